@@ -76,10 +76,10 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     ))
 }
 
-/// As [`detect`]; a folder of iterations whose tracker is missing is known by the one that is asked for.
+/// As [`detect`]; an iteration that is asked for is what it is, whatever the tracker says of another one, or where that is missing
+/// or damaged.
 pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
     if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
-        && !path.join(TRACKER).is_file()
         && let Some(kind) = kind_of_iteration(&folder)
     {
         return Ok(Detected { kind, iteration: Some(folder) });

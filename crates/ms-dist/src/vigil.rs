@@ -4,6 +4,7 @@
 //! of its machine.
 
 use std::fmt;
+use std::io;
 
 /// A process: the machine and the table it is in, its number, and when it began, in the system's ticks: numbers are given out
 /// again.
@@ -20,12 +21,24 @@ impl fmt::Display for Process {
     }
 }
 
-/// State and beginning of a process of this number; `None` where there is none, or no such table.
-fn entry(number: u64) -> Option<(char, u64)> {
-    let line = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+/// State and beginning of a process of this number.
+///
+/// # Errors
+/// Those of reading the table; [`std::io::ErrorKind::InvalidData`] for an entry of another form.
+fn entry(number: u64) -> io::Result<(char, u64)> {
+    let line = std::fs::read(format!("/proc/{number}/stat"))?;
     // Behind the name, which may hold anything: the state, and nineteen fields further when it began.
-    let mut fields = line.rsplit_once(") ")?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
+    let line = String::from_utf8_lossy(&line);
+    let fields = line.rsplit_once(") ").map(|(_, fields)| fields.split_whitespace());
+    let found =
+        fields.and_then(|mut fields| Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?)));
+    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// No process has the number, or the one that had it ended while its entry was read.
+fn is_gone(e: &io::Error) -> bool {
+    const ESRCH: i32 = 3;
+    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH)
 }
 
 impl Process {
@@ -39,12 +52,16 @@ impl Process {
         ];
         let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let machine = machine.iter().flatten().fold(0xcbf2_9ce4_8422_2325, mix);
-        entry(number).map(|(_, began)| Self { machine, number, began })
+        entry(number).ok().map(|(_, began)| Self { machine, number, began })
     }
 
-    /// Whether a process of this machine is there and has not ended.
+    /// Whether a process of this machine is there and has not ended. Where the table cannot be read now, such as by a process
+    /// that has too many files open, it lives.
     pub(crate) fn lives(self) -> bool {
-        entry(self.number).is_some_and(|(state, began)| began == self.began && !matches!(state, 'Z' | 'X'))
+        match entry(self.number) {
+            Ok((state, began)) => began == self.began && !matches!(state, 'Z' | 'X'),
+            Err(e) => !is_gone(&e),
+        }
     }
 }
 
@@ -70,5 +87,9 @@ mod tests {
         child.wait().unwrap();
         assert!(!process.lives());
         assert_eq!(process.to_string(), format!("process {number}"));
+        assert!(
+            !is_gone(&io::Error::from_raw_os_error(24)),
+            "too many open files say nothing of another process"
+        );
     }
 }

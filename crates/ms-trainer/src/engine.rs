@@ -267,6 +267,8 @@ impl Engine {
         } / self.scaler.scale;
         let mut parts = reduction.finish(&self.device, factor)?;
         if let Some(usual) = &mut self.usual_grads {
+            // As they are without the scale of the loss, which changes.
+            norms.iter_mut().for_each(|norm| *norm /= self.scaler.scale);
             usual.look(&norms, iteration, || self.ctx.describe())?;
         }
         self.shared.reduce_parts(&self.device, &self.ctx, &self.dp, &mut parts)?;

@@ -170,11 +170,11 @@ fn unrolled(layout: &str) -> Result<String, String> {
     while let Some(open) = text.find('(') {
         let close = text[open..].find(")*").map(|i| open + i).ok_or("expected (…)*n")?;
         let (n, digits) = times(&text[close + 2..]).ok_or("expected a number behind )*")?;
-        made.push_str(&text[..open]);
-        made.push_str(&text[open + 1..close].repeat(n));
-        if made.len() > MOST {
+        if made.len() + open + (close - open - 1).saturating_mul(n) > MOST {
             return Err(format!("more than {MOST} pieces"));
         }
+        made.push_str(&text[..open]);
+        made.push_str(&text[open + 1..close].repeat(n));
         text.drain(..close + 2 + digits);
     }
     made.push_str(&text);
@@ -225,19 +225,25 @@ fn layout_list(layout: &str, sizes: &Sizes, model: &ModelConfig) -> Result<Vec<u
 }
 
 fn rows_list(text: &str, sizes: &Sizes) -> Result<Vec<usize>, String> {
+    let found: String = text.chars().take(80).collect();
     let form =
-        || format!("expected a row for each of {} stages, [[0,1],[1,1]*2,[1,0]], found {text}", sizes.pp);
+        || format!("expected a row for each of {} stages, [[0,1],[1,1]*2,[1,0]], found {found}", sizes.pp);
     let inner: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let mut rest = inner.strip_prefix('[').and_then(|t| t.strip_suffix(']')).ok_or_else(form)?;
     let mut rows: Vec<Vec<usize>> = Vec::new();
     while !rest.is_empty() {
-        rest = rest.trim_start_matches(',');
+        if !rows.is_empty() {
+            rest = rest.strip_prefix(',').ok_or_else(form)?;
+        }
         let (row, behind) = rest.strip_prefix('[').and_then(|t| t.split_once(']')).ok_or_else(form)?;
         let mut numbers = Vec::new();
         for word in row.split(',') {
             let (number, times) = word.split_once('*').unwrap_or((word, "1"));
             let (number, times): (usize, usize) =
                 number.parse().ok().zip(times.parse().ok()).filter(|(_, n)| *n <= MOST).ok_or_else(form)?;
+            if numbers.len() + times > MOST {
+                return Err(form());
+            }
             numbers.extend(std::iter::repeat_n(number, times));
         }
         let (mut times, mut after) = (1, behind);
@@ -263,6 +269,11 @@ fn rows_list(text: &str, sizes: &Sizes) -> Result<Vec<usize>, String> {
     };
     if let Some(said) = said.filter(|n| *n != chunks) {
         return Err(format!("{chunks} chunks of a stage, where the other flags say {said}"));
+    }
+    let sum = rows.iter().flatten().try_fold(0usize, |sum, &n| sum.checked_add(n));
+    if sum != Some(sizes.slots) {
+        let sum = sum.map_or_else(|| "too many".to_owned(), |n| n.to_string());
+        return Err(format!("{sum} layers, expected the {} of the model", sizes.slots));
     }
     Ok((0..chunks).flat_map(|v| rows.iter().map(move |row| row[v])).collect())
 }
@@ -360,6 +371,7 @@ mod tests {
             ("Et*99999999999|tL", 0, "number"),
             ("E((t|)*60000)*60000L", 0, "pieces"),
             ("E(tttttttttt|)*60000L", 0, "pieces"),
+            (&format!("E({})*65536L", "t".repeat(60_000)), 0, "pieces"),
         ] {
             let message = list(&of(text), &sizes(2, 3), mtp).unwrap_err();
             assert!(message.contains(why), "{text}: {message}");
@@ -372,9 +384,16 @@ mod tests {
         assert_eq!(list(&of("[[0,1],[1,1]*2,[1,0]]"), &sizes(4, 6), 0).unwrap(), [0, 1, 1, 1, 1, 1, 1, 0]);
         assert_eq!(list(&of("[[1],[2]*2]"), &sizes(3, 5), 0).unwrap(), [1, 2, 2]);
         assert_eq!(list(&of("[[1*2], [2*2]]"), &sizes(2, 6), 0).unwrap(), [1, 2, 1, 2]);
-        for text in ["", "[]", "[[1],[2]", "[[1],[1,2]]", "[[1]]", "[[a],[1]]", "[[1]*99999999999]"] {
+        let absurd = format!("[[{}1]]", "1*65536,".repeat(8000));
+        let wrong =
+            ["", "[]", "[[1],[2]", "[[1],[1,2]]", "[[1]]", "[[a],[1]]", "[[1]*99999999999]", "[[1][2]]"];
+        for text in wrong.into_iter().chain(["[[1],,[2]]", &absurd]) {
             assert!(list(&of(text), &sizes(2, 3), 0).unwrap_err().contains("a row for each"), "{text}");
         }
+        assert_eq!(
+            list(&of("[[1],[3]]"), &sizes(2, 3), 0).unwrap_err(),
+            "--pipeline-num-transformer-layers: 4 layers, expected the 3 of the model"
+        );
         let three = Sizes { chunks: Some(3), ..sizes(2, 4) };
         assert!(list(&of("[[1,1],[1,1]]"), &three, 0).unwrap_err().contains("say 3"));
     }

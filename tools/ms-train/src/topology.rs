@@ -243,8 +243,8 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     Ok(ranks)
 }
 
-/// What `--cp-comm-type` asks for in the words of `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing is
-/// asked for.
+/// What `--cp-comm-type` asks for in the words of `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing
+/// is asked for.
 ///
 /// # Errors
 /// For layers that exchange in several ways, and levels that do not make up the ranks of a sequence.
@@ -355,7 +355,10 @@ fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
 
 fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {
     let pp = o.pp;
-    let noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
+    let mut noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
+    // Upstream makes a set of them.
+    noop.sort_unstable();
+    noop.dedup();
     // As upstream: a list of layers is passed over where there are empty slots.
     let layer_list = o
         .layer_list

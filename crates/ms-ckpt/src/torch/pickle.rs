@@ -25,6 +25,11 @@ const ALLOWED: Allowed = Allowed {
         // The folder that a distributed checkpoint was saved to.
         "pathlib.PosixPath",
         "pathlib.WindowsPath",
+        // Arguments that are sets, such as the empty slots of a pipeline.
+        "builtins.set",
+        "__builtin__.set",
+        "builtins.frozenset",
+        "__builtin__.frozenset",
     ],
     prefixes: &[
         "megatron.core.",

@@ -201,6 +201,12 @@ impl Reader<'_> {
                 self.node(inner, depth + 1)
             }
             "torch.Size" => args.first().map_or(Ok(Node::Plain(Value::Null)), |&a| self.node(a, depth + 1)),
+            "builtins.set" | "__builtin__.set" | "builtins.frozenset" | "__builtin__.frozenset" => match args
+            {
+                [] => Ok(Node::Plain(Value::Array(Vec::new()))),
+                [list] => self.node(*list, depth + 1),
+                _ => Err("a set of other than one list".to_owned()),
+            },
             "argparse.Namespace" => match state {
                 Some(state) => self.node(state, depth + 1),
                 None => Ok(Node::Dict(Vec::new())),
@@ -322,6 +328,13 @@ mod tests {
         assert_eq!(refused(&list), "the objects unfold to too many values");
         let keys = [&text, &b"}("[..], &b"h\x00h\x00\x86K\x01".repeat(1000), b"u\x86"];
         assert_eq!(refused(&keys), "the objects unfold to too many values");
+    }
+
+    #[test]
+    fn a_set_is_a_list() {
+        let stream = b"\x80\x02]q\x00(c__builtin__\nset\n](K\x03K\x01e\x85Rcbuiltins\nfrozenset\n)Re.";
+        let node = unfold(&pickle::read(stream).unwrap()).unwrap();
+        assert_eq!(node.to_json(), serde_json::json!([[3, 1], []]));
     }
 
     #[test]

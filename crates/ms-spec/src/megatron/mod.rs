@@ -130,6 +130,9 @@ mod tests {
         let mut args = to_args(&hf::read_config(&json).unwrap());
         args.insert("noop_layers".into(), json!("1,5"));
         assert_eq!(from_args(&args).unwrap().layers, 4);
+        // They are a set.
+        args.insert("noop_layers".into(), json!("5, 1,5"));
+        assert_eq!((noop_layers(&args).unwrap(), from_args(&args).unwrap().layers), (vec![1, 5], 4));
         args.insert("noop_layers".into(), json!("1;5"));
         assert!(from_args(&args).is_err());
     }

@@ -331,15 +331,19 @@ pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
 
 fn noop_slots(f: &Fields<'_>) -> Result<Vec<usize>> {
     let wrong = |v: &Value| f.wrong("noop_layers", "numbers with commas between them", v);
-    match f.map.get("noop_layers") {
-        None | Some(Value::Null) => Ok(Vec::new()),
+    let mut slots: Vec<usize> = match f.map.get("noop_layers") {
+        None | Some(Value::Null) => Vec::new(),
         Some(v @ Value::String(text)) => {
-            text.split(',').map(|n| n.trim().parse().map_err(|_| wrong(v))).collect()
+            text.split(',').map(|n| n.trim().parse().map_err(|_| wrong(v))).collect::<Result<_>>()?
         }
-        // Megatron turns the text into a set of integers, which a checkpoint may hold as a list.
-        Some(v @ Value::Array(items)) => {
-            items.iter().map(|n| n.as_u64().map(|n| n as usize).ok_or_else(|| wrong(v))).collect()
-        }
-        Some(v) => Err(wrong(v)),
-    }
+        // Megatron turns the text into a set of integers, which is a list here.
+        Some(v @ Value::Array(items)) => items
+            .iter()
+            .map(|n| n.as_u64().map(|n| n as usize).ok_or_else(|| wrong(v)))
+            .collect::<Result<_>>()?,
+        Some(v) => return Err(wrong(v)),
+    };
+    slots.sort_unstable();
+    slots.dedup();
+    Ok(slots)
 }
