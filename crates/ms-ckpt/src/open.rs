@@ -76,8 +76,8 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     ))
 }
 
-/// As [`detect`]; an iteration that is asked for is what it is, whatever the tracker says of another one, or where that is missing
-/// or damaged.
+/// As [`detect`]; an iteration that is asked for is what it is, whatever the tracker says of another one, or where that is
+/// missing or damaged.
 pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
     if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
         && let Some(kind) = kind_of_iteration(&folder)

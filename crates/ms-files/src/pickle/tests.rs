@@ -1,3 +1,5 @@
+//! Streams that are read, and streams that are refused.
+
 use proptest::prelude::*;
 
 use super::*;
