@@ -60,6 +60,12 @@ fn a_plan_of_671b_costs_as_much_for_a_large_batch_as_for_a_small_one() {
         if !(argv.contains(&"dualpipev") && says("--num-experts", "256") && says("--hidden-size", "7168")) {
             continue;
         }
+        // Converters have that flag, too, and some starts have another one that is refused.
+        if !starts_a_trainer(&record)
+            || plan_of(&record, empty.path()).output().unwrap().status.code() == Some(2)
+        {
+            continue;
+        }
         let tensors = |extra: &[&str]| {
             let done = plan_of(&record, empty.path()).args(extra).output().unwrap();
             let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -74,6 +80,14 @@ fn a_plan_of_671b_costs_as_much_for_a_large_batch_as_for_a_small_one() {
         seen += 1;
     }
     assert!(seen > 0, "no script starts it");
+    println!("{seen} scripts");
+}
+
+/// Whether a recorded command line starts a trainer as upstream accepts it.
+fn starts_a_trainer(record: &Value) -> bool {
+    let trainer = ["pretrain_gpt.py", "posttrain_gpt.py", "pretrain_deepseek4.py"]
+        .contains(&record["program"].as_str().unwrap());
+    trainer && record["upstream_accepts"] == Value::Bool(true)
 }
 
 /// Far below a second on any machine: as many are made in some hundred milliseconds.
@@ -88,9 +102,7 @@ fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
     let text = std::fs::read_to_string(path).unwrap();
     let (mut planned, mut refused, mut wrong) = (0, 0, Vec::new());
     for record in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        let trainer = ["pretrain_gpt.py", "posttrain_gpt.py", "pretrain_deepseek4.py"]
-            .contains(&record["program"].as_str().unwrap());
-        if !trainer || record["upstream_accepts"] != Value::Bool(true) {
+        if !starts_a_trainer(&record) {
             continue;
         }
         let done = plan_of(&record, empty.path()).output().unwrap();
