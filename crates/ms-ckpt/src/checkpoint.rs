@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ms_core::{DType, Region, Shape};
-use ms_spec::{ModelConfig, ParamSpec};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
@@ -158,7 +158,8 @@ impl Checkpoint {
 
     /// Whether a parameter of a reward model is not in the files and stands for zeros.
     fn lacks(&self, name: &str) -> bool {
-        self.config.reward && is_idle(name) && !self.globals.contains_key(name)
+        let idle = || IDLE.iter().any(|slot| slot.name() == name);
+        self.config.reward && !self.globals.contains_key(name) && idle()
     }
 
     /// Every stored tensor, file by file.
@@ -352,11 +353,7 @@ impl Checkpoint {
     }
 
     fn check_shape(&self, name: &str, global: &Global, region: &Region) -> Result<()> {
-        let vocabulary = matches!(
-            parameter_of(name),
-            "embedding.word_embeddings.weight" | "output_layer.weight" | "output_layer.bias"
-        );
-        let skip = usize::from(vocabulary);
+        let skip = usize::from(counts_words(parameter_of(name)));
         if global.shape.len() == region.shape.len() && global.shape[skip..] == region.shape[skip..] {
             return Ok(());
         }
@@ -450,6 +447,16 @@ impl Cast<'_> {
 /// # Source
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/posttrain/orm/orm_model.py` and `set_postprocess_state` of
 /// `mindspeed_llm/tasks/checkpoint/models.py`.
-pub(crate) fn is_idle(name: &str) -> bool {
-    matches!(name, "output_layer.weight" | "output_layer.bias" | "rm_head.bias")
+pub(crate) fn is_idle(what: &Slot) -> bool {
+    IDLE.contains(what)
 }
+
+/// Whether the first dimension of a parameter is the vocabulary, whose rows may be padded.
+pub(crate) fn counts_words(name: &str) -> bool {
+    [Slot::WORDS, HEAD, Slot { bias: true, ..HEAD }].iter().any(|slot| slot.name() == name)
+}
+
+/// The output layer.
+pub(crate) const HEAD: Slot =
+    Slot { place: Place::Head, part: Part::Output, half: None, role: Role::Own, bias: false };
+const IDLE: [Slot; 3] = [HEAD, Slot { bias: true, ..HEAD }, Slot { part: Part::Reward, bias: true, ..HEAD }];

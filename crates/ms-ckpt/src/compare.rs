@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ms_core::{DType, Region, Shape};
 
 use crate::Result;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, counts_words};
 
 /// How a tensor of one checkpoint relates to the tensor of the same name in another.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,9 +143,8 @@ impl Checkpoint {
 
     /// The shape of a tensor without rows that only pad the vocabulary.
     fn without_padding(&self, name: &str, shape: &Shape) -> Shape {
-        let vocabulary = name.starts_with("output_layer.") || name == "embedding.word_embeddings.weight";
         let mut dims = shape.to_vec();
-        if let Some(rows) = dims.first_mut().filter(|_| vocabulary) {
+        if let Some(rows) = dims.first_mut().filter(|_| counts_words(name)) {
             *rows = (*rows).min(self.config.vocab);
         }
         Shape::new(&dims)

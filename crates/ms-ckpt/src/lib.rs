@@ -86,10 +86,10 @@ impl Checkpoint {
             ms_spec::ModelConfig { layers: layers.len(), pattern, mtp: mtp.min(config.mtp), ..config };
         let mut globals = std::collections::BTreeMap::new();
         for spec in ms_spec::params(&changed) {
-            let from = match spec.place {
+            let from = match spec.slot.place {
                 ms_spec::Place::Layer(l) => {
-                    let inner = spec.inner();
-                    format!("decoder.layers.{}.{inner}", layers[l])
+                    let place = ms_spec::Place::Layer(layers[l]);
+                    ms_spec::Slot { place, ..spec.slot }.name()
                 }
                 _ => spec.name.clone(),
             };

@@ -5,6 +5,7 @@
 //! ([`flat_places`]) or tensor by tensor.
 
 use ms_core::DType;
+use ms_spec::Slot;
 use serde_json::{Map, Value, json};
 
 use crate::torch::Node;
@@ -84,12 +85,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Whether a parameter of this name and local shape decays.
+    /// Whether a parameter of this local shape decays.
     ///
     /// # Source
     /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/__init__.py`, `_get_param_groups`.
-    pub(crate) fn decays(name: &str, shape: &[usize]) -> bool {
-        !name.ends_with(".bias") && shape.len() > 1
+    pub(crate) fn decays(what: &Slot, shape: &[usize]) -> bool {
+        !(what.bias && what.role.is_module()) && shape.len() > 1
     }
 }
 

@@ -1,6 +1,6 @@
 //! Weights in fewer bits than they are computed with.
 
-use ms_spec::{ModelConfig, ParamSpec};
+use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot};
 use std::str::FromStr;
 
 /// How matrices of linear layers are kept.
@@ -22,34 +22,20 @@ impl FromStr for Quantization {
 
 /// Modules whose matrices are multiplied as they are: projections of attention, recurrent mixers and dense feed-forward layers,
 /// and the output layer. Embeddings, routers, experts, norms and convolutions stay as they are.
-const MODULES: [&str; 14] = [
-    "linear_qkv",
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "linear_q_up_proj",
-    "linear_kv_up_proj",
-    "linear_q",
-    "linear_kv",
-    "linear_proj",
-    "in_proj",
-    "out_proj",
-    "linear_fc1",
-    "linear_fc2",
-    "output_layer",
-];
+const fn multiplies(what: &Slot) -> bool {
+    use Role as R;
+    match what.role {
+        R::Own => matches!(what.part, Part::Output),
+        R::LinearODownProj | R::LinearOUpProj => false,
+        role => role.is_linear() || matches!(role, R::QProj | R::KProj | R::VProj | R::InProj | R::OutProj),
+    }
+}
 
 impl Quantization {
     /// Whether a weight is kept so.
     pub fn takes(self, config: &ModelConfig, spec: &ParamSpec) -> bool {
-        let mut path = spec.name.rsplit('.');
-        let (last, module) = (path.next(), path.next().unwrap_or_default());
         // Rows that are brought to unit length are wanted as numbers.
-        let wanted = module == "output_layer" && config.unit_head_rows;
-        last == Some("weight")
-            && spec.shape.len() == 2
-            && spec.trained
-            && MODULES.contains(&module)
-            && !wanted
+        let wanted = spec.slot.part == Part::Output && config.unit_head_rows;
+        multiplies(&spec.slot) && !spec.slot.bias && spec.shape.len() == 2 && spec.trained && !wanted
     }
 }

@@ -7,7 +7,9 @@ use ms_core::ops::DropPolicy;
 use ms_core::{
     Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
 };
-use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
+use ms_spec::{
+    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score,
+};
 use std::sync::Arc;
 
 /// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
@@ -38,7 +40,7 @@ pub(crate) struct Dense {
 
 impl Dense {
     pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
-        let (fc1, fc2) = (scope.linear("linear_fc1"), scope.linear("linear_fc2"));
+        let (fc1, fc2) = (scope.linear(Role::LinearFc1), scope.linear(Role::LinearFc2));
         Self { fc1, fc2, activation: activation(c, limits.dense) }
     }
 
@@ -81,7 +83,7 @@ pub(crate) struct Experts {
     shared: Option<(Dense, Option<ParamId>)>,
 }
 
-fn router(moe: &Moe) -> Router {
+fn router_of(moe: &Moe) -> Router {
     let r = &moe.router;
     let (score, normalise) = match r.score {
         Score::Softmax => (RouterScore::Softmax, r.renormalise),
@@ -116,23 +118,24 @@ fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Te
 }
 
 impl Experts {
-    /// The experts under `scope`, a layer's `mlp`.
+    /// The experts of the layer of `scope`.
     pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits, etp: (usize, usize)) -> Self {
         let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
-        let shared = scope.under("shared_experts");
+        let (router, experts) = (scope.of(Part::Router), scope.of(Part::Experts));
+        let shared = scope.of(Part::SharedExperts);
         let shared = moe
             .shared
             .as_ref()
-            .map(|s| (Dense::new(&shared, c, limits), s.gate.then(|| shared.id("gate_weight"))));
+            .map(|s| (Dense::new(&shared, c, limits), s.gate.then(|| shared.id(Role::GateWeight))));
         Self {
-            router_weight: scope.linear("router"),
-            expert_bias: scope.find("router.expert_bias"),
-            table: scope.find("router.tid2eid"),
-            router: router(moe),
+            router_weight: router.linear(Role::Own),
+            expert_bias: router.find(Role::ExpertBias),
+            table: router.find(Role::Tid2Eid),
+            router: router_of(moe),
             experts: moe.experts,
             wide: moe.router.f32,
-            fc1: scope.linear("experts.linear_fc1"),
-            fc2: scope.linear("experts.linear_fc2"),
+            fc1: experts.linear(Role::LinearFc1),
+            fc2: experts.linear(Role::LinearFc2),
             first_of_etp: etp.0 == 0,
             activation: activation(c, limits.experts),
             shared,

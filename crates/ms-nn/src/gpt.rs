@@ -14,8 +14,8 @@ use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::{ContextParallel, ParallelCtx};
 use ms_spec::{
-    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Place as Home, PlacedParam,
-    Placement, Position, Recompute,
+    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Part, Place as Home, PlacedParam,
+    Placement, Position, Recompute, Role,
 };
 use std::sync::Arc;
 
@@ -123,7 +123,9 @@ impl Gpt {
             rotates.then(|| rotary::tables(config, layer, device, max_position, max_position)).transpose()
         };
         let table = Table::new(&specs);
-        let whole = table.under("");
+        let words = table.at(Home::Embedding, None, Part::Embedding);
+        let behind = table.at(Home::Head, None, Part::Last);
+        let output = behind.of(Part::Output);
         let shared = match &config.attention {
             Attention::Grouped => {
                 let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
@@ -159,7 +161,7 @@ impl Gpt {
                 match *item {
                     Item::Layer { layer, .. } => {
                         for &half in halves {
-                            let scope = table.under(format!("decoder.layers.{layer}."));
+                            let scope = table.at(Home::Layer(layer), half, Part::Layer);
                             layers.push(Arc::new(Layer::new(&scope, config, (layer, half), cut, &shared)?));
                         }
                     }
@@ -170,28 +172,26 @@ impl Gpt {
             let has = |item| items.contains(&item);
             chunks.push(Chunk { layers, begins: has(Item::Embedding), ends: has(Item::Head) });
         }
-        let embedding = whole.find(ms_spec::EMBEDDING).map(|table| Embedding {
+        let embedding = words.find(Role::WordEmbeddings).map(|table| Embedding {
             table,
-            positions: whole.find("embedding.position_embeddings.weight"),
-            norm: whole
-                .find("embedding.word_embeddings.norm.weight")
-                .map(|_| whole.linear("embedding.word_embeddings.norm")),
+            positions: words.find(Role::PositionEmbeddings),
+            norm: words.find(Role::WordEmbeddingsNorm).map(|_| words.linear(Role::WordEmbeddingsNorm)),
             scale: config.scales.embedding,
         });
-        let last = if config.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
+        let last = if config.mamba2.is_some() { Role::FinalNorm } else { Role::FinalLayernorm };
         let ends = chunks.iter().any(|c| c.ends);
         let head = ends.then(|| Head {
-            final_norm: whole.linear(last),
+            final_norm: behind.of(Part::Last).linear(last),
             output: Linear {
-                weight: whole.id(if config.tied { ms_spec::EMBEDDING } else { "output_layer.weight" }),
-                bias: whole.find("output_layer.bias"),
+                weight: if config.tied { words.id(Role::WordEmbeddings) } else { output.id(Role::Own) },
+                bias: output.bias(Role::Own),
             },
         });
         let streams = config.hyper.as_ref().filter(|_| ends);
         Ok(Self {
             chunks,
             max_position,
-            streams: streams.map(|h| Streams::new(&table.under("hc_head."), config, h, true)),
+            streams: streams.map(|h| Streams::new(&behind.of(Part::LastStreams), config, h, true)),
             head,
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
             embedding,
@@ -261,7 +261,7 @@ impl Gpt {
         if store.is_whole() {
             return Ok(());
         }
-        let ids = self.specs.iter().enumerate().filter(|(_, spec)| wanted(spec.place));
+        let ids = self.specs.iter().enumerate().filter(|(_, spec)| wanted(spec.slot.place));
         ids.map(|(i, _)| ParamId(i as u32)).try_for_each(|id| Ok(store.arrived(id)?))
     }
 

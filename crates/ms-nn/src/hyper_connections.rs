@@ -6,7 +6,7 @@ use crate::layer::Pass;
 use crate::norm::unit_norm;
 use crate::params::Scope;
 use ms_core::{Mixing, ParamId, Result, Run, Var, ops};
-use ms_spec::{HyperConnections, ModelConfig};
+use ms_spec::{HyperConnections, ModelConfig, Role};
 
 /// What weighs the streams of each token.
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ impl Streams {
     /// The weights under `scope`: around a sublayer, or at the `end` of the streams.
     pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, h: &HyperConnections, end: bool) -> Self {
         Self {
-            fixed: scope.id("hc_fn.weight"),
-            base: scope.id("hc_base"),
-            scale: scope.id("hc_scale"),
+            fixed: scope.id(Role::HcFn),
+            base: scope.id(Role::HcBase),
+            scale: scope.id(Role::HcScale),
             mixing: Mixing { streams: h.streams, rounds: (!end).then_some(h.rounds), eps: h.eps as f32 },
             eps: c.norm_eps as f32,
         }

@@ -1,55 +1,76 @@
-//! Finding parameters by name.
+//! Finding parameters by what they are.
 
 use ms_core::ParamId;
-use ms_spec::ParamSpec;
+use ms_spec::{ParamSpec, Part, Place, Role, Slot};
 use std::collections::HashMap;
 
-/// The ids of a parameter table by name.
-pub(crate) struct Table<'a> {
-    by_name: HashMap<&'a str, ParamId>,
+/// The ids of a parameter table by slot.
+pub(crate) struct Table {
+    by_slot: HashMap<Slot, ParamId>,
 }
 
-impl<'a> Table<'a> {
-    pub(crate) fn new(specs: &'a [ParamSpec]) -> Self {
-        Self {
-            by_name: specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), ParamId(i as u32))).collect(),
-        }
+impl Table {
+    pub(crate) fn new(specs: &[ParamSpec]) -> Self {
+        Self { by_slot: specs.iter().enumerate().map(|(i, s)| (s.slot, ParamId(i as u32))).collect() }
     }
 
-    /// The parameters whose names begin with `prefix`.
-    pub(crate) fn under(&self, prefix: impl Into<String>) -> Scope<'_> {
-        Scope { table: self, prefix: prefix.into() }
+    /// The parameters of a part of a layer or of an end of the model; of shortcut blocks of one half.
+    pub(crate) const fn at(&self, place: Place, half: Option<usize>, part: Part) -> Scope<'_> {
+        Scope { table: self, place, half, part }
+    }
+
+    /// The parameter at `slot`, if this rank has it.
+    pub(crate) fn find(&self, slot: &Slot) -> Option<ParamId> {
+        self.by_slot.get(slot).copied()
     }
 }
 
-/// The parameters of one module.
+/// The parameters of one part.
+#[derive(Clone, Copy)]
 pub(crate) struct Scope<'a> {
-    table: &'a Table<'a>,
-    prefix: String,
+    table: &'a Table,
+    place: Place,
+    half: Option<usize>,
+    part: Part,
 }
 
 impl Scope<'_> {
-    /// The parameter `name` of this module.
+    const fn slot(&self, role: Role, bias: bool) -> Slot {
+        Slot { place: self.place, part: self.part, half: self.half, role, bias }
+    }
+
+    /// The weight that does this.
     ///
     /// # Panics
     /// If the table does not have it: the table and the model are made from one configuration.
-    pub(crate) fn id(&self, name: &str) -> ParamId {
-        self.find(name).unwrap_or_else(|| panic!("the parameter table has no {}{name}", self.prefix))
+    pub(crate) fn id(&self, role: Role) -> ParamId {
+        self.find(role)
+            .unwrap_or_else(|| panic!("the parameter table has no {}", self.slot(role, false).name()))
     }
 
-    /// The parameter `name` of this module, if it has one.
-    pub(crate) fn find(&self, name: &str) -> Option<ParamId> {
-        self.table.by_name.get(format!("{}{name}", self.prefix).as_str()).copied()
+    /// The weight that does this, if the part has it.
+    pub(crate) fn find(&self, role: Role) -> Option<ParamId> {
+        self.table.find(&self.slot(role, false))
     }
 
-    /// A module of this module.
-    pub(crate) fn under(&self, name: &str) -> Scope<'_> {
-        Scope { table: self.table, prefix: format!("{}{name}.", self.prefix) }
+    /// What the module that does this adds, if it adds something.
+    pub(crate) fn bias(&self, role: Role) -> Option<ParamId> {
+        self.table.find(&self.slot(role, true))
     }
 
-    /// Weight and, if there is one, bias of module `name`.
-    pub(crate) fn linear(&self, name: &str) -> Linear {
-        Linear { weight: self.id(&format!("{name}.weight")), bias: self.find(&format!("{name}.bias")) }
+    /// Another part beside this one.
+    pub(crate) const fn of(&self, part: Part) -> Self {
+        Self { part, ..*self }
+    }
+
+    /// The same part of the whole layer, of which this is a half.
+    pub(crate) const fn whole(&self) -> Self {
+        Self { half: None, ..*self }
+    }
+
+    /// Weight and, if there is one, bias of a module.
+    pub(crate) fn linear(&self, role: Role) -> Linear {
+        Linear { weight: self.id(role), bias: self.bias(role) }
     }
 }
 

@@ -4,9 +4,9 @@ use crate::Result;
 use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
-use crate::params::{Linear, Scope, Table};
+use crate::params::{Linear, Table};
 use ms_core::{Graph, Var, ops};
-use ms_spec::{Keeping, ModelConfig};
+use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;
 
 /// Module `k`: it sees the states of the module before it and the embedding of the token `k + 1` places ahead.
@@ -29,22 +29,16 @@ pub(crate) struct Predictor {
 
 impl Predictor {
     /// Module `k` of `c`.
-    pub(crate) fn new(
-        table: &Table<'_>,
-        c: &ModelConfig,
-        k: usize,
-        cut: Cut,
-        shared: &Shared,
-    ) -> Result<Self> {
-        let scope: Scope<'_> = table.under(format!("mtp.layers.{k}."));
-        let layer = Layer::new(&scope.under("transformer_layer"), c, (c.layers + k, None), cut, shared)?;
+    pub(crate) fn new(table: &Table, c: &ModelConfig, k: usize, cut: Cut, shared: &Shared) -> Result<Self> {
+        let scope = table.at(Place::Mtp(k), None, Part::Prediction);
+        let layer = Layer::new(&scope, c, (c.layers + k, None), cut, shared)?;
         Ok(Self {
-            enorm: scope.linear("enorm"),
-            hnorm: scope.linear("hnorm"),
-            eh_proj: scope.linear("eh_proj"),
+            enorm: scope.linear(Role::Enorm),
+            hnorm: scope.linear(Role::Hnorm),
+            eh_proj: scope.linear(Role::EhProj),
             layer: Arc::new(layer),
-            streams: c.hyper.as_ref().map(|h| Streams::new(&scope.under("hc_head"), c, h, true)),
-            final_norm: table.under("mtp.final_layernorms.").linear(&k.to_string()),
+            streams: c.hyper.as_ref().map(|h| Streams::new(&scope.of(Part::LastStreams), c, h, true)),
+            final_norm: scope.of(Part::Last).linear(Role::FinalLayernorm),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
         })
     }

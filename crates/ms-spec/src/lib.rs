@@ -40,6 +40,7 @@ mod rope;
 mod rule;
 mod rules;
 mod sizes;
+mod slot;
 
 pub use activations::{Activations, PassBytes};
 pub use config::ModelConfig;
@@ -47,9 +48,9 @@ pub use error::{Error, Result};
 pub use expert_bytes::{ExpertBytes, ExpertExchange};
 pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};
-pub use params::{Init, ParamSpec, Place, SumGrad, local};
+pub use params::{Init, ParamSpec, SumGrad, local};
 pub use parts::tree::params;
-pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
+pub use placement::{Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
 pub use rule::{How, Rule};
 pub use rules::{
@@ -60,3 +61,4 @@ pub use sizes::{
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed,
 };
+pub use slot::{Part, Place, Role, Slot};

@@ -5,22 +5,8 @@ mod build;
 use ms_core::{Axis, Grid, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::{Result, Slot};
 pub(crate) use build::Table;
-
-/// Which part of the model a parameter belongs to; decides its pipeline stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// Before the first layer.
-    Embedding,
-    /// In this layer, counted over the whole model.
-    Layer(usize),
-    /// After the last layer.
-    Head,
-    /// In this multi-token prediction layer, after the head.
-    Mtp(usize),
-}
 
 /// Initial value of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,14 +63,14 @@ pub enum SumGrad {
 /// One parameter of the whole model, before any cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// Megatron-core's name, with layers counted over the whole model.
+    /// What it is.
+    pub slot: Slot,
+    /// Megatron-core's name of it, as [`Slot::name`] prints it.
     pub name: String,
     /// Global shape; linear weights are `[out, in]`, those of experts `[E, out, in]`.
     pub shape: Shape,
     /// How ranks share it.
     pub partition: Partition,
-    /// Part of the model.
-    pub place: Place,
     /// Initial value.
     pub init: Init,
     /// Whether weight decay applies.
@@ -111,19 +97,6 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
-    /// Its name inside its layer or prediction module, as `mlp.linear_fc1.weight`; of others all of it.
-    pub fn inner(&self) -> &str {
-        match self.place {
-            Place::Layer(_) | Place::Mtp(_) => self.name.splitn(4, '.').nth(3).unwrap_or(&self.name),
-            Place::Embedding | Place::Head => &self.name,
-        }
-    }
-
-    /// Whether it is the word embedding's table or the output layer's, which can have a learning rate of their own.
-    pub fn is_word_table(&self) -> bool {
-        matches!(self.name.as_str(), crate::placement::EMBEDDING | "output_layer.weight")
-    }
-
     /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })

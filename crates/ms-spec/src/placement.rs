@@ -1,7 +1,8 @@
 //! Which part of a model each pipeline stage holds.
 
-use crate::params::{ParamSpec, Place};
+use crate::params::ParamSpec;
 use crate::parts::tree::params;
+use crate::slot::{Place, Slot};
 use crate::{Error, ModelConfig, Result};
 use serde::{Deserialize, Serialize};
 
@@ -254,10 +255,10 @@ impl Placement {
                 .collect();
             let predicts = items.iter().any(|i| matches!(i, Item::Predictor(_)));
             for spec in &all {
-                let (here, copy) = match spec.place {
+                let (here, copy) = match spec.slot.place {
                     Place::Embedding if has(Item::Embedding) => (true, false),
                     Place::Embedding => {
-                        let table = spec.name == EMBEDDING && config.tied && has(Item::Head);
+                        let table = spec.slot == Slot::WORDS && config.tied && has(Item::Head);
                         (table || predicts, true)
                     }
                     Place::Layer(layer) => (layers.binary_search(&layer).is_ok(), false),
@@ -272,9 +273,6 @@ impl Placement {
         list
     }
 }
-
-/// Name of the table of token embeddings, which the output layer may share.
-pub const EMBEDDING: &str = "embedding.word_embeddings.weight";
 
 /// A parameter of a stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -354,7 +352,7 @@ mod tests {
             for spec in params(&c) {
                 let here: Vec<_> = held.iter().filter(|h| h.spec.name == spec.name).collect();
                 assert_eq!(here.iter().filter(|h| !h.copy).count(), 1, "{}", spec.name);
-                let copies = usize::from(spec.place == Place::Embedding && (tied || mtp > 0));
+                let copies = usize::from(spec.slot.place == Place::Embedding && (tied || mtp > 0));
                 assert_eq!(here.len(), 1 + copies, "{}", spec.name);
             }
         }

@@ -463,7 +463,7 @@ impl Engine {
         }
         let layers = self.model.config().layers;
         // What no gradient trains and is no table are the biases of routers.
-        let layer_of = |spec: &ms_spec::ParamSpec| match spec.place {
+        let layer_of = |spec: &ms_spec::ParamSpec| match spec.slot.place {
             _ if spec.trained || spec.integral => None,
             Place::Layer(layer) => Some(layer),
             Place::Mtp(k) => Some(layers + k),

@@ -80,7 +80,7 @@ impl Shard {
         let own = |slice: ParamSlice| Owned {
             at: buckets[slice.bucket].0 + slice.offset,
             decay: specs[slice.param].decay,
-            words: specs[slice.param].is_word_table(),
+            words: specs[slice.param].slot.is_word_table(),
             counts: counts[slice.param],
             slice,
         };

@@ -5,7 +5,7 @@ use ms_core::{Axis, Device, Grid, ParamId, Tensor};
 use ms_dist::buckets::{ParamSlice, Placed};
 use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
-use ms_spec::{EMBEDDING, ModelConfig, Place, PlacedParam, Placement, SumGrad};
+use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot, SumGrad};
 use std::sync::Arc;
 
 /// One flat buffer of a rank: parameters whose gradients are summed over the same ranks.
@@ -108,7 +108,7 @@ impl SharedGradients {
             SumGrad::OverTpWithSequenceParallel => ctx.sequence_parallel,
         };
         let copies = shared_by_stages(model.config(), placement);
-        let copied = |p: &PlacedParam| p.spec.place == Place::Embedding && copies.contains(&p.spec.name);
+        let copied = |p: &PlacedParam| p.spec.slot.place == Place::Embedding && copies.contains(&p.spec.name);
         let dense = of(&ctx.tp, &|p| summed(p) && !p.spec.of_experts());
         let experts = of(&ctx.etp, &|p| summed(p) && p.spec.of_experts());
         Self(dense.into_iter().chain(experts).chain(of(&ctx.embedding, &copied)).collect())
@@ -120,13 +120,13 @@ impl SharedGradients {
     pub(crate) fn passes(model: &Gpt) -> Vec<usize> {
         let config = model.config();
         let uses = |p: &PlacedParam| {
-            let at_the_end = config.mtp > 0 || config.tied && p.spec.name == EMBEDDING;
+            let at_the_end = config.mtp > 0 || config.tied && p.spec.slot == Slot::WORDS;
             let chunks = (0..model.chunks()).map(|chunk| model.ends(chunk));
             chunks.filter(|&(begins, ends)| begins || ends && at_the_end).count()
         };
         let of = |p: &PlacedParam| match p.spec.trained {
             false => 0,
-            true if p.spec.place == Place::Embedding => uses(p),
+            true if p.spec.slot.place == Place::Embedding => uses(p),
             true => 1,
         };
         model.held().iter().map(of).collect()

@@ -100,7 +100,7 @@ fn files(checkpoint: &Checkpoint) -> usize {
 fn counts(checkpoint: &Checkpoint) -> Vec<(&'static str, usize)> {
     let mut parts: BTreeMap<u8, usize> = BTreeMap::new();
     for spec in params(checkpoint.config()) {
-        let part = match spec.place {
+        let part = match spec.slot.place {
             Place::Embedding => 0,
             Place::Layer(_) => 1,
             Place::Head => 2,

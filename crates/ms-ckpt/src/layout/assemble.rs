@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ms_core::Region;
-use ms_spec::{Feed, ModelConfig, params};
+use ms_spec::{Feed, ModelConfig, ParamSpec, params};
 
 use super::cut::{Cut, Placement};
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
 use super::ranks::{Opened, RankFile};
-use super::spelling::{Local, Spelling, alternative};
+use super::spelling::{Local, Spelling};
 use crate::adapter::{self, Adapters, Part};
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
@@ -40,7 +40,7 @@ impl Opened {
             let mut used: BTreeSet<usize> = BTreeSet::new();
             let mut trained: Vec<Trained> = Vec::new();
             for local in rank_tensors(config, cut, placement, spelling, file.rank)? {
-                let names = std::iter::once(local.name.clone()).chain(alternative(&local.name));
+                let names = std::iter::once(local.name.clone()).chain(local.also.clone());
                 let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
                 if !local.copy {
                     self.adapter(file, &local, &mut used, &mut globals, &mut seen, &mut adapters)?;
@@ -48,7 +48,7 @@ impl Opened {
                 let &i = match found {
                     Some(i) => i,
                     None if local.copy || only_adapters => continue,
-                    None if config.reward && is_idle(&local.name) => continue,
+                    None if config.reward && is_idle(&local.spec.slot) => continue,
                     None => {
                         let path = file.path.clone();
                         return Err(Error::Missing { path, name: local.name });
@@ -100,8 +100,8 @@ impl Opened {
             .map(|(name, g)| (name.clone(), g.shape.numel()))
             .collect();
         if !only_adapters {
-            let lacks = |name: &str| config.reward && is_idle(name) && !globals.contains_key(name);
-            let all = params(config).into_iter().filter(|s| !lacks(&s.name));
+            let lacks = |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(&s.name);
+            let all = params(config).into_iter().filter(|s| !lacks(s));
             wanted.extend(all.map(|s| (s.name, s.shape.numel())));
         }
         if only_adapters && adapters.is_empty() {

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use ms_core::{DType, Region};
+use ms_spec::{Part, Place, Role};
 use serde_json::{Map, Value, json};
 
 use super::cut::{Cut, ExpertTp};
@@ -447,11 +448,12 @@ fn registered(
     let mut moved = Vec::with_capacity(all.len());
     let mut held: Vec<Local> = Vec::new();
     for local in all {
-        if local.name.contains(".input_layernorm.") && local.name.starts_with("decoder.layers.") {
+        let what = local.spec.slot;
+        if what.half.is_none() && what.role == Role::InputLayernorm && matches!(what.place, Place::Layer(_)) {
             held.push(local);
             continue;
         }
-        if local.name.ends_with(".self_attention.linear_qkv.weight") {
+        if what.half.is_none() && what.is(Part::Attention, Role::LinearQkv) {
             moved.append(&mut held);
         }
         moved.push(local);

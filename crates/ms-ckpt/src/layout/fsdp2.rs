@@ -51,7 +51,7 @@ impl Opened<'_> {
             let found = self.of_projections(&spec, &weight)?;
             match found {
                 Some(global) => drop(globals.insert(spec.name.clone(), global)),
-                None if self.config.reward && crate::checkpoint::is_idle(&spec.name) => continue,
+                None if self.config.reward && crate::checkpoint::is_idle(&spec.slot) => continue,
                 None => {
                     return Err(Error::Missing { path: self.folder.to_owned(), name: spec.name });
                 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ms_core::DType;
-use ms_spec::{ModelConfig, ParamSpec, hf, params};
+use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
@@ -213,7 +213,7 @@ fn is_reward(config: &ModelConfig, by_name: &BTreeMap<String, usize>) -> Result<
     if !by_name.contains_key("score.weight") {
         return Ok(false);
     }
-    let head = params(config).into_iter().find(|s| s.name == "output_layer.weight");
+    let head = params(config).into_iter().find(|s| s.slot.is(Part::Output, Role::Own));
     let head = head.map(|spec| Names::new(config).of(&spec)).transpose()?;
     Ok(!head.is_some_and(|names| names.iter().any(|n| by_name.contains_key(&n.name))))
 }
@@ -328,31 +328,33 @@ pub(crate) struct HfTensor {
 pub(crate) fn tensors(config: &ModelConfig) -> Result<Vec<HfTensor>> {
     let mut specs = params(config);
     // transformers registers qkv before o, and the norms of a layer after its MLP.
-    let rank = |spec: &ParamSpec| -> usize {
-        let name = spec.name.as_str();
-        let order = [
-            "self_attention.linear_qkv.",
-            "self_attention.linear_proj.",
-            "self_attention",
-            ".mixer.",
-            "mlp.linear_fc1.",
-            "mlp.linear_fc2.",
-            ".mlp",
-            ".input_layernorm.",
-            ".pre_mlp_layernorm.",
-            ".post_",
-        ];
-        order.iter().position(|part| name.contains(part)).unwrap_or(0)
+    let rank = |Slot { part, role, half, .. }: Slot| match (part, role) {
+        (Part::Dense, _) if half.is_some() => 6,
+        (Part::Attention, _) if half.is_some() => 2,
+        (Part::Layer, _) if half.is_some() => 0,
+        (Part::Attention, Role::LinearQkv) => 0,
+        (Part::Attention, Role::LinearProj) => 1,
+        (Part::Attention | Part::GatedDelta | Part::Indexer | Part::Compressor, _) => 2,
+        (Part::EntryIndexer | Part::EntryIndexerCompressor, _) => 2,
+        (Part::StateSpace, _) => 3,
+        (Part::Dense, Role::LinearFc1) => 4,
+        (Part::Dense, Role::LinearFc2) => 5,
+        (Part::Dense | Part::Router | Part::Experts | Part::SharedExperts, _) => 6,
+        (Part::FeedStreams, _) => 6,
+        (Part::Layer, Role::InputLayernorm) => 7,
+        (Part::Layer, Role::PreMlpLayernorm) => 8,
+        (Part::Layer, Role::PostAttnNorm | Role::PostMlpLayernorm) => 9,
+        _ => 0,
     };
-    specs.sort_by_key(|s| (s.place, rank(s)));
+    specs.sort_by_key(|s| (s.slot.place, rank(s.slot)));
     let names = Names::new(config);
     // Weights and biases of one projection stand together: q.weight q.bias k.weight k.bias …
     let mut all = Vec::new();
     let mut i = 0;
     while i < specs.len() {
-        let pair = specs.get(i + 1).filter(|next| {
-            next.name.strip_suffix("bias").is_some_and(|n| specs[i].name.strip_suffix("weight") == Some(n))
-        });
+        let pair = specs
+            .get(i + 1)
+            .filter(|next| next.slot.bias && Slot { bias: false, ..next.slot } == specs[i].slot);
         let weights = names.of(&specs[i])?;
         let mut biases = pair.map_or_else(|| Ok(Vec::new()), |p| names.of(p))?.into_iter();
         let step = if pair.is_some() { 2 } else { 1 };

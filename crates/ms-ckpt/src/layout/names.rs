@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use ms_core::Region;
-use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Place};
+use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
 use super::schemes::{self, Scheme};
 use crate::checkpoint::is_idle;
@@ -54,147 +54,117 @@ impl<'a> Names<'a> {
 
     /// Whether a reward model has no tensor for what only Megatron's class of it has.
     fn absent(&self, spec: &ParamSpec) -> bool {
-        self.config.reward && is_idle(&spec.name)
+        self.config.reward && is_idle(&spec.slot)
     }
 
     fn find(&self, spec: &ParamSpec) -> Vec<Named> {
         if self.absent(spec) {
             return Vec::new();
         }
-        let (module, kind) = match spec.name.rsplit_once('.') {
-            Some((module, kind @ ("weight" | "bias"))) => (module, kind),
-            _ => (spec.name.as_str(), ""),
-        };
-        let layers = self.config.layers;
-        let (inner, at) = match spec.place {
-            Place::Embedding | Place::Head => return self.outside(spec, module, kind),
-            Place::Layer(layer) => {
-                let inner = module.splitn(4, '.').nth(3).unwrap_or(module);
-                (inner, At { layer, ..At::default() })
-            }
-            Place::Mtp(k) => {
-                let at = At { layer: layers + k, ..At::default() };
-                let inner = module.strip_prefix("mtp.").unwrap_or(module);
-                let inner = inner.split_once('.').and_then(|(first, rest)| match first {
-                    "layers" => rest.split_once('.').map(|(_, inner)| inner),
-                    _ => Some("mtp.norm"),
-                });
-                match inner {
-                    Some("eh_proj") if self.scheme.pattern("mtp.e_proj").is_some() => {
-                        let half = spec.shape[1] / 2;
-                        let columns = |range| Lens::plain(Region::along(&spec.shape, 1, [range]));
-                        return [("mtp.e_proj", 0..half), ("mtp.h_proj", half..2 * half)]
-                            .into_iter()
-                            .filter_map(|(slot, range)| self.one(slot, kind, at, columns(range)))
-                            .collect();
-                    }
-                    Some(part) if part.starts_with("hc_head.") => {
-                        return self.whole(spec, &format!("mtp.{part}"), kind, at);
-                    }
-                    Some(part @ ("enorm" | "hnorm" | "eh_proj")) => {
-                        return self.whole(spec, &format!("mtp.{part}"), kind, at);
-                    }
-                    Some("mtp.norm") => return self.whole(spec, "mtp.norm", kind, at),
-                    Some(inner) => (inner.strip_prefix("transformer_layer.").unwrap_or(inner), at),
-                    None => return Vec::new(),
+        let (what, layers) = (&spec.slot, self.config.layers);
+        let at = |layer| At { layer, half: what.half.unwrap_or(0), expert: 0 };
+        match (what.place, what.part) {
+            (Place::Embedding | Place::Head, _) => self.outside(spec),
+            (Place::Mtp(k), Part::Last) => self.whole(spec, "mtp.norm", at(layers + k)),
+            (Place::Mtp(k), Part::Prediction | Part::LastStreams) => {
+                let joint = what.role == Role::EhProj;
+                if joint && self.scheme.pattern("mtp.e_proj").is_some() {
+                    let half = spec.shape[1] / 2;
+                    let columns = |range| Lens::plain(Region::along(&spec.shape, 1, [range]));
+                    return [("mtp.e_proj", 0..half), ("mtp.h_proj", half..2 * half)]
+                        .into_iter()
+                        .filter_map(|(slot, range)| self.one(slot, false, at(layers + k), columns(range)))
+                        .collect();
                 }
+                self.whole(spec, &format!("mtp.{}", what.module(Role::word)), at(layers + k))
             }
-        };
-        // The halves of a layer with two: the number is the last character of the module's first word.
-        let word = inner.split('.').next().unwrap_or(inner);
-        let (at, name) = match word.rsplit_once('_').and_then(|(stem, n)| Some((stem, n.parse().ok()?))) {
-            Some((stem, half @ 0..2)) => {
-                let stem = if stem == "mlps" { "mlp" } else { stem };
-                (At { half, ..at }, format!("{stem}{}", &inner[word.len()..]))
-            }
-            _ => (at, inner.to_owned()),
-        };
-        self.in_layer(spec, &name, kind, at)
+            (Place::Mtp(k), _) => self.in_layer(spec, at(layers + k)),
+            (Place::Layer(layer), _) => self.in_layer(spec, at(layer)),
+        }
     }
 
     /// Parameters before and after the layers.
-    fn outside(&self, spec: &ParamSpec, module: &str, kind: &str) -> Vec<Named> {
-        let at = At::default();
-        let (slot, again) = match module {
-            "embedding.word_embeddings" => ("embed", "mtp.embed"),
-            "embedding.word_embeddings.norm" => return self.whole(spec, "embed_norm", kind, at),
-            "embedding.position_embeddings" => return self.whole(spec, "positions", kind, at),
-            "output_layer" => ("head", "mtp.head"),
-            "rm_head" => {
+    fn outside(&self, spec: &ParamSpec) -> Vec<Named> {
+        let (what, at) = (&spec.slot, At::default());
+        let (slot, again) = match (what.part, what.role) {
+            (Part::Embedding, Role::WordEmbeddings) => ("embed", "mtp.embed"),
+            (Part::Embedding, Role::WordEmbeddingsNorm) => return self.whole(spec, "embed_norm", at),
+            (Part::Embedding, _) => return self.whole(spec, "positions", at),
+            (Part::Output, _) => ("head", "mtp.head"),
+            (Part::Reward, _) => {
                 let lens = Lens::plain(Region::whole(&spec.shape));
                 return vec![Named { name: "score.weight".to_owned(), lens, copy: false }];
             }
-            _ if module.starts_with("hc_head.") => {
-                return self.whole(spec, &format!("own.{module}"), kind, at);
+            (Part::LastStreams, _) => {
+                return self.whole(spec, &format!("own.{}", what.module(Role::word)), at);
             }
-            _ => return self.whole(spec, "norm", kind, at),
+            _ => return self.whole(spec, "norm", at),
         };
-        let mut all = self.whole(spec, slot, kind, at);
+        let mut all = self.whole(spec, slot, at);
         for k in 0..self.config.mtp {
             let at = At { layer: self.config.layers + k, ..at };
-            all.extend(self.whole(spec, again, kind, at).into_iter().map(|n| Named { copy: true, ..n }));
+            all.extend(self.whole(spec, again, at).into_iter().map(|n| Named { copy: true, ..n }));
         }
         if self.config.mtp > 0 && slot == "embed" && self.config.tied {
             for k in 0..self.config.mtp {
                 let at = At { layer: self.config.layers + k, ..at };
-                all.extend(
-                    self.whole(spec, "mtp.head", kind, at).into_iter().map(|n| Named { copy: true, ..n }),
-                );
+                all.extend(self.whole(spec, "mtp.head", at).into_iter().map(|n| Named { copy: true, ..n }));
             }
         }
         all
     }
 
-    fn in_layer(&self, spec: &ParamSpec, module: &str, kind: &str, at: At) -> Vec<Named> {
+    fn in_layer(&self, spec: &ParamSpec, at: At) -> Vec<Named> {
+        use {Part as P, Role as R};
         let c = self.config;
-        let slot = match module {
-            "input_layernorm" | "norm" => "norm1",
-            "pre_mlp_layernorm" => "norm2",
-            "post_attn_norm" => "post_attn_norm",
-            "post_mlp_layernorm" => "post_mlp_norm",
-            "self_attention.linear_proj" => "o",
-            "self_attention.q_layernorm" if c.mla().is_some() => "q_a_norm",
-            "self_attention.q_layernorm" => "q_norm",
-            "self_attention.k_layernorm" => "k_norm",
-            "self_attention.kv_layernorm" => "kv_a_norm",
-            "self_attention.linear_q_up_proj" => "q_b",
-            "self_attention.linear_kv_up_proj" => "kv_b",
-            "self_attention.q_proj" => "q",
-            "self_attention.k_proj" => "k",
-            "self_attention.v_proj" => "v",
-            "self_attention.g_proj" => "head_gate",
-            "self_attention.sinks" => "sinks",
-            "self_attention.linear_qkv" => return self.qkv(spec, kind, at),
-            "mlp.linear_fc1" => return self.fc1(spec, ["gate_up", "gate", "up", "fc1"], kind, at),
-            "mlp.linear_fc2" => "down",
-            "mlp.shared_experts.linear_fc1" => {
+        let Slot { part, role, .. } = spec.slot;
+        let slot = match (part, role) {
+            (P::Layer, R::InputLayernorm | R::Norm) => "norm1",
+            (P::Layer, R::PreMlpLayernorm) => "norm2",
+            (P::Layer, R::PostAttnNorm) => "post_attn_norm",
+            (P::Layer, R::PostMlpLayernorm) => "post_mlp_norm",
+            (P::Attention, R::LinearProj) => "o",
+            (P::Attention, R::QLayernorm) if c.mla().is_some() => "q_a_norm",
+            (P::Attention, R::QLayernorm) => "q_norm",
+            (P::Attention, R::KLayernorm) => "k_norm",
+            (P::Attention, R::KvLayernorm) => "kv_a_norm",
+            (P::Attention, R::LinearQUpProj) => "q_b",
+            (P::Attention, R::LinearKvUpProj) => "kv_b",
+            (P::Attention, R::QProj) => "q",
+            (P::Attention, R::KProj) => "k",
+            (P::Attention, R::VProj) => "v",
+            (P::Attention, R::GProj) => "head_gate",
+            (P::Attention, R::Sinks) => "sinks",
+            (P::Attention, R::LinearQkv) => return self.qkv(spec, at),
+            (P::Dense, R::LinearFc1) => return self.fc1(spec, ["gate_up", "gate", "up", "fc1"], at),
+            (P::Dense, R::LinearFc2) => "down",
+            (P::SharedExperts, R::LinearFc1) => {
                 let slots = ["shared.gate_up", "shared.gate", "shared.up", "shared.fc1"];
-                return self.fc1(spec, slots, kind, at);
+                return self.fc1(spec, slots, at);
             }
-            "mlp.shared_experts.linear_fc2" => "shared.down",
-            "mlp.shared_experts.gate_weight" => "shared_gate",
-            "mlp.router" => "router",
-            "mlp.router.expert_bias" => "router_bias",
-            "mlp.experts.linear_fc1" | "mlp.experts.linear_fc2" => {
-                return self.experts(spec, module.ends_with("fc1"), kind, at);
-            }
-            other => {
-                let own = format!("own.{other}");
+            (P::SharedExperts, R::LinearFc2) => "shared.down",
+            (P::SharedExperts, _) => "shared_gate",
+            (P::Router, R::Own) => "router",
+            (P::Router, R::ExpertBias) => "router_bias",
+            (P::Experts, _) => return self.experts(spec, role == R::LinearFc1, at),
+            _ => {
+                let own = format!("own.{}", Slot { half: None, ..spec.slot }.module(Role::word));
                 if self.scheme.pattern(&own).is_some() {
-                    return self.whole(spec, &own, kind, at);
+                    return self.whole(spec, &own, at);
                 }
-                let mixer = other.strip_prefix("mixer.").map(|rest| format!("ssm.{rest}"));
-                let indexer =
-                    other.strip_prefix("self_attention.dsa_indexer.").map(|rest| format!("dsa.{rest}"));
-                let delta = other.strip_prefix("self_attention.").map(|rest| format!("gdn.{rest}"));
-                let slot = mixer.or(indexer).or(delta).unwrap_or_default();
-                return self.whole(spec, &slot, kind, at);
+                let kind = match part {
+                    P::StateSpace => "ssm",
+                    P::Indexer => "dsa",
+                    P::GatedDelta => "gdn",
+                    _ => return Vec::new(),
+                };
+                return self.whole(spec, &format!("{kind}.{}", role.word()), at);
             }
         };
-        self.whole(spec, slot, kind, at)
+        self.whole(spec, slot, at)
     }
 
-    fn name(&self, slot: &str, kind: &str, at: At) -> Option<String> {
+    fn name(&self, slot: &str, bias: bool, at: At) -> Option<String> {
         let pattern = self.scheme.pattern(slot)?;
         // Layers behind the last may have names of their own.
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
@@ -209,42 +179,42 @@ impl<'a> Names<'a> {
             .replace("{L}", &at.layer.to_string())
             .replace("{E}", &at.expert.to_string())
             .replace("{S}", &at.half.to_string());
-        Some(match (kind, name.strip_suffix(".weight")) {
-            ("bias", Some(stem)) => format!("{stem}.bias"),
-            ("bias", None) => format!("{name}_bias"),
+        Some(match (bias, name.strip_suffix(".weight")) {
+            (true, Some(stem)) => format!("{stem}.bias"),
+            (true, None) => format!("{name}_bias"),
             _ => name,
         })
     }
 
-    fn one(&self, slot: &str, kind: &str, at: At, lens: Lens) -> Option<Named> {
-        Some(Named { name: self.name(slot, kind, at)?, lens, copy: false })
+    fn one(&self, slot: &str, bias: bool, at: At, lens: Lens) -> Option<Named> {
+        Some(Named { name: self.name(slot, bias, at)?, lens, copy: false })
     }
 
     /// A tensor that holds all of the parameter, as it is or transposed.
-    fn whole(&self, spec: &ParamSpec, slot: &str, kind: &str, at: At) -> Vec<Named> {
-        let region = Region::whole(&spec.shape);
+    fn whole(&self, spec: &ParamSpec, slot: &str, at: At) -> Vec<Named> {
+        let (region, bias) = (Region::whole(&spec.shape), spec.slot.bias);
         let turned = match spec.shape.len() {
             2 => Lens::turned(region.clone()),
             _ => Lens::plain(region.clone()),
         };
-        let turned = self.one(&format!("{slot}.T"), kind, at, turned);
-        turned.or_else(|| self.one(slot, kind, at, Lens::plain(region))).into_iter().collect()
+        let turned = self.one(&format!("{slot}.T"), bias, at, turned);
+        turned.or_else(|| self.one(slot, bias, at, Lens::plain(region))).into_iter().collect()
     }
 
-    fn qkv(&self, spec: &ParamSpec, kind: &str, at: At) -> Vec<Named> {
-        let c = self.config;
+    fn qkv(&self, spec: &ParamSpec, at: At) -> Vec<Named> {
+        let (c, bias) = (self.config, spec.slot.bias);
         if let Attention::Latent(m) = &c.attention {
             let queries = m.q_rank.unwrap_or(c.heads * (m.nope + m.rope));
             let slot = if m.q_rank.is_some() { "q_a" } else { "q" };
             return [(slot, 0..queries), ("kv_a", queries..spec.shape[0])]
                 .into_iter()
-                .filter_map(|(slot, range)| self.one(slot, kind, at, rows(spec, [range])))
+                .filter_map(|(slot, range)| self.one(slot, spec.slot.bias, at, rows(spec, [range])))
                 .collect();
         }
         if c.layer(at.layer).mixer == Mixer::SharedKv {
-            return self.whole(spec, "q", kind, at);
+            return self.whole(spec, "q", at);
         }
-        let grouped = self.whole(spec, "qkv_grouped", kind, at);
+        let grouped = self.whole(spec, "qkv_grouped", at);
         if !grouped.is_empty() {
             return grouped;
         }
@@ -257,32 +227,32 @@ impl<'a> Names<'a> {
         let packed = || Region::along(&spec.shape, 0, parts.iter().cloned().flatten());
         let turned = |region| if spec.shape.len() == 2 { Lens::turned(region) } else { Lens::plain(region) };
         let cat = self
-            .one("qkv_cat", kind, at, Lens::plain(packed()))
-            .or_else(|| self.one("qkv_cat.T", kind, at, turned(packed())));
+            .one("qkv_cat", bias, at, Lens::plain(packed()))
+            .or_else(|| self.one("qkv_cat.T", bias, at, turned(packed())));
         if let Some(cat) = cat {
             return vec![cat];
         }
         let named = ["q", "k", "v"].into_iter().zip(parts.clone());
-        named.filter_map(|(slot, part)| self.one(slot, kind, at, rows(spec, part))).collect()
+        named.filter_map(|(slot, part)| self.one(slot, bias, at, rows(spec, part))).collect()
     }
 
-    fn fc1(&self, spec: &ParamSpec, [both, gate, up, only]: [&str; 4], kind: &str, at: At) -> Vec<Named> {
+    fn fc1(&self, spec: &ParamSpec, [both, gate, up, only]: [&str; 4], at: At) -> Vec<Named> {
         if !self.config.activation.gated() {
-            return self.whole(spec, only, kind, at);
+            return self.whole(spec, only, at);
         }
-        let packed = self.whole(spec, both, kind, at);
+        let packed = self.whole(spec, both, at);
         if !packed.is_empty() {
             return packed;
         }
         let half = spec.shape[0] / 2;
         [(gate, 0..half), (up, half..2 * half)]
             .into_iter()
-            .filter_map(|(slot, range)| self.one(slot, kind, at, rows(spec, [range])))
+            .filter_map(|(slot, range)| self.one(slot, spec.slot.bias, at, rows(spec, [range])))
             .collect()
     }
 
-    fn experts(&self, spec: &ParamSpec, first: bool, kind: &str, at: At) -> Vec<Named> {
-        let gated = self.config.activation.gated();
+    fn experts(&self, spec: &ParamSpec, first: bool, at: At) -> Vec<Named> {
+        let (gated, bias) = (self.config.activation.gated(), spec.slot.bias);
         // All experts in one tensor, input-major; gate and up alternate.
         if self.scheme.pattern("experts.down").is_some() {
             let slot = if first { "experts.gate_up" } else { "experts.down" };
@@ -295,7 +265,7 @@ impl<'a> Names<'a> {
                 false => Region::whole(&spec.shape),
             };
             let lens = if spec.shape.len() == 3 { Lens::turned(region) } else { Lens::plain(region) };
-            return self.one(slot, kind, at, lens).into_iter().collect();
+            return self.one(slot, bias, at, lens).into_iter().collect();
         }
         // All experts in one tensor for each part.
         if self.scheme.pattern("experts.down.stacked").is_some() {
@@ -307,7 +277,7 @@ impl<'a> Names<'a> {
             let part = |(slot, range): (&str, Range<usize>)| {
                 let lead = Some(0..spec.shape[0]);
                 let region = Region { lead, ..Region::along(&spec.shape, 1, [range]) };
-                self.one(slot, kind, at, Lens::plain(region))
+                self.one(slot, bias, at, Lens::plain(region))
             };
             return parts.into_iter().filter_map(part).collect();
         }
@@ -323,7 +293,7 @@ impl<'a> Names<'a> {
             for (slot, range) in parts {
                 let lead = Some(expert..expert + 1);
                 let region = Region { lead, ..Region::along(&spec.shape, 1, [range.clone()]) };
-                all.extend(self.one(slot, kind, at, Lens::single(region)));
+                all.extend(self.one(slot, bias, at, Lens::single(region)));
             }
         }
         all

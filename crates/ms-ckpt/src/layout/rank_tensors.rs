@@ -40,7 +40,7 @@ pub(crate) fn rank_tensors(
     let end = (if cut.dual_pipe { 0 } else { cut.pp - 1 }, chunks.len() - 1);
     let mut by_layer: BTreeMap<Place, Vec<&ParamSpec>> = BTreeMap::new();
     for spec in &specs {
-        by_layer.entry(spec.place).or_default().push(spec);
+        by_layer.entry(spec.slot.place).or_default().push(spec);
     }
     let mut out = Vec::new();
     for (c, slots) in chunks.iter().enumerate() {

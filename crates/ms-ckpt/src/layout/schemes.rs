@@ -6,19 +6,19 @@
 use ms_spec::Family;
 
 /// What a tensor is, whatever it is called.
-pub(super) type Slot = &'static str;
+pub(super) type Key = &'static str;
 
 /// The names of one family's tensors.
 pub(super) struct Scheme {
     parent: Option<&'static Scheme>,
-    rows: &'static [(Slot, &'static str)],
+    rows: &'static [(Key, &'static str)],
 }
 
 impl Scheme {
-    /// The pattern of a slot; an empty one takes the parent's away.
-    pub(super) fn pattern(&self, slot: &str) -> Option<&'static str> {
-        let own = self.rows.iter().find(|r| r.0 == slot).map(|r| r.1);
-        own.or_else(|| self.parent.and_then(|p| p.pattern(slot))).filter(|p| !p.is_empty())
+    /// The pattern of a key; an empty one takes the parent's away.
+    pub(super) fn pattern(&self, key: &str) -> Option<&'static str> {
+        let own = self.rows.iter().find(|r| r.0 == key).map(|r| r.1);
+        own.or_else(|| self.parent.and_then(|p| p.pattern(key))).filter(|p| !p.is_empty())
     }
 }
 

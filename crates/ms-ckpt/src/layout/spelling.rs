@@ -1,9 +1,10 @@
 //! What Megatron's files call the tensors of a rank, and how they hold experts.
 
 use ms_core::{DType, Region};
-use ms_spec::{Feed, ModelConfig, ParamSpec, Place};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
 use super::cut::{Cut, Rank};
+use crate::checkpoint::HEAD;
 use crate::lens::Lens;
 use crate::optim::Held;
 use crate::{Error, Result};
@@ -51,6 +52,8 @@ pub enum Experts {
 pub(crate) struct Local {
     pub(crate) chunk: usize,
     pub(crate) name: String,
+    /// Another name under which it may be found: Transformer Engine's, whatever else a file looks like.
+    pub(crate) also: Option<String>,
     pub(crate) spec: ParamSpec,
     pub(crate) lens: Lens,
     /// The same elements stand elsewhere: written for Megatron, not needed when read.
@@ -62,23 +65,18 @@ pub(crate) struct Local {
 impl Local {
     /// The parameter as the rank's optimizer sees it, with a weight of type `dtype`.
     pub(crate) fn held(&self, cut: &Cut, dtype: DType) -> Held {
-        let embedding =
-            self.spec.place == Place::Embedding && self.spec.name.ends_with("word_embeddings.weight");
         Held {
             chunk: self.chunk,
             dtype,
             numel: self.lens.shape.iter().product(),
-            decay: Held::decays(&self.name, &self.lens.shape),
-            words: self.spec.is_word_table(),
+            decay: Held::decays(&self.spec.slot, &self.lens.shape),
+            words: self.spec.slot.is_word_table(),
             // Only where each rank has experts of its own they are reduced apart.
-            expert: cut.ep > 1 && self.spec.name.contains(".mlp.experts."),
-            shared: embedding && self.tied && cut.pp > 1,
+            expert: cut.ep > 1 && self.spec.slot.part == Part::Experts,
+            shared: self.spec.slot == Slot::WORDS && self.tied && cut.pp > 1,
         }
     }
 }
-
-const OUTPUT: &str = "output_layer.weight";
-const EMBEDDING: &str = "embedding.word_embeddings.weight";
 
 /// Names the tensors of ranks.
 pub(crate) struct Speller<'a> {
@@ -120,52 +118,62 @@ impl<'a> Speller<'a> {
         chunk: usize,
         slot: usize,
     ) -> Result<Vec<Local>> {
-        let prefix = match spec.place {
-            Place::Layer(_) => format!("decoder.layers.{slot}."),
-            Place::Mtp(k) if self.v1() => format!("mtp_layers.{k}."),
-            Place::Mtp(k) => format!("mtp.layers.{k}."),
-            Place::Embedding | Place::Head => String::new(),
-        };
-        let inner = spec.inner();
-        let position = self.cut.position(rank, spec.name.contains(".mlp.experts."));
+        let what = &spec.slot;
+        let position = self.cut.position(rank, what.part == Part::Experts);
         let region = spec
             .partition
             .region_on(&spec.name, &spec.shape, position)
             .map_err(|e| Error::Cut(e.to_string()))?;
         let tied = self.config.tied;
-        let local =
-            |name: String, lens: Lens| Local { chunk, name, spec: spec.clone(), lens, copy: false, tied };
-        let (transformer, layer_inner) = match inner.strip_prefix("transformer_layer.") {
-            Some(rest) => ("transformer_layer.", rest),
-            None => ("", inner),
+        let local = |name: String, also, lens: Lens| Local {
+            chunk,
+            name,
+            also,
+            spec: spec.clone(),
+            lens,
+            copy: false,
+            tied,
         };
-        if layer_inner.starts_with("mlp.experts.") {
-            let named = self.experts(layer_inner, &region)?;
-            return Ok(named
-                .into_iter()
-                .map(|(name, lens)| local(format!("{prefix}{transformer}{name}"), lens))
-                .collect());
+        if self.spelling.legacy {
+            return Ok(vec![local(legacy(what, slot), None, Lens::plain(region))]);
+        }
+        let prefix = match what.place {
+            Place::Layer(_) => format!("decoder.layers.{slot}."),
+            Place::Mtp(k) if self.v1() => format!("mtp_layers.{k}.{}", what.inside_module()),
+            Place::Mtp(k) => format!("mtp.layers.{k}.{}", what.inside_module()),
+            Place::Embedding | Place::Head => String::new(),
+        };
+        let inside = |(name, lens): (String, Lens)| local(format!("{prefix}{name}"), None, lens);
+        if what.part == Part::Experts {
+            return Ok(self.experts(what, &region).into_iter().map(inside).collect());
         }
         if self.spelling.mla_split
-            && let Some(parts) = self.split_up_projection(layer_inner, spec, &region)
+            && let Some(parts) = self.split_up_projection(spec, &region)
         {
-            return Ok(parts
-                .into_iter()
-                .map(|(name, lens)| local(format!("{prefix}{transformer}self_attention.{name}.weight"), lens))
-                .collect());
+            let attention = Part::Attention.path();
+            let named = parts.into_iter().map(|(name, lens)| (format!("{attention}.{name}.weight"), lens));
+            return Ok(named.map(inside).collect());
         }
-        let name = match spec.place {
-            Place::Mtp(k) if spec.name.starts_with("mtp.final_layernorms") => match self.v1() {
-                true => format!("mtp_layers.{k}.final_layernorm.weight"),
-                false => format!("mtp.final_layernorms.{k}.weight"),
-            },
-            Place::Head if self.config.mtp > 0 || self.config.hyper.is_some() => {
-                spec.name.trim_start_matches("decoder.").to_owned()
-            }
-            _ => format!("{prefix}{transformer}{}", self.module(layer_inner, spec.place)),
+        // Without prediction layers the final norm is the decoder's; some files say so with them, too.
+        let last = |within: bool| {
+            let decoder = if within { "decoder." } else { "" };
+            format!("{decoder}{}{}", what.role.word(), what.ending())
         };
-        let name = if self.spelling.legacy { legacy(&name) } else { name };
-        Ok(vec![local(name, Lens::plain(region))])
+        let (name, also) = match (what.place, what.part) {
+            (Place::Mtp(k), Part::Last) if self.v1() => {
+                (format!("mtp_layers.{k}.final_layernorm.weight"), None)
+            }
+            (Place::Mtp(_), Part::Last) => (what.name(), None),
+            (_, Part::Last) => {
+                let own = self.config.mtp == 0 && self.config.hyper.is_none();
+                (last(own), Some(last(!own)))
+            }
+            _ => {
+                let fused = fused(what).map(|name| format!("{prefix}{name}"));
+                (format!("{prefix}{}", self.module(what)), fused)
+            }
+        };
+        Ok(vec![local(name, also, Lens::plain(region))])
     }
 
     /// Tensors that hold elements of others once more, in the chunk of the head.
@@ -177,7 +185,7 @@ impl<'a> Speller<'a> {
         let embedding = &specs[0];
         let mut push = |name: String| -> Result<()> {
             let mut local = self.locals(embedding, rank, chunk, 0)?.swap_remove(0);
-            (local.name, local.copy) = (name, true);
+            (local.name, local.also, local.copy) = (name, None, true);
             copies.push(local);
             Ok(())
         };
@@ -186,12 +194,14 @@ impl<'a> Speller<'a> {
             push(if self.spelling.legacy {
                 "word_embeddings_for_head/weight".to_owned()
             } else {
-                OUTPUT.to_owned()
+                HEAD.name()
             })?;
         }
         match self.v1() {
-            true => (0..self.config.mtp).try_for_each(|k| push(format!("mtp_layers.{k}.{EMBEDDING}")))?,
-            false if self.config.mtp > 0 => push(EMBEDDING.to_owned())?,
+            true => {
+                (0..self.config.mtp).try_for_each(|k| push(format!("mtp_layers.{k}.{}", embedding.name)))?;
+            }
+            false if self.config.mtp > 0 => push(embedding.name.clone())?,
             false => {}
         }
         Ok(copies)
@@ -201,43 +211,39 @@ impl<'a> Speller<'a> {
         self.spelling.version == Version::V2_0_0
     }
 
-    /// The name of a layer's parameter, behind the layer's number.
-    fn module(&self, inner: &str, place: Place) -> String {
+    /// The name of a parameter behind its layer's number.
+    fn module(&self, what: &Slot) -> String {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
         // Norms of layers without a packed projection stand alone.
         let te = self.spelling.transformer_engine && self.config.compressed().is_none();
-        let name = match (inner, place) {
-            ("input_layernorm.weight", _) if te => "self_attention.linear_qkv.layer_norm_weight",
-            ("input_layernorm.bias", _) if te => "self_attention.linear_qkv.layer_norm_bias",
-            ("pre_mlp_layernorm.weight", Place::Layer(l)) if te && leading_dense(l) => {
-                "mlp.linear_fc1.layer_norm_weight"
-            }
-            ("mlp.shared_experts.gate_weight", _) if self.v1() => "mlp.shared_expert_gate.weight",
-            _ if self.v1() && self.config.mla().is_some() => {
-                return inner
-                    .replace("linear_q_up_proj", "linear_qb")
-                    .replace("linear_kv_up_proj", "linear_kvb")
-                    .replace("kv_layernorm", "k_layernorm");
-            }
-            _ => inner,
+        let fuses = match (what.role, what.place) {
+            (Role::InputLayernorm, _) => te,
+            (Role::PreMlpLayernorm, Place::Layer(l)) => te && !what.bias && leading_dense(l),
+            _ => false,
         };
-        name.to_owned()
+        match fused(what) {
+            Some(name) if fuses => name,
+            _ if what.role == Role::GateWeight && self.v1() => "mlp.shared_expert_gate.weight".to_owned(),
+            _ if self.v1() && self.config.mla().is_some() => {
+                let word = |role: Role| match role {
+                    Role::LinearQUpProj => "linear_qb",
+                    Role::LinearKvUpProj => "linear_kvb",
+                    Role::KvLayernorm => "k_layernorm",
+                    _ => role.word(),
+                };
+                format!("{}{}", what.module(word), what.ending())
+            }
+            _ => what.inner(),
+        }
     }
 
     /// The four matrices of latent attention that is split by what their rows are for.
-    fn split_up_projection(
-        &self,
-        inner: &str,
-        spec: &ParamSpec,
-        region: &Region,
-    ) -> Option<[(&'static str, Lens); 2]> {
+    fn split_up_projection(&self, spec: &ParamSpec, region: &Region) -> Option<[(&'static str, Lens); 2]> {
         let m = self.config.mla()?;
-        let (names, first, second) = match inner {
-            "self_attention.linear_q_up_proj.weight" => {
-                (["linear_qk_nope", "linear_qk_rope"], m.nope, m.rope)
-            }
-            "self_attention.linear_kv_up_proj.weight" => (["linear_kv_nope", "linear_v"], m.nope, m.value),
+        let (names, first, second) = match spec.slot.role {
+            Role::LinearQUpProj => (["linear_qk_nope", "linear_qk_rope"], m.nope, m.rope),
+            Role::LinearKvUpProj => (["linear_kv_nope", "linear_v"], m.nope, m.value),
             _ => return None,
         };
         let head = first + second;
@@ -250,11 +256,8 @@ impl<'a> Speller<'a> {
     }
 
     /// A rank's experts: one by one, or all in one tensor.
-    fn experts(&self, inner: &str, region: &Region) -> Result<Vec<(String, Lens)>> {
-        let rest = inner.strip_prefix("mlp.experts.").unwrap_or(inner);
-        let Some((module, kind)) = rest.split_once('.') else {
-            return Err(Error::Cut(format!("{inner}: no weight or bias")));
-        };
+    fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, Lens)> {
+        let (path, module, kind) = (what.part.path(), what.role.word(), what.ending());
         let all = region.lead.clone().unwrap_or_else(|| match region.dim {
             0 => region.ranges.first().cloned().unwrap_or(0..0),
             _ => 0..region.shape[0],
@@ -263,18 +266,18 @@ impl<'a> Speller<'a> {
         if self.spelling.experts == Experts::Grouped && !te {
             let local = region.local_shape();
             let (experts, rows, columns) = (local[0], local[1], local[2]);
-            let (name, shape) = match module {
-                "linear_fc1" => ("mlp.experts.weight1", vec![columns, experts * rows]),
-                _ => ("mlp.experts.weight2", vec![experts * columns, rows]),
+            let (name, shape) = match what.role {
+                Role::LinearFc1 => (format!("{path}.weight1"), vec![columns, experts * rows]),
+                _ => (format!("{path}.weight2"), vec![experts * columns, rows]),
             };
             // Each expert's matrix is transposed; the stack is then given another shape without being moved.
             let lens = Lens { shape, ..Lens::turned(region.clone()) };
-            return Ok(vec![(name.to_owned(), lens)]);
+            return vec![(name, lens)];
         }
         let one = |(j, expert): (usize, usize)| {
             let name = match self.spelling.experts {
-                Experts::Grouped => format!("mlp.experts.{module}.{kind}{j}"),
-                Experts::Sequential => format!("mlp.experts.local_experts.{j}.{module}.{kind}"),
+                Experts::Grouped => format!("{path}.{module}{kind}{j}"),
+                Experts::Sequential => format!("{path}.local_experts.{j}.{module}{kind}"),
             };
             let part = match region.dim {
                 0 => Region::along(&region.shape, 0, std::iter::once(expert..expert + 1)),
@@ -282,74 +285,99 @@ impl<'a> Speller<'a> {
             };
             (name, Lens::single(part))
         };
-        Ok(all.enumerate().map(one).collect())
+        all.enumerate().map(one).collect()
     }
 }
 
-/// Other names under which a tensor may be found: Transformer Engine's, whatever else a file looks like.
-pub(crate) fn alternative(name: &str) -> Option<String> {
-    let pairs = [
-        ("input_layernorm.weight", "self_attention.linear_qkv.layer_norm_weight"),
-        ("input_layernorm.bias", "self_attention.linear_qkv.layer_norm_bias"),
-        ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"),
-        ("pre_mlp_layernorm.bias", "mlp.linear_fc1.layer_norm_bias"),
-    ];
-    if let Some((usual, other)) = pairs.iter().find(|(usual, _)| name.ends_with(usual)) {
-        return Some(format!("{}{other}", name.strip_suffix(usual)?));
-    }
-    // Without prediction layers the final norm is the decoder's; some files say so with them, too.
-    match name.strip_prefix("decoder.") {
-        Some(rest) if rest.starts_with("final_") => Some(rest.to_owned()),
-        None if name.starts_with("final_") => Some(format!("decoder.{name}")),
-        _ => None,
-    }
-}
-
-/// The place of a tensor in the nested dictionaries of a legacy model, levels joined by `/`.
-fn legacy(name: &str) -> String {
-    let name = name
-        .replace("input_layernorm.", "input_norm.")
-        .replace("pre_mlp_layernorm.", "post_attention_norm.")
-        .replace("self_attention.linear_qkv.", "self_attention.query_key_value.")
-        .replace("self_attention.linear_proj.", "self_attention.dense.")
-        .replace("mlp.linear_fc1.", "mlp.dense_h_to_4h.")
-        .replace("mlp.linear_fc2.", "mlp.dense_4h_to_h.")
-        .replace("final_layernorm.", "final_norm.");
-    if let Some(rest) = name.strip_prefix("decoder.") {
-        return format!("language_model/encoder/{rest}");
-    }
-    let levels = match name.strip_prefix("embedding.") {
-        Some(rest) => format!("embedding/{}", rest.replacen('.', "/", 1)),
-        None => name.replacen('.', "/", 1),
+/// What a norm is called as part of the module behind it, in its layer; of whole layers alone.
+fn fused(what: &Slot) -> Option<String> {
+    let module = match what.role {
+        Role::InputLayernorm => "self_attention.linear_qkv",
+        Role::PreMlpLayernorm => "mlp.linear_fc1",
+        _ => return None,
     };
-    format!("language_model/{levels}")
+    let kind = if what.bias { "bias" } else { "weight" };
+    what.half.is_none().then(|| format!("{module}.layer_norm_{kind}"))
+}
+
+/// The place of a tensor in the nested dictionaries of a legacy model, levels joined by `/`; `slot` is its layer's number.
+fn legacy(what: &Slot, slot: usize) -> String {
+    let word = |role: Role| match role {
+        Role::InputLayernorm => "input_norm",
+        Role::PreMlpLayernorm => "post_attention_norm",
+        Role::LinearQkv => "query_key_value",
+        Role::LinearProj => "dense",
+        Role::LinearFc1 => "dense_h_to_4h",
+        Role::LinearFc2 => "dense_4h_to_h",
+        Role::FinalLayernorm => "final_norm",
+        _ => role.word(),
+    };
+    let (module, ending) = (word(what.role), what.ending());
+    match (what.part, what.role, what.place) {
+        (_, Role::WordEmbeddingsNorm, _) => format!("language_model/embedding/word_embeddings/norm{ending}"),
+        (Part::Embedding, ..) => format!("language_model/embedding/{module}/{}", &ending[1..]),
+        (Part::Last, ..) => format!("language_model/encoder/{module}{ending}"),
+        (part, _, Place::Layer(_)) => {
+            let path = part.path();
+            let dot = if path.is_empty() { "" } else { "." };
+            format!("language_model/encoder/layers.{slot}.{path}{dot}{module}{ending}")
+        }
+        (part, ..) => format!("language_model/{}/{}", part.path(), &ending[1..]),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The slot of a weight of layer 1 of a model.
+    const fn slot(place: Place, part: Part, role: Role, bias: bool) -> Slot {
+        Slot { place, part, half: None, role, bias }
+    }
+
     #[test]
     fn legacy_names_are_places_in_nested_dictionaries() {
-        for (name, want) in [
-            ("embedding.word_embeddings.weight", "language_model/embedding/word_embeddings/weight"),
-            ("embedding.word_embeddings.norm.bias", "language_model/embedding/word_embeddings/norm.bias"),
+        let (layer, words) = (Place::Layer(1), Part::Embedding);
+        for (slot, want) in [
+            (Slot::WORDS, "language_model/embedding/word_embeddings/weight"),
             (
-                "decoder.layers.3.mlp.linear_fc1.weight",
+                slot(Place::Embedding, words, Role::PositionEmbeddings, false),
+                "language_model/embedding/position_embeddings/weight",
+            ),
+            (
+                slot(Place::Embedding, words, Role::WordEmbeddingsNorm, true),
+                "language_model/embedding/word_embeddings/norm.bias",
+            ),
+            (
+                slot(layer, Part::Layer, Role::InputLayernorm, false),
+                "language_model/encoder/layers.3.input_norm.weight",
+            ),
+            (
+                slot(layer, Part::Dense, Role::LinearFc1, false),
                 "language_model/encoder/layers.3.mlp.dense_h_to_4h.weight",
             ),
-            ("decoder.final_layernorm.weight", "language_model/encoder/final_norm.weight"),
-            ("output_layer.weight", "language_model/output_layer/weight"),
+            (
+                slot(Place::Head, Part::Last, Role::FinalLayernorm, false),
+                "language_model/encoder/final_norm.weight",
+            ),
+            (slot(Place::Head, Part::Output, Role::Own, false), "language_model/output_layer/weight"),
         ] {
-            assert_eq!(legacy(name), want);
+            assert_eq!(legacy(&slot, 3), want);
         }
     }
 
     #[test]
-    fn fused_norms_are_found_under_their_modules() {
-        let found = alternative("decoder.layers.1.input_layernorm.weight").unwrap();
-        assert_eq!(found, "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight");
-        assert_eq!(alternative("decoder.final_layernorm.weight").unwrap(), "final_layernorm.weight");
-        assert_eq!(alternative("output_layer.weight"), None);
+    fn norms_are_found_as_parts_of_the_modules_behind_them() {
+        let config = ModelConfig::tiny();
+        let (cut, specs) = (Cut::default(), ms_spec::params(&config));
+        let speller = Speller::new(&config, &cut, Spelling::default()).unwrap();
+        let also = |name: &str| {
+            let spec = specs.iter().find(|s| s.name == name).unwrap();
+            speller.locals(spec, cut.ranks().unwrap()[0], 0, 1).unwrap().swap_remove(0).also
+        };
+        let fused = "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight";
+        assert_eq!(also("decoder.layers.1.input_layernorm.weight").as_deref(), Some(fused));
+        assert_eq!(also("decoder.final_layernorm.weight").as_deref(), Some("final_layernorm.weight"));
+        assert_eq!(also("embedding.word_embeddings.weight"), None);
     }
 }

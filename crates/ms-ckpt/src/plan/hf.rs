@@ -205,7 +205,7 @@ impl Plan {
 
 /// The layer a tensor is filed with: copies that belong to a prediction layer are at its place.
 fn written_place(t: &hf::HfTensor, config: &ModelConfig) -> Place {
-    match (t.spec.place, t.named.copy) {
+    match (t.spec.slot.place, t.named.copy) {
         (Place::Mtp(k), _) => Place::Layer(config.layers + k),
         (_, true) => Place::Layer(config.layers),
         (place, false) => place,

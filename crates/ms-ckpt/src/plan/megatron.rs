@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ms_core::Shape;
-use ms_spec::{ModelConfig, ParamSpec, Place};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
@@ -89,8 +89,8 @@ impl Plan {
         for (number, rank) in cut.ranks()?.into_iter().enumerate() {
             let file = format!("rank_{number:05}.safetensors");
             let mut list: Vec<Target> = Vec::new();
-            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.place)) {
-                let position = cut.position(rank, spec.name.contains(".mlp.experts."));
+            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.slot.place)) {
+                let position = cut.position(rank, spec.slot.part == Part::Experts);
                 let region = spec.partition.region_on(&spec.name, &spec.shape, position);
                 let region = region.map_err(|e| Error::Cut(e.to_string()))?;
                 // One copy of what several ranks hold: that of the first.
@@ -149,8 +149,8 @@ fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Re
 
 /// Whether a parameter is the weight of a linear layer that tensor-parallel ranks share: what 4-bit storage is for.
 fn is_linear(spec: &ParamSpec) -> bool {
-    let layer = matches!(spec.place, Place::Layer(_) | Place::Mtp(_));
-    layer && spec.partition.is_cut() && spec.shape.len() > 1 && spec.name.contains(".linear_")
+    let layer = matches!(spec.slot.place, Place::Layer(_) | Place::Mtp(_));
+    layer && spec.partition.is_cut() && spec.shape.len() > 1 && spec.slot.role.is_linear()
 }
 
 /// Whether a rank has the part of the model at `place`.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use ms_core::Region;
-use ms_spec::{ModelConfig, ParamSpec, Place};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::megatron::holds;
@@ -54,8 +54,8 @@ impl Plan {
         for (number, rank) in cut.ranks()?.into_iter().enumerate() {
             let file = format!("__{number}_0.distcp");
             let (mut list, mut at) = (Vec::new(), 0);
-            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.place)) {
-                let position = cut.position(rank, spec.name.contains(".mlp.experts."));
+            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.slot.place)) {
+                let position = cut.position(rank, spec.slot.part == Part::Experts);
                 let region = spec.partition.region_on(&spec.name, &spec.shape, position);
                 let region = region.map_err(|e| Error::Cut(e.to_string()))?;
                 let (key, layer) = keys.of(spec);
@@ -141,15 +141,15 @@ impl<'a> Keys<'a> {
         slots: &'a [Option<usize>],
         modules: Modules,
     ) -> Self {
-        let mut layers: BTreeMap<usize, Vec<(&str, Vec<usize>)>> = BTreeMap::new();
+        let mut layers: BTreeMap<usize, Vec<(Slot, &[usize])>> = BTreeMap::new();
         let mut packed = BTreeSet::new();
         for spec in specs {
-            let Place::Layer(layer) = spec.place else { continue };
-            let inner = spec.inner();
-            if inner == "self_attention.linear_qkv.weight" {
+            let Place::Layer(layer) = spec.slot.place else { continue };
+            if spec.slot.half.is_none() && spec.slot.is(Part::Attention, Role::LinearQkv) {
                 packed.insert(layer);
             }
-            layers.entry(layer).or_default().push((inner, spec.shape.to_vec()));
+            let anywhere = Slot { place: Place::Layer(0), ..spec.slot };
+            layers.entry(layer).or_default().push((anywhere, &spec.shape[..]));
         }
         // Megatron never stacks the layers of a model with state-space mixers.
         let same = layers.values().all(|l| Some(l) == layers.values().next());
@@ -159,11 +159,11 @@ impl<'a> Keys<'a> {
 
     /// The key of a parameter, and the layer's number if layers stand in front.
     fn of(&self, spec: &ParamSpec) -> (String, Option<usize>) {
-        let slot = match spec.place {
+        let slot = match spec.slot.place {
             Place::Layer(layer) => self.slots.iter().position(|s| *s == Some(layer)).unwrap_or(layer),
             _ => 0,
         };
-        let packed = matches!(spec.place, Place::Layer(l) if self.packed.contains(&l));
+        let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
         let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config, self.modules);
         (laid.key, laid.layer)
     }
@@ -183,12 +183,14 @@ impl<'a> Keys<'a> {
     /// Keys of the extra state of every linear module of the layers, and of attention itself.
     fn extra_states(&self, specs: &[ParamSpec]) -> Vec<String> {
         let mut keys = BTreeSet::new();
-        for spec in specs.iter().filter(|s| matches!(s.place, Place::Layer(_))) {
-            let (key, layer) = self.of(spec);
-            let Some(module) = key.strip_suffix(".weight").filter(|m| m.contains(".linear_")) else {
+        for spec in specs.iter().filter(|s| matches!(s.slot.place, Place::Layer(_))) {
+            let what = &spec.slot;
+            if what.bias || !what.role.is_linear() {
                 continue;
-            };
-            let experts = if key.contains(".experts.experts.") { spec.shape[0] } else { 1 };
+            }
+            let (key, layer) = self.of(spec);
+            let module = key.strip_suffix(what.ending()).unwrap_or(&key);
+            let experts = if what.part == Part::Experts { spec.shape[0] } else { 1 };
             let (at, of) = layer.map_or((0, 1), |l| (l, self.slots.len()));
             let mut push = |module: &str| match experts {
                 1 => drop(keys.insert(format!("{module}._extra_state/shard_{at}_{of}"))),
@@ -201,8 +203,9 @@ impl<'a> Keys<'a> {
                 }),
             };
             push(module);
-            if let Some(stem) = module.strip_suffix("self_attention.linear_proj") {
-                push(&format!("{stem}self_attention.core_attention"));
+            let parent = module.strip_suffix(what.role.word());
+            if let Some(attention) = parent.filter(|_| what.is(Part::Attention, Role::LinearProj)) {
+                push(&format!("{attention}core_attention"));
             }
         }
         keys.into_iter().collect()

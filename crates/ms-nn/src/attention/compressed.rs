@@ -20,7 +20,7 @@ use ms_core::{
     DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
-use ms_spec::{Compressed, ModelConfig, Pooled};
+use ms_spec::{Compressed, ModelConfig, Part, Pooled, Role};
 use std::sync::Arc;
 
 /// Rows that are key and value of all heads.
@@ -85,21 +85,22 @@ impl CompressedAttention {
         let pooled = c.layer(layer).pooled;
         let rotary = shape.rotary[usize::from(pooled.is_some())].clone();
         let rotary = rotary.expect("tables are made for every kind of layer that the model has");
-        let compressor = pooled
-            .map(|p| Compressor::new(&scope.under("compressor"), pooling(p, shape.dim), shape.norm, &rotary));
+        let compressor = pooled.map(|p| {
+            Compressor::new(&scope.of(Part::Compressor), pooling(p, shape.dim), shape.norm, &rotary)
+        });
         let indexer = pooled.filter(|p| p.picked).map(|p| {
             let sizes = c.indexer.as_ref().expect("a validated model of picked entries has an indexer");
-            Indexer::new(&scope.under("indexer"), sizes, p, shape.norm, &rotary)
+            Indexer::new(&scope.of(Part::EntryIndexer), sizes, p, shape.norm, &rotary)
         });
         Self {
-            q_down: scope.linear("linear_q"),
-            q_norm: scope.linear("q_layernorm"),
-            q_up: scope.linear("linear_q_up_proj"),
-            kv: scope.linear("linear_kv"),
-            kv_norm: scope.linear("kv_layernorm"),
-            out_down: scope.linear("linear_o_down_proj"),
-            out_up: scope.linear("linear_o_up_proj"),
-            sinks: scope.id("attn_sink"),
+            q_down: scope.linear(Role::LinearQ),
+            q_norm: scope.linear(Role::QLayernorm),
+            q_up: scope.linear(Role::LinearQUpProj),
+            kv: scope.linear(Role::LinearKv),
+            kv_norm: scope.linear(Role::KvLayernorm),
+            out_down: scope.linear(Role::LinearODownProj),
+            out_up: scope.linear(Role::LinearOUpProj),
+            sinks: scope.id(Role::AttnSink),
             compressor,
             indexer,
             rotary,
@@ -280,9 +281,9 @@ impl Indexer {
     ) -> Self {
         let shape = pooling(pooled, sizes.head_dim);
         Self {
-            queries: scope.linear("wq_b"),
-            weights: scope.linear("weights_proj"),
-            compressor: Compressor::new(&scope.under("kv_compressor"), shape, norm, rotary),
+            queries: scope.linear(Role::WqB),
+            weights: scope.linear(Role::WeightsProj),
+            compressor: Compressor::new(&scope.of(Part::EntryIndexerCompressor), shape, norm, rotary),
             heads: sizes.heads,
             places: sizes.top_k,
             rotary: rotary.clone(),

@@ -6,6 +6,7 @@ use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
 use ms_dist::GatheredRows;
+use ms_spec::Role;
 use std::sync::Arc;
 
 /// Rows that windows are pooled of.
@@ -57,10 +58,10 @@ struct Complete {
 impl Compressor {
     pub(crate) fn new(scope: &Scope<'_>, shape: Pooling, norm_shape: NormShape, rotary: &Rotary) -> Self {
         Self {
-            kv: scope.linear("wkv"),
-            gate: scope.linear("wgate"),
-            ape: scope.id("ape"),
-            norm: scope.linear("norm"),
+            kv: scope.linear(Role::Wkv),
+            gate: scope.linear(Role::Wgate),
+            ape: scope.id(Role::Ape),
+            norm: scope.linear(Role::Norm),
             norm_shape,
             shape,
             rotary: rotary.clone(),

@@ -9,7 +9,7 @@ use ms_core::{
     Run, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
-use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
+use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm, Role};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -151,20 +151,20 @@ impl Attention {
         shape: &Arc<Grouped>,
     ) -> Self {
         let projection = if c.layer(layer).mixer == Mixer::SharedKv {
-            Projection::Borrowed { q: scope.linear("linear_qkv") }
+            Projection::Borrowed { q: scope.linear(Role::LinearQkv) }
         } else if c.scores.output_gate {
-            let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| scope.linear(name));
+            let [q, k, v] = [Role::QProj, Role::KProj, Role::VProj].map(|role| scope.linear(role));
             Projection::Separate { q, k, v }
         } else {
-            Projection::Packed(scope.linear("linear_qkv"))
+            Projection::Packed(scope.linear(Role::LinearQkv))
         };
-        let norms = || (scope.linear("q_layernorm"), scope.linear("k_layernorm"));
+        let norms = || (scope.linear(Role::QLayernorm), scope.linear(Role::KLayernorm));
         Self {
             projection,
             qk_norm: (c.qk_norm != QkNorm::None).then(norms),
-            out: scope.linear("linear_proj"),
-            head_gate: c.scores.head_gate.then(|| scope.linear("g_proj")),
-            sinks: scope.find("sinks"),
+            out: scope.linear(Role::LinearProj),
+            head_gate: c.scores.head_gate.then(|| scope.linear(Role::GProj)),
+            sinks: scope.find(Role::Sinks),
             options: score_options(c, layer, tp),
             shape: shape.clone(),
         }

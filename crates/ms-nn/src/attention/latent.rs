@@ -15,7 +15,7 @@ use ms_core::{
     AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, rows_of_documents};
-use ms_spec::{Mla, ModelConfig};
+use ms_spec::{Mla, ModelConfig, Part, Role};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Latents that keys and values are made of.
@@ -108,13 +108,13 @@ impl Latent {
         let latent = shape.sizes.q_rank.is_some();
         let indexer = c.indexer.filter(|_| !c.layer(layer).borrows_index);
         Self {
-            down: scope.linear("linear_qkv"),
-            q_norm: latent.then(|| scope.linear("q_layernorm")),
-            q_up: latent.then(|| scope.linear("linear_q_up_proj")),
-            kv_norm: scope.linear("kv_layernorm"),
-            kv_up: scope.linear("linear_kv_up_proj"),
-            out: scope.linear("linear_proj"),
-            indexer: indexer.map(|i| Indexer::new(&scope.under("dsa_indexer"), &i, shape)),
+            down: scope.linear(Role::LinearQkv),
+            q_norm: latent.then(|| scope.linear(Role::QLayernorm)),
+            q_up: latent.then(|| scope.linear(Role::LinearQUpProj)),
+            kv_norm: scope.linear(Role::KvLayernorm),
+            kv_up: scope.linear(Role::LinearKvUpProj),
+            out: scope.linear(Role::LinearProj),
+            indexer: indexer.map(|i| Indexer::new(&scope.of(Part::Indexer), &i, shape)),
             options: score_options(c, layer, tp),
             tp,
             shape: shape.clone(),
@@ -329,10 +329,10 @@ impl Indexer {
         let (n, d) = (sizes.heads, sizes.head_dim);
         let pack = [Run::Copy { start: 0, len: (n + 1) * d }, Run::Zero { len: d }];
         Self {
-            queries: scope.linear("wq_b"),
-            key: scope.linear("wk"),
-            key_norm: scope.linear("k_norm"),
-            weights: scope.linear("weights_proj"),
+            queries: scope.linear(Role::WqB),
+            key: scope.linear(Role::Wk),
+            key_norm: scope.linear(Role::KNorm),
+            weights: scope.linear(Role::WeightsProj),
             heads: HeadLayout { groups: 1, heads_per_group: n, head_dim: d },
             places: sizes.top_k,
             rotary: Rotary { interleaved: sizes.interleaved, ..shape.rotary().clone() },

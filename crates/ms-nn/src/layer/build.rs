@@ -9,14 +9,14 @@ use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer};
 use crate::norm::NormShape;
 use crate::params::Scope;
 use crate::{Error, Result};
-use ms_spec::{Attention as Kind, Feed, Mixer, ModelConfig};
+use ms_spec::{Attention as Kind, Feed, Mixer, ModelConfig, Part, Role};
 
 fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
     Error::Unsupported { family: c.family, part }
 }
 
 impl Layer {
-    /// Layer `number` of `c`, whose parameters are under `scope`; of shortcut blocks the first or second `half`.
+    /// Layer `number` of `c`, whose parameters `scope` has; of shortcut blocks the first or second `half`.
     pub(crate) fn new(
         scope: &Scope<'_>,
         c: &ModelConfig,
@@ -25,8 +25,7 @@ impl Layer {
         shared: &Shared,
     ) -> Result<Self> {
         let kind = c.layer(number);
-        let named = |name: &str| half.map_or_else(|| name.to_owned(), |half| format!("{name}_{half}"));
-        let attention = scope.under(&named("self_attention"));
+        let attention = scope.of(Part::Attention);
         let mut memory = LayerMemory::None;
         let mix = match (kind.mixer, &c.attention) {
             (Mixer::None, _) => None,
@@ -72,11 +71,11 @@ impl Layer {
                     history: [sizes.conv - 1, inner + 2 * bc],
                     states: inner * sizes.state,
                 };
-                Some(Mix::StateSpace(Mamba2Mixer::new(&scope.under("mixer"), sizes, tp.1)))
+                Some(Mix::StateSpace(Mamba2Mixer::new(&scope.of(Part::StateSpace), sizes, tp.1)))
             }
             (Mixer::Mamba3, _) => {
                 let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");
-                let part = Mamba3Mixer::new(&scope.under("mixer"), sizes, tp.1);
+                let part = Mamba3Mixer::new(&scope.of(Part::StateSpace), sizes, tp.1);
                 memory = part.memory();
                 Some(Mix::Trapezoid(Box::new(part)))
             }
@@ -86,15 +85,15 @@ impl Layer {
                     history: [sizes.conv - 1, sizes.qk_rows() + sizes.value_rows()],
                     states: sizes.value_rows() * sizes.key_dim,
                 };
-                Some(Mix::Delta(GatedDeltaMixer::new(&attention, c, sizes, tp.1)))
+                Some(Mix::Delta(GatedDeltaMixer::new(&scope.of(Part::GatedDelta), c, sizes, tp.1)))
             }
         };
-        let mlp = scope.under("mlp");
+        let mlp = scope.of(Part::Dense);
         let network = match (half, kind.feed) {
             (Some(half), _) => {
-                let dense = Dense::new(&scope.under(&named("mlps")), c, kind.limits);
+                let dense = Dense::new(&mlp, c, kind.limits);
                 Some(match half {
-                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c, kind.limits, etp)),
+                    0 => Network::DenseAndAside(dense, Experts::new(&mlp.whole(), c, kind.limits, etp)),
                     _ => Network::DenseThenAside(dense),
                 })
             }
@@ -102,29 +101,28 @@ impl Layer {
             (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c, kind.limits))),
             (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits, etp))),
         };
-        let before =
-            |name: &str, on: bool| (on && c.block.norms_inputs()).then(|| scope.linear(&named(name)));
-        let behind = |name: &str| c.block.norms_outputs().then(|| scope.linear(name));
-        let input = if kind.mixer == Mixer::Mamba2 { "norm" } else { "input_layernorm" };
+        let layer = scope.of(Part::Layer);
+        let before = |role, on: bool| (on && c.block.norms_inputs()).then(|| layer.linear(role));
+        let behind = |role| c.block.norms_outputs().then(|| layer.linear(role));
+        let input = if kind.mixer == Mixer::Mamba2 { Role::Norm } else { Role::InputLayernorm };
         Ok(Self {
             number,
             site: 2 * number + half.unwrap_or(0),
             mix: mix.map(|part| Sub {
                 norm: before(input, kind.mixer != Mixer::Mamba3),
                 part,
-                post_norm: behind("post_attn_norm"),
+                post_norm: behind(Role::PostAttnNorm),
             }),
             network: network.map(|part| Sub {
-                norm: before("pre_mlp_layernorm", true),
+                norm: before(Role::PreMlpLayernorm, true),
                 part,
-                post_norm: behind("post_mlp_layernorm"),
+                post_norm: behind(Role::PostMlpLayernorm),
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
             residual: c.scales.residual,
-            streams: c
-                .hyper
-                .as_ref()
-                .map(|h| ["attn_mhc", "mlp_mhc"].map(|part| Streams::new(&scope.under(part), c, h, false))),
+            streams: c.hyper.as_ref().map(|h| {
+                [Part::MixerStreams, Part::FeedStreams].map(|part| Streams::new(&scope.of(part), c, h, false))
+            }),
             memory,
         })
     }

@@ -6,7 +6,7 @@ use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use ms_core::{Activation, DeltaRule, HeadLayout, Norm, ParamId, Result, Run, Segment, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
-use ms_spec::{GatedDelta, ModelConfig};
+use ms_spec::{GatedDelta, ModelConfig, Role};
 use std::sync::Arc;
 
 /// Gated DeltaNet's mixer.
@@ -41,13 +41,13 @@ impl GatedDeltaMixer {
         let unpack = part(0, k).chain(part(k, k)).chain(part(2 * k, v)).chain(part(2 * k + v, v));
         let small = |offset: usize| (0..g).map(move |i| copy((2 * i + offset) * per_key, per_key));
         Self {
-            qkvz: scope.linear("in_proj_qkvz"),
-            ba: scope.linear("in_proj_ba"),
-            conv: scope.linear("conv1d"),
-            a_log: scope.id("A_log"),
-            dt_bias: scope.id("dt_bias"),
-            norm: scope.id("norm.weight"),
-            out: scope.linear("out_proj"),
+            qkvz: scope.linear(Role::InProjQkvz),
+            ba: scope.linear(Role::InProjBa),
+            conv: scope.linear(Role::Conv1d),
+            a_log: scope.id(Role::ALog),
+            dt_bias: scope.id(Role::DtBias),
+            norm: scope.id(Role::Norm),
+            out: scope.linear(Role::OutProj),
             sizes: *sizes,
             eps: c.norm_eps as f32,
             unpack: unpack.collect(),

@@ -6,7 +6,7 @@ use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
-use ms_spec::Mamba2;
+use ms_spec::{Mamba2, Role};
 use std::sync::Arc;
 
 /// Mamba2's mixer.
@@ -26,13 +26,13 @@ impl Mamba2Mixer {
     /// The mixer under `scope`, a layer's `mixer`.
     pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba2, tp: usize) -> Self {
         Self {
-            input: scope.linear("in_proj"),
-            conv: scope.linear("conv1d"),
-            a_log: scope.id("A_log"),
-            d: scope.id("D"),
-            dt_bias: scope.id("dt_bias"),
-            norm: scope.id("norm.weight"),
-            out: scope.linear("out_proj"),
+            input: scope.linear(Role::InProj),
+            conv: scope.linear(Role::Conv1d),
+            a_log: scope.id(Role::ALog),
+            d: scope.id(Role::D),
+            dt_bias: scope.id(Role::DtBias),
+            norm: scope.id(Role::Norm),
+            out: scope.linear(Role::OutProj),
             sizes: Mamba2 { heads: sizes.heads / tp, groups: sizes.groups / tp, ..*sizes },
         }
     }

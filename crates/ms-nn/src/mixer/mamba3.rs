@@ -6,7 +6,7 @@ use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use ms_core::{HeadLayout, Norm, ParamId, Result, Segment, Trapezoid, TurnedPairs, Var, ops};
 use ms_dist::{to_sequences, to_shares};
-use ms_spec::Mamba3;
+use ms_spec::{Mamba3, Role};
 use std::sync::Arc;
 
 /// Mamba3's mixer: the heads of one tensor-parallel rank. Each rank makes the keys, queries and angles that all heads share.
@@ -48,11 +48,11 @@ impl Mamba3Mixer {
             rate_floor: sizes.rate_floor as f32,
         };
         Self {
-            input: scope.id("in_proj.weight"),
-            norms: ["B_norm.weight", "C_norm.weight"].map(|name| scope.id(name)),
-            single: ["dt_bias", "B_bias", "C_bias", "D"].map(|name| scope.id(name)),
-            by_rank: sizes.ranks.map(|_| ["mimo_x", "mimo_z", "mimo_o"].map(|name| scope.id(name))),
-            out: scope.linear("out_proj"),
+            input: scope.id(Role::InProj),
+            norms: [Role::BNorm, Role::CNorm].map(|role| scope.id(role)),
+            single: [Role::DtBias, Role::BBias, Role::CBias, Role::D].map(|role| scope.id(role)),
+            by_rank: sizes.ranks.map(|_| [Role::MimoX, Role::MimoZ, Role::MimoO].map(|role| scope.id(role))),
+            out: scope.linear(Role::OutProj),
             sizes,
             shape,
         }

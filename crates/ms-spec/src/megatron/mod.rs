@@ -270,7 +270,8 @@ mod tests {
         assert_eq!((c.family, c.layers, c.mtp), (Family::DeepseekV4, 43, 1));
         let params = crate::params(&c);
         let total = |mtp: bool| -> usize {
-            let part = params.iter().filter(|p| mtp == p.name.starts_with("mtp.") && p.trained);
+            let part =
+                params.iter().filter(|p| mtp == matches!(p.slot.place, crate::Place::Mtp(_)) && p.trained);
             part.map(|p| p.shape.numel()).sum()
         };
         // 284 billion, as published.

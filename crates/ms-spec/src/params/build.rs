@@ -2,25 +2,55 @@
 
 use ms_core::{Axis, Partition};
 
-use super::{Init, ParamSpec, Place, SumGrad};
-use crate::{ModelConfig, Norm};
+use super::{Init, ParamSpec, SumGrad};
+use crate::{ModelConfig, Norm, Part, Place, Role, Slot};
 
 pub(crate) struct Table<'a> {
     config: &'a ModelConfig,
     pub(crate) list: Vec<ParamSpec>,
     place: Place,
-    prefix: String,
+    part: Part,
+    half: Option<usize>,
+}
+
+/// A weight of the part that is being described, or what a module of it adds.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    role: Role,
+    bias: bool,
+}
+
+impl From<Role> for Named {
+    fn from(role: Role) -> Self {
+        Self { role, bias: false }
+    }
+}
+
+impl Role {
+    /// What the module adds.
+    pub(crate) const fn bias(self) -> Named {
+        Named { role: self, bias: true }
+    }
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn new(config: &'a ModelConfig) -> Self {
-        Self { config, list: Vec::new(), place: Place::Embedding, prefix: String::new() }
+        Self { config, list: Vec::new(), place: Place::Embedding, part: Part::Embedding, half: None }
     }
 
-    /// What follows belongs to `place` and has names that begin with `prefix`.
-    pub(crate) fn at(&mut self, place: Place, prefix: &str) {
-        self.place = place;
-        prefix.clone_into(&mut self.prefix);
+    /// What follows belongs to `place`, and to its `part`.
+    pub(crate) const fn at(&mut self, place: Place, part: Part) {
+        (self.place, self.part, self.half) = (place, part, None);
+    }
+
+    /// What follows belongs to this part of the same layer.
+    pub(crate) const fn of(&mut self, part: Part) {
+        self.part = part;
+    }
+
+    /// What follows belongs to a half of the same layer, or to all of it.
+    pub(crate) const fn half(&mut self, half: Option<usize>) {
+        self.half = half;
     }
 
     /// Rows cut by tensor-parallel ranks, in `blocks` blocks.
@@ -45,17 +75,19 @@ impl<'a> Table<'a> {
 
     pub(crate) fn push(
         &mut self,
-        name: &str,
+        name: impl Into<Named>,
         shape: &[usize],
         partition: Partition,
         init: Init,
         sum: SumGrad,
     ) {
+        let Named { role, bias } = name.into();
+        let slot = Slot { place: self.place, part: self.part, half: self.half, role, bias };
         self.list.push(ParamSpec {
-            name: format!("{}{name}", self.prefix),
+            slot,
+            name: slot.name(),
             shape: ms_core::Shape::new(shape),
             partition,
-            place: self.place,
             init,
             decay: shape.len() > 1,
             sum_grad_over: sum,
@@ -64,29 +96,48 @@ impl<'a> Table<'a> {
         });
     }
 
-    pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2], partition: Partition, init: Init) {
+    pub(crate) fn matrix(
+        &mut self,
+        name: impl Into<Named>,
+        shape: [usize; 2],
+        partition: Partition,
+        init: Init,
+    ) {
         self.push(name, &shape, partition, init, SumGrad::No);
     }
 
-    pub(crate) fn vector(&mut self, name: &str, size: usize, partition: Partition, init: Init, sum: SumGrad) {
+    pub(crate) fn vector(
+        &mut self,
+        name: impl Into<Named>,
+        size: usize,
+        partition: Partition,
+        init: Init,
+        sum: SumGrad,
+    ) {
         self.push(name, &[size], partition, init, sum);
     }
 
     /// A bias that every rank adds.
-    pub(crate) fn whole_bias(&mut self, name: &str, size: usize) {
-        self.vector(name, size, Partition::Replicated, Init::Zeros, SumGrad::OverTpWithSequenceParallel);
+    pub(crate) fn whole_bias(&mut self, role: Role, size: usize) {
+        self.vector(
+            role.bias(),
+            size,
+            Partition::Replicated,
+            Init::Zeros,
+            SumGrad::OverTpWithSequenceParallel,
+        );
     }
 
     /// A norm of the residual stream, of the model's kind.
-    pub(crate) fn norm(&mut self, name: &str, size: usize) {
-        self.norm_of(self.config.norm, name, size, SumGrad::OverTpWithSequenceParallel);
+    pub(crate) fn norm(&mut self, role: Role, size: usize) {
+        self.norm_of(self.config.norm, role, size, SumGrad::OverTpWithSequenceParallel);
     }
 
-    pub(crate) fn norm_of(&mut self, kind: Norm, name: &str, size: usize, sum: SumGrad) {
+    pub(crate) fn norm_of(&mut self, kind: Norm, role: Role, size: usize, sum: SumGrad) {
         let one = if kind == Norm::RmsUnitOffset { Init::Zeros } else { Init::Ones };
-        self.vector(&format!("{name}.weight"), size, Partition::Replicated, one, sum);
+        self.vector(role, size, Partition::Replicated, one, sum);
         if kind == Norm::LayerNorm {
-            self.vector(&format!("{name}.bias"), size, Partition::Replicated, Init::Zeros, sum);
+            self.vector(role.bias(), size, Partition::Replicated, Init::Zeros, sum);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
 use crate::activations::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
 use crate::sizes::Compressed;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -25,35 +25,36 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 /// Its weights, under `module`. Each rank's heads see the whole row of a token, and all entries.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed, module: &str) {
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     let (h, d, heads, whole) = (c.hidden, c.head_dim, c.heads, Partition::Replicated);
-    let name = |rest: &str| format!("{module}.{rest}");
+    t.of(Part::Attention);
     let (init, sum) = (t.std(), SumGrad::OverTp);
-    t.vector(&name("attn_sink"), heads, Table::rows(1), Init::Zeros, SumGrad::No);
-    t.push(&name("linear_q.weight"), &[a.q_rank, h], whole, init, sum);
-    t.norm_of(c.norm, &name("q_layernorm"), a.q_rank, sum);
-    t.matrix(&name("linear_q_up_proj.weight"), [heads * d, a.q_rank], Table::rows(1), init);
-    t.push(&name("linear_kv.weight"), &[d, h], whole, init, sum);
-    t.norm_of(c.norm, &name("kv_layernorm"), d, sum);
+    t.vector(Role::AttnSink, heads, Table::rows(1), Init::Zeros, SumGrad::No);
+    t.push(Role::LinearQ, &[a.q_rank, h], whole, init, sum);
+    t.norm_of(c.norm, Role::QLayernorm, a.q_rank, sum);
+    t.matrix(Role::LinearQUpProj, [heads * d, a.q_rank], Table::rows(1), init);
+    t.push(Role::LinearKv, &[d, h], whole, init, sum);
+    t.norm_of(c.norm, Role::KvLayernorm, d, sum);
     let blocks = [a.out_groups * a.out_rank, heads / a.out_groups * d];
-    t.matrix(&name("linear_o_down_proj.weight"), blocks, Table::rows(1), init);
-    t.matrix(&name("linear_o_up_proj.weight"), [h, blocks[0]], Table::columns(), t.out_std());
+    t.matrix(Role::LinearODownProj, blocks, Table::rows(1), init);
+    t.matrix(Role::LinearOUpProj, [h, blocks[0]], Table::columns(), t.out_std());
     let Some(pooled) = c.layer(index).pooled else { return };
     let series = if pooled.picked { 2 } else { 1 };
-    let compressor = |t: &mut Table<'_>, module: &str, dim: usize, sum: SumGrad| {
-        let part = |rest: &str| format!("{module}.{rest}");
-        t.push(&part("ape"), &[pooled.ratio, series * dim], whole, init, sum);
+    let compressor = |t: &mut Table<'_>, part: Part, dim: usize, sum: SumGrad| {
+        t.of(part);
+        t.push(Role::Ape, &[pooled.ratio, series * dim], whole, init, sum);
         t.list.last_mut().expect("just pushed").decay = false;
-        t.norm_of(c.norm, &part("norm"), dim, sum);
-        t.push(&part("wgate.weight"), &[series * dim, h], whole, init, sum);
-        t.push(&part("wkv.weight"), &[series * dim, h], whole, init, sum);
+        t.norm_of(c.norm, Role::Norm, dim, sum);
+        t.push(Role::Wgate, &[series * dim, h], whole, init, sum);
+        t.push(Role::Wkv, &[series * dim, h], whole, init, sum);
     };
-    compressor(t, &name("compressor"), d, sum);
+    compressor(t, Part::Compressor, d, sum);
     let Some(i) = c.indexer.filter(|_| pooled.picked) else { return };
     let by_sequence = SumGrad::OverTpWithSequenceParallel;
-    compressor(t, &name("indexer.kv_compressor"), i.head_dim, by_sequence);
-    t.push(&name("indexer.wq_b.weight"), &[i.heads * i.head_dim, a.q_rank], whole, init, by_sequence);
-    t.push(&name("indexer.weights_proj.weight"), &[i.heads, h], whole, init, by_sequence);
+    compressor(t, Part::EntryIndexerCompressor, i.head_dim, by_sequence);
+    t.of(Part::EntryIndexer);
+    t.push(Role::WqB, &[i.heads * i.head_dim, a.q_rank], whole, init, by_sequence);
+    t.push(Role::WeightsProj, &[i.heads, h], whole, init, by_sequence);
 }
 
 impl Activations {

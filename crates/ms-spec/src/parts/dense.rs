@@ -2,10 +2,10 @@
 
 use ms_core::Axis;
 
-use crate::ModelConfig;
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::Feed;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
 pub(crate) const RULE: Rule = Rule {
@@ -18,15 +18,15 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 /// The weights of a network of `ffn` columns, under `module`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, module: &str, ffn: usize) {
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, ffn: usize) {
+    t.of(part);
     let blocks = if c.activation.gated() { 2 } else { 1 };
-    t.matrix(&format!("{module}.linear_fc1.weight"), [blocks * ffn, c.hidden], Table::rows(blocks), t.std());
+    t.matrix(Role::LinearFc1, [blocks * ffn, c.hidden], Table::rows(blocks), t.std());
     if c.bias.mlp {
-        let bias = format!("{module}.linear_fc1.bias");
-        t.vector(&bias, blocks * ffn, Table::rows(blocks), Init::Zeros, SumGrad::No);
+        t.vector(Role::LinearFc1.bias(), blocks * ffn, Table::rows(blocks), Init::Zeros, SumGrad::No);
     }
-    t.matrix(&format!("{module}.linear_fc2.weight"), [c.hidden, ffn], Table::columns(), t.out_std());
+    t.matrix(Role::LinearFc2, [c.hidden, ffn], Table::columns(), t.out_std());
     if c.bias.mlp {
-        t.whole_bias(&format!("{module}.linear_fc2.bias"), c.hidden);
+        t.whole_bias(Role::LinearFc2, c.hidden);
     }
 }

@@ -2,11 +2,11 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
-use crate::params::{Init, Place, SumGrad, Table};
+use crate::params::{Init, SumGrad, Table};
 use crate::parts::hyper_connections;
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{Norm, Position};
+use crate::{ModelConfig, Part, Place, Role};
 
 /// How ranks share them.
 pub(crate) const RULE: Rule = Rule {
@@ -23,37 +23,35 @@ pub(crate) const RULE: Rule = Rule {
 
 /// The weights before the first layer.
 pub(crate) fn embedding(t: &mut Table<'_>, c: &ModelConfig) {
-    t.at(Place::Embedding, "");
-    t.matrix("embedding.word_embeddings.weight", [c.padded_vocab, c.hidden], Table::rows(1), t.std());
+    t.at(Place::Embedding, Part::Embedding);
+    t.matrix(Role::WordEmbeddings, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
     if c.position == Position::Learned {
         let shape = [c.max_positions, c.hidden];
-        t.matrix("embedding.position_embeddings.weight", shape, Partition::Replicated, t.std());
+        t.matrix(Role::PositionEmbeddings, shape, Partition::Replicated, t.std());
     }
     if c.embedding_norm {
-        t.norm_of(
-            Norm::LayerNorm,
-            "embedding.word_embeddings.norm",
-            c.hidden,
-            SumGrad::OverTpWithSequenceParallel,
-        );
+        t.norm_of(Norm::LayerNorm, Role::WordEmbeddingsNorm, c.hidden, SumGrad::OverTpWithSequenceParallel);
     }
 }
 
 /// The weights behind the last layer.
 pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
-    t.at(Place::Head, "");
-    hyper_connections::params(t, c, "hc_head", true);
-    let last = if c.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
+    t.at(Place::Head, Part::LastStreams);
+    hyper_connections::params(t, c, Part::LastStreams, true);
+    t.of(Part::Last);
+    let last = if c.mamba2.is_some() { Role::FinalNorm } else { Role::FinalLayernorm };
     t.norm(last, c.hidden);
+    t.of(Part::Output);
     if !c.tied {
-        t.matrix("output_layer.weight", [c.padded_vocab, c.hidden], Table::rows(1), t.std());
+        t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
         t.list.last_mut().expect("just pushed").trained = !c.reward;
     }
     if c.bias.head {
-        t.vector("output_layer.bias", c.padded_vocab, Table::rows(1), Init::Zeros, SumGrad::No);
+        t.vector(Role::Own.bias(), c.padded_vocab, Table::rows(1), Init::Zeros, SumGrad::No);
     }
     if c.reward {
-        t.matrix("rm_head.weight", [1, c.hidden], Table::columns(), t.std());
-        t.whole_bias("rm_head.bias", 1);
+        t.of(Part::Reward);
+        t.matrix(Role::Own, [1, c.hidden], Table::columns(), t.std());
+        t.whole_bias(Role::Own, 1);
     }
 }

@@ -2,10 +2,10 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::dense;
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
 pub(crate) const RULE: Rule = Rule {
@@ -59,39 +59,41 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let by_sequence = SumGrad::OverTpWithSequenceParallel;
     let (e, h, f) = (moe.experts, c.hidden, moe.ffn);
     let choices = e + moe.zero_experts;
+    t.of(Part::Router);
     // Routers run where experts do, on all tokens of the ranks that share an expert, so their gradients are summands.
-    t.push("mlp.router.weight", &[choices, h], Partition::Replicated, t.std(), SumGrad::OverTp);
+    t.push(Role::Own, &[choices, h], Partition::Replicated, t.std(), SumGrad::OverTp);
     if moe.router.linear_bias {
-        t.vector("mlp.router.bias", choices, Partition::Replicated, Init::Zeros, SumGrad::OverTp);
+        t.vector(Role::Own.bias(), choices, Partition::Replicated, Init::Zeros, SumGrad::OverTp);
     }
     if hashed {
         let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
-        t.matrix("mlp.router.tid2eid", rows, Partition::Replicated, numbers);
+        t.matrix(Role::Tid2Eid, rows, Partition::Replicated, numbers);
         let table = t.list.last_mut().expect("just pushed");
         (table.trained, table.decay, table.integral) = (false, false, true);
     } else if moe.router.bias {
-        t.vector("mlp.router.expert_bias", choices, Partition::Replicated, Init::Zeros, SumGrad::No);
+        t.vector(Role::ExpertBias, choices, Partition::Replicated, Init::Zeros, SumGrad::No);
         t.list.last_mut().expect("just pushed").trained = false;
     }
+    t.of(Part::Experts);
     let blocks = if c.activation.gated() { 2 } else { 1 };
     let rows = Partition::Experts { dim: 1, blocks };
-    t.push("mlp.experts.linear_fc1.weight", &[e, blocks * f, h], rows, t.std(), SumGrad::No);
+    t.push(Role::LinearFc1, &[e, blocks * f, h], rows, t.std(), SumGrad::No);
     if c.bias.mlp {
-        t.push("mlp.experts.linear_fc1.bias", &[e, blocks * f], rows, Init::Zeros, SumGrad::No);
+        t.push(Role::LinearFc1.bias(), &[e, blocks * f], rows, Init::Zeros, SumGrad::No);
         t.list.last_mut().expect("just pushed").decay = false;
     }
     let columns = Partition::Experts { dim: 2, blocks: 1 };
-    t.push("mlp.experts.linear_fc2.weight", &[e, h, f], columns, t.out_std(), SumGrad::No);
+    t.push(Role::LinearFc2, &[e, h, f], columns, t.out_std(), SumGrad::No);
     if c.bias.mlp {
         // Whole on every rank that shares its experts; the first of them adds it.
         let shared = Partition::Split { axis: ms_core::Axis::Ep, dim: 0, blocks: 1 };
-        t.push("mlp.experts.linear_fc2.bias", &[e, h], shared, Init::Zeros, SumGrad::OverTp);
+        t.push(Role::LinearFc2.bias(), &[e, h], shared, Init::Zeros, SumGrad::OverTp);
         t.list.last_mut().expect("just pushed").decay = false;
     }
     if let Some(shared) = &moe.shared {
-        dense::params(t, c, "mlp.shared_experts", shared.ffn);
+        dense::params(t, c, Part::SharedExperts, shared.ffn);
         if shared.gate {
-            t.push("mlp.shared_experts.gate_weight", &[1, h], Partition::Replicated, t.std(), by_sequence);
+            t.push(Role::GateWeight, &[1, h], Partition::Replicated, t.std(), by_sequence);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
 use crate::activations::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Norm};
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -27,17 +27,17 @@ pub(crate) const RULE: Rule = Rule {
 pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
     let g = c.gated_delta.as_ref().expect("validate: a gated delta layer needs its sizes");
     let (half, values) = (g.qk_rows() / 2, g.value_rows());
-    let name = |rest: &str| format!("self_attention.{rest}");
-    t.vector(&name("dt_bias"), g.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
-    t.vector(&name("A_log"), g.value_heads, Table::rows(1), A, SumGrad::No);
+    t.of(Part::GatedDelta);
+    t.vector(Role::DtBias, g.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
+    t.vector(Role::ALog, g.value_heads, Table::rows(1), A, SumGrad::No);
     let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
     let rows = g.qk_rows() + values;
-    t.push(&name("conv1d.weight"), &[rows, 1, g.conv], cut, conv_init(g.conv), SumGrad::No);
+    t.push(Role::Conv1d, &[rows, 1, g.conv], cut, conv_init(g.conv), SumGrad::No);
     // Rows come by key head: its query, its key, its values, their gates.
-    t.matrix(&name("in_proj_qkvz.weight"), [g.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
-    t.matrix(&name("in_proj_ba.weight"), [2 * g.value_heads, c.hidden], Table::rows(1), t.std());
-    t.norm_of(Norm::Rms, &name("norm"), g.value_dim, SumGrad::OverTp);
-    t.matrix(&name("out_proj.weight"), [c.hidden, values], Table::columns(), t.out_std());
+    t.matrix(Role::InProjQkvz, [g.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
+    t.matrix(Role::InProjBa, [2 * g.value_heads, c.hidden], Table::rows(1), t.std());
+    t.norm_of(Norm::Rms, Role::Norm, g.value_dim, SumGrad::OverTp);
+    t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
 }
 
 impl Activations {

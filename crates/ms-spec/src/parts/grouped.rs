@@ -1,9 +1,9 @@
 //! Attention whose queries, keys and values are projections of their own.
 
-use crate::ModelConfig;
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED, nothing, query_heads};
 use crate::sizes::{Attention, Mixer, QkNorm};
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -31,48 +31,48 @@ fn is_grouped(c: &ModelConfig) -> bool {
     c.has(Mixer::Attention) && matches!(c.attention, Attention::Grouped)
 }
 
-/// Its weights but the output projection, under `module`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &str) {
-    let name = |rest: &str| format!("{module}.{rest}");
+/// Its weights but the output projection.
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     let (heads, groups) = c.heads_of(index);
     if c.scores.output_gate {
         let (n, g, d) = (heads, groups, c.head_dim);
-        for (part, rows) in [("q_proj", 2 * n * d), ("k_proj", g * d), ("v_proj", g * d)] {
-            t.matrix(&name(&format!("{part}.weight")), [rows, c.hidden], Table::rows(1), t.std());
+        for (role, rows) in [(Role::QProj, 2 * n * d), (Role::KProj, g * d), (Role::VProj, g * d)] {
+            t.matrix(role, [rows, c.hidden], Table::rows(1), t.std());
             if c.bias.qkv {
-                t.vector(&name(&format!("{part}.bias")), rows, Table::rows(1), Init::Zeros, SumGrad::No);
+                t.vector(role.bias(), rows, Table::rows(1), Init::Zeros, SumGrad::No);
             }
         }
     } else {
         let rows = c.qkv_rows(index);
-        t.matrix(&name("linear_qkv.weight"), [rows, c.hidden], Table::rows(1), t.std());
+        t.matrix(Role::LinearQkv, [rows, c.hidden], Table::rows(1), t.std());
         if c.bias.qkv {
-            t.vector(&name("linear_qkv.bias"), rows, Table::rows(1), Init::Zeros, SumGrad::No);
+            t.vector(Role::LinearQkv.bias(), rows, Table::rows(1), Init::Zeros, SumGrad::No);
         }
     }
-    head_norms(t, c, (heads, groups), module);
+    head_norms(t, c, (heads, groups));
 }
 
 /// Attention to the keys and values of the layer before: only a query projection, but norms of its own for both.
 pub(crate) fn query_only(t: &mut Table<'_>, c: &ModelConfig) {
+    t.of(Part::Attention);
     let rows = c.heads * c.head_dim;
-    t.matrix("self_attention.linear_proj.weight", [c.hidden, rows], Table::columns(), t.out_std());
+    t.matrix(Role::LinearProj, [c.hidden, rows], Table::columns(), t.out_std());
     if c.bias.out {
-        t.whole_bias("self_attention.linear_proj.bias", c.hidden);
+        t.whole_bias(Role::LinearProj, c.hidden);
     }
-    t.matrix("self_attention.linear_qkv.weight", [rows, c.hidden], Table::rows(1), t.std());
+    t.matrix(Role::LinearQkv, [rows, c.hidden], Table::rows(1), t.std());
     if c.bias.qkv {
-        t.vector("self_attention.linear_qkv.bias", rows, Table::rows(1), Init::Zeros, SumGrad::No);
+        t.vector(Role::LinearQkv.bias(), rows, Table::rows(1), Init::Zeros, SumGrad::No);
     }
-    head_norms(t, c, (c.heads, c.groups), "self_attention");
+    head_norms(t, c, (c.heads, c.groups));
 }
 
-fn head_norms(t: &mut Table<'_>, c: &ModelConfig, (heads, groups): (usize, usize), module: &str) {
+fn head_norms(t: &mut Table<'_>, c: &ModelConfig, (heads, groups): (usize, usize)) {
     let (q, k) = match c.qk_norm {
         QkNorm::None => return,
         QkNorm::PerHead | QkNorm::PerHeadAfterRope => (c.head_dim, c.head_dim),
         QkNorm::WholeProjection => (heads * c.head_dim, groups * c.head_dim),
     };
-    t.norm_of(c.norm, &format!("{module}.q_layernorm"), q, SumGrad::OverTp);
-    t.norm_of(c.norm, &format!("{module}.k_layernorm"), k, SumGrad::OverTp);
+    t.norm_of(c.norm, Role::QLayernorm, q, SumGrad::OverTp);
+    t.norm_of(c.norm, Role::KLayernorm, k, SumGrad::OverTp);
 }

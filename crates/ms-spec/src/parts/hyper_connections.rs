@@ -2,11 +2,11 @@
 
 use ms_core::Partition;
 
-use crate::ModelConfig;
 use crate::activations::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
 use crate::sizes::HyperConnections;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
 pub(crate) const RULE: Rule = Rule {
@@ -19,14 +19,15 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 /// What weighs the streams of hyper-connections before and behind a sublayer, or at their `end`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, module: &str, end: bool) {
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, end: bool) {
     let Some(h) = &c.hyper else { return };
+    t.of(part);
     let (n, by_sequence) = (h.streams, SumGrad::OverTpWithSequenceParallel);
     let (rows, scales) = if end { (n, 1) } else { ((2 + n) * n, 3) };
     let whole = Partition::Replicated;
-    t.vector(&format!("{module}.hc_base"), rows, whole, Init::Zeros, by_sequence);
-    t.push(&format!("{module}.hc_fn.weight"), &[rows, n * c.hidden], whole, t.std(), by_sequence);
-    t.vector(&format!("{module}.hc_scale"), scales, whole, Init::Ones, by_sequence);
+    t.vector(Role::HcBase, rows, whole, Init::Zeros, by_sequence);
+    t.push(Role::HcFn, &[rows, n * c.hidden], whole, t.std(), by_sequence);
+    t.vector(Role::HcScale, scales, whole, Init::Ones, by_sequence);
 }
 
 impl Activations {

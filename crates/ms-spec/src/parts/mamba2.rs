@@ -2,12 +2,12 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
 use crate::activations::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, conv_init, dt};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::Mamba2;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -30,24 +30,26 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
     let [inner, _, bc, _, heads] = sections;
     let cut = |sizes| Partition::Sections { axis: Axis::Tp, dim: 0, sizes };
     let convolved = [inner, bc, bc, 0, 0];
-    t.norm("norm", c.hidden);
-    t.vector("mixer.dt_bias", heads, Table::rows(1), dt(m.dt_init), SumGrad::No);
-    t.vector("mixer.A_log", heads, Table::rows(1), A, SumGrad::No);
-    t.vector("mixer.D", heads, Table::rows(1), Init::Ones, SumGrad::No);
+    t.of(Part::Layer);
+    t.norm(Role::Norm, c.hidden);
+    t.of(Part::StateSpace);
+    t.vector(Role::DtBias, heads, Table::rows(1), dt(m.dt_init), SumGrad::No);
+    t.vector(Role::ALog, heads, Table::rows(1), A, SumGrad::No);
+    t.vector(Role::D, heads, Table::rows(1), Init::Ones, SumGrad::No);
     let rows = sections.iter().sum();
-    t.matrix("mixer.in_proj.weight", [rows, c.hidden], cut(sections), t.std());
+    t.matrix(Role::InProj, [rows, c.hidden], cut(sections), t.std());
     if m.bias {
-        t.vector("mixer.in_proj.bias", rows, cut(sections), Init::Zeros, SumGrad::No);
+        t.vector(Role::InProj.bias(), rows, cut(sections), Init::Zeros, SumGrad::No);
     }
     let rows = convolved.iter().sum();
-    t.push("mixer.conv1d.weight", &[rows, 1, m.conv], cut(convolved), conv_init(m.conv), SumGrad::No);
+    t.push(Role::Conv1d, &[rows, 1, m.conv], cut(convolved), conv_init(m.conv), SumGrad::No);
     if m.conv_bias {
-        t.vector("mixer.conv1d.bias", rows, cut(convolved), Init::Zeros, SumGrad::No);
+        t.vector(Role::Conv1d.bias(), rows, cut(convolved), Init::Zeros, SumGrad::No);
     }
-    t.vector("mixer.norm.weight", inner, Table::rows(1), Init::Ones, SumGrad::No);
-    t.matrix("mixer.out_proj.weight", [c.hidden, inner], Table::columns(), t.out_std());
+    t.vector(Role::Norm, inner, Table::rows(1), Init::Ones, SumGrad::No);
+    t.matrix(Role::OutProj, [c.hidden, inner], Table::columns(), t.out_std());
     if m.bias {
-        t.whole_bias("mixer.out_proj.bias", c.hidden);
+        t.whole_bias(Role::OutProj, c.hidden);
     }
 }
 

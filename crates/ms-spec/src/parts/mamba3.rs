@@ -2,12 +2,12 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::ModelConfig;
 use crate::activations::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::dt;
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::Mamba3;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -29,20 +29,20 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
     let (by_head, ranks) = (Table::rows(1), m.ranks.unwrap_or(1));
     // What heads share every rank holds, and sees by its heads.
     let (shared, sum) = (Partition::Replicated, SumGrad::OverTp);
-    for kind in ["B", "C"] {
-        let bias = [m.heads, ranks, m.state];
-        t.push(&format!("mixer.{kind}_bias"), &bias, by_head, Init::Ones, SumGrad::No);
-        t.vector(&format!("mixer.{kind}_norm.weight"), m.state, shared, Init::Ones, sum);
+    t.of(Part::StateSpace);
+    for (bias, norm) in [(Role::BBias, Role::BNorm), (Role::CBias, Role::CNorm)] {
+        t.push(bias, &[m.heads, ranks, m.state], by_head, Init::Ones, SumGrad::No);
+        t.vector(norm, m.state, shared, Init::Ones, sum);
     }
-    t.vector("mixer.D", m.heads, by_head, Init::Ones, SumGrad::No);
+    t.vector(Role::D, m.heads, by_head, Init::Ones, SumGrad::No);
     if m.ranks.is_some() {
-        for name in ["mixer.mimo_o", "mixer.mimo_x", "mixer.mimo_z"] {
-            t.push(name, &[m.heads, ranks, m.head_dim], by_head, Init::Ones, SumGrad::No);
+        for role in [Role::MimoO, Role::MimoX, Role::MimoZ] {
+            t.push(role, &[m.heads, ranks, m.head_dim], by_head, Init::Ones, SumGrad::No);
         }
     }
-    t.vector("mixer.dt_bias", m.heads, by_head, dt(m.dt_init), SumGrad::No);
-    t.push("mixer.in_proj.weight", &[m.sections().iter().sum(), c.hidden], shared, t.std(), sum);
-    t.matrix("mixer.out_proj.weight", [c.hidden, m.inner()], Table::columns(), t.std());
+    t.vector(Role::DtBias, m.heads, by_head, dt(m.dt_init), SumGrad::No);
+    t.push(Role::InProj, &[m.sections().iter().sum(), c.hidden], shared, t.std(), sum);
+    t.matrix(Role::OutProj, [c.hidden, m.inner()], Table::columns(), t.std());
 }
 
 impl Activations {

@@ -2,10 +2,10 @@
 
 use ms_core::Axis;
 
-use crate::ModelConfig;
-use crate::params::{Place, Table};
+use crate::params::Table;
 use crate::parts::hyper_connections;
 use crate::rule::{How, Rule};
+use crate::{ModelConfig, Part, Place, Role};
 
 /// How ranks share them.
 pub(crate) const RULE: Rule = Rule {
@@ -24,17 +24,16 @@ pub(crate) const RULE: Rule = Rule {
 
 /// The weights of module `k` before its layer; the layer's come next.
 pub(crate) fn before(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
-    t.at(Place::Mtp(k), &format!("mtp.layers.{k}."));
-    t.norm("enorm", c.hidden);
-    t.norm("hnorm", c.hidden);
-    t.matrix("eh_proj.weight", [c.hidden, 2 * c.hidden], Table::rows(1), t.std());
-    t.at(Place::Mtp(k), &format!("mtp.layers.{k}.transformer_layer."));
+    t.at(Place::Mtp(k), Part::Prediction);
+    t.norm(Role::Enorm, c.hidden);
+    t.norm(Role::Hnorm, c.hidden);
+    t.matrix(Role::EhProj, [c.hidden, 2 * c.hidden], Table::rows(1), t.std());
 }
 
 /// Those behind it.
 pub(crate) fn behind(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
-    t.at(Place::Mtp(k), &format!("mtp.layers.{k}."));
-    hyper_connections::params(t, c, "hc_head", true);
-    t.at(Place::Mtp(k), "");
-    t.norm(&format!("mtp.final_layernorms.{k}"), c.hidden);
+    t.at(Place::Mtp(k), Part::LastStreams);
+    hyper_connections::params(t, c, Part::LastStreams, true);
+    t.of(Part::Last);
+    t.norm(Role::FinalLayernorm, c.hidden);
 }

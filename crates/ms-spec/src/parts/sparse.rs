@@ -2,10 +2,10 @@
 
 use ms_core::Partition;
 
-use crate::ModelConfig;
 use crate::params::{SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
 use crate::sizes::Norm;
+use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
@@ -21,18 +21,18 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 /// The weights of a layer's scorer, if it has one of its own, under attention's `module`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &str) {
-    let name = |rest: &str| format!("{module}.{rest}");
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if let Some(i) = c.indexer.filter(|_| !c.layer(index).borrows_index) {
         // Queries of the scorer come from the query latent, or from the stream where there is none.
         let latent = c.mla().and_then(|m| m.q_rank).unwrap_or(c.hidden);
-        let whole = |t: &mut Table<'_>, rest: &str, shape: [usize; 2]| {
-            t.matrix(&name(&format!("dsa_indexer.{rest}.weight")), shape, Partition::Replicated, t.std());
+        let whole = |t: &mut Table<'_>, role: Role, shape: [usize; 2]| {
+            t.matrix(role, shape, Partition::Replicated, t.std());
         };
-        whole(t, "wq_b", [i.heads * i.head_dim, latent]);
-        whole(t, "wk", [i.head_dim, c.hidden]);
+        t.of(Part::Indexer);
+        whole(t, Role::WqB, [i.heads * i.head_dim, latent]);
+        whole(t, Role::Wk, [i.head_dim, c.hidden]);
         let sum = SumGrad::OverTpWithSequenceParallel;
-        t.norm_of(Norm::LayerNorm, &name("dsa_indexer.k_norm"), i.head_dim, sum);
-        whole(t, "weights_proj", [i.heads, c.hidden]);
+        t.norm_of(Norm::LayerNorm, Role::KNorm, i.head_dim, sum);
+        whole(t, Role::WeightsProj, [i.heads, c.hidden]);
     }
 }

@@ -1,11 +1,11 @@
 //! A model as a tree of parts, and the table of its parameters as a walk over it.
 
-use crate::ModelConfig;
-use crate::params::{ParamSpec, Place, Table};
+use crate::params::{ParamSpec, Table};
 use crate::parts::{
     attention, dense, ends, experts, gated_delta, grouped, hyper_connections, mamba2, mamba3, prediction,
 };
 use crate::sizes::{Block, Feed, Mixer};
+use crate::{ModelConfig, Part, Place, Role};
 
 /// Every parameter of a model, in Megatron-core's order.
 ///
@@ -31,7 +31,7 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     let mut t = Table::new(c);
     ends::embedding(&mut t, c);
     for layer in 0..c.layers {
-        t.at(Place::Layer(layer), &format!("decoder.layers.{layer}."));
+        t.at(Place::Layer(layer), Part::Layer);
         layer_params(&mut t, c, layer);
     }
     ends::head(&mut t, c);
@@ -46,16 +46,18 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
 fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if c.block == Block::Shortcut {
         for half in 0..2 {
-            t.norm(&format!("input_layernorm_{half}"), c.hidden);
-            attention::params(t, c, index, &format!("self_attention_{half}"));
-            t.norm(&format!("pre_mlp_layernorm_{half}"), c.hidden);
-            dense::params(t, c, &format!("mlps_{half}"), c.ffn);
+            t.half(Some(half));
+            layer_norm(t, c, Role::InputLayernorm);
+            attention::params(t, c, index);
+            layer_norm(t, c, Role::PreMlpLayernorm);
+            dense::params(t, c, Part::Dense, c.ffn);
         }
+        t.half(None);
         experts::params(t, c, false);
         return;
     }
-    hyper_connections::params(t, c, "attn_mhc", false);
-    hyper_connections::params(t, c, "mlp_mhc", false);
+    hyper_connections::params(t, c, Part::MixerStreams, false);
+    hyper_connections::params(t, c, Part::FeedStreams, false);
     let layer = c.layer(index);
     match layer.mixer {
         Mixer::Mamba2 => mamba2::params(t, c),
@@ -63,15 +65,15 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         Mixer::None => {}
         Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
             if c.block.norms_inputs() {
-                t.norm("input_layernorm", c.hidden);
+                layer_norm(t, c, Role::InputLayernorm);
             }
             match layer.mixer {
                 Mixer::GatedDelta => gated_delta::params(t, c),
                 Mixer::SharedKv => grouped::query_only(t, c),
-                _ => attention::params(t, c, index, "self_attention"),
+                _ => attention::params(t, c, index),
             }
             if c.block.norms_outputs() {
-                t.norm("post_attn_norm", c.hidden);
+                layer_norm(t, c, Role::PostAttnNorm);
             }
         }
     }
@@ -79,13 +81,19 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         return;
     }
     if c.block.norms_inputs() {
-        t.norm("pre_mlp_layernorm", c.hidden);
+        layer_norm(t, c, Role::PreMlpLayernorm);
     }
     match layer.feed {
         Feed::Moe => experts::params(t, c, layer.hashed),
-        _ => dense::params(t, c, "mlp", c.ffn),
+        _ => dense::params(t, c, Part::Dense, c.ffn),
     }
     if c.block.norms_outputs() {
-        t.norm("post_mlp_layernorm", c.hidden);
+        layer_norm(t, c, Role::PostMlpLayernorm);
     }
+}
+
+/// A norm of the stream, around what is in the layer.
+fn layer_norm(t: &mut Table<'_>, c: &ModelConfig, role: Role) {
+    t.of(Part::Layer);
+    t.norm(role, c.hidden);
 }

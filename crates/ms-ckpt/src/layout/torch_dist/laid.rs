@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ms_spec::{Feed, ModelConfig, ParamSpec, Place};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
 /// How the tensor of a key lies over a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,32 +20,30 @@ pub(crate) struct Laid {
 /// be there.
 pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<Vec<Laid>> {
     let whole = |key: String, layer| vec![Laid { key, layer, expert: None, rows: None }];
-    let inner = spec.inner();
-    let prefixes: Vec<(String, Option<usize>)> = match spec.place {
-        Place::Embedding => return vec![whole(spec.name.clone(), None)],
-        Place::Head if spec.name.starts_with("decoder.") => {
-            let short = spec.name.trim_start_matches("decoder.").to_owned();
-            return vec![whole(spec.name.clone(), None), whole(short, None)];
+    let (what, layers) = (&spec.slot, "decoder.layers.");
+    let prefixes: Vec<(String, Option<usize>)> = match (what.place, what.part) {
+        (Place::Head, Part::Last) => {
+            let alone = format!("{}{}", what.role.word(), what.ending());
+            return vec![whole(spec.name.clone(), None), whole(alone, None)];
         }
-        Place::Head => return vec![whole(spec.name.clone(), None)],
-        Place::Mtp(k) if spec.name.starts_with("mtp.final_layernorms") => {
+        (Place::Embedding | Place::Head, _) => return vec![whole(spec.name.clone(), None)],
+        (Place::Mtp(k), Part::Last) => {
             let own = format!("mtp.layers.{k}.final_layernorm.weight");
-            return vec![whole(own, None), whole(format!("mtp.final_layernorms.{k}.weight"), None)];
+            return vec![whole(own, None), whole(spec.name.clone(), None)];
         }
-        Place::Mtp(k) => match inner.strip_prefix("transformer_layer.") {
-            None => return vec![whole(format!("mtp.layers.{k}.{inner}"), None)],
-            Some(_) => ["transformer_layer.", "mtp_model_layer."]
-                .map(|module| (format!("mtp.layers.{k}.{module}"), None))
-                .to_vec(),
-        },
-        Place::Layer(_) => {
-            vec![("decoder.layers.".to_owned(), Some(slot)), (format!("decoder.layers.{slot}."), None)]
+        (Place::Mtp(_), _) if what.inside_module().is_empty() => {
+            return vec![whole(spec.name.clone(), None)];
+        }
+        (Place::Mtp(k), _) => [what.inside_module(), "mtp_model_layer."]
+            .map(|module| (format!("mtp.layers.{k}.{module}"), None))
+            .to_vec(),
+        (Place::Layer(_), _) => {
+            vec![(layers.to_owned(), Some(slot)), (format!("{layers}{slot}."), None)]
         }
     };
-    let inner = inner.strip_prefix("transformer_layer.").unwrap_or(inner);
     let mut all = Vec::new();
     for (prefix, layer) in &prefixes {
-        for parts in inner_forms(spec, inner, config) {
+        for parts in inner_forms(spec, config) {
             let keyed = parts.into_iter().map(|laid| Laid {
                 key: format!("{prefix}{}", laid.key),
                 layer: *layer,
@@ -58,9 +56,11 @@ pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<
 }
 
 /// The forms of a layer's parameter, without what stands before its name.
-fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<Laid>> {
+fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
     let plain = |key: String| Laid { key, layer: None, expert: None, rows: None };
-    if let Some(module) = inner.strip_prefix("mlp.experts.") {
+    let (what, inner) = (&spec.slot, spec.slot.inner());
+    if what.part == Part::Experts {
+        let (path, module) = (what.part.path(), format!("{}{}", what.role.word(), what.ending()));
         let rows = spec.shape[1];
         let halves = |key: &str, expert| {
             [("_w", 0..rows / 2), ("_v", rows / 2..rows)].map(|(half, range)| Laid {
@@ -70,7 +70,7 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
                 rows: Some(range),
             })
         };
-        let all = format!("mlp.experts.experts.{module}");
+        let all = format!("{path}.experts.{module}");
         let each = |name: &dyn Fn(usize) -> String| -> [Vec<Laid>; 2] {
             let experts = 0..spec.shape[0];
             [
@@ -79,18 +79,14 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
             ]
         };
         let mut found = vec![vec![plain(all.clone())], halves(&all, None).to_vec()];
-        found.extend(each(&|e| format!("mlp.experts.experts.{e}.{module}")));
-        found.extend(each(&|e| format!("mlp.experts.experts.{module}{e}")));
-        found.push(vec![plain(inner.to_owned())]);
+        found.extend(each(&|e| format!("{path}.experts.{e}.{module}")));
+        found.extend(each(&|e| format!("{path}.experts.{module}{e}")));
+        found.push(vec![plain(inner)]);
         return found;
     }
-    let mut found = vec![vec![plain(inner.to_owned())]];
-    for (ours, theirs) in ALTERNATIVES {
-        if let Some(kind) = inner.strip_prefix(ours) {
-            found.push(vec![plain(format!("{theirs}{kind}"))]);
-        }
-    }
-    if inner.contains("linear_fc1.") {
+    let mut found = vec![vec![plain(inner.clone())]];
+    found.extend(alternatives(what).map(|key| vec![plain(key)]));
+    if what.role == Role::LinearFc1 {
         let rows = spec.shape[0];
         let half = |half: &str, range| Laid { rows: Some(range), ..plain(format!("{inner}{half}")) };
         found.push(vec![half("_w", 0..rows / 2), half("_v", rows / 2..rows)]);
@@ -102,7 +98,7 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
     if !parts.is_empty() {
         found.push(parts);
     }
-    if let (Some(m), "self_attention.linear_qkv.weight") = (config.mla(), inner) {
+    if let (Some(m), true) = (config.mla(), what.is(Part::Attention, Role::LinearQkv)) {
         // Megatron's own modules of latent attention have one matrix for each half.
         let queries = m.q_rank.unwrap_or(config.heads * (m.nope + m.rope));
         let module = if m.q_rank.is_some() { "linear_q_down_proj" } else { "linear_q_proj" };
@@ -123,9 +119,9 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
 pub(crate) fn sections(spec: &ParamSpec, config: &ModelConfig) -> Vec<(&'static str, Range<usize>)> {
     let Some(sizes) = config.mamba2.map(|m| m.sections()) else { return Vec::new() };
     let names = [".z", ".x", ".B", ".C", ".dt"];
-    let which = match spec.inner() {
-        "mixer.in_proj.weight" => 0..5,
-        "mixer.conv1d.weight" | "mixer.conv1d.bias" => 1..4,
+    let which = match (spec.slot.part, spec.slot.role) {
+        (Part::StateSpace, Role::InProj) if !spec.slot.bias => 0..5,
+        (Part::StateSpace, Role::Conv1d) => 1..4,
         _ => return Vec::new(),
     };
     let mut start = 0;
@@ -137,19 +133,30 @@ pub(crate) fn sections(spec: &ParamSpec, config: &ModelConfig) -> Vec<(&'static 
     which.map(section).collect()
 }
 
-/// Beginnings of names within a layer, and what they may be called instead: norms that are part of the module behind
-/// them, and the words of MindSpeed-LLM v2.0.0.
-const ALTERNATIVES: [(&str, &str); 9] = [
-    ("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
-    ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"),
-    ("norm.", "mixer.in_proj.layer_norm_"),
-    ("self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"),
-    ("self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"),
-    ("self_attention.kv_layernorm.", "self_attention.k_layernorm."),
-    ("self_attention.linear_q_up_proj.", "self_attention.linear_qb."),
-    ("self_attention.linear_kv_up_proj.", "self_attention.linear_kvb."),
-    ("mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"),
+/// Modules within a layer, and what names may have instead of the module and the dot behind it: norms that are part of the
+/// module behind them, and the words of MindSpeed-LLM v2.0.0.
+const ALTERNATIVES: [(Part, Role, &str); 8] = [
+    (Part::Layer, Role::InputLayernorm, "self_attention.linear_qkv.layer_norm_"),
+    (Part::Layer, Role::PreMlpLayernorm, "mlp.linear_fc1.layer_norm_"),
+    (Part::Layer, Role::Norm, "mixer.in_proj.layer_norm_"),
+    (Part::Attention, Role::QLayernorm, "self_attention.linear_q_up_proj.layer_norm_"),
+    (Part::Attention, Role::KvLayernorm, "self_attention.linear_kv_up_proj.layer_norm_"),
+    (Part::Attention, Role::KvLayernorm, "self_attention.k_layernorm."),
+    (Part::Attention, Role::LinearQUpProj, "self_attention.linear_qb."),
+    (Part::Attention, Role::LinearKvUpProj, "self_attention.linear_kvb."),
 ];
+
+/// Other names of a weight within its layer.
+fn alternatives(what: &Slot) -> impl Iterator<Item = String> {
+    let what = *what;
+    let kind = if what.bias { "bias" } else { "weight" };
+    let gate = what.is(Part::SharedExperts, Role::GateWeight);
+    ALTERNATIVES
+        .iter()
+        .filter(move |(part, role, _)| what.half.is_none() && (what.part, what.role) == (*part, *role))
+        .map(move |(.., theirs)| format!("{theirs}{kind}"))
+        .chain(gate.then(|| "mlp.shared_expert_gate.weight".to_owned()))
+}
 
 /// The modules of the model that a checkpoint is written for, which decide what norms are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -175,21 +182,23 @@ pub(crate) fn written(
     config: &ModelConfig,
     modules: Modules,
 ) -> Laid {
-    let Place::Layer(layer) = spec.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
-    let inner = spec.inner();
-    let fused = match inner {
-        _ if inner.starts_with("input_layernorm.") => packed && config.mla().is_none(),
-        _ if !inner.starts_with("pre_mlp_layernorm.") => false,
-        _ => match modules {
+    let what = &spec.slot;
+    let Place::Layer(layer) = what.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
+    let fused = match what.role {
+        Role::InputLayernorm => packed && config.mla().is_none(),
+        Role::PreMlpLayernorm => match modules {
             Modules::TransformerEngine => config.layer(layer).feed == Feed::Dense,
             Modules::Local => config.mla().is_none(),
         },
+        _ => false,
     };
-    let alternative = ALTERNATIVES.iter().find_map(|(ours, theirs)| {
-        let kind = inner.strip_prefix(ours).filter(|_| fused)?;
-        Some(format!("{theirs}{kind}"))
-    });
-    let inner = alternative.unwrap_or_else(|| inner.replace("mlp.experts.", "mlp.experts.experts."));
+    let inner = match alternatives(what).next().filter(|_| fused) {
+        Some(alternative) => alternative,
+        None if what.part == Part::Experts => {
+            format!("{}.experts.{}{}", what.part.path(), what.role.word(), what.ending())
+        }
+        None => what.inner(),
+    };
     let (prefix, layer) = match stacked {
         true => ("decoder.layers.".to_owned(), Some(slot)),
         false => (format!("decoder.layers.{slot}."), None),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use ms_core::{DType, Region, Shape};
-use ms_spec::{ModelConfig, ParamSpec, Place, params};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place, params};
 
 use super::laid::{Laid, forms};
 use crate::dcp::{self, Chunk, Metadata, Tensor};
@@ -35,13 +35,13 @@ impl Opened<'_> {
         let mut globals = BTreeMap::new();
         let slots = self.slots()?;
         for spec in params(self.config) {
-            let slot = match spec.place {
+            let slot = match spec.slot.place {
                 Place::Layer(l) => slots[l],
                 _ => 0,
             };
             let forms = forms(&spec, slot, self.config);
             let global = self.global(&spec, "", &forms)?;
-            if global.is_none() && self.config.reward && crate::checkpoint::is_idle(&spec.name) {
+            if global.is_none() && self.config.reward && crate::checkpoint::is_idle(&spec.slot) {
                 continue;
             }
             let global = global.ok_or_else(|| Error::Missing {
@@ -184,7 +184,7 @@ impl Opened<'_> {
         out: &mut Vec<Piece>,
     ) -> Result<()> {
         // The parameter's dimensions as the key has them, without layers.
-        let experts = usize::from(spec.name.contains(".mlp.experts."));
+        let experts = usize::from(spec.slot.part == Part::Experts);
         let mut body = spec.shape.to_vec();
         if let Some(rows) = &laid.rows {
             body[experts] = rows.len();
