@@ -14,6 +14,9 @@ pub enum Error {
         /// The family.
         family: ms_spec::Family,
     },
+    /// The memory that weights should go to cannot be written.
+    #[error(transparent)]
+    Store(#[from] ms_core::Error),
     /// The operating system refused.
     #[error("{path}: cannot {action}: {source}")]
     Io {

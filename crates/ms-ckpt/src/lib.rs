@@ -31,6 +31,7 @@ mod fp8;
 mod iterations;
 pub mod layout;
 mod lens;
+mod load;
 mod merge;
 mod nf4;
 mod open;

@@ -268,6 +268,34 @@ impl ParamStore {
         slot.ok_or(IN_USE)?.view_mut(offset, shape).map_err(in_use)
     }
 
+    /// The bytes of several weights, writable at once, in the order of `ids`.
+    ///
+    /// # Errors
+    /// As [`ParamStore::get_mut`].
+    ///
+    /// # Panics
+    /// If a weight is named twice, or lies outside the buffer.
+    pub fn bytes_of_mut(&mut self, ids: &[ParamId]) -> Result<Vec<&mut [u8]>> {
+        let (layout, size) = (self.layout.clone(), self.dtype.size());
+        let mut order: Vec<usize> = (0..ids.len()).collect();
+        order.sort_by_key(|&i| layout.start(ids[i]));
+        let mut order = order.into_iter().peekable();
+        let mut found: Vec<Option<&mut [u8]>> = ids.iter().map(|_| None).collect();
+        for bucket in &mut self.buckets {
+            let end = bucket.start + bucket.numel;
+            let values = Arc::get_mut(&mut bucket.values).and_then(OnceLock::get_mut).ok_or(IN_USE)?;
+            let (mut rest, mut at) = (values.bytes_mut().map_err(in_use)?, bucket.start);
+            while let Some(i) = order.next_if(|&i| layout.start(ids[i]) + layout.shape(ids[i]).numel() <= end)
+            {
+                let (start, numel) = (layout.start(ids[i]), layout.shape(ids[i]).numel());
+                let (_, from) = rest.split_at_mut((start - at) * size);
+                let (part, after) = from.split_at_mut(numel * size);
+                (at, rest, found[i]) = (start + numel, after, Some(part));
+            }
+        }
+        Ok(found.into_iter().map(|part| part.expect("a weight lies in one bucket")).collect())
+    }
+
     /// Elements `start..start + len` of the buffer, which lie in one bucket, sharing the store's memory.
     ///
     /// # Errors
@@ -397,5 +425,29 @@ impl GradBuffer {
 impl GradSink for GradBuffer {
     fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()> {
         work(self.whole(p)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_several_buckets_are_written_at_once_in_any_order() {
+        let arena = Arena::default();
+        let slots = vec![(8, Shape::new(&[2, 2])), (0, Shape::new(&[3])), (4, Shape::new(&[4]))];
+        let layout = Arc::new(ParamLayout::new(slots, 12).unwrap());
+        let mut store = ParamStore::in_buckets(&arena, DType::F32, layout, [0..8, 8..12]);
+        let ids = [2, 0, 1].map(ParamId);
+        for (bytes, value) in store.bytes_of_mut(&ids).unwrap().into_iter().zip([7.0f32, 8.0, 9.0]) {
+            bytes.chunks_exact_mut(4).for_each(|b| b.copy_from_slice(&value.to_le_bytes()));
+        }
+        let values = |id| store.get(ParamId(id)).to_f32_vec().unwrap();
+        assert_eq!((values(0), values(1), values(2)), (vec![8.0; 4], vec![9.0; 3], vec![7.0; 4]));
+        let used = store.get(ParamId(0));
+        let error = store.bytes_of_mut(&[ParamId(1)]).unwrap_err().to_string();
+        assert_eq!(error, store.get_mut(ParamId(0)).err().unwrap().to_string());
+        drop(used);
+        assert!(store.bytes_of_mut(&[ParamId(1)]).is_ok());
     }
 }

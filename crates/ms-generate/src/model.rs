@@ -2,14 +2,12 @@
 
 use crate::room::{Needs, Work};
 use crate::{Error, Quantization, Result};
-use ms_ckpt::Checkpoint;
 use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};
 use ms_spec::{ModelConfig, ParamSpec};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A model with its weights on a device.
 pub struct LoadedModel {
@@ -96,7 +94,10 @@ impl LoadedModel {
         source.check_sums()?;
         let room = model.specs().iter().map(|s| (s.shape, !quantized(s)));
         let mut store = ParamStore::zeros(device.arena(), dtype, Arc::new(ParamLayout::with_room(room)));
-        read_weights(source, model.specs(), &mut store, &quantized)?;
+        let specs = model.specs().iter().enumerate().filter(|(_, spec)| !quantized(spec));
+        let weights: Vec<_> =
+            specs.map(|(i, spec)| (ParamId(i as u32), spec, Region::whole(&spec.shape))).collect();
+        source.load_into(&mut store, &weights)?;
         for (i, spec) in model.specs().iter().enumerate().filter(|(_, spec)| quantized(spec)) {
             let mut whole = Tensor::uninit(device.arena(), dtype, spec.shape);
             source.read(spec, &Region::whole(&spec.shape), dtype, whole.bytes_mut()?)?;
@@ -162,56 +163,6 @@ impl LoadedModel {
             None => Ok(()),
         }
     }
-}
-
-/// Threads that read weights at the same time, at most: a few use up what memory gives.
-const READERS: usize = 4;
-
-/// Reads every weight but those that are kept elsewhere, several at a time: from files that the system has in memory this is
-/// copying alone.
-///
-/// # Errors
-/// If the checkpoint lacks a weight or has it in another shape; of several the one of the first parameter.
-fn read_weights(
-    source: &Checkpoint,
-    specs: &[ParamSpec],
-    store: &mut ParamStore,
-    elsewhere: &dyn Fn(&ParamSpec) -> bool,
-) -> Result<()> {
-    let (dtype, layout) = (store.dtype(), store.layout().clone());
-    let mut rest = store.values_mut()?.bytes_mut()?;
-    let mut at = 0;
-    // The place of each weight in the buffer.
-    let mut parts = Vec::with_capacity(specs.len());
-    for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| !elsewhere(spec)) {
-        let start = layout.start(ParamId(i as u32)) * dtype.size();
-        let (_, from) = rest.split_at_mut(start - at);
-        let (part, after) = from.split_at_mut(spec.shape.numel() * dtype.size());
-        (at, rest) = (start + part.len(), after);
-        parts.push((i, spec, part));
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
-    let (next, failed) = (Mutex::new(parts.into_iter()), AtomicBool::new(false));
-    // Weights are taken in order, so the first one that fails is tried by somebody.
-    let read = || -> Option<(usize, Error)> {
-        while !failed.load(Ordering::Relaxed) {
-            let (i, spec, part) = next.lock().unwrap_or_else(PoisonError::into_inner).next()?;
-            if let Err(error) = source.read(spec, &Region::whole(&spec.shape), dtype, part) {
-                failed.store(true, Ordering::Relaxed);
-                return Some((i, error.into()));
-            }
-        }
-        None
-    };
-    let failed = std::thread::scope(|scope| {
-        // Where there can be no more threads, one reads alone.
-        let other = |_| std::thread::Builder::new().spawn_scoped(scope, read).ok();
-        let others: Vec<_> = (1..threads).filter_map(other).collect();
-        let own = read();
-        let others = others.into_iter().filter_map(|t| t.join().expect("a reader does not panic"));
-        own.into_iter().chain(others).min_by_key(|failed| failed.0)
-    });
-    failed.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Checks the logits after token `token` of sequence `sequence`.

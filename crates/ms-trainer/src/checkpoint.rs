@@ -307,13 +307,10 @@ fn holds_checkpoint(dir: &Path) -> bool {
 /// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
 /// converter has it.
 fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
-    let dtype = engine.dtype();
-    for i in 0..engine.model.specs().len() {
-        let local = region(engine, &engine.model.specs()[i])?;
-        let mut view = engine.store.get_mut(ParamId(i as u32))?;
-        source.read(&engine.model.specs()[i], &local, dtype, view.bytes_mut())?;
-    }
-    Ok(())
+    let specs = engine.model.specs().to_vec();
+    let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
+    let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
+    Ok(source.load_into(&mut engine.store, &weights)?)
 }
 
 /// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of
