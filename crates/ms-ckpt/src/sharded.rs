@@ -302,6 +302,7 @@ impl Writer {
         let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
         text.push(b'\n');
         staging::write_file(&self.folder.join(MANIFEST), &text)?;
+        sums::note(&self.folder, &BTreeMap::from([(MANIFEST.into(), sums::Sum::of(&text))]))?;
         open(&self.folder, &self.folder)
     }
 
@@ -320,12 +321,13 @@ impl Writer {
     }
 }
 
-/// Compares the files of a checkpoint of this form with the checksums in its manifest, at the speed of memory or of the
-/// disk. `folder` is that of one iteration.
+/// Compares the files of a checkpoint of this form with the checksums in its manifest, and what was written beside them, such
+/// as Megatron's files, with those that are noted there, at the speed of memory or of the disk. `folder` is that of one iteration.
 ///
 /// # Errors
 /// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
 pub(crate) fn check_sums(folder: &Path) -> Result<()> {
+    sums::check_noted(folder)?;
     let path = folder.join(MANIFEST);
     let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
     let manifest: Manifest =

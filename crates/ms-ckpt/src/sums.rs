@@ -67,8 +67,20 @@ impl<W: Write> Write for Summing<W> {
     }
 }
 
+/// What is noted in a folder, and where; `None`: nothing.
+fn noted(folder: &Path) -> Result<Option<(PathBuf, Noted)>> {
+    let path = folder.join(NAME);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io(&path, "read")(e)),
+    };
+    let noted = serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+    Ok(Some((path, noted)))
+}
+
 /// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another
-/// program may replace as a whole.
+/// program may replace as a whole. What is noted there of other files stays.
 ///
 /// # Errors
 /// What the operating system refuses.
@@ -81,7 +93,12 @@ pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
         let name = path.strip_prefix(&folder).unwrap_or(path).to_string_lossy().into_owned();
         folders.entry(folder).or_default().insert(name, *sum);
     }
-    for (folder, files) in folders {
+    for (folder, mut files) in folders {
+        if let Some((_, before)) = noted(&root.join(&folder))? {
+            for (name, sum) in before.files {
+                files.entry(name).or_insert(sum);
+            }
+        }
         let mut text = serde_json::to_vec_pretty(&Noted { version: 1, files }).expect("texts and numbers");
         text.push(b'\n');
         write_file(&root.join(folder).join(NAME), &text)?;
@@ -97,6 +114,27 @@ pub(crate) fn of_file(path: &Path) -> Result<Sum> {
     Ok(Sum::of(Mapped::open(path)?.bytes()))
 }
 
+/// Compares all files that are noted in a folder with their checksums.
+///
+/// # Errors
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written, or that is not there; what the operating
+/// system refuses.
+pub(crate) fn check_noted(folder: &Path) -> Result<()> {
+    let Some((path, noted)) = noted(folder)? else { return Ok(()) };
+    noted.files.iter().try_for_each(|(name, sum)| compare(&path, &folder.join(name), *sum))
+}
+
+/// Compares a file with its checksum, noted at `path`.
+fn compare(path: &Path, file: &Path, sum: Sum) -> Result<()> {
+    let what = match file.is_file() {
+        false => "it was written and is not there",
+        true if of_file(file)? != sum => "its bytes are not those that were written (CRC-32C)",
+        true => return Ok(()),
+    };
+    let hint = format!("{what}\nhint: if that was done on purpose, remove {}", path.display());
+    Err(Error::malformed(file, hint))
+}
+
 /// Compares `files` with the checksums noted in their folders and those above them, `root` at most, at the speed of memory
 /// or of the disk. Files that nothing is noted of pass.
 ///
@@ -107,22 +145,11 @@ pub(crate) fn check<'a>(root: &Path, files: impl Iterator<Item = &'a Path>) -> R
     let above = |file: &'a Path| file.ancestors().skip(1).take_while(move |dir| dir.starts_with(root));
     let folders: BTreeSet<&Path> = files.iter().flat_map(|file| above(file)).collect();
     for folder in folders {
-        let path = folder.join(NAME);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(Error::io(&path, "read")(e)),
-        };
-        let noted: Noted =
-            serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+        let Some((path, noted)) = noted(folder)? else { continue };
         for (name, sum) in &noted.files {
             let file = folder.join(name);
-            if files.contains(file.as_path()) && of_file(&file)? != *sum {
-                let what = format!(
-                    "its bytes are not those that were written (CRC-32C)\nhint: if they were changed on purpose, remove {}",
-                    path.display()
-                );
-                return Err(Error::malformed(&file, what));
+            if files.contains(file.as_path()) {
+                compare(&path, &file, *sum)?;
             }
         }
     }

@@ -66,6 +66,13 @@ pub struct ArenaUse {
     asked: Taken,
 }
 
+impl ArenaUse {
+    /// Most bytes of tensors that were in use beside those from before, as they were asked for.
+    pub fn most_asked(&self) -> usize {
+        usize::try_from(self.asked.most).unwrap_or(0)
+    }
+}
+
 #[derive(Default)]
 struct State {
     free: BTreeMap<usize, Vec<Block>>,

@@ -4,6 +4,7 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
+use crate::hold::{self, Held, Hold, Holds};
 use crate::params::widened;
 use crate::saved::Saved;
 use crate::{DType, Device, Error, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
@@ -15,11 +16,25 @@ pub struct Var {
     value: Tensor,
     source: Option<Source>,
     saved: Saved,
+    hold: Option<Hold>,
 }
 
 impl Var {
     fn new(value: Tensor, source: Option<Source>) -> Self {
-        Self { saved: Saved::new(value.clone()), value, source }
+        let hold = if source.is_none() { Some(Hold::Constant) } else { None };
+        Self { saved: Saved::new(value.clone()), value, source, hold }
+    }
+
+    /// What the ranks of the tensor-parallel group hold of it, as debug builds follow it.
+    pub fn hold(&self) -> Option<Hold> {
+        self.hold
+    }
+
+    /// The same value, of which it is known what ranks hold: a graph's input, or one that is put together so that another state
+    /// follows than its operations say.
+    #[must_use]
+    pub fn held(self, hold: Option<Hold>) -> Self {
+        Self { hold, ..self }
     }
 
     /// The value.
@@ -67,6 +82,14 @@ enum Source {
 pub trait Op: Send {
     /// Name for traces and messages.
     fn name(&self) -> &'static str;
+
+    /// What the ranks of the tensor-parallel group hold of the outputs, given what they hold of the inputs.
+    ///
+    /// # Errors
+    /// If they cannot compute so: by [`hold::together`], for operations that do not say otherwise.
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::together(inputs)
+    }
 
     /// Does what of the backward needs no gradient: recomputation runs again.
     ///
@@ -304,7 +327,8 @@ impl Graph {
     /// A weight, of which float16 is computed with in f32: kept is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
-        let weight = Var::new(widened(&stored), self.record.then_some(Source::Param(id)));
+        let weight =
+            Var::new(widened(&stored), self.record.then_some(Source::Param(id))).held(store.hold(id));
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
@@ -376,7 +400,8 @@ impl Graph {
             vars.push(Var::new(value, wanted.then_some(Source::Output(output))));
         }
         if wanted {
-            self.add_node(op(), first, &vars, inputs);
+            let hold = self.add_node(op(), first, &vars, inputs);
+            vars.iter_mut().for_each(|var| var.hold = hold);
         }
         vars
     }
@@ -414,11 +439,26 @@ impl Graph {
             next += 1;
             Var::new(value, Some(Source::Output(next - 1)))
         });
-        self.add_node(op(&outs), first_output, &outs, inputs);
-        outs
+        let hold = self.add_node(op(&outs), first_output, &outs, inputs);
+        outs.map(|out| out.held(hold))
     }
 
-    fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) {
+    /// Records an operation, and gives what ranks hold of its outputs.
+    ///
+    /// # Panics
+    /// In debug builds, if ranks cannot compute so with what they hold.
+    fn add_node(
+        &mut self,
+        op: Box<dyn Op>,
+        first_output: u32,
+        outs: &[Var],
+        inputs: &[&Var],
+    ) -> Option<Hold> {
+        let hold = cfg!(debug_assertions).then(|| {
+            let holds: Vec<Option<Hold>> = inputs.iter().map(|v| v.hold).collect();
+            op.hold(&holds)
+                .unwrap_or_else(|hold::Clash| panic!("{}: tensor-parallel ranks hold {holds:?}", op.name()))
+        });
         let sources = inputs.iter().map(|v| v.source).collect();
         self.nodes.push(Node { op, first_output, outputs: outs.len() as u32, inputs: sources });
         if let Some(noted) = &mut self.noted {
@@ -426,6 +466,7 @@ impl Graph {
             let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
             noted.extend(values.map(|v| v.saved.clone()));
         }
+        hold.flatten()
     }
 
     /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns

@@ -1,6 +1,6 @@
 //! Weights and their gradients in flat buffers.
 
-use crate::{Arena, DType, Error, GradSink, Result, Shape, Tensor, TensorMut};
+use crate::{Arena, DType, Error, GradSink, Hold, Result, Shape, Tensor, TensorMut};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::collections::{BTreeMap, VecDeque};
@@ -96,6 +96,8 @@ pub struct ParamStore {
     wide: BTreeMap<u32, Tensor>,
     /// Parameters that are kept in eight bits.
     quantized: BTreeMap<u32, Tensor>,
+    /// What tensor-parallel ranks hold of each parameter; empty where it is not known.
+    holds: Arc<[Option<Hold>]>,
 }
 
 /// What brings a bucket.
@@ -149,6 +151,7 @@ impl ParamStore {
             coming: Arc::default(),
             wide: BTreeMap::new(),
             quantized: BTreeMap::new(),
+            holds: Arc::default(),
         }
     }
 
@@ -172,6 +175,15 @@ impl ParamStore {
         values.expect_shape("wide parameter", "values", self.layout.slots[id.0 as usize].1)?;
         self.wide.insert(id.0, values);
         Ok(())
+    }
+
+    /// What tensor-parallel ranks hold of each parameter, for debug builds, which follow it.
+    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = Option<Hold>>) {
+        self.holds = holds.into_iter().collect();
+    }
+
+    pub(crate) fn hold(&self, id: ParamId) -> Option<Hold> {
+        self.holds.get(id.0 as usize).copied().flatten()
     }
 
     /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is
@@ -224,6 +236,12 @@ impl ParamStore {
     /// Whether nothing is on its way.
     pub fn is_whole(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.values.get().is_some())
+    }
+
+    /// Bytes of weights that are on their way.
+    pub fn bytes_to_come(&self) -> usize {
+        let away = self.buckets.iter().filter(|bucket| bucket.values.get().is_none());
+        away.map(|bucket| bucket.numel * self.dtype.size()).sum()
     }
 
     /// Waits until all weights are there.

@@ -5,8 +5,9 @@
 
 use crate::column_exchange::{self, Names};
 use crate::in_flight::Arriving;
-use crate::mappings::{Exchange, map};
+use crate::mappings::{Exchange, map, map_over_tp};
 use crate::{Communicator, ParallelCtx, Pending};
+use ms_core::hold::{self, Held, Holds};
 use ms_core::{BackwardCx, Device, Dispatcher, Graph, Op, Result, Run, Tensor, Var, ops};
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,6 +86,10 @@ impl Op for RowsOfAll {
         if self.gathered { self.names.there } else { self.names.back }
     }
 
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::added(inputs)
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
@@ -152,7 +157,7 @@ impl ParallelCtx {
     fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(x.clone()),
-            false => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            false => map_over_tp(g, self, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
         }
     }
 
@@ -160,7 +165,7 @@ impl ParallelCtx {
     fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(y.clone()),
-            false => map(g, &self.tp, y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+            false => map_over_tp(g, self, y, "all_tokens", (Exchange::Gather, Exchange::Share)),
         }
     }
 
@@ -237,7 +242,8 @@ impl ParallelCtx {
     /// If a rank fails.
     pub fn all_logits(&self, g: &mut Graph, logits: &Var) -> Result<Var> {
         match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
-            true => map(g, &self.etp, logits, "router logits", (Exchange::Gather, Exchange::SumShare)),
+            true => Ok(map(g, &self.etp, logits, "router logits", (Exchange::Gather, Exchange::SumShare))?
+                .held(None)),
             false => Ok(logits.clone()),
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows};
 use crate::{Communicator, Pending};
+use ms_core::hold::{self, Held, Holds};
 use ms_core::{BackwardCx, Device, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +42,10 @@ impl Op for Leave {
         "leave for other ranks"
     }
 
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::added(inputs)
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
@@ -62,6 +67,10 @@ struct Arrive {
 impl Op for Arrive {
     fn name(&self) -> &'static str {
         "arrive from other ranks"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::added(inputs)
     }
 
     fn backward(
@@ -104,9 +113,11 @@ impl InFlight {
         send: &[usize],
         receive: &[usize],
     ) -> Result<Self> {
-        let pending = comm.all_to_all_rows("exchange_rows", x.value().clone(), send)?;
-        let (comm, receive) = (comm.clone(), receive.to_vec());
-        let begin = move |dy| Ok(Arriving::as_it_is(comm.all_to_all_rows("exchange_rows", dy, &receive)?));
+        let pending = comm.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?;
+        let (comm, send, receive) = (comm.clone(), send.to_vec(), receive.to_vec());
+        let begin = move |dy| {
+            Ok(Arriving::as_it_is(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
+        };
         Ok(Self::new(g, x, Arriving::as_it_is(pending), Box::new(begin)))
     }
 

@@ -9,6 +9,7 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
+use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Graph, Op, Result, Shape, Tensor, Var};
 use std::sync::Arc;
 
@@ -55,15 +56,46 @@ impl Exchange {
     }
 }
 
+/// The states of a value that tensor-parallel ranks exchange so, before and behind: `None` where it is not known before.
+fn states(forward: Exchange, backward: Exchange) -> Option<(Hold, Hold)> {
+    use Exchange::{Gather, Keep, Share, Sum, SumShare};
+    Some(match (forward, backward) {
+        (Keep, Sum) => (Hold::Invariant, Hold::Replicated),
+        (Sum, Keep) => (Hold::Partial, Hold::Invariant),
+        (Gather, SumShare) => (Hold::Sharded, Hold::Replicated),
+        (SumShare, Gather) => (Hold::Partial, Hold::Sharded),
+        (Share, Gather) => (Hold::Invariant, Hold::Sharded),
+        (Gather, Share) => (Hold::Sharded, Hold::Invariant),
+        _ => return None,
+    })
+}
+
 struct Mapping {
     comm: Arc<dyn Communicator>,
     name: &'static str,
+    forward: Exchange,
     backward: Exchange,
+    /// Whether the ranks are those that share out dense layers.
+    over_tp: bool,
 }
 
 impl Op for Mapping {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        if !self.over_tp {
+            return hold::added(inputs);
+        }
+        match (states(self.forward, self.backward), inputs[0]) {
+            (Some((before, behind)), known)
+                if known.is_none_or(|known| [before, Hold::Constant].contains(&known)) =>
+            {
+                Ok(Some(behind))
+            }
+            _ => Err(hold::Clash),
+        }
     }
 
     fn backward(
@@ -82,12 +114,34 @@ pub(crate) fn map(
     comm: &Arc<dyn Communicator>,
     x: &Var,
     name: &'static str,
+    how: (Exchange, Exchange),
+) -> Result<Var> {
+    map_among(g, comm, x, name, how, false)
+}
+
+/// [`map`] among the ranks that share out dense layers.
+pub(crate) fn map_over_tp(
+    g: &mut Graph,
+    ctx: &ParallelCtx,
+    x: &Var,
+    name: &'static str,
+    how: (Exchange, Exchange),
+) -> Result<Var> {
+    map_among(g, &ctx.tp, x, name, how, true)
+}
+
+fn map_among(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    name: &'static str,
     (forward, backward): (Exchange, Exchange),
+    over_tp: bool,
 ) -> Result<Var> {
     if comm.size() == 1 {
         return Ok(x.clone());
     }
-    let op = || -> Box<dyn Op> { Box::new(Mapping { comm: comm.clone(), name, backward }) };
+    let op = || -> Box<dyn Op> { Box::new(Mapping { comm: comm.clone(), name, forward, backward, over_tp }) };
     if forward == Exchange::Keep {
         return Ok(g.apply_through(x, op));
     }
@@ -97,7 +151,8 @@ pub(crate) fn map(
 
 struct ExchangeRows {
     comm: Arc<dyn Communicator>,
-    back: Vec<usize>,
+    sent: Vec<usize>,
+    received: Vec<usize>,
 }
 
 impl Op for ExchangeRows {
@@ -105,12 +160,17 @@ impl Op for ExchangeRows {
         "exchange_rows"
     }
 
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::added(inputs)
+    }
+
     fn backward(
         self: Box<Self>,
         _: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let back = |dy| Ok(self.comm.all_to_all_rows("exchange_rows", dy, &self.back)?.wait()?);
+        let Self { comm, sent, received } = &*self;
+        let back = |dy| Ok(comm.exchange_known_rows("exchange_rows", dy, received, sent)?.wait()?);
         dys.into_iter().map(|dy: Option<Tensor>| dy.map(back).transpose()).collect()
     }
 }
@@ -130,12 +190,18 @@ pub fn exchange_rows(
     if comm.size() == 1 {
         return Ok(x.clone());
     }
-    let y = comm.all_to_all_rows("exchange_rows", x.value().clone(), send)?.wait()?;
-    let back = receive.to_vec();
-    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { comm: comm.clone(), back })))
+    let y = comm.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?.wait()?;
+    let (sent, received) = (send.to_vec(), receive.to_vec());
+    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { comm: comm.clone(), sent, received })))
 }
 
 impl ParallelCtx {
+    /// What tensor-parallel ranks hold of the stream between layers.
+    pub fn between_layers(&self) -> Option<Hold> {
+        let hold = if self.sequence_parallel { Hold::Sharded } else { Hold::Invariant };
+        (self.tp.size() > 1).then_some(hold)
+    }
+
     /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: all tokens, `[T,H]`. Its gradient
     /// is summed over the ranks. Under sequence parallelism `x` is a rank's share `[T/tp,H]`.
     ///
@@ -146,7 +212,7 @@ impl ParallelCtx {
             true => (Exchange::Gather, Exchange::SumShare),
             false => (Exchange::Keep, Exchange::Sum),
         };
-        map(g, &self.tp, x, "enter_tp", how)
+        map_over_tp(g, self, x, "enter_tp", how)
     }
 
     /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this
@@ -159,7 +225,7 @@ impl ParallelCtx {
             true => (Exchange::SumShare, Exchange::Gather),
             false => (Exchange::Sum, Exchange::Keep),
         };
-        map(g, &self.tp, y, "leave_tp", how)
+        map_over_tp(g, self, y, "leave_tp", how)
     }
 
     /// This rank's share of the tokens of `x`, which all tensor-parallel ranks hold alike: under sequence parallelism
@@ -169,7 +235,7 @@ impl ParallelCtx {
     /// If a rank fails, or the tokens do not divide.
     pub fn share_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
-            true => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            true => map_over_tp(g, self, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
             false => Ok(x.clone()),
         }
     }

@@ -10,6 +10,7 @@
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp};
+use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, FEW_ROWS, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 use std::sync::Arc;
 
@@ -80,6 +81,11 @@ impl Sharers {
         shape[0] = rows / size;
         let pending = self.comm.reduce_scatter(name, t)?;
         Ok(Pending::new(move || Ok(pending.wait()?.reshape(Shape::new(&shape))?)))
+    }
+
+    /// What ranks hold outside the layer.
+    const fn outside(&self) -> Hold {
+        if self.sequence_parallel { Hold::Sharded } else { Hold::Invariant }
     }
 
     /// Shares of the tokens that ranks have outside the layer: one where every rank has all.
@@ -191,6 +197,16 @@ impl Op for Columns {
         "column_parallel"
     }
 
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        let (x, layers) = inputs.split_first().ok_or(hold::Clash)?;
+        let enters = x.is_none_or(|x| [self.sharers.outside(), Hold::Constant].contains(&x));
+        let shared = layers
+            .iter()
+            .flatten()
+            .all(|hold| matches!(hold, Hold::Sharded | Hold::Replicated | Hold::Constant));
+        if enters && shared { Ok(Some(Hold::Sharded)) } else { Err(hold::Clash) }
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
@@ -256,6 +272,15 @@ impl Rows {
 impl Op for Rows {
     fn name(&self) -> &'static str {
         "row_parallel"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        match inputs {
+            [None | Some(Hold::Sharded | Hold::Constant), None | Some(Hold::ShardedInputs)] => {
+                Ok(Some(self.sharers.outside()))
+            }
+            _ => Err(hold::Clash),
+        }
     }
 
     fn backward(

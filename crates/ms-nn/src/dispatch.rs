@@ -177,7 +177,8 @@ impl Experts {
         let head = ops::reshape(pass.g, &head, [1, end * width])?;
         // Where the ranks that share experts sum what they make, one of them has what stays as it is.
         let summed = pass.ctx.dispatcher == Dispatcher::AllGather && !pass.ctx.experts_across_dense();
-        let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?;
+        let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?
+            .held(head.hold());
         let long = ops::concat(pass.g, &[&head, &tail])?;
         ops::reshape(pass.g, &long, [all, width])
     }
@@ -203,9 +204,9 @@ impl Experts {
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
         };
         if ep.size() > 1 {
-            let (comm, send) = (ep.clone(), send.clone());
+            let (comm, send, receive) = (ep.clone(), send.clone(), receive.clone());
             arrived = pass.on_the_way(arrived, rows, move |_, rows| {
-                Ok(comm.all_to_all_rows("exchange_rows", rows, &send)?.wait()?)
+                Ok(comm.exchange_known_rows("exchange_rows", rows, &send, &receive)?.wait()?)
             });
         }
         let out = match joined {

@@ -147,8 +147,10 @@ impl Experts {
         let entered = pass.enter_experts(x)?;
         let (weights, routes) = self.route(pass, &entered)?;
         pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
-        let out = self.dispatched(pass, &entered, &weights, &routes)?;
-        let out = pass.ctx.leave_experts(pass.g, &out)?;
+        // Which ranks hold what of tokens among experts hangs on the way that they go; it is not followed.
+        let [entered, weights] = [entered, weights].map(|var| var.held(None));
+        let out = self.dispatched(pass, &entered, &weights, &routes)?.held(None);
+        let out = pass.ctx.leave_experts(pass.g, &out)?.held(pass.ctx.between_layers());
         self.work_meanwhile(pass)?;
         match pass.meanwhile.take() {
             Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),

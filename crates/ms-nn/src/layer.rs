@@ -13,7 +13,7 @@ use crate::params::Linear;
 use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::{Batch, Carry};
 use ms_core::{
-    Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
+    Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
 };
 use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
 use ms_spec::LayerKeeping;
@@ -297,7 +297,8 @@ impl<'a> Pass<'a> {
             Run::Copy { start: 0, len: width },
             Run::Zero { len: (size - 1 - rank) * width },
         ];
-        let y = ops::columns(self.g, &y, &place.into())?;
+        // Beside zeros a part is a summand of the whole.
+        let y = ops::columns(self.g, &y, &place.into())?.held(Some(Hold::Partial));
         self.ctx.leave_tp(self.g, &y)
     }
 }

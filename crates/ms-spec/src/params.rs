@@ -2,7 +2,7 @@
 
 mod build;
 
-use ms_core::{Axis, Grid, Partition, Region, Shape};
+use ms_core::{Axis, Grid, Hold, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, Slot};
@@ -97,6 +97,23 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
+    /// What the ranks of a tensor-parallel group hold of it, and of its gradient, in a run with or without sequence parallelism;
+    /// `None` for experts, which is not followed.
+    pub fn hold(&self, sequence_parallel: bool) -> Option<Hold> {
+        let inputs = |dim: usize| dim + 1 == self.shape.len() && self.shape.len() > 1 && !self.slot.bias;
+        let columns = |dim| if inputs(dim) { Hold::ShardedInputs } else { Hold::Sharded };
+        Some(match self.partition {
+            Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. } => return None,
+            Partition::Split { dim, .. } => columns(dim),
+            Partition::Sections { .. } => Hold::Sharded,
+            Partition::Replicated => match self.sum_grad_over {
+                SumGrad::OverTp => Hold::Replicated,
+                SumGrad::OverTpWithSequenceParallel if sequence_parallel => Hold::Replicated,
+                SumGrad::OverTpWithSequenceParallel | SumGrad::No => Hold::Invariant,
+            },
+        })
+    }
+
     /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })

@@ -59,6 +59,7 @@ pub struct Engine {
     host: Option<Host>,
     /// Most bytes that forward passes have kept.
     kept_bytes: usize,
+    pass_bytes: usize,
     /// Bytes that actions have sent, by group, which were counted and not done.
     counted_bytes: BTreeMap<&'static str, u64>,
 }
@@ -124,6 +125,9 @@ impl Engine {
         if !device.arena().is_meta() {
             ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         }
+        if ctx.tp.size() > 1 {
+            store.set_holds(model.specs().iter().map(|s| s.hold(ctx.sequence_parallel)));
+        }
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
@@ -164,6 +168,7 @@ impl Engine {
             load,
             host,
             kept_bytes: 0,
+            pass_bytes: 0,
             counted_bytes: BTreeMap::new(),
         };
         this.publish_biases()?;
@@ -241,7 +246,12 @@ impl Engine {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let step = (iteration, micro_batches, self.scaler.scale);
             let on = (device, self.host.as_ref());
-            self.pipeline.run((model, store, ctx), on, step, &mut work, &mut reduction)?
+            // Weights that come meanwhile belong to none of the passes.
+            let coming = store.bytes_to_come();
+            let run = || self.pipeline.run((model, store, ctx), on, step, &mut work, &mut reduction);
+            let (done, taken) = device.arena().measured(run);
+            self.pass_bytes = self.pass_bytes.max(taken.most_asked().saturating_sub(coming));
+            done?
         };
         for (group, bytes) in work.repeats.sent {
             *self.counted_bytes.entry(group).or_default() += bytes;
@@ -339,6 +349,11 @@ impl Engine {
     /// for.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// Most bytes of tensors that forward and backward passes have taken at one time beside weights, gradients and state.
+    pub fn pass_bytes(&self) -> usize {
+        self.pass_bytes
     }
 
     /// Bytes sent so far, by group of ranks.

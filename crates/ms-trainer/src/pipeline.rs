@@ -384,7 +384,7 @@ impl Run<'_> {
         chunk: usize,
     ) -> Result<(Option<Carry>, Output)> {
         let input = input.map(|Border { stream, lent, picks }| Carry {
-            stream: g.input(stream),
+            stream: g.input(stream).held(self.ctx.between_layers()),
             lent: lent.map(|t| g.input(t)),
             picks,
         });

@@ -41,6 +41,8 @@ pub struct Rehearsal {
     pub largest_bytes: usize,
     /// Most bytes that forward passes keep for their backward.
     pub kept_bytes: usize,
+    /// Most bytes that forward and backward passes take beside weights, gradients and state.
+    pub pass_bytes: usize,
     /// Most bytes that are with the host.
     pub host_bytes: u64,
     /// Bytes sent in an iteration, by group; groups of one rank are left out.
@@ -138,6 +140,7 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
         peak_block_bytes: stretched(few.peak_block_bytes, many.peak_block_bytes, beyond),
         largest_bytes: stretched(few.largest_bytes, many.largest_bytes, beyond),
         kept_bytes: stretched(few.kept_bytes, many.kept_bytes, beyond),
+        pass_bytes: stretched(few.pass_bytes, many.pass_bytes, beyond),
         host_bytes: stretched(few.host_bytes as usize, many.host_bytes as usize, beyond) as u64,
         sent: sent.collect(),
         tensors: few.tensors + many.tensors,
@@ -175,6 +178,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
         peak_block_bytes: stats.peak_bytes,
         largest_bytes: stats.largest_bytes,
         kept_bytes: engine.kept_bytes(),
+        pass_bytes: engine.pass_bytes(),
         host_bytes: engine.host_stats().map_or(0, |s| s.peak_bytes),
         sent: engine.sent_bytes().into_iter().map(in_all).collect(),
         tensors: stats.taken,

@@ -304,7 +304,7 @@ fn ranks(
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
             "optimizer_bytes": held.master + held.moments,
-            "activation_bytes": passes.kept.saturating_add(passes.again),
+            "activation_bytes": tried(|t| json!(t.pass_bytes)).unwrap_or(json!(passes.kept.saturating_add(passes.again))),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),
             "snapshot_bytes": crate::room::snapshot(&r.config, &r.topology.grid, rank, placement)?,

@@ -208,6 +208,47 @@ fn a_flipped_byte_in_a_checkpoint_is_found_when_it_is_loaded() {
     assert!(message.contains("--ckpt-step 2 loads"), "{message}");
 }
 
+/// Every file below `dir` that holds a checkpoint's bytes, but for that of the checksums themselves.
+fn files_below(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let all = entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] });
+    all.filter(|path| !path.ends_with(ms_ckpt::CHECKSUMS)).collect()
+}
+
+#[test]
+fn what_is_damaged_of_a_checkpoint_in_two_forms_is_found_whichever_is_read() {
+    for format in ["torch", "torch_dist"] {
+        let dir = tempfile::tempdir().unwrap();
+        let more = ["--save", "out", "--save-interval", "2", "--ckpt-format", format];
+        train(dir.path(), 4, &more).assert().success();
+        let load = || {
+            let mut command = train(dir.path(), 4, &["--load", "out"]);
+            command.arg("--override-opt_param-scheduler");
+            command
+        };
+        load().assert().success();
+        let files = files_below(&dir.path().join("out/iter_0000004"));
+        assert!(files.len() > 2, "{files:?}");
+        for file in files {
+            let (name, bytes) = (file.file_name().unwrap().to_str().unwrap(), std::fs::read(&file).unwrap());
+            let mut flipped = bytes.clone();
+            flipped[bytes.len() / 2] ^= 0x01;
+            for damaged in [Some(&flipped[..]), Some(&bytes[..bytes.len() - 1]), None] {
+                match damaged {
+                    Some(bytes) => std::fs::write(&file, bytes).unwrap(),
+                    // Without the manifest it is another program's checkpoint.
+                    None if name == "manifest.json" => continue,
+                    None => std::fs::remove_file(&file).unwrap(),
+                }
+                let message = refused(&mut load(), 1);
+                assert!(message.contains(name), "{format}, {name}: {message}");
+            }
+            std::fs::write(&file, bytes).unwrap();
+        }
+        load().assert().success();
+    }
+}
+
 #[test]
 fn a_flipped_byte_in_a_dataset_is_found_before_the_first_iteration() {
     let dir = tempfile::tempdir().unwrap();

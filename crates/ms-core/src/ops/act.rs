@@ -2,6 +2,7 @@
 
 use super::layout::op;
 use super::only;
+use crate::hold::{self, Held, Holds};
 use crate::{Activation, BackwardCx, Graph, Op, Result, Saved, Tensor, Var};
 
 struct Swiglu(Saved);
@@ -36,6 +37,10 @@ struct Add;
 impl Op for Add {
     fn name(&self) -> &'static str {
         "add"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::added(inputs)
     }
 
     fn backward(

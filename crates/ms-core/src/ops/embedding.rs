@@ -1,6 +1,7 @@
 //! Token embedding.
 
 use super::only;
+use crate::hold::{self, Held, Hold, Holds};
 use crate::{BackwardCx, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
@@ -11,6 +12,14 @@ struct Embedding {
 impl Op for Embedding {
     fn name(&self) -> &'static str {
         "embedding"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        match inputs {
+            // Rows that are other ranks' are zero.
+            [Some(Hold::Sharded)] => Ok(Some(Hold::Partial)),
+            _ => hold::together(inputs),
+        }
     }
 
     fn backward(

@@ -4,12 +4,20 @@ use super::only;
 use crate::{BackwardCx, DType, Error, Graph, Like, Noise, Op, Result, Run, Saved, Shape, Tensor, Var};
 use std::sync::Arc;
 
-/// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`.
+/// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`; with a rule of
+/// [`hold`] if it is not [`hold::together`].
 macro_rules! op {
     ($type:ty, $name:literal, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        op!($type, $name, together, |$this, $cx, $dy| $body);
+    };
+    ($type:ty, $name:literal, $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         impl Op for $type {
             fn name(&self) -> &'static str {
                 $name
+            }
+
+            fn hold(&self, inputs: crate::hold::Holds<'_>) -> crate::hold::Held {
+                crate::hold::$rule(inputs)
             }
 
             fn backward(
@@ -26,7 +34,7 @@ macro_rules! op {
 pub(super) use op;
 
 struct Reshape(Shape);
-op!(Reshape, "reshape", |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
+op!(Reshape, "reshape", added, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
 
 /// The same elements under another shape. Keeps nothing.
 ///
@@ -39,7 +47,7 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
 }
 
 struct Cast(Like);
-op!(Cast, "cast", |op, cx, dy| {
+op!(Cast, "cast", added, |op, cx, dy| {
     let (like, device) = (op.0, cx.device.clone());
     let dy = device.cast(&dy, dy.dtype().wide())?;
     let again = dy.clone();
@@ -61,7 +69,7 @@ pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
 }
 
 struct Scale(f64);
-op!(Scale, "scale", |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
+op!(Scale, "scale", added, |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
 
 fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
     let mut y = x.copied()?;
@@ -102,7 +110,9 @@ struct Columns {
     width: usize,
     runs: Arc<[Run]>,
 }
-op!(Columns, "columns", |op, cx, dy| Ok(vec![Some(cx.device.columns_backward(&dy, op.width, &op.runs)?)]));
+op!(Columns, "columns", added, |op, cx, dy| Ok(vec![Some(
+    cx.device.columns_backward(&dy, op.width, &op.runs)?
+)]));
 
 /// The runs of columns of each row of `x[T,W]`, one after the other. Keeps nothing.
 ///
@@ -133,7 +143,7 @@ pub fn split<const N: usize>(g: &mut Graph, x: &Var, widths: [usize; N]) -> Resu
 }
 
 struct Concat(Vec<usize>);
-op!(Concat, "concat", |op, cx, dy| {
+op!(Concat, "concat", added, |op, cx, dy| {
     let (mut start, width) = (0, dy.as_matrix().1);
     op.0.iter()
         .map(|&len| {
@@ -159,7 +169,7 @@ struct Part {
     whole: Like,
     start: usize,
 }
-op!(Part, "part", |op, cx, dy| {
+op!(Part, "part", added, |op, cx, dy| {
     let Part { whole, start } = op;
     let dw = cx.weight_gradient(0, whole, move |device, mut grad| {
         let dy = device.cast(&dy, dy.dtype().wide())?;
@@ -182,7 +192,7 @@ struct ScaleColumns {
     x: Saved,
     s: Saved,
 }
-op!(ScaleColumns, "scale_columns", |op, cx, dy| {
+op!(ScaleColumns, "scale_columns", multiplied, |op, cx, dy| {
     let (x, s) = (op.x.get(cx.device)?, op.s.get(cx.device)?);
     let dx = cx.device.scale_columns(&dy, &s)?;
     let ds = cx.weight_gradient(1, &s, move |device, grad| device.scale_columns_backward(grad, &dy, &x))?;

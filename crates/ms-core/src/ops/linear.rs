@@ -2,6 +2,7 @@
 
 use super::layout::op;
 use super::only;
+use crate::hold::{self, Held, Holds};
 use crate::{BackwardCx, Error, Graph, Like, Op, Result, Run, Saved, Shape, Tensor, Var};
 
 struct Linear {
@@ -12,6 +13,10 @@ struct Linear {
 impl Op for Linear {
     fn name(&self) -> &'static str {
         "linear"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        hold::projected(inputs)
     }
 
     fn backward(

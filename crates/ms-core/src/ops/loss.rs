@@ -1,6 +1,7 @@
 //! Output layer and cross entropy, fused over chunks of tokens.
 
 use super::only;
+use crate::hold::{self, Held, Hold, Holds};
 use crate::{BackwardCx, Device, Error, Graph, Like, Op, Result, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
@@ -80,6 +81,16 @@ struct LinearCrossEntropy {
 impl Op for LinearCrossEntropy {
     fn name(&self) -> &'static str {
         "linear_cross_entropy"
+    }
+
+    fn hold(&self, inputs: Holds<'_>) -> Held {
+        // Ranks exchange the statistics of their words inside.
+        match inputs {
+            [None | Some(Hold::Replicated | Hold::Constant), Some(Hold::Sharded), _] => {
+                Ok(Some(Hold::Invariant))
+            }
+            _ => hold::together(inputs),
+        }
     }
 
     fn backward(

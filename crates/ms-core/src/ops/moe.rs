@@ -332,7 +332,7 @@ pub fn drop_beyond(
 }
 
 struct Dispatch(Arc<Routes>);
-op!(Dispatch, "dispatch", |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
+op!(Dispatch, "dispatch", added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
 
 /// A row of `x[T,H]` for every copy of a token, sorted by expert: `[T·K,H]`. Keeps the routes.
 ///
@@ -344,7 +344,7 @@ pub fn dispatch(g: &mut Graph, x: &Var, routes: &Arc<Routes>) -> Result<Var> {
 }
 
 struct Restore(Arc<Routes>);
-op!(Restore, "restore", |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
+op!(Restore, "restore", added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
 
 /// The rows of `y[R,H]` in the order that they had before [`dispatch`] with routes of one copy a row. Keeps the routes.
 ///
@@ -360,7 +360,7 @@ struct Combine {
     weights: Saved,
     routes: Arc<Routes>,
 }
-op!(Combine, "combine", |op, cx, dy| {
+op!(Combine, "combine", multiplied, |op, cx, dy| {
     let (x, weights) = (op.x.get(cx.device)?, op.weights.get(cx.device)?);
     let (dx, dw) = cx.device.combine_backward(&dy, &x, &weights, &op.routes)?;
     Ok(vec![Some(dx), Some(dw)])

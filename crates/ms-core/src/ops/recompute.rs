@@ -1,6 +1,7 @@
 //! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
 
 use super::only;
+use crate::hold::{Held, Hold, Holds};
 use crate::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +11,7 @@ pub type Recomputed = Arc<dyn Fn(&mut Graph, &Var) -> Result<Var> + Send + Sync>
 /// The part, its input, and its second run once that has begun: the graph, its input and its output.
 struct Region {
     x: Saved,
+    hold: Option<Hold>,
     f: Recomputed,
     again: Mutex<Option<(Graph, Var, Var)>>,
 }
@@ -20,7 +22,7 @@ impl Region {
         let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
         if again.is_none() {
             let mut g = Graph::train(device);
-            let x = g.input(self.x.get(device)?);
+            let x = g.input(self.x.get(device)?).held(self.hold);
             let y = (self.f)(&mut g, &x)?;
             *again = Some((g, x, y));
         }
@@ -33,6 +35,11 @@ struct Recompute(Arc<Region>);
 impl Op for Recompute {
     fn name(&self) -> &'static str {
         "recompute"
+    }
+
+    fn hold(&self, _: Holds<'_>) -> Held {
+        // The second run, which is recorded, follows it.
+        Ok(None)
     }
 
     fn prepare(&self, device: &Device) -> Result<()> {
@@ -61,7 +68,7 @@ pub fn recompute(g: &mut Graph, x: &Var, f: Recomputed) -> Result<Var> {
         return f(g, x);
     }
     let y = f(&mut Graph::inference(g.device()), x)?.value().clone();
-    let region = Arc::new(Region { x: x.saved(), f, again: Mutex::new(None) });
+    let region = Arc::new(Region { x: x.saved(), hold: x.hold(), f, again: Mutex::new(None) });
     // The operation keeps the region until its own turn, which comes behind that of all who take its output.
     let of_op = Arc::downgrade(&region);
     let y = g.apply_region(y, x, || Box::new(Recompute(region)));
