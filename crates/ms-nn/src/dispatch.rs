@@ -194,10 +194,12 @@ impl Experts {
         let sent = Tensor::from_slice(pass.g.device().arena(), [self.experts], &counts)?;
         let arriving = ep.all_to_all("rows per expert", sent)?.wait()?;
         let (send, receive) = (sums(&counts, here), sums(arriving.as_slice::<i64>()?, here));
-        let mut arrived = match pass.ctx.overlap_experts && ep.size() > 1 {
+        let in_flight = pass.ctx.overlap_experts && ep.size() > 1;
+        let mut arrived = match in_flight {
             true => {
                 let rows = InFlight::send(pass.g, &ep, rows, &send, &receive)?;
                 self.work_meanwhile(pass)?;
+                pass.let_other_work()?;
                 rows.arrive(pass.g)?
             }
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
@@ -212,7 +214,12 @@ impl Experts {
             true => self.joined(pass, &arrived, &arriving, here)?,
             false => self.sorted(pass, &arrived, arriving.as_slice::<i64>()?, here)?,
         };
-        exchange_rows(pass.g, &ep, &out, &receive, &send)
+        if !in_flight {
+            return exchange_rows(pass.g, &ep, &out, &receive, &send);
+        }
+        let rows = InFlight::send(pass.g, &ep, &out, &receive, &send)?;
+        pass.let_other_work()?;
+        rows.arrive(pass.g)
     }
 
     /// Rows of which `counts[i]` stand one after the other for expert `i % here`, through their experts, in the same order.

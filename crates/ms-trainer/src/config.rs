@@ -63,6 +63,10 @@ pub struct TrainConfig {
     pub stages: Stages,
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
+    /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are on their way
+    /// to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside other work
+    /// in all passes.
+    pub passes_beside: bool,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
     /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
@@ -160,6 +164,7 @@ impl TrainConfig {
             swap_folder: PathBuf::from("."),
             stages: Stages::default(),
             order: PipelineOrder::default(),
+            passes_beside: false,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
