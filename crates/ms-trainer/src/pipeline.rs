@@ -18,7 +18,7 @@ pub(crate) use border::is_stream;
 use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, Walk, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::{Action, Schedule};
+use ms_dist::schedule::Action;
 use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,13 +164,11 @@ impl Pipeline {
         device: &Device,
         micro_batches: usize,
     ) -> Result<Work> {
-        let (stages, stage) = (ctx.pp.size(), ctx.pp.rank());
-        let kind = self.order.kind(stages, self.chain.len() / stages);
-        let mut schedule = Schedule::new(kind, &self.chain, micro_batches)
+        let stage = ctx.pp.rank();
+        let mut schedule = self
+            .order
+            .schedule(&self.chain, micro_batches, self.passes_beside)
             .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches))?;
-        if self.passes_beside {
-            schedule = schedule.with_passes_beside(kind);
-        }
         let dropped = match self.replay {
             Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
