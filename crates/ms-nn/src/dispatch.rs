@@ -94,7 +94,7 @@ impl Experts {
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let sums = ops::combine(pass.g, rows, weights, routes)?;
-        if let Some(host) = pass.host.filter(|_| pass.keeping.experts_again) {
+        if let Some(host) = pass.host.filter(|_| pass.keeping.swap_expert_outputs) {
             rows.send(host)?;
         }
         Ok(sums)

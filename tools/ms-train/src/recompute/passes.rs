@@ -38,6 +38,9 @@ pub(crate) fn resolve(
     upstream: Upstream,
 ) -> Result<bool> {
     if !of_experts.overlapped_passes {
+        if of_experts.outputs_away {
+            bail!(Usage(format!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as upstream has it")));
+        }
         return Ok(false);
     }
     let (head, size) = (upstream == Upstream::Head, |axis| topology.grid.size(axis));
