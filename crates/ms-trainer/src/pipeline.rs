@@ -174,8 +174,10 @@ impl Pipeline {
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
         let (actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
-        let repeats = match device.arena().is_meta() && beside.is_empty() {
-            true => Repeats::of(&actions, &dropped),
+        // Of passes beside each other that keep only what came in no two need be alike.
+        let alike = beside.is_empty() || dropped.is_empty();
+        let repeats = match device.arena().is_meta() && alike {
+            true => Repeats::of(&actions, &beside, &dropped),
             false => Repeats::default(),
         };
         Ok(Work { actions, beside, dropped, repeats })
@@ -202,7 +204,11 @@ impl Pipeline {
             if std::mem::take(&mut done) {
                 // Beside the one before.
             } else if beside.contains(&at) {
-                run.act_beside([action, actions[at + 1]], micro_batches, dropped, &mut held, sink)?;
+                let pair = [action, actions[at + 1]];
+                repeats.paired(pair, (device, ctx, host), |alone| match alone {
+                    Some(action) => run.act(action, micro_batches, dropped, &mut held, sink),
+                    None => run.act_beside(pair, micro_batches, dropped, &mut held, sink),
+                })?;
                 done = true;
             } else if !repeats.counted(action, device, host) {
                 repeats.measured(action, (device, ctx, host), || {
