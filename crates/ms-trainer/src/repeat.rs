@@ -63,34 +63,34 @@ impl Repeats {
         beside: &BTreeSet<usize>,
         dropped: &BTreeSet<(usize, usize)>,
     ) -> Self {
-        let partner = |at: usize| {
-            let other = match at {
-                at if beside.contains(&at) => at + 1,
-                at => at.checked_sub(1).filter(|before| beside.contains(before))?,
-            };
-            Some(of_micro(actions[other], 0))
-        };
-        // What is done with a micro-batch, beside what, and when.
-        let mut done: BTreeMap<usize, Vec<([Option<Action>; 2], bool, usize)>> = BTreeMap::new();
+        // What is done with a micro-batch, and when.
+        let mut done: BTreeMap<usize, Vec<(Action, bool, usize)>> = BTreeMap::new();
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (at, &action) in actions.iter().enumerate() {
             let (micro, _) = action.place();
             let kind = of_micro(action, 0);
             let drops = dropped.contains(&action.place());
-            done.entry(micro).or_default().push(([Some(kind), partner(at)], drops, at));
+            done.entry(micro).or_default().push((kind, drops, at));
             first.entry(kind).or_insert(micro);
             last.insert(kind, micro);
         }
         let mut met: BTreeSet<usize> = first.into_values().chain(last.into_values()).collect();
-        // The first of its kind of two that go beside each other shows what both take.
-        let mut shown = BTreeSet::new();
-        for &at in beside {
-            let pair = [actions[at], actions[at + 1]];
-            if shown.insert(pair.map(|action| of_micro(action, 0))) {
-                met.extend(pair.map(|action| action.place().0));
+        if !beside.is_empty() {
+            // The first of its kind, beside another action or alone, shows what it takes; the second micro-batch what forward
+            // passes take that do not gather weights.
+            let (mut shown, mut at) = (BTreeSet::new(), 0);
+            met.insert(1);
+            while at < actions.len() {
+                let together = &actions[at..=at + usize::from(beside.contains(&at))];
+                if shown.insert(together.iter().map(|&a| of_micro(a, 0)).collect::<Vec<_>>()) {
+                    met.extend(together.iter().map(|a| a.place().0));
+                }
+                at += together.len();
             }
+            let like = done.keys().filter(|micro| !met.contains(micro)).map(|&micro| (micro, micro));
+            return Self { like: like.collect(), with_pairs: true, ..Self::default() };
         }
-        let mut models: BTreeMap<Vec<([Option<Action>; 2], bool)>, usize> = BTreeMap::new();
+        let mut models: BTreeMap<Vec<(Action, bool)>, usize> = BTreeMap::new();
         let mut like = BTreeMap::new();
         for (&micro, work) in done.iter().filter(|(micro, _)| !met.contains(micro)) {
             let class = work.iter().map(|&(kind, dropped, _)| (kind, dropped)).collect();
@@ -101,7 +101,7 @@ impl Repeats {
                 like.insert(micro, model);
             }
         }
-        Self { like, with_pairs: !beside.is_empty(), ..Self::default() }
+        Self { like, ..Self::default() }
     }
 
     /// How many of `micro_batches` are worked at.
@@ -112,7 +112,10 @@ impl Repeats {
     /// Counts `action` if another one stands for it.
     pub(crate) fn counted(&mut self, action: Action, device: &Device, host: Option<&Host>) -> bool {
         let Some(&model) = self.like.get(&action.place().0) else { return false };
-        let cost = self.costs[&of_micro(action, model)].clone();
+        let cost = match self.with_pairs {
+            true => self.alone[&of_micro(action, 0)].clone(),
+            false => self.costs[&of_micro(action, model)].clone(),
+        };
         self.count(&cost, device, host);
         true
     }
