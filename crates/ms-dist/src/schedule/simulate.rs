@@ -105,7 +105,7 @@ impl Schedule {
                             Action::Forward { .. } => forward_end[here] = end,
                             // The next stage may begin as soon as the gradient of its output is there.
                             Action::Backward { .. } | Action::BackwardInput { .. } => {
-                                backward_end[here] = end
+                                backward_end[here] = end;
                             }
                             Action::BackwardWeight { .. } => {}
                         }
