@@ -64,8 +64,8 @@ pub struct TrainConfig {
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
     /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are on their
-    /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside other work
-    /// in all passes.
+    /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
+    /// other work in all passes.
     pub passes_beside: bool,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,

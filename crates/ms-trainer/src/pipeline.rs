@@ -486,7 +486,7 @@ impl Run<'_> {
         let Begun { walk, input, output } = self.begin_backward(kept, of, place)?;
         let grads = walk.finish(sink, later)?;
         drop(output);
-        self.hand_back(input, grads, place)
+        self.hand_back(input.as_ref(), grads, place)
     }
 
     /// A backward pass with what it begins with, of which nothing is done yet.
@@ -530,12 +530,12 @@ impl Run<'_> {
     /// Gives the gradients of a chunk's input to the chunk before.
     fn hand_back(
         &mut self,
-        input: Option<Carry>,
+        input: Option<&Carry>,
         grads: Vec<Option<Tensor>>,
         (micro, chunk): (usize, usize),
     ) -> Result<()> {
         let (at, mut grads) = (self.position(chunk), grads.into_iter());
-        let Some(carry) = &input else { return Ok(()) };
+        let Some(carry) = input else { return Ok(()) };
         let mut next = |of: &Var| -> Tensor {
             // A value that nothing used has a gradient of zeros.
             let zeros = || Tensor::zeros(self.device.arena(), of.value().dtype(), of.value().shape());

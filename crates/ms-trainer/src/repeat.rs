@@ -21,7 +21,7 @@ impl Cost {
     /// What the rest of some work takes, a part of which takes so much.
     fn without(&self, part: &Self) -> Self {
         let of_part = |group: &&'static str| part.sent.get(*group).copied().unwrap_or(0);
-        let sent = self.sent.iter().map(|(group, bytes)| (*group, bytes.saturating_sub(of_part(&group))));
+        let sent = self.sent.iter().map(|(group, bytes)| (*group, bytes.saturating_sub(of_part(group))));
         let (arena, host) = (self.arena.without(part.arena), self.host.without(part.host));
         Self { arena, host, sent: sent.collect() }
     }

@@ -51,10 +51,9 @@ impl Run<'_> {
         walk.go_on(sink, None)?;
         let meanwhile = Meanwhile(RefCell::new((&mut walk, &mut *sink)));
         let pass = self.forward(of(to), to, drops, Some(&meanwhile))?;
-        drop(meanwhile);
         held.kept.insert(to, pass);
         let grads = walk.finish(sink, None)?;
         drop(output);
-        self.hand_back(input, grads, fro)
+        self.hand_back(input.as_ref(), grads, fro)
     }
 }
