@@ -52,6 +52,12 @@ impl Taken {
         taken
     }
 
+    /// What is left of the work without a part that took `part`: what it leaves behind, and at most that.
+    pub(crate) fn without(self, part: Self) -> Self {
+        let left = self.left - part.left;
+        Self { left, most: left.max(0) }
+    }
+
     /// Counts the same work once more.
     pub(crate) fn again(&self, in_use: &mut usize, peak: &mut usize) {
         *peak = (*peak).max(in_use.saturating_add_signed(self.most as isize));
@@ -70,6 +76,12 @@ impl ArenaUse {
     /// Most bytes of tensors that were in use beside those from before, as they were asked for.
     pub fn most_asked(&self) -> usize {
         usize::try_from(self.asked.most).unwrap_or(0)
+    }
+
+    /// What the rest of the work takes where `part` took so much: bytes that are in use after it, without what comes and goes.
+    #[must_use]
+    pub fn without(self, part: Self) -> Self {
+        Self { blocks: self.blocks.without(part.blocks), asked: self.asked.without(part.asked) }
     }
 }
 

@@ -4,11 +4,14 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
+mod walk;
+
+pub use walk::Walk;
+
 use crate::hold::{self, Held, Hold, Holds};
 use crate::params::widened;
 use crate::saved::Saved;
-use crate::{DType, Device, Error, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
-use std::collections::BTreeMap;
+use crate::{DType, Device, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -99,6 +102,11 @@ pub trait Op: Send {
         Ok(())
     }
 
+    /// Whether its backward begins with a wait for what other ranks were sent before: other work may be done until then.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Gradients by the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
     /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output.
     /// Gradients by parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
@@ -182,6 +190,8 @@ pub struct BackwardCx<'a> {
     /// Whether the input was computed by an operation of this graph.
     computed: Vec<bool>,
     later: Option<&'a mut Vec<Deferred>>,
+    /// What is gone through behind the operation.
+    inner: Option<Walk>,
 }
 
 impl BackwardCx<'_> {
@@ -244,18 +254,14 @@ impl BackwardCx<'_> {
         made.map_or_else(|| once(&mut work)(None), Ok)
     }
 
-    /// Runs the backward of an inner graph with the same sink; recomputation needs it.
+    /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
+    /// are those by the operation's inputs, in their order, in the place of what the operation returns.
     ///
     /// # Errors
-    /// As [`Graph::backward`].
-    pub fn backward_inner(
-        &mut self,
-        graph: Graph,
-        root: &Var,
-        dy: Tensor,
-        wrt: &[&Var],
-    ) -> Result<Vec<Option<Tensor>>> {
-        graph.run(vec![(root, dy)], wrt, self.sink, self.later.as_deref_mut())
+    /// If the gradient has not the shape of the root.
+    pub fn backward_inner(&mut self, graph: Graph, root: &Var, dy: Tensor, wrt: &[&Var]) -> Result<()> {
+        self.inner = Some(graph.walk_back(vec![(root, dy)], wrt)?);
+        Ok(())
     }
 }
 
@@ -499,102 +505,21 @@ impl Graph {
         self.run(roots, wrt, sink, later)
     }
 
+    /// [`Graph::backward_from`], to be gone through in parts: nothing of it is done yet.
+    ///
+    /// # Errors
+    /// If a gradient has not the shape of its root.
+    pub fn walk_back(self, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<Walk> {
+        Walk::begin(self, roots, wrt)
+    }
+
     fn run(
         self,
         roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-        mut later: Option<&mut Vec<Deferred>>,
+        later: Option<&mut Vec<Deferred>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { device, nodes, outputs, .. } = self;
-        let mut grads: Vec<Option<Tensor>> = vec![None; outputs as usize];
-        for (root, dy) in roots {
-            if dy.shape() != root.value.shape() {
-                let (want, got) = (root.value.shape(), dy.shape());
-                return Err(Error::Shape { op: "backward", name: "dy", want, got });
-            }
-            // The gradient has come: nothing asks for the value itself any more.
-            root.saved.settle();
-            if let Some(Source::Output(o)) = root.source {
-                add_gradient(&device, &mut grads[o as usize], dy)?;
-            }
-        }
-        let mut uses = Uses::of(&nodes);
-        for Node { op, first_output, outputs, inputs } in nodes.into_iter().rev() {
-            let range = first_output as usize..(first_output + outputs) as usize;
-            let dys: Vec<_> = grads[range].iter_mut().map(Option::take).collect();
-            if dys.iter().all(Option::is_none) {
-                uses.end(&inputs, later.as_deref_mut(), sink)?;
-                continue;
-            }
-            let sources = inputs.clone();
-            let param = |s: &Option<Source>| match s {
-                Some(Source::Param(p)) => Some(*p),
-                _ => None,
-            };
-            let mut cx = BackwardCx {
-                device: &device,
-                sink: &mut *sink,
-                params: inputs.iter().map(param).collect(),
-                computed: inputs.iter().map(|s| matches!(s, Some(Source::Output(_)))).collect(),
-                later: later.as_deref_mut(),
-            };
-            let dxs = op.backward(&mut cx, dys)?;
-            for (source, dx) in inputs.into_iter().zip(dxs) {
-                if let (Some(Source::Output(o)), Some(dx)) = (source, dx) {
-                    add_gradient(&device, &mut grads[o as usize], dx)?;
-                }
-            }
-            uses.end(&sources, later.as_deref_mut(), sink)?;
-        }
-        let of_input = |v: &&Var| match v.source {
-            Some(Source::Output(o)) => grads[o as usize].clone(),
-            _ => None,
-        };
-        Ok(wrt.iter().map(of_input).collect())
+        self.walk_back(roots, wrt)?.finish(sink, later)
     }
-}
-
-/// How many operations of a tape still have a parameter among their inputs.
-struct Uses(BTreeMap<ParamId, usize>);
-
-impl Uses {
-    fn of(nodes: &[Node]) -> Self {
-        let mut uses = BTreeMap::new();
-        for source in nodes.iter().flat_map(|n| &n.inputs) {
-            if let Some(Source::Param(p)) = source {
-                *uses.entry(*p).or_insert(0) += 1;
-            }
-        }
-        Self(uses)
-    }
-
-    /// An operation with these inputs is done. Where gradients are put off, so is the word that they are final.
-    fn end(
-        &mut self,
-        inputs: &[Option<Source>],
-        mut later: Option<&mut Vec<Deferred>>,
-        sink: &mut dyn GradSink,
-    ) -> Result<()> {
-        for source in inputs {
-            let Some(Source::Param(p)) = source else { continue };
-            let left = self.0.entry(*p).or_insert(1);
-            *left -= 1;
-            match &mut later {
-                _ if *left > 0 => {}
-                Some(later) => later.push(Deferred { param: *p, work: None }),
-                None => sink.finished(*p)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn add_gradient(device: &Device, slot: &mut Option<Tensor>, dx: Tensor) -> Result<()> {
-    match slot {
-        None => *slot = Some(dx),
-        Some(sum) if sum.is_unique() => device.add_assign(sum, &dx)?,
-        Some(sum) => *sum = device.add(sum, &dx)?,
-    }
-    Ok(())
 }

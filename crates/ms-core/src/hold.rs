@@ -1,11 +1,12 @@
 //! What the ranks of a tensor-parallel group hold of a value and of its gradient.
 //!
-//! Debug builds follow it through a graph: an operation says what comes out of what goes in ([`crate::Op::hold`]), only what ranks
-//! exchange changes it, and what cannot be computed so ends the program with the operation's name. A weight brings what the
+//! Debug builds follow it through a graph: an operation says what comes out of what goes in ([`crate::Op::hold`]), only what
+//! ranks exchange changes it, and what cannot be computed so ends the program with the operation's name. A weight brings what the
 //! table of parameters says of it, so a table that forgets whose gradients are summands is found by any training step on two
 //! ranks, whatever the values are.
 //!
-//! Nothing is known of some values (what layers lend each other over a border of stages, tokens among experts), and nothing of what is made of them.
+//! Nothing is known of some values (what layers lend each other over a border of stages, tokens among experts), and nothing of
+//! what is made of them.
 //!
 //! # Source
 //! The states and how operations combine them are those of PyTorch's types of values in programs that all ranks run (2025):

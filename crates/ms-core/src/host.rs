@@ -30,6 +30,14 @@ pub struct HostStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostUse(Taken);
 
+impl HostUse {
+    /// As [`crate::ArenaUse::without`].
+    #[must_use]
+    pub fn without(self, part: Self) -> Self {
+        Self(self.0.without(part.0))
+    }
+}
+
 /// Bytes that are written at one time where there is no tensor to write from.
 const PAGE: usize = 1 << 20;
 

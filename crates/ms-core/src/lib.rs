@@ -37,7 +37,7 @@ pub use backend::{
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
-pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var};
+pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var, Walk};
 pub use hold::Hold;
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;

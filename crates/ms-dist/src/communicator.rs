@@ -15,7 +15,8 @@ pub enum ReduceOp {
 
 /// A collective that was started. Its buffers come back from [`Pending::wait`].
 ///
-/// All ranks of a group wait for their pending collectives in the order in which they started them.
+/// All ranks of a group wait for their pending collectives in the same order, which may be another one than that in which they
+/// started them: a short exchange between long ones, say.
 #[must_use = "a collective finishes only when it is waited for"]
 pub struct Pending(Box<dyn FnOnce() -> Result<Tensor> + Send>);
 

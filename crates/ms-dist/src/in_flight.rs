@@ -35,7 +35,11 @@ impl Arriving {
 type Back = Arc<Mutex<Option<Arriving>>>;
 
 /// The first half: in the backward pass it waits.
-struct Leave(Back);
+struct Leave {
+    back: Back,
+    /// Whether another pass may work until then.
+    stops: bool,
+}
 
 impl Op for Leave {
     fn name(&self) -> &'static str {
@@ -46,12 +50,16 @@ impl Op for Leave {
         hold::added(inputs)
     }
 
+    fn waits(&self) -> bool {
+        self.stops
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         _: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let back = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let back = self.back.lock().unwrap_or_else(PoisonError::into_inner).take();
         let back = back.expect("the other half has begun the way back");
         Ok(vec![Some(back.wait(cx.device)?)])
     }
@@ -95,14 +103,15 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    fn new(g: &mut Graph, x: &Var, arriving: Arriving, begin: Begin) -> Self {
+    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), stops: bool) -> Self {
         let back = Back::default();
         let mark = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
-        let mark = g.apply(mark, &[x], || Box::new(Leave(back.clone())));
+        let mark = g.apply(mark, &[x], || Box::new(Leave { back: back.clone(), stops }));
         Self { arriving, mark, back, begin }
     }
 
-    /// Begins [`crate::exchange_rows`].
+    /// Begins [`crate::exchange_rows`]. Its backward is where a [`ms_core::Walk`] stops: all ranks come to it, however many rows
+    /// they have.
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
@@ -118,7 +127,7 @@ impl InFlight {
         let begin = move |dy| {
             Ok(Arriving::as_it_is(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
         };
-        Ok(Self::new(g, x, Arriving::as_it_is(pending), Box::new(begin)))
+        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), true))
     }
 
     /// Begins [`crate::gather_rows`].
@@ -129,7 +138,7 @@ impl InFlight {
         let pending = begin_all_rows(&**comm, "gather_rows", x.value().clone(), rows)?;
         let (comm, rows) = (comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);
-        Ok(Self::new(g, x, Arriving::as_it_is(pending), Box::new(begin)))
+        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), false))
     }
 
     /// The rows, once they are there.

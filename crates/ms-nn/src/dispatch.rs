@@ -94,7 +94,7 @@ impl Experts {
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let sums = ops::combine(pass.g, rows, weights, routes)?;
-        if let Some(host) = pass.host.filter(|_| pass.keeping.experts_again) {
+        if let Some(host) = pass.host.filter(|_| pass.keeping.swap_expert_outputs) {
             rows.send(host)?;
         }
         Ok(sums)
@@ -195,10 +195,12 @@ impl Experts {
         let sent = Tensor::from_slice(pass.g.device().arena(), [self.experts], &counts)?;
         let arriving = ep.all_to_all("rows per expert", sent)?.wait()?;
         let (send, receive) = (sums(&counts, here), sums(arriving.as_slice::<i64>()?, here));
-        let mut arrived = match pass.ctx.overlap_experts && ep.size() > 1 {
+        let in_flight = pass.ctx.overlap_experts && ep.size() > 1;
+        let mut arrived = match in_flight {
             true => {
                 let rows = InFlight::send(pass.g, &ep, rows, &send, &receive)?;
                 self.work_meanwhile(pass)?;
+                pass.let_other_work()?;
                 rows.arrive(pass.g)?
             }
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
@@ -213,7 +215,12 @@ impl Experts {
             true => self.joined(pass, &arrived, &arriving, here)?,
             false => self.sorted(pass, &arrived, arriving.as_slice::<i64>()?, here)?,
         };
-        exchange_rows(pass.g, &ep, &out, &receive, &send)
+        if !in_flight {
+            return exchange_rows(pass.g, &ep, &out, &receive, &send);
+        }
+        let rows = InFlight::send(pass.g, &ep, &out, &receive, &send)?;
+        pass.let_other_work()?;
+        rows.arrive(pass.g)
     }
 
     /// Rows of which `counts[i]` stand one after the other for expert `i % here`, through their experts, in the same order.

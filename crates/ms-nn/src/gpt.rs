@@ -5,7 +5,7 @@ mod serving;
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::hyper_connections::{Streams, spread};
-use crate::layer::{Cut, Layer, Pass, Shared};
+use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
@@ -295,13 +295,14 @@ impl Gpt {
     ) -> Result<(Var, Vec<Var>)> {
         let mut carry = None;
         for chunk in 0..self.chunks.len() {
-            carry = Some(self.forward_chunk(g, store, ctx, batch, chunk, carry)?);
+            carry = Some(self.forward_chunk(g, store, ctx, batch, (chunk, carry), None)?);
         }
         let carry = carry.expect("a model has at least one chunk");
-        self.finish(g, store, ctx, batch, carry, ahead)
+        self.finish(g, store, ctx, batch, (carry, ahead), None)
     }
 
-    /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens.
+    /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens. Where tokens
+    /// are on their way to experts and back, the pass `beside` works.
     ///
     /// # Errors
     /// If a token or position is outside the model, a rank fails, or what the chunk needs is not there.
@@ -311,8 +312,8 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
-        chunk: usize,
-        carry: Option<Carry>,
+        (chunk, carry): (usize, Option<Carry>),
+        beside: Option<&dyn Beside>,
     ) -> Result<Carry> {
         self.check(batch)?;
         let place = (chunk, self.chunks.len());
@@ -328,10 +329,11 @@ impl Gpt {
             }
         };
         let recomputed = self.recomputed(recompute, chunk);
-        carry.stream = self.recomputed_layers(g, store, ctx, batch, (chunk, recomputed), carry.stream)?;
+        let ways = (ctx, beside);
+        carry.stream = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry.stream)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
-        pass.host = self.host.as_ref();
+        (pass.host, pass.beside) = (self.host.as_ref(), beside);
         let mut x = carry.stream;
         for (i, layer) in chunk.layers.iter().enumerate().skip(recomputed) {
             self.await_weights(store, |home| home == Home::Layer(layer.number()))?;
@@ -341,7 +343,8 @@ impl Gpt {
         Ok(pass.hand_on(x))
     }
 
-    /// The normed states behind the last layer, and those of the prediction modules; see [`Gpt::forward_ahead`].
+    /// The normed states behind the last layer, and those of the prediction modules, as [`Gpt::forward_ahead`] has them; the pass
+    /// `beside` works as in [`Gpt::forward_chunk`].
     ///
     /// # Errors
     /// If a rank fails, or this one does not hold the end of the model.
@@ -351,8 +354,8 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
-        carry: Carry,
-        ahead: &[Tensor],
+        (carry, ahead): (Carry, &[Tensor]),
+        beside: Option<&dyn Beside>,
     ) -> Result<(Var, Vec<Var>)> {
         if ahead.len() > self.predictors.len() {
             let (expected, found) = (self.predictors.len(), ahead.len());
@@ -362,7 +365,7 @@ impl Gpt {
         let mut pass = Pass::new(g, store, ctx, batch);
         let mut x = self.end_streams(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
-        pass.host = self.host.as_ref();
+        (pass.host, pass.beside) = (self.host.as_ref(), beside);
         let mut predictions = Vec::with_capacity(ahead.len());
         for (k, (module, tokens)) in self.predictors.iter().zip(ahead).enumerate() {
             let embedded = self.embed(&mut pass, tokens, Place::Embedding(1 + k))?;
@@ -410,7 +413,7 @@ impl Gpt {
         &self,
         g: &mut Graph,
         store: &ParamStore,
-        ctx: &ParallelCtx,
+        (ctx, beside): (&ParallelCtx, Option<&dyn Beside>),
         batch: &Batch,
         (chunk, recomputed): (&Chunk, usize),
         mut x: Var,
@@ -431,14 +434,11 @@ impl Gpt {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             let of = ctx.clone();
-            let out = ops::recompute(
-                g,
-                &x,
-                Arc::new(move |g, x| {
-                    let mut pass = Pass::new(g, &store, &of, &batch);
-                    layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
-                }),
-            )?;
+            let run = move |g: &mut Graph, x: &Var, beside: Option<&dyn Beside>| {
+                let mut pass = Pass { beside, ..Pass::new(g, &store, &of, &batch) };
+                layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
+            };
+            let out = run_again(g, &x, beside, run)?;
             // What came from elsewhere stays for its gradient.
             if g.records() && (i > 0 || chunk.begins) {
                 self.put_away(&ctx, &x)?;

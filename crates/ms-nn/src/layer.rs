@@ -54,6 +54,17 @@ pub(crate) struct Pass<'a> {
     pub(crate) on_their_way: Vec<Var>,
     /// The shared experts of the layer at hand.
     pub(crate) meanwhile: Option<Meanwhile>,
+    /// Another pass that works while this one waits.
+    pub(crate) beside: Option<&'a dyn Beside>,
+}
+
+/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens on their way between ranks.
+pub trait Beside {
+    /// Goes on until it has sent tokens itself and would wait for them, or to its end.
+    ///
+    /// # Errors
+    /// As what it does.
+    fn go_on(&self) -> ms_core::Result<()>;
 }
 
 /// The work of shared experts, which may be done while tokens are on their way to others.
@@ -92,7 +103,13 @@ impl<'a> Pass<'a> {
             leaving: Vec::new(),
             on_their_way: Vec::new(),
             meanwhile: None,
+            beside: None,
         }
+    }
+
+    /// Lets the other pass work while tokens are on their way, if there is one.
+    pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
+        self.beside.map_or(Ok(()), Beside::go_on)
     }
 
     /// Takes up what an earlier chunk handed on.
@@ -303,6 +320,18 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// What `run` makes of `x`, which keeps only `x` and runs again, alone, for its backward.
+pub(crate) fn run_again(
+    g: &mut Graph,
+    x: &Var,
+    beside: Option<&dyn Beside>,
+    run: impl Fn(&mut Graph, &Var, Option<&dyn Beside>) -> ms_core::Result<Var> + Send + Sync + 'static,
+) -> ms_core::Result<Var> {
+    let run = Arc::new(run);
+    let again = run.clone();
+    ops::recompute_behind(g, x, |g, x| run(g, x, beside), Arc::new(move |g, x| again(g, x, None)))
+}
+
 /// What mixes tokens.
 #[derive(Clone, Debug)]
 enum Mix {
@@ -477,15 +506,15 @@ impl Layer {
                 let (part, store, ctx, batch) =
                     (network.part.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
                 let layer = self.number;
-                let again = move |g: &mut Graph, h: &Var| {
-                    let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
+                let run = move |g: &mut Graph, h: &Var, beside: Option<&dyn Beside>| {
+                    let mut pass = Pass { layer, beside, ..Pass::new(g, &store, &ctx, &batch) };
                     match &part {
                         Network::Dense(part) => part.forward(&mut pass, h),
                         Network::Experts(part) => part.forward(&mut pass, h),
                         Network::DenseAndAside(..) | Network::DenseThenAside(_) => Ok(h.clone()),
                     }
                 };
-                ops::recompute(pass.g, h, Arc::new(again))?
+                run_again(pass.g, h, pass.beside, run)?
             }
             Network::Dense(part) => part.forward(pass, h)?,
             Network::Experts(part) => part.forward(pass, h)?,

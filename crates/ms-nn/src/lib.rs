@@ -30,5 +30,6 @@ pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use gpt::{Carry, Gpt, Seat};
 pub use init::init_params;
+pub use layer::Beside;
 pub use ms_spec::{Keeping, Recompute};
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

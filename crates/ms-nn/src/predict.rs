@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::hyper_connections::{Streams, spread};
-use crate::layer::{Cut, Layer, Pass, Shared};
+use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use ms_core::{Graph, Var, ops};
@@ -85,8 +85,9 @@ impl Predictor {
         }
         let (layer, store, ctx, batch) =
             (self.layer.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
-        let again =
-            move |g: &mut Graph, x: &Var| layer.forward(&mut Pass::new(g, &store, &ctx, &batch), None, x);
-        ops::recompute(pass.g, x, Arc::new(again))
+        let run = move |g: &mut Graph, x: &Var, beside: Option<&dyn Beside>| {
+            layer.forward(&mut Pass { beside, ..Pass::new(g, &store, &ctx, &batch) }, None, x)
+        };
+        run_again(pass.g, x, pass.beside, run)
     }
 }

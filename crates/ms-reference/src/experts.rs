@@ -135,6 +135,7 @@ impl MoeBackend for Reference {
     ) -> Result<Tensor> {
         let (n, k) = (w.dim(1), w.dim(2));
         expect("expert_linear", "x", x, &[routes.copies.len(), k])?;
+        self.worked(routes.copies.len() * n * k);
         let (x, w, bias) = (reals(x)?, reals(w)?, optional(bias)?);
         let mut y = Vec::with_capacity(routes.copies.len() * n);
         for (e, rows) in by_expert(routes) {
@@ -151,6 +152,7 @@ impl MoeBackend for Reference {
     fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor> {
         let (n, k) = (w.dim(1), w.dim(2));
         expect("expert_linear_dx", "dy", dy, &[routes.copies.len(), n])?;
+        self.worked(routes.copies.len() * n * k);
         let (dy, w) = (reals(dy)?, reals(w)?);
         let each = by_expert(routes)
             .flat_map(|(e, rows)| times(&dy[of(dy, &rows, n)], &w[e * n * k..][..n * k], n, k));
@@ -166,6 +168,7 @@ impl MoeBackend for Reference {
     ) -> Result<()> {
         let (n, k) = (dy.as_matrix().1, x.as_matrix().1);
         expect_shape("expert_linear_dw", "dw", dw.shape(), &[routes.starts.len() - 1, n, k])?;
+        self.worked(routes.copies.len() * n * k);
         let (dy, x, dw) = (reals(dy)?, reals(x)?, dw.as_mut_slice::<f64>()?);
         for (e, rows) in by_expert(routes) {
             add_outer(&mut dw[e * n * k..][..n * k], &dy[of(dy, &rows, n)], &x[of(x, &rows, k)], n, k);

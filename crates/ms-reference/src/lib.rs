@@ -32,7 +32,8 @@ use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
 #[derive(Default)]
 pub struct Reference {
     arena: Arena,
-    /// Is told the multiply-adds of every linear layer's product, and of attention to packed rows, when they are formed.
+    /// Is told the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when they
+    /// are formed.
     watch: Option<Watch>,
 }
 
@@ -44,8 +45,8 @@ pub fn device() -> Device {
     Device::new(Reference::default())
 }
 
-/// A reference device that tells `watch` the multiply-adds of every product of a linear layer and of attention to packed rows,
-/// forward and backward: a clock that runs alike on every machine.
+/// A reference device that tells `watch` the multiply-adds of every product of a linear layer or of experts, and of attention
+/// to packed rows, forward and backward: a clock that runs alike on every machine.
 pub fn watched(watch: Watch) -> Device {
     Device::new(Reference { watch: Some(watch), ..Reference::default() })
 }

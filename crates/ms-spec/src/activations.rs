@@ -461,7 +461,8 @@ impl Activations {
                 // Rows are formed again from the columns that ranks have exchanged tokens for.
                 let columns =
                     usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
-                let (rows, sent) = if keeping.experts_again { (columns, out) } else { (into + out, 0) };
+                let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
+                let rows = if keeping.experts_again { columns } else { into } + out;
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {
                     (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide

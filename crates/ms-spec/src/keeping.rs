@@ -89,6 +89,8 @@ pub struct Keeping {
     pub experts_again: bool,
     /// Of those, so many of a stage also form again what goes into activation functions, shared experts' too (`level1`).
     pub expert_inner_again: usize,
+    /// What comes out of experts goes to the host without that, too (`--moe-unperm2-mem-optim-swap`).
+    pub swap_expert_outputs: bool,
     /// Layers are counted over the chunks of a stage, taken in turns (`--enable-recompute-layers-per-pp-rank`).
     pub of_stage: bool,
     /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
@@ -118,8 +120,10 @@ pub struct LayerKeeping {
     pub swap_latent_outputs: bool,
     /// What the norm before attention and attention keep goes to the host.
     pub swap_attention: bool,
-    /// What goes into experts is formed again, and what comes out goes to the host.
+    /// What goes into experts is formed again.
     pub experts_again: bool,
+    /// What comes out of them goes to the host.
+    pub swap_expert_outputs: bool,
     /// The outputs of the first linear layers of experts are formed again.
     pub expert_inner_again: bool,
     /// So are those of the network at hand.
@@ -194,7 +198,8 @@ impl Keeping {
 
     /// Whether something goes to the host.
     pub fn sends(&self) -> bool {
-        self.swap_attention || self.swap_latent_outputs || self.swap_inputs || self.experts_again
+        let of_experts = self.experts_again || self.swap_expert_outputs;
+        self.swap_attention || self.swap_latent_outputs || self.swap_inputs || of_experts
     }
 
     /// What is not counted.
@@ -207,6 +212,7 @@ impl Keeping {
             latent_attention_again: self.latent_attention_again,
             swap_latent_outputs: self.swap_latent_outputs,
             experts_again: self.experts_again,
+            swap_expert_outputs: self.experts_again || self.swap_expert_outputs,
             ..LayerKeeping::default()
         }
     }

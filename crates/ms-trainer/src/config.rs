@@ -6,7 +6,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_dist::schedule::Kind;
+use ms_dist::schedule::{Impossible, Kind};
 use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
@@ -63,6 +63,10 @@ pub struct TrainConfig {
     pub stages: Stages,
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
+    /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are on their
+    /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
+    /// other work in all passes.
+    pub passes_beside: bool,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
     /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
@@ -160,6 +164,7 @@ impl TrainConfig {
             swap_folder: PathBuf::from("."),
             stages: Stages::default(),
             order: PipelineOrder::default(),
+            passes_beside: false,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
@@ -302,6 +307,25 @@ impl PipelineOrder {
             }
             Self::Plain { .. } | Self::ZeroBubble => Kind::OneFOneB,
         }
+    }
+}
+
+impl PipelineOrder {
+    /// What stages do that micro-batches pass along `chain`, with passes beside each other where they can go so, if they shall
+    /// ([`TrainConfig::passes_beside`]).
+    ///
+    /// # Errors
+    /// [`Impossible`] with the numbers that do not fit.
+    pub fn schedule(
+        self,
+        chain: &[(usize, usize)],
+        micro_batches: usize,
+        passes_beside: bool,
+    ) -> std::result::Result<ms_dist::schedule::Schedule, Impossible> {
+        let stages = chain.iter().map(|place| place.0 + 1).max().unwrap_or(1);
+        let kind = self.kind(stages, chain.len() / stages);
+        let schedule = ms_dist::schedule::Schedule::new(kind, chain, micro_batches)?;
+        Ok(if passes_beside { schedule.with_passes_beside(kind) } else { schedule })
     }
 }
 

@@ -107,6 +107,7 @@ impl Engine {
     /// If the model cannot be built on this grid of ranks.
     pub fn new(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         ctx.linears = config.tp_overlap;
+        ctx.overlap_experts |= config.passes_beside;
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
         let form = config.optimizer_form;

@@ -164,6 +164,7 @@ impl Trial {
         let mut config = TrainConfig {
             stages: Stages::default(),
             order: crate::PipelineOrder::default(),
+            passes_beside: false,
             recompute: Recompute::None,
             keeping: Keeping::default(),
             replay: Replay::default(),

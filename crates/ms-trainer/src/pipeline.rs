@@ -4,17 +4,22 @@
 //! aside where that is the same one; gradients take the way back. Messages carry the micro-batch and the place in the
 //! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
 
+mod beside;
+mod border;
+
 use crate::ahead::ahead;
 use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
 use crate::share::{Share, share};
 use crate::{Error, Result};
-use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, mix, ops};
+use border::Border;
+pub(crate) use border::is_stream;
+use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, Walk, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::{Action, Schedule};
-use ms_nn::{AuxiliaryLoss, Batch, Carry, Chance, Gpt, RouterLoad};
+use ms_dist::schedule::Action;
+use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +28,7 @@ use std::sync::Arc;
 pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     order: PipelineOrder,
+    passes_beside: bool,
     replay: Replay,
     per_token_loss: bool,
     routing: Routing,
@@ -57,17 +63,18 @@ enum Output {
     Loss(Var),
 }
 
-/// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
-#[derive(Clone)]
-struct Border {
-    stream: Tensor,
-    lent: Option<Tensor>,
-    picks: Option<Tensor>,
+/// A backward pass that has begun: what is left of it, and the values at the borders of its chunk.
+struct Begun {
+    walk: Walk,
+    input: Option<Carry>,
+    output: Output,
 }
 
 /// What a stage does in an iteration.
 pub(crate) struct Work {
     actions: Vec<Action>,
+    /// Numbers of the actions that go beside the one that follows.
+    beside: BTreeSet<usize>,
     /// Forward passes of which only what came in is kept.
     dropped: BTreeSet<(usize, usize)>,
     /// Actions that are not done but counted.
@@ -79,6 +86,13 @@ pub(crate) struct Work {
 struct Held {
     kept: BTreeMap<(usize, usize), Kept>,
     later: BTreeMap<(usize, usize), Vec<Deferred>>,
+}
+
+impl Held {
+    /// Of how many forward passes something waits beside what came in.
+    fn live(&self) -> usize {
+        self.kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count() + self.later.len()
+    }
 }
 
 /// The state of one iteration.
@@ -125,6 +139,7 @@ impl Pipeline {
         Self {
             chain: placement.order(),
             order: config.order,
+            passes_beside: config.passes_beside,
             replay: config.replay,
             per_token_loss: config.per_token_loss,
             routing: config.routing,
@@ -149,20 +164,23 @@ impl Pipeline {
         device: &Device,
         micro_batches: usize,
     ) -> Result<Work> {
-        let (stages, stage) = (ctx.pp.size(), ctx.pp.rank());
-        let kind = self.order.kind(stages, self.chain.len() / stages);
-        let mut schedule = Schedule::new(kind, &self.chain, micro_batches)
+        let stage = ctx.pp.rank();
+        let mut schedule = self
+            .order
+            .schedule(&self.chain, micro_batches, self.passes_beside)
             .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches))?;
         let dropped = match self.replay {
             Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
-        let actions = schedule.stages.swap_remove(stage);
-        let repeats = match device.arena().is_meta() {
-            true => Repeats::of(&actions, &dropped),
+        let (actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
+        // Of passes beside each other that keep only what came in no two need be alike.
+        let alike = beside.is_empty() || dropped.is_empty();
+        let repeats = match device.arena().is_meta() && alike {
+            true => Repeats::of(&actions, &beside, &dropped),
             false => Repeats::default(),
         };
-        Ok(Work { actions, dropped, repeats })
+        Ok(Work { actions, beside, dropped, repeats })
     }
 
     /// Does `work` with the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses
@@ -178,11 +196,21 @@ impl Pipeline {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
         run.scale = scale;
         let mut held = Held::default();
-        let Work { actions, dropped, repeats } = work;
+        let Work { actions, beside, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
-        for &action in &*actions {
-            if !repeats.counted(action, device, host) {
+        let mut done = false;
+        for (at, &action) in actions.iter().enumerate() {
+            if std::mem::take(&mut done) {
+                // Beside the one before.
+            } else if beside.contains(&at) {
+                let pair = [action, actions[at + 1]];
+                repeats.paired(pair, (device, ctx, host), |alone| match alone {
+                    Some(action) => run.act(action, micro_batches, dropped, &mut held, sink),
+                    None => run.act_beside(pair, micro_batches, dropped, &mut held, sink),
+                })?;
+                done = true;
+            } else if !repeats.counted(action, device, host) {
                 repeats.measured(action, (device, ctx, host), || {
                     run.act(action, micro_batches, dropped, &mut held, sink)
                 })?;
@@ -227,7 +255,7 @@ impl Pipeline {
         let here = run.stage;
         for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
             let input = run.input(0, chunk)?;
-            let pass = run.recorded((mb, 1), input, chunk)?;
+            let pass = run.recorded((mb, 1), input, chunk, None)?;
             run.hand_on(&pass.output, 0, chunk)?;
         }
         Ok(())
@@ -271,21 +299,18 @@ impl Run<'_> {
         action: Action,
         micro_batches: &[MicroBatch],
         dropped: &BTreeSet<(usize, usize)>,
-        Held { kept, later }: &mut Held,
+        held: &mut Held,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
-        let place @ (micro, chunk) = action.place();
+        let place @ (micro, _) = action.place();
         let of = (&micro_batches[micro], micro_batches.len());
-        let passes = kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count();
         let drops = dropped.contains(&place);
         let adds = matches!(action, Action::Forward { .. }) && !drops;
-        let _span = span(action, passes + later.len() + usize::from(adds)).entered();
+        let _span = span(action, held.live() + usize::from(adds)).entered();
+        let Held { kept, later } = held;
         match action {
             Action::Forward { .. } => {
-                let pass = match drops {
-                    true => self.forward_only(of, micro, chunk)?,
-                    false => self.forward(of, micro, chunk)?,
-                };
+                let pass = self.forward(of, place, drops, None)?;
                 kept.insert(place, pass);
             }
             Action::Backward { .. } => {
@@ -368,20 +393,14 @@ impl Run<'_> {
         Ok(Tensor::from_reals(self.device.arena(), wide, [weights.len()], &weights)?)
     }
 
-    /// What a chunk before this one handed on.
-    fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
-        let at = self.position(chunk);
-        (at > 0).then(|| self.fetch(micro, at - 1, at, false)).transpose()
-    }
-
     /// A forward pass through a chunk behind `input`, up to what it hands on or the loss.
     fn pass(
         &mut self,
         g: &mut Graph,
-        p: &Prepared,
-        mask: &[f32],
+        (p, mb): (&Prepared, &MicroBatch),
         input: Option<Border>,
         chunk: usize,
+        beside: Option<&dyn Beside>,
     ) -> Result<(Option<Carry>, Output)> {
         let input = input.map(|Border { stream, lent, picks }| Carry {
             stream: g.input(stream).held(self.ctx.between_layers()),
@@ -389,17 +408,18 @@ impl Run<'_> {
             picks,
         });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
-        let carry = model.forward_chunk(g, store, ctx, &p.batch, chunk, input.clone())?;
+        let carry = model.forward_chunk(g, store, ctx, &p.batch, (chunk, input.clone()), beside)?;
         if !model.ends(chunk).1 {
             return Ok((input, Output::HandedOn(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;
         let tokens: Vec<Tensor> = p.ahead.iter().map(|a| a.tokens.clone()).collect();
         let tokens = if g.records() { &tokens[..] } else { &[] };
-        let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, carry, tokens)?;
+        let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), beside)?;
         let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
         drop(hidden);
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
+        let mask = &mb.loss_mask;
         let sum = self.losses.main.add(&out.nll, &p.share.take(mask), counted(mask), share)?;
         self.losses.of_micro_batches.push(sum);
         let mut loss = out.loss;
@@ -417,31 +437,32 @@ impl Run<'_> {
         (mb, micro_batches): (&MicroBatch, usize),
         input: Option<Border>,
         chunk: usize,
+        beside: Option<&dyn Beside>,
     ) -> Result<Pass> {
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::train(self.device);
-        let (input, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input, chunk)?;
+        let (input, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, beside)?;
         Ok(Pass { graph, input, output })
     }
 
-    fn forward(&mut self, of: (&MicroBatch, usize), micro: usize, chunk: usize) -> Result<Kept> {
-        let input = self.input(micro, chunk)?;
-        let pass = self.recorded(of, input, chunk)?;
-        self.hand_on(&pass.output, micro, chunk)?;
-        Ok(Kept::Pass(Box::new(pass)))
-    }
-
-    /// A forward pass of which only what came in is kept.
-    fn forward_only(
+    /// A forward pass, of which only what came in is kept if it `drops` the rest. The pass `beside` works where it waits.
+    fn forward(
         &mut self,
-        (mb, micro_batches): (&MicroBatch, usize),
-        micro: usize,
-        chunk: usize,
+        of: (&MicroBatch, usize),
+        (micro, chunk): (usize, usize),
+        drops: bool,
+        beside: Option<&dyn Beside>,
     ) -> Result<Kept> {
         let input = self.input(micro, chunk)?;
+        if !drops {
+            let pass = self.recorded(of, input, chunk, beside)?;
+            self.hand_on(&pass.output, micro, chunk)?;
+            return Ok(Kept::Pass(Box::new(pass)));
+        }
+        let (mb, micro_batches) = of;
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::inference(self.device);
-        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input.clone(), chunk)?;
+        let (_, output) = self.pass(&mut graph, (&prepared, mb), input.clone(), chunk, beside)?;
         self.hand_on(&output, micro, chunk)?;
         Ok(Kept::Input(Box::new(input)))
     }
@@ -450,33 +471,35 @@ impl Run<'_> {
         let input = self.input(micro, chunk)?;
         let prepared = self.prepare(mb, 1)?;
         let mut graph = Graph::inference(self.device);
-        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input, chunk)?;
+        let (_, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, None)?;
         self.hand_on(&output, micro, chunk)
-    }
-
-    fn hand_on(&mut self, output: &Output, micro: usize, chunk: usize) -> Result<()> {
-        let Output::HandedOn(carry) = output else { return Ok(()) };
-        let at = self.position(chunk);
-        let border = Border {
-            stream: carry.stream.value().clone(),
-            lent: carry.lent.as_ref().map(|v| v.value().clone()),
-            picks: carry.picks.clone(),
-        };
-        self.deliver(micro, at, at + 1, false, border)
     }
 
     fn backward(
         &mut self,
         kept: Kept,
         of: (&MicroBatch, usize),
-        (micro, chunk): (usize, usize),
+        place: (usize, usize),
         sink: &mut dyn GradSink,
         later: Option<&mut Vec<Deferred>>,
     ) -> Result<()> {
+        let Begun { walk, input, output } = self.begin_backward(kept, of, place)?;
+        let grads = walk.finish(sink, later)?;
+        drop(output);
+        self.hand_back(input.as_ref(), grads, place)
+    }
+
+    /// A backward pass with what it begins with, of which nothing is done yet.
+    fn begin_backward(
+        &mut self,
+        kept: Kept,
+        of: (&MicroBatch, usize),
+        (micro, chunk): (usize, usize),
+    ) -> Result<Begun> {
         let at = self.position(chunk);
         let Pass { graph, input, output } = match kept {
             Kept::Pass(pass) => *pass,
-            Kept::Input(input) => self.recorded(of, *input, chunk)?,
+            Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
         if self.this.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
             // While the gradient is on its way.
@@ -500,8 +523,19 @@ impl Run<'_> {
             Some(carry) => std::iter::once(&carry.stream).chain(&carry.lent).collect(),
             None => Vec::new(),
         };
-        let mut grads = graph.backward_from(roots, &wrt, sink, later)?.into_iter();
-        let Some(carry) = &input else { return Ok(()) };
+        let walk = graph.walk_back(roots, &wrt)?;
+        Ok(Begun { walk, input, output })
+    }
+
+    /// Gives the gradients of a chunk's input to the chunk before.
+    fn hand_back(
+        &mut self,
+        input: Option<&Carry>,
+        grads: Vec<Option<Tensor>>,
+        (micro, chunk): (usize, usize),
+    ) -> Result<()> {
+        let (at, mut grads) = (self.position(chunk), grads.into_iter());
+        let Some(carry) = input else { return Ok(()) };
         let mut next = |of: &Var| -> Tensor {
             // A value that nothing used has a gradient of zeros.
             let zeros = || Tensor::zeros(self.device.arena(), of.value().dtype(), of.value().shape());
@@ -511,72 +545,6 @@ impl Run<'_> {
         let lent = carry.lent.as_ref().map(next);
         self.deliver(micro, at, at - 1, true, Border { stream, lent, picks: None })
     }
-
-    fn position(&self, chunk: usize) -> usize {
-        let here = (self.stage, chunk);
-        self.this.chain.iter().position(|&c| c == here).expect("every chunk is in the chain")
-    }
-
-    /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
-    fn tag(&self, micro: usize, to: usize, gradient: bool, part: usize) -> u64 {
-        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * BORDER_PARTS + part) as u64
-    }
-
-    /// Gives `border` from place `from` of the chain to place `to`.
-    fn deliver(
-        &mut self,
-        micro: usize,
-        from: usize,
-        to: usize,
-        gradient: bool,
-        border: Border,
-    ) -> Result<()> {
-        debug_assert_eq!(self.this.chain[from].0, self.stage);
-        let stage = self.this.chain[to].0;
-        if stage == self.stage {
-            self.aside.insert((micro, to, gradient), border);
-            return Ok(());
-        }
-        let pp = &self.ctx.pp;
-        let name = if gradient { "gradients of a border" } else { "a border" };
-        let tag = |part| self.tag(micro, to, gradient, part);
-        let empty = || Tensor::zeros(self.device.arena(), border.stream.dtype(), [0]);
-        pp.send(name, border.stream.clone(), stage, tag(0))?;
-        if self.this.lends {
-            pp.send(name, border.lent.clone().unwrap_or_else(empty), stage, tag(1))?;
-            pp.send(name, border.picks.clone().unwrap_or_else(empty), stage, tag(2))?;
-        }
-        Ok(())
-    }
-
-    /// Takes what place `from` of the chain gave to place `to`.
-    fn fetch(&mut self, micro: usize, from: usize, to: usize, gradient: bool) -> Result<Border> {
-        let stage = self.this.chain[from].0;
-        if stage == self.stage {
-            return Ok(self.aside.remove(&(micro, to, gradient)).expect("the schedule was checked"));
-        }
-        let pp = &self.ctx.pp;
-        let name = if gradient { "gradients of a border" } else { "a border" };
-        let get = |part| -> Result<Tensor> {
-            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part))?.wait()?)
-        };
-        let stream = get(0)?;
-        let more = |part| -> Result<Option<Tensor>> {
-            if !self.this.lends {
-                return Ok(None);
-            }
-            Ok(Some(get(part)?).filter(|t| t.numel() > 0))
-        };
-        Ok(Border { stream, lent: more(1)?, picks: more(2)? })
-    }
-}
-
-/// Parts of a border: the stream, and what later layers borrow, values and picks.
-const BORDER_PARTS: usize = 3;
-
-/// Whether a message at a border, of this tag, is the stream.
-pub(crate) fn is_stream(tag: u64) -> bool {
-    tag.is_multiple_of(BORDER_PARTS as u64)
 }
 
 /// A key of each token of a micro-batch `[T]`, by the seed, the iteration, its sample and its place in the sample: the same

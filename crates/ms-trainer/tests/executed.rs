@@ -5,12 +5,12 @@
 
 mod parity;
 
-use ms_dist::schedule::{Kind, Schedule};
 use ms_spec::{ModelConfig, Placement};
 use ms_trace::{Event, Recorder};
 use ms_trainer::parity::{Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
 use parity::{Case, run};
+use std::collections::BTreeSet;
 use tracing_subscriber::prelude::*;
 
 /// An action as the schedule writes it, and the passes that were kept meanwhile.
@@ -49,8 +49,8 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
     let plain = PipelineOrder::default();
     let late = PipelineOrder::Plain { group: None, forwards_first: false };
     let groups = PipelineOrder::Plain { group: Some(3), forwards_first: false };
-    let mut seen = 0;
-    for (pp, micro, chunks, dual, order) in [
+    let (mut seen, mut pairs) = (0, 0);
+    let cases = [
         (2, 4, 1, false, plain),
         (4, 8, 1, false, plain),
         (3, 5, 1, false, PipelineOrder::ZeroBubble),
@@ -62,10 +62,14 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         (3, 4, 1, false, PipelineOrder::Drawn(5)),
         (2, 5, 2, false, PipelineOrder::Drawn(6)),
         (3, 3, 2, true, PipelineOrder::Drawn(7)),
-    ] {
+        (1, 4, 1, false, plain),
+    ];
+    for ((pp, micro, chunks, dual, order), beside) in
+        cases.into_iter().flat_map(|case| [(case, false), (case, true)])
+    {
         let config = model(pp * chunks).validate().unwrap();
         let mut case = Case::of(pp, 1, 1, pp, 1);
-        case.order = order;
+        (case.order, case.passes_beside) = (order, beside);
         case.stages.dual_pipe = dual;
         case.stages.layers_per_chunk = (chunks > 1 && !dual).then_some(1);
         let shape = Shape { rows: 1, length: 8, micro, packed: false };
@@ -74,19 +78,23 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         run(&config, &case, Routing::default(), &steps).unwrap();
         let events = recorder.take();
         let placement = Placement::new(&config, &case.stages).unwrap();
-        let kind: Kind = order.kind(pp, chunks);
-        let schedule = Schedule::new(kind, &placement.order(), micro).unwrap();
+        let schedule = order.schedule(&placement.order(), micro, beside).unwrap();
+        pairs += schedule.beside.iter().map(BTreeSet::len).sum::<usize>();
         let simulated = schedule.simulate().unwrap();
         for stage in 0..pp {
             let of_stage = events.iter().filter(|e| e.rank == stage).filter_map(action);
             let (actions, live): (Vec<String>, Vec<usize>) = of_stage.unzip();
             // The gradients of the first step are looked at before it is trained.
             let (first, second) = actions.split_at(actions.len() / 2);
-            assert_eq!(first.join(" "), schedule.text(stage), "{kind:?}, stage {stage}");
+            assert_eq!(first.join(" "), schedule.text(stage), "{order:?}, beside {beside}, stage {stage}");
             assert_eq!(first, second);
-            assert_eq!(live.iter().max(), Some(&simulated.max_in_flight[stage]), "{kind:?}, stage {stage}");
+            assert_eq!(
+                live.iter().max(),
+                Some(&simulated.max_in_flight[stage]),
+                "{order:?}, beside {beside}, stage {stage}"
+            );
             seen += first.len();
         }
     }
-    assert!(seen > 200, "{seen}");
+    assert!(seen > 400 && pairs > 50, "{seen} {pairs}");
 }

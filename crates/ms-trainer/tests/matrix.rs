@@ -233,7 +233,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 89] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 91] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -260,6 +260,9 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 89] = [
     ("heads for tokens", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
     ("tokens for heads", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
     ("exchange_rows", Wrong::Twice, Model::Experts, [1, 1, 1, 2, 2]),
+    // Rows of the pass beside: what it has exchanged just before.
+    ("exchange_rows", Wrong::Stale, Model::Experts, [1, 1, 1, 2, 2]),
+    ("exchange_rows", Wrong::Stale, Model::Latent, [1, 2, 1, 1, 2]),
     ("rows per expert", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
     ("tokens per expert", Wrong::Missing, Model::Experts, [1, 2, 1, 1, 1]),
     ("expert load", Wrong::Missing, Model::Latent, [1, 1, 1, 2, 1]),
@@ -354,6 +357,7 @@ fn every_planted_fault_is_noticed() {
             case.recompute = Recompute::Uniform(1);
             case.keeping.inputs_shared = true;
         }
+        case.passes_beside = exchange == "exchange_rows" && wrong == Wrong::Stale;
         case.sequence_parallel = exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads" | "picks");
         case = case.context(if ulysses {
@@ -465,7 +469,10 @@ fn every_slip_without_an_exchange_is_noticed() {
 /// The same on one rank alone, the last: the others do what is right.
 type OneSlip = fn(&mut TrainConfig, &mut [Vec<MicroBatch>]);
 
-const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 16] = [
+const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
+    // A rank that takes other turns than those with which it exchanges tokens.
+    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
+    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
     ("masks one token on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Latent, [2, 1, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Sinks, [1, 1, 2, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
@@ -506,8 +513,11 @@ fn every_slip_of_one_rank_is_noticed() {
         let mut draw = Draw(Rng::named(6, what));
         let [tp, cp, pp, dp, ep] = sizes;
         let per_token_loss = what == "losses of predictions";
-        let case = Case { dropout: 0.1, per_token_loss, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
+        let mut case = Case { dropout: 0.1, per_token_loss, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
             .context(ContextParallel::Ring { window: 1 });
+        if what == "passes in turn" {
+            (case.passes_beside, case.dispatcher) = (true, Dispatcher::AllToAll);
+        }
         let config = model(kind, &case, &mut draw).validate().unwrap();
         let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
         let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };

@@ -278,6 +278,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let pairs = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
     let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
     let adaptive = |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses });
+    let to_all = |case| Case { passes_beside: true, dispatcher: Dispatcher::AllToAll, ..case };
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
         ("one rank", &dense, one.clone()),
         ("experts", &experts, one.clone()),
@@ -312,12 +313,27 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &deep, pp(PipelineOrder::default())),
         ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble)),
-        ("chunks", &deep, Case { stages: chunks(4), ..Case::of(2, 1, 1, 2, 1) }),
-        ("both ends", &deep, Case { stages: both_ends, ..pp(PipelineOrder::DualPipeV) }),
+        ("chunks", &fat, Case { stages: chunks(4), ..Case::of(2, 1, 1, 2, 1) }),
+        ("both ends", &deep, Case { stages: both_ends.clone(), ..pp(PipelineOrder::DualPipeV) }),
         ("ep", &experts, Case::of(2, 1, 1, 1, 2)),
         ("etp", &experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
         ("etp across", &experts, Case::of(4, 1, 2, 1, 1).experts(1, 2)),
         ("all", &deep_experts, Case::of(8, 2, 2, 2, 2).sequence_parallel().context(ring)),
+        ("passes beside", &experts, to_all(Case::of(2, 1, 1, 1, 2))),
+        (
+            "passes beside, recompute",
+            &deep_experts,
+            Case { recompute: Recompute::Uniform(2), ..to_all(Case::of(2, 1, 1, 1, 2)) },
+        ),
+        (
+            "passes beside, chunks",
+            &deep_experts,
+            to_all(Case { stages: chunks(4), ..Case::of(4, 1, 1, 2, 2) }),
+        ),
+        ("passes beside, both ends", &deep_experts, {
+            let order = PipelineOrder::DualPipeV;
+            to_all(Case { stages: both_ends.clone(), order, ..Case::of(4, 1, 1, 2, 2) })
+        }),
         ("dropout", &dense, Case { dropout: 0.1, ..one.clone() }),
         ("lower halves", &dense, Case { form: reuse, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
         ("swapped state", &dense, Case { form: swapped, ..one.clone() }),

@@ -432,10 +432,20 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
 /// What steps of `micro` micro-batches, whose multiply-adds are counted, take on the first of four ranks, where gradients alone
 /// go over the slow wire.
 fn counted(config: &TrainConfig, sizes: &GridSizes, micro: usize, per_byte: f64) -> Time {
+    counted_on((config, &["gradients"]), sizes, (Dispatcher::default(), false), micro, per_byte)
+}
+
+/// The same, where what has these names goes over the slow wire.
+fn counted_on(
+    (config, names): (&TrainConfig, &'static [&'static str]),
+    sizes: &GridSizes,
+    (dispatcher, overlap_experts): (Dispatcher, bool),
+    micro: usize,
+    per_byte: f64,
+) -> Time {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro, packed: false }, 2);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
-    let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
     let (lr, ring_cache, sequence_parallel, config) = (1e-3, RingCache::default(), false, config.clone());
     let trial =
         Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
@@ -445,7 +455,7 @@ fn counted(config: &TrainConfig, sizes: &GridSizes, micro: usize, per_byte: f64)
             return ctx;
         }
         let rank = thread::current().id();
-        let mine = Arc::new(Clock { rank, per_byte, names: &["gradients"], time: Mutex::default() });
+        let mine = Arc::new(Clock { rank, per_byte, names, time: Mutex::default() });
         *clock.lock().unwrap() = Some(mine.clone());
         let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
         ctx.around(&delaying)
@@ -495,5 +505,59 @@ fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_form
         println!("{what}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}");
         assert!((plain - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {plain}");
         assert!(overlapped < 0.5, "{what}: {overlapped}");
+    }
+}
+
+#[test]
+fn a_pass_works_while_tokens_of_another_are_on_their_way() {
+    let pipeline = |dual_pipe: bool| {
+        let layers_per_chunk = (!dual_pipe).then_some(1);
+        let order = match dual_pipe {
+            true => PipelineOrder::DualPipeV,
+            false => PipelineOrder::Plain { group: None, forwards_first: false },
+        };
+        (order, Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() })
+    };
+    let whole = (PipelineOrder::default(), Stages::default());
+    // None that all tokens share: their work is what tokens meet on their way without another pass.
+    let moe = |shared: bool| {
+        let mut moe = experts().moe.unwrap();
+        (moe.shared, moe.ffn) = (moe.shared.filter(|_| shared), 32);
+        ModelConfig { moe: Some(moe), ..experts() }
+    };
+    // The first forward and the last backward pass have nothing beside them; nor has a second run of a layer.
+    for (what, (order, stages), shared, recompute, bound) in [
+        ("one stage", whole.clone(), false, Recompute::None, 0.15),
+        ("one stage, shared experts", whole.clone(), true, Recompute::None, 0.1),
+        ("one stage, layers that run again", whole, false, Recompute::Uniform(1), 0.5),
+        ("interleaved", pipeline(false), true, Recompute::None, 0.2),
+        ("DualPipeV", pipeline(true), true, Recompute::None, 0.2),
+    ] {
+        let sizes = GridSizes { pp: stages.pp.max(1), ep: 2, ..GridSizes::default() };
+        let config = TrainConfig {
+            order,
+            stages,
+            recompute,
+            check_for_nan: false,
+            ..TrainConfig::steps(moe(shared), DType::F64, 16, 1)
+        };
+        let micro = 8 * 4 / sizes.pp;
+        let grown = |passes_beside: bool, overlap: bool| {
+            let config = TrainConfig { passes_beside, ..config.clone() };
+            let time = |per_byte| {
+                let ways = (Dispatcher::AllToAll, overlap);
+                counted_on((&config, &["exchange_rows"]), &sizes, ways, micro, per_byte)
+            };
+            let quick = time(0.0).now;
+            let slow = time(0.1 * quick / time(1.0).wire);
+            (slow.now - quick) / slow.wire
+        };
+        let (plain, within, beside) = (grown(false, false), grown(false, true), grown(true, false));
+        println!(
+            "{what}: a step waits for {plain:.2} of the wire's time, beside shared experts {within:.2}, beside other passes \
+             {beside:.2}"
+        );
+        assert!((plain - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {plain}");
+        assert!(beside < bound && beside < within - 0.1, "{what}: {beside} of {within}");
     }
 }

@@ -100,6 +100,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let config = TrainConfig {
         stages,
         order,
+        passes_beside: c.passes_beside,
         recompute: c.recompute,
         keeping: c.keeping,
         replay: c.replay,

@@ -124,8 +124,9 @@ pub(crate) fn pipeline(
     placement: &Placement,
     micro_batches: usize,
 ) -> Result<(Schedule, Report)> {
-    let kind = r.config.order.kind(placement.stages(), placement.chunks());
-    let schedule = Schedule::new(kind, &placement.order(), micro_batches)
+    let (order, beside) = (r.config.order, r.config.passes_beside);
+    let schedule = order
+        .schedule(&placement.order(), micro_batches, beside)
         .map_err(|e| Usage(format!("--global-batch-size: {e}")))?;
     let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
     Ok((schedule, report))

@@ -1,5 +1,7 @@
 //! What passes keep: the flags of recomputation and of swapped attention.
 
+pub(crate) mod passes;
+
 use crate::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
@@ -43,7 +45,8 @@ options! {
         level: String = "--moe-zero-memory", "what experts keep: level0 forms again what goes into them (tokens are sent again) and what activation functions give, and what comes out goes to a file; level1 also what goes into activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
         layers: Option<usize> = "--moe-zero-memory-num-layers", "level1 in the first so many layers of a stage, level0 in the others (0: level1 in all)", range = "[0,16384]";
         pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "tokens are on their way to experts while shared experts work";
-        overlapped_passes: bool = "--moe-fb-overlap", "as --moe-alltoall-overlap-comm: passes of other micro-batches do not work meanwhile";
+        overlapped_passes: bool = "--moe-fb-overlap", "forward passes go beside backward passes of other micro-batches: each works while the other's tokens are on their way to experts and back. On one stage, with several chunks a stage or dualpipev";
+        outputs_away: bool = "--moe-unperm2-mem-optim-swap", "what comes out of experts goes to a file, as --moe-zero-memory has it, and nothing else. Needs --moe-fb-overlap";
         overlapped_gathering: bool = "--moe-allgather-overlap-comm", "tokens are gathered for experts while shared experts work";
         overlapped_shared: bool = "--moe-shared-expert-overlap", "as --moe-alltoall-overlap-comm";
         overlapped_fused: bool = "--moe-alltoall-mc2", "as --moe-shared-expert-overlap, which upstream's fused kernel of exchange and product brings with it";
@@ -190,6 +193,7 @@ pub(crate) fn resolve(
         swap_attention: o.swap_attention,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
         experts_again: of_experts.level != "disable",
+        swap_expert_outputs: of_experts.outputs_away,
         expert_inner_again: of_experts.inner(layers, stages)?,
         of_stage: o.of_stage,
         spare_last: o.in_advance,

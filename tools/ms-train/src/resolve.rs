@@ -234,6 +234,14 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
     let (recompute, keeping, replay) =
         crate::recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
+    let asked = crate::recompute::passes::Asked {
+        reduces: o.update.overlap_reduce,
+        gathers: o.update.overlap_gather,
+        extends: o.spread.extend_ep.value,
+        micro_batches: batch.global / (micro * dp).max(1),
+    };
+    let passes_beside =
+        crate::recompute::passes::resolve(&o.again, &o.of_experts, &asked, (&model, &topology), o.upstream)?;
     update::say_untrained(&o.update, &model);
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
@@ -264,6 +272,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         swap_folder: w.swap_folder.clone().unwrap_or_else(std::env::temp_dir),
         stages: topology.stages.clone(),
         order: topology.order,
+        passes_beside,
         routing,
         mtp_loss_scale: o.update.mtp_loss_scale,
         hidden_dropout: rate(&o.dropout.hidden),

@@ -6,7 +6,6 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
-use ms_dist::schedule::Schedule;
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 
@@ -418,12 +417,14 @@ fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
 /// With the numbers that do not fit.
 pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
     let placement = Placement::new(&config.model, &config.stages)?;
-    let kind = config.order.kind(placement.stages(), placement.chunks());
     let global = config.batch.global;
     let (first, step) = config.batch.rampup.map_or((global, 1), |r| (r.0, r.1));
     for global in (first..=global).step_by(step.max(1)) {
         let refused = |e: &dyn std::fmt::Display| Usage(format!("--global-batch-size {global}: {e}"));
-        let schedule = Schedule::new(kind, &placement.order(), global / (config.batch.micro * dp))
+        let micro_batches = global / (config.batch.micro * dp);
+        let schedule = config
+            .order
+            .schedule(&placement.order(), micro_batches, config.passes_beside)
             .map_err(|e| refused(&e))?;
         schedule.simulate().map_err(|e| refused(&e))?;
     }

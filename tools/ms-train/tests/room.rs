@@ -169,6 +169,33 @@ fn what_experts_keep_is_planned_for_every_level_of_zero_memory() {
 }
 
 #[test]
+fn passes_beside_each_other_take_what_is_planned_and_change_no_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let experts = "--upstream head --nproc-per-node 2 --ep 2 --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 \
+                   --moe-shared-expert-intermediate-size 48 --moe-token-dispatcher-type alltoall --micro-batch-size 1";
+    let beside = "--moe-fb-overlap --fix-router";
+    let (mut losses, mut wrong, mut swapped, mut kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for more in [
+        "--fix-router",
+        beside,
+        &format!("{beside} --moe-unperm2-mem-optim-swap"),
+        &format!("{beside} --moe-zero-memory level1"),
+    ] {
+        let [plan, run] = planned_and_run(&data, &format!("{experts} {more}"));
+        wrong.extend(far_apart(&plan, &run).into_iter().map(|far| format!("{more}: {far}")));
+        kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
+        swapped.push(run["swapped_bytes_per_rank"].as_u64().unwrap_or(0));
+        losses.push(run["last_loss"].clone());
+    }
+    assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(swapped[1] == 0 && swapped[2] > 0 && swapped[3] == swapped[2], "{swapped:?}");
+    // What comes out of experts is not kept, nor what goes into them.
+    assert!(kept[0] == kept[1] && kept[2] < kept[1] && kept[3] < kept[2], "{kept:?}");
+}
+
+#[test]
 fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 8, counting);

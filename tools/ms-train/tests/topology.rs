@@ -328,6 +328,40 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather",
         ),
         ("--moe-zero-memory level0", "--moe-zero-memory: needs --moe-alltoall-overlap-comm"),
+        ("--moe-fb-overlap", "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall"),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-fb-overlap --moe-alltoall-overlap-comm",
+            "--moe-fb-overlap: goes not with --moe-alltoall-overlap-comm",
+        ),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-fb-overlap --overlap-grad-reduce",
+            "--moe-fb-overlap: goes not with --overlap-grad-reduce, as upstream has it",
+        ),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-fb-overlap --moe-zero-memory level1",
+            "--moe-fb-overlap: goes not with --moe-zero-memory level1",
+        ),
+        (
+            "--upstream head --moe-token-dispatcher-type alltoall_seq --moe-fb-overlap",
+            "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall, found alltoall_seq",
+        ),
+        (
+            "--upstream head --moe-token-dispatcher-type alltoall --moe-fb-overlap",
+            "--moe-fb-overlap: expected --expert-model-parallel-size above 1, as upstream has it, found 1",
+        ),
+        (
+            "--upstream head --nproc-per-node 4 --pp 2 --ep 2 --moe-token-dispatcher-type alltoall --moe-fb-overlap",
+            "--moe-fb-overlap: expected --pipeline-model-parallel-size 1, stages of several chunks",
+        ),
+        (
+            "--upstream head --nproc-per-node 4 --pp 2 --ep 2 --num-layers-per-virtual-pipeline-stage 1 \
+             --moe-token-dispatcher-type alltoall --moe-fb-overlap --micro-batch-size 1 --global-batch-size 4",
+            "--moe-fb-overlap: expected at least 4 micro-batches in an iteration",
+        ),
+        (
+            "--upstream head --moe-token-dispatcher-type alltoall --moe-unperm2-mem-optim-swap",
+            "--moe-unperm2-mem-optim-swap: needs --moe-fb-overlap",
+        ),
         ("--moe-zero-memory-num-layers 1", "goes with --moe-zero-memory"),
         (
             "--moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1 \

@@ -33,7 +33,7 @@ pub use moe::{
     restore, route, route_instead, route_to,
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
-pub use recompute::{Recomputed, recompute};
+pub use recompute::{Recomputed, recompute, recompute_behind};
 pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};
 pub use sinkhorn::{EvenChoice, sinkhorn};
 pub use streams::{collapse, expand, stream_weights};

@@ -54,7 +54,8 @@ impl Op for Recompute {
         let again = self.0.run(cx.device)?.take();
         let (g, x, y) = again.expect("it has just been run");
         drop(self);
-        cx.backward_inner(g, &y, only(dys), &[&x])
+        cx.backward_inner(g, &y, only(dys), &[&x])?;
+        Ok(vec![None])
     }
 }
 
@@ -64,10 +65,24 @@ impl Op for Recompute {
 /// # Errors
 /// As `f`.
 pub fn recompute(g: &mut Graph, x: &Var, f: Recomputed) -> Result<Var> {
+    let first = f.clone();
+    recompute_behind(g, x, |g, x| first(g, x), f)
+}
+
+/// [`recompute`], whose first run is that of `first`, which gives what `f` gives and may let other work be done in between.
+///
+/// # Errors
+/// As `first`.
+pub fn recompute_behind(
+    g: &mut Graph,
+    x: &Var,
+    first: impl FnOnce(&mut Graph, &Var) -> Result<Var>,
+    f: Recomputed,
+) -> Result<Var> {
     if !g.records() {
-        return f(g, x);
+        return first(g, x);
     }
-    let y = f(&mut Graph::inference(g.device()), x)?.value().clone();
+    let y = first(&mut Graph::inference(g.device()), x)?.value().clone();
     let region = Arc::new(Region { x: x.saved(), hold: x.hold(), f, again: Mutex::new(None) });
     // The operation keeps the region until its own turn, which comes behind that of all who take its output.
     let of_op = Arc::downgrade(&region);

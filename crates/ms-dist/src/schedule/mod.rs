@@ -4,6 +4,7 @@
 //! passes a stage keeps; a trainer executes the same list. Any list that the simulation accepts gives the same
 //! gradients up to the order of sums.
 
+mod beside;
 mod drawn;
 mod dual_pipe;
 mod interleaved;
@@ -102,6 +103,8 @@ pub enum Kind {
 pub struct Schedule {
     /// Actions by stage.
     pub stages: Vec<Vec<Action>>,
+    /// By stage, the numbers of the actions that go beside the one that follows ([`Schedule::with_passes_beside`]).
+    pub beside: Vec<BTreeSet<usize>>,
     /// `(stage, chunk)` in the order in which a micro-batch passes them.
     pub chain: Vec<(usize, usize)>,
     /// Micro-batches.
@@ -151,7 +154,9 @@ impl Schedule {
             }
             Kind::Drawn { seed } => drawn::stages(chain, micro_batches, seed),
         };
-        Ok(Self { stages, chain: chain.to_vec(), micro_batches })
+        let stages: Vec<Vec<Action>> = stages;
+        let beside = vec![BTreeSet::new(); stages.len()];
+        Ok(Self { stages, beside, chain: chain.to_vec(), micro_batches })
     }
 
     /// A stage's actions as text, `F0.0 F1.0 B0.0 …`.

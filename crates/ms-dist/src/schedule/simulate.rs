@@ -1,6 +1,7 @@
 //! What a schedule costs, without running it.
 
 use super::{Action, Schedule};
+use std::collections::BTreeSet;
 
 /// What the simulation found.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,32 +73,44 @@ impl Schedule {
         loop {
             let mut moved = false;
             for (stage, actions) in self.stages.iter().enumerate() {
-                while let Some(&action) = actions.get(next[stage]) {
-                    let (micro, chunk) = action.place();
-                    let at = self.position(stage, chunk);
-                    let here = cell(at, micro);
-                    let ready = match action {
-                        Action::Forward { .. } if at == 0 => 0.0,
-                        Action::Forward { .. } => forward_end[cell(at - 1, micro)],
-                        Action::BackwardWeight { .. } => backward_end[here],
-                        // Not before its own forward, nor before the backward of what comes behind it.
-                        _ if forward_end[here].is_nan() || at + 1 == links => forward_end[here],
-                        _ => backward_end[cell(at + 1, micro)],
+                while next[stage] < actions.len() {
+                    let first = next[stage];
+                    // Passes that go beside each other begin and end together.
+                    let together = &actions[first..=first + usize::from(self.beside[stage].contains(&first))];
+                    let ready = |&action: &Action| {
+                        let (micro, chunk) = action.place();
+                        let at = self.position(stage, chunk);
+                        let here = cell(at, micro);
+                        match action {
+                            Action::Forward { .. } if at == 0 => 0.0,
+                            Action::Forward { .. } => forward_end[cell(at - 1, micro)],
+                            Action::BackwardWeight { .. } => backward_end[here],
+                            // Not before its own forward, nor before the backward of what comes behind it.
+                            _ if forward_end[here].is_nan() || at + 1 == links => forward_end[here],
+                            _ => backward_end[cell(at + 1, micro)],
+                        }
                     };
-                    if ready.is_nan() {
+                    let ready: Vec<f64> = together.iter().map(ready).collect();
+                    if ready.iter().any(|at| at.is_nan()) {
                         break;
                     }
-                    let begin = clock[stage].max(ready);
-                    let end = begin + cost(action);
+                    let begin = ready.into_iter().fold(clock[stage], f64::max);
+                    let end = begin + together.iter().map(|&action| cost(action)).sum::<f64>();
                     clock[stage] = end;
-                    spans[stage].push((begin, end));
-                    match action {
-                        Action::Forward { .. } => forward_end[here] = end,
-                        // The next stage may begin as soon as the gradient of its output is there.
-                        Action::Backward { .. } | Action::BackwardInput { .. } => backward_end[here] = end,
-                        Action::BackwardWeight { .. } => {}
+                    for action in together {
+                        let (micro, chunk) = action.place();
+                        let here = cell(self.position(stage, chunk), micro);
+                        spans[stage].push((begin, end));
+                        match action {
+                            Action::Forward { .. } => forward_end[here] = end,
+                            // The next stage may begin as soon as the gradient of its output is there.
+                            Action::Backward { .. } | Action::BackwardInput { .. } => {
+                                backward_end[here] = end;
+                            }
+                            Action::BackwardWeight { .. } => {}
+                        }
                     }
-                    next[stage] += 1;
+                    next[stage] += together.len();
                     moved = true;
                 }
             }
@@ -120,7 +133,12 @@ impl Schedule {
             } else {
                 0.0
             },
-            max_in_flight: self.stages.iter().map(|actions| in_flight(actions)).collect(),
+            max_in_flight: self
+                .stages
+                .iter()
+                .zip(&self.beside)
+                .map(|(a, beside)| in_flight(a, beside))
+                .collect(),
             spans,
         })
     }
@@ -160,9 +178,12 @@ impl Schedule {
 
 /// The most forward passes of which something is kept at once: from the forward to the end of the backward, by weights where
 /// that is an action of its own, which needs the inputs of the pass's products and the gradients of their outputs.
-fn in_flight(actions: &[Action]) -> usize {
+fn in_flight(actions: &[Action], beside: &BTreeSet<usize>) -> usize {
     let (mut now, mut most) = (0usize, 0);
-    for action in actions {
+    for (at, action) in actions.iter().enumerate() {
+        // The forward pass that goes beside a backward pass begins before that has ended.
+        let begun = beside.contains(&at) && matches!(action, Action::Backward { .. });
+        most = most.max(now + usize::from(begun));
         match action {
             Action::Forward { .. } => now += 1,
             Action::Backward { .. } | Action::BackwardWeight { .. } => now = now.saturating_sub(1),

@@ -75,6 +75,68 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
     }
 }
 
+/// The order with passes beside each other.
+fn beside(kind: Kind, chain: &[(usize, usize)], m: usize) -> Schedule {
+    Schedule::new(kind, chain, m).unwrap().with_passes_beside(kind)
+}
+
+#[test]
+fn passes_of_two_micro_batches_go_beside_each_other() {
+    let pairs = |s: &Schedule, stage: usize| -> Vec<String> {
+        let of = |&at: &usize| format!("{} {}", s.stages[stage][at], s.stages[stage][at + 1]);
+        s.beside[stage].iter().map(of).collect()
+    };
+    let alone = beside(Kind::OneFOneB, &chain(1, 1, false), 4);
+    assert_eq!(pairs(&alone, 0), ["B0.0 F1.0", "B1.0 F2.0", "B2.0 F3.0"]);
+    assert_eq!(alone.simulate().unwrap().max_in_flight, [2]);
+    let late = Kind::Interleaved { group: 2, forwards_first: false };
+    let interleaved = beside(late, &chain(2, 2, false), 4);
+    // As many forward passes come first as upstream's, one more than without.
+    assert_eq!(pairs(&interleaved, 0), ["B0.1 F3.0", "B1.1 F2.1", "B0.0 F3.1"]);
+    assert_eq!(interleaved.simulate().unwrap().max_in_flight, [6, 4]);
+    let dual = beside(Kind::DualPipeV, &chain(2, 2, true), 5);
+    assert_eq!(
+        pairs(&dual, 1),
+        ["F2.0 B0.1", "F2.1 B0.0", "F3.0 B1.1", "F3.1 B1.0", "F4.0 B2.1", "F4.1 B2.0"]
+    );
+    // Nobody waits for a forward pass that ends with a backward pass beside it where two stages are two passes apart.
+    for (pp, chunks, m) in [(2, 2, 8), (4, 2, 16), (4, 4, 32), (8, 2, 32)] {
+        let kind = Kind::Interleaved { group: pp, forwards_first: false };
+        let plain = Schedule::new(kind, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
+        let paired = beside(kind, &chain(pp, chunks, false), m).simulate().unwrap();
+        assert!(
+            paired.makespan <= plain.makespan + 2.0 * pp as f64,
+            "{} {}",
+            paired.makespan,
+            plain.makespan
+        );
+    }
+    for (pp, m) in [(2, 8), (4, 16), (8, 32)] {
+        let plain = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
+        let paired = beside(Kind::DualPipeV, &chain(pp, 2, true), m).simulate().unwrap();
+        assert!(
+            paired.makespan <= plain.makespan + 2.0 * pp as f64,
+            "{} {}",
+            paired.makespan,
+            plain.makespan
+        );
+        // All but what fills and empties the pipeline.
+        let many = paired_share(&beside(Kind::DualPipeV, &chain(pp, 2, true), m));
+        assert!(many > 0.5, "{many}");
+    }
+    // A stage of a plain pipeline would wait for the next one in every round: it has no pairs.
+    for kind in [Kind::OneFOneB, Kind::ZeroBubble] {
+        let s = beside(kind, &chain(4, 1, false), 8);
+        assert!(s.beside.iter().all(BTreeSet::is_empty), "{:?}", s.beside);
+    }
+}
+
+/// The share of a schedule's forward passes that go beside backward passes.
+fn paired_share(s: &Schedule) -> f64 {
+    let pairs: usize = s.beside.iter().map(BTreeSet::len).sum();
+    pairs as f64 / (s.chain.len() * s.micro_batches) as f64
+}
+
 #[test]
 fn an_order_that_waits_for_ever_is_named() {
     let mut s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 2).unwrap();
@@ -107,9 +169,13 @@ proptest! {
             let kind = Kind::Interleaved { group, forwards_first };
             if let Ok(s) = Schedule::new(kind, &chain(pp, chunks, false), m) {
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+                let s = s.with_passes_beside(kind);
+                prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
             }
         }
         let s = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap();
+        prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+        let s = s.with_passes_beside(Kind::DualPipeV);
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
     }
 

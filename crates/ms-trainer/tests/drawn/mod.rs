@@ -79,6 +79,8 @@ impl Run {
         let case = Case { seed: 1 + draw.below(1000) as u64, ..case };
         // With draws of their own, so that the others stay what they were.
         let config = rarer(kind, config, &routing, &mut Draw(Rng::named(seed, &format!("{name}, rarer"))));
+        let passes_beside = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
+        let case = Case { passes_beside, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
     }
 
@@ -158,7 +160,13 @@ impl Run {
             values.extend([
                 ("ep", ep),
                 ("dispatcher", format!("{:?}", c.dispatcher)),
-                ("shared experts meanwhile", c.overlap_experts.to_string()),
+                (
+                    "meanwhile",
+                    match (c.passes_beside, c.overlap_experts) {
+                        (true, _) => "other passes".to_owned(),
+                        (false, shared) => format!("shared experts {shared}"),
+                    },
+                ),
                 (
                     "experts on tensor-parallel ranks",
                     match s.etp {

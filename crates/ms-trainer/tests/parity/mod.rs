@@ -38,6 +38,8 @@ pub(crate) struct Case {
     pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
+    /// Forward passes go beside backward passes of other micro-batches.
+    pub(crate) passes_beside: bool,
     pub(crate) recompute: Recompute,
     pub(crate) keeping: Keeping,
     pub(crate) replay: Replay,
@@ -80,6 +82,7 @@ impl Case {
             overlap_experts: false,
             stages: Stages::default(),
             order: PipelineOrder::default(),
+            passes_beside: false,
             recompute: Recompute::None,
             keeping: Keeping::default(),
             replay: Replay::default(),
@@ -236,6 +239,7 @@ fn trial(
     let config = TrainConfig {
         stages: case.stages.clone(),
         order: case.order,
+        passes_beside: case.passes_beside,
         recompute: case.recompute,
         keeping: case.keeping,
         replay: case.replay,

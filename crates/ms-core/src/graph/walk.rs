@@ -1,0 +1,186 @@
+//! A backward pass that can stop where it would wait for other ranks, so that another pass works meanwhile.
+
+use super::{BackwardCx, Deferred, GradSink, Graph, Node, Source, Var};
+use crate::{Device, Error, ParamId, Result, Tensor};
+use std::collections::BTreeMap;
+
+/// A backward pass that has begun: the operations that are left, and the gradients that have come to them. In however many parts
+/// it is gone through, it does the same in the same order.
+pub struct Walk {
+    device: Device,
+    /// The next one is the last.
+    nodes: Vec<Node>,
+    grads: Vec<Option<Tensor>>,
+    uses: Uses,
+    wrt: Vec<Option<u32>>,
+    /// What is gone through before the next operation, and the inputs of the one that it belongs to.
+    inner: Option<(Box<Walk>, Vec<Option<Source>>)>,
+    /// Whether the next operation waits for other ranks, and other work has been done meanwhile.
+    stopped: bool,
+}
+
+impl Walk {
+    pub(super) fn begin(graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<Self> {
+        let Graph { device, nodes, outputs, .. } = graph;
+        let mut grads: Vec<Option<Tensor>> = vec![None; outputs as usize];
+        for (root, dy) in roots {
+            if dy.shape() != root.value.shape() {
+                let (want, got) = (root.value.shape(), dy.shape());
+                return Err(Error::Shape { op: "backward", name: "dy", want, got });
+            }
+            // The gradient has come: nothing asks for the value itself any more.
+            root.saved.settle();
+            if let Some(Source::Output(o)) = root.source {
+                add_gradient(&device, &mut grads[o as usize], dy)?;
+            }
+        }
+        let of_input = |v: &&Var| match v.source {
+            Some(Source::Output(o)) => Some(o),
+            _ => None,
+        };
+        let (uses, wrt) = (Uses::of(&nodes), wrt.iter().map(of_input).collect());
+        Ok(Self { device, nodes, grads, uses, wrt, inner: None, stopped: false })
+    }
+
+    /// Goes on up to the next operation that waits for other ranks ([`super::Op::waits`]), with which the next call begins, or
+    /// to the end.
+    ///
+    /// # Errors
+    /// As the operations' backwards.
+    pub fn go_on(&mut self, sink: &mut dyn GradSink, mut later: Option<&mut Vec<Deferred>>) -> Result<()> {
+        loop {
+            if let Some((inner, _)) = &mut self.inner {
+                inner.go_on(sink, later.as_deref_mut())?;
+                if !inner.is_over() {
+                    return Ok(());
+                }
+            }
+            if let Some((inner, inputs)) = self.inner.take() {
+                self.pass_on(&inputs, inner.gradients())?;
+                self.uses.end(&inputs, later.as_deref_mut(), sink)?;
+            }
+            let Some(node) = self.nodes.pop() else { return Ok(()) };
+            let range = node.first_output as usize..(node.first_output + node.outputs) as usize;
+            let reached = self.grads[range].iter().any(Option::is_some);
+            if reached && node.op.waits() && !std::mem::take(&mut self.stopped) {
+                self.nodes.push(node);
+                self.stopped = true;
+                return Ok(());
+            }
+            self.pass(node, reached, sink, later.as_deref_mut())?;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.nodes.is_empty() && self.inner.is_none()
+    }
+
+    /// The gradients by the inputs that were asked for, as far as they have come.
+    fn gradients(&self) -> Vec<Option<Tensor>> {
+        self.wrt.iter().map(|o| o.and_then(|o| self.grads[o as usize].clone())).collect()
+    }
+
+    /// Adds gradients to those of the values that they are of.
+    fn pass_on(&mut self, inputs: &[Option<Source>], dxs: Vec<Option<Tensor>>) -> Result<()> {
+        for (source, dx) in inputs.iter().zip(dxs) {
+            if let (Some(Source::Output(o)), Some(dx)) = (source, dx) {
+                add_gradient(&self.device, &mut self.grads[*o as usize], dx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on to the end: the gradients by the inputs that were asked for.
+    ///
+    /// # Errors
+    /// As the operations' backwards.
+    pub fn finish(
+        mut self,
+        sink: &mut dyn GradSink,
+        mut later: Option<&mut Vec<Deferred>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        while !self.is_over() {
+            self.go_on(sink, later.as_deref_mut())?;
+        }
+        Ok(self.gradients())
+    }
+
+    /// The backward of one operation, if a gradient has `reached` it.
+    fn pass(
+        &mut self,
+        node: Node,
+        reached: bool,
+        sink: &mut dyn GradSink,
+        mut later: Option<&mut Vec<Deferred>>,
+    ) -> Result<()> {
+        let Node { op, first_output, outputs, inputs } = node;
+        if !reached {
+            return self.uses.end(&inputs, later, sink);
+        }
+        let range = first_output as usize..(first_output + outputs) as usize;
+        let dys: Vec<_> = self.grads[range].iter_mut().map(Option::take).collect();
+        let param = |s: &Option<Source>| match s {
+            Some(Source::Param(p)) => Some(*p),
+            _ => None,
+        };
+        let mut cx = BackwardCx {
+            device: &self.device,
+            sink: &mut *sink,
+            params: inputs.iter().map(param).collect(),
+            computed: inputs.iter().map(|s| matches!(s, Some(Source::Output(_)))).collect(),
+            later: later.as_deref_mut(),
+            inner: None,
+        };
+        let dxs = op.backward(&mut cx, dys)?;
+        if let Some(inner) = cx.inner {
+            self.inner = Some((Box::new(inner), inputs));
+            return Ok(());
+        }
+        self.pass_on(&inputs, dxs)?;
+        self.uses.end(&inputs, later, sink)
+    }
+}
+
+/// How many operations of a tape still have a parameter among their inputs.
+struct Uses(BTreeMap<ParamId, usize>);
+
+impl Uses {
+    fn of(nodes: &[Node]) -> Self {
+        let mut uses = BTreeMap::new();
+        for source in nodes.iter().flat_map(|n| &n.inputs) {
+            if let Some(Source::Param(p)) = source {
+                *uses.entry(*p).or_insert(0) += 1;
+            }
+        }
+        Self(uses)
+    }
+
+    /// An operation with these inputs is done. Where gradients are put off, so is the word that they are final.
+    fn end(
+        &mut self,
+        inputs: &[Option<Source>],
+        mut later: Option<&mut Vec<Deferred>>,
+        sink: &mut dyn GradSink,
+    ) -> Result<()> {
+        for source in inputs {
+            let Some(Source::Param(p)) = source else { continue };
+            let left = self.0.entry(*p).or_insert(1);
+            *left -= 1;
+            match &mut later {
+                _ if *left > 0 => {}
+                Some(later) => later.push(Deferred { param: *p, work: None }),
+                None => sink.finished(*p)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_gradient(device: &Device, slot: &mut Option<Tensor>, dx: Tensor) -> Result<()> {
+    match slot {
+        None => *slot = Some(dx),
+        Some(sum) if sum.is_unique() => device.add_assign(sum, &dx)?,
+        Some(sum) => *sum = device.add(sum, &dx)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Which forward and backward passes of a stage go beside each other.
+
+use super::{Action, Kind, Schedule};
+use std::collections::BTreeSet;
+
+impl Schedule {
+    /// The same order, in which a forward and a backward pass of two micro-batches that follow each other go beside each
+    /// other: each works while what the other has sent is on its way. A plain pipeline of several stages is left as it is: a
+    /// stage hands the next one its output just before that needs it, and would do so later.
+    ///
+    /// # Source
+    /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more comes
+    /// before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
+    #[must_use]
+    pub fn with_passes_beside(mut self, kind: Kind) -> Self {
+        let backward_first = match kind {
+            Kind::Interleaved { .. } => true,
+            Kind::OneFOneB if self.stages.len() == 1 => true,
+            Kind::DualPipeV => false,
+            Kind::Drawn { seed } => seed.is_multiple_of(2),
+            Kind::OneFOneB | Kind::ZeroBubble => return self,
+        };
+        self.beside = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
+        if matches!(kind, Kind::Drawn { .. }) && self.simulate().is_err() {
+            // Not every order can be executed so.
+            self.beside.iter_mut().for_each(BTreeSet::clear);
+        }
+        self
+    }
+}
+
+/// The first actions of the pairs, by their numbers.
+fn pairs(actions: &[Action], backward_first: bool) -> BTreeSet<usize> {
+    let (mut pairs, mut at) = (BTreeSet::new(), 0);
+    while let [first, second, ..] = &actions[at..] {
+        let fits = match (first, second) {
+            (Action::Backward { .. }, Action::Forward { .. }) => backward_first,
+            (Action::Forward { .. }, Action::Backward { .. }) => !backward_first,
+            _ => false,
+        };
+        if fits && first.place().0 != second.place().0 {
+            pairs.insert(at);
+            at += 1;
+        }
+        at += 1;
+    }
+    pairs
+}

@@ -1,0 +1,59 @@
+//! A forward and a backward pass of two micro-batches beside each other.
+//!
+//! The backward pass goes on until it has sent tokens of its own to or from experts and would wait for others'; the forward pass
+//! works until it has done the same, then the backward pass again: `attention(F)` meets what `combine(B)` waits for, `experts(B)`
+//! what `dispatch(F)`, `experts(F)` what `dispatch(B)`, and `attention(B)` what `combine(F)` waits for. Which of the two works is
+//! decided by what they have recorded, never by time, so ranks that exchange anything take the same turns; and as each does what
+//! it would do alone, in its own order, no bit changes.
+
+use super::{Begun, Held, Run, span};
+use crate::Result;
+use ms_core::{GradSink, Walk};
+use ms_data::MicroBatch;
+use ms_dist::schedule::Action;
+use ms_nn::Beside;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// A backward pass that works where a forward pass waits.
+struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink)>);
+
+impl Beside for Meanwhile<'_> {
+    fn go_on(&self) -> ms_core::Result<()> {
+        let (walk, sink) = &mut *self.0.borrow_mut();
+        walk.go_on(*sink, None)
+    }
+}
+
+impl Run<'_> {
+    /// Does two actions beside each other, a forward and a backward pass of two micro-batches.
+    pub(super) fn act_beside(
+        &mut self,
+        actions: [Action; 2],
+        micro_batches: &[MicroBatch],
+        dropped: &BTreeSet<(usize, usize)>,
+        held: &mut Held,
+        sink: &mut dyn GradSink,
+    ) -> Result<()> {
+        let (mut to, mut fro) = (actions[0].place(), actions[1].place());
+        if matches!(actions[0], Action::Backward { .. }) {
+            (to, fro) = (fro, to);
+        }
+        let of = |place: (usize, usize)| (&micro_batches[place.0], micro_batches.len());
+        let drops = dropped.contains(&to);
+        let spans = actions.map(|action| {
+            let adds = matches!(action, Action::Forward { .. }) && !drops;
+            span(action, held.live() + usize::from(adds))
+        });
+        let _under_way = spans.each_ref().map(|span| span.enter());
+        let kept = held.kept.remove(&fro).expect("the schedule was checked");
+        let Begun { mut walk, input, output } = self.begin_backward(kept, of(fro), fro)?;
+        walk.go_on(sink, None)?;
+        let meanwhile = Meanwhile(RefCell::new((&mut walk, &mut *sink)));
+        let pass = self.forward(of(to), to, drops, Some(&meanwhile))?;
+        held.kept.insert(to, pass);
+        let grads = walk.finish(sink, None)?;
+        drop(output);
+        self.hand_back(input.as_ref(), grads, fro)
+    }
+}

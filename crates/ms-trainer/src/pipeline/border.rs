@@ -1,0 +1,98 @@
+//! What goes from chunk to chunk, and gradients on the way back.
+
+use super::{Output, Run};
+use crate::Result;
+use ms_core::Tensor;
+
+/// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
+#[derive(Clone)]
+pub(super) struct Border {
+    pub(super) stream: Tensor,
+    pub(super) lent: Option<Tensor>,
+    pub(super) picks: Option<Tensor>,
+}
+
+impl Run<'_> {
+    /// What a chunk before this one handed on.
+    pub(super) fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
+        let at = self.position(chunk);
+        (at > 0).then(|| self.fetch(micro, at - 1, at, false)).transpose()
+    }
+
+    pub(super) fn hand_on(&mut self, output: &Output, micro: usize, chunk: usize) -> Result<()> {
+        let Output::HandedOn(carry) = output else { return Ok(()) };
+        let at = self.position(chunk);
+        let border = Border {
+            stream: carry.stream.value().clone(),
+            lent: carry.lent.as_ref().map(|v| v.value().clone()),
+            picks: carry.picks.clone(),
+        };
+        self.deliver(micro, at, at + 1, false, border)
+    }
+
+    pub(super) fn position(&self, chunk: usize) -> usize {
+        let here = (self.stage, chunk);
+        self.this.chain.iter().position(|&c| c == here).expect("every chunk is in the chain")
+    }
+
+    /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
+    pub(super) fn tag(&self, micro: usize, to: usize, gradient: bool, part: usize) -> u64 {
+        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * BORDER_PARTS + part) as u64
+    }
+
+    /// Gives `border` from place `from` of the chain to place `to`.
+    pub(super) fn deliver(
+        &mut self,
+        micro: usize,
+        from: usize,
+        to: usize,
+        gradient: bool,
+        border: Border,
+    ) -> Result<()> {
+        debug_assert_eq!(self.this.chain[from].0, self.stage);
+        let stage = self.this.chain[to].0;
+        if stage == self.stage {
+            self.aside.insert((micro, to, gradient), border);
+            return Ok(());
+        }
+        let pp = &self.ctx.pp;
+        let name = if gradient { "gradients of a border" } else { "a border" };
+        let tag = |part| self.tag(micro, to, gradient, part);
+        let empty = || Tensor::zeros(self.device.arena(), border.stream.dtype(), [0]);
+        pp.send(name, border.stream.clone(), stage, tag(0))?;
+        if self.this.lends {
+            pp.send(name, border.lent.clone().unwrap_or_else(empty), stage, tag(1))?;
+            pp.send(name, border.picks.clone().unwrap_or_else(empty), stage, tag(2))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what place `from` of the chain gave to place `to`.
+    pub(super) fn fetch(&mut self, micro: usize, from: usize, to: usize, gradient: bool) -> Result<Border> {
+        let stage = self.this.chain[from].0;
+        if stage == self.stage {
+            return Ok(self.aside.remove(&(micro, to, gradient)).expect("the schedule was checked"));
+        }
+        let pp = &self.ctx.pp;
+        let name = if gradient { "gradients of a border" } else { "a border" };
+        let get = |part| -> Result<Tensor> {
+            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part))?.wait()?)
+        };
+        let stream = get(0)?;
+        let more = |part| -> Result<Option<Tensor>> {
+            if !self.this.lends {
+                return Ok(None);
+            }
+            Ok(Some(get(part)?).filter(|t| t.numel() > 0))
+        };
+        Ok(Border { stream, lent: more(1)?, picks: more(2)? })
+    }
+}
+
+/// Parts of a border: the stream, and what later layers borrow, values and picks.
+const BORDER_PARTS: usize = 3;
+
+/// Whether a message at a border, of this tag, is the stream.
+pub(crate) fn is_stream(tag: u64) -> bool {
+    tag.is_multiple_of(BORDER_PARTS as u64)
+}

@@ -1,0 +1,119 @@
+//! `--moe-fb-overlap`: forward passes beside backward passes of other micro-batches.
+
+use super::{Again, OfExperts};
+use crate::topology::Topology;
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Upstream;
+use ms_core::{Axis, Dispatcher};
+use ms_spec::ModelConfig;
+use ms_trainer::PipelineOrder;
+
+const FLAG: &str = "--moe-fb-overlap";
+
+/// What is asked for beside it.
+pub(crate) struct Asked {
+    /// `--overlap-grad-reduce`.
+    pub(crate) reduces: bool,
+    /// `--overlap-param-gather`.
+    pub(crate) gathers: bool,
+    /// `--moe-tp-extend-ep`.
+    pub(crate) extends: bool,
+    /// Micro-batches of an iteration.
+    pub(crate) micro_batches: usize,
+}
+
+/// Whether passes go beside each other.
+///
+/// # Errors
+/// For what upstream refuses beside it.
+///
+/// # Source
+/// MindSpeed, `features_manager/moe/fb_overlap.py` and `features_manager/pipeline_parallel/dualpipev_feature.py`.
+pub(crate) fn resolve(
+    o: &Again,
+    of_experts: &OfExperts,
+    asked: &Asked,
+    (model, topology): (&ModelConfig, &Topology),
+    upstream: Upstream,
+) -> Result<bool> {
+    if !of_experts.overlapped_passes {
+        if of_experts.outputs_away {
+            bail!(Usage(format!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as upstream has it")));
+        }
+        return Ok(false);
+    }
+    let (head, size) = (upstream == Upstream::Head, |axis| topology.grid.size(axis));
+    let both_ends = topology.order == PipelineOrder::DualPipeV;
+    for (given, other, why) in [
+        (of_experts.overlapped, "--moe-alltoall-overlap-comm", "which does a part of the same"),
+        (asked.reduces, "--overlap-grad-reduce", "as upstream has it"),
+        (head && both_ends && asked.gathers, "--overlap-param-gather and dualpipev", "as upstream has it"),
+        (of_experts.layers.is_some(), "--moe-zero-memory-num-layers", "as upstream has it"),
+        (
+            !head && of_experts.level == "level1",
+            "--moe-zero-memory level1",
+            "as upstream has it; pass level0",
+        ),
+        (o.in_bubble, "--recompute-in-bubble", "as upstream has it"),
+        (o.in_advance, "--recompute-in-advance", "as upstream has it"),
+        (head && o.swap_attention, "--swap-attention", "as upstream has it"),
+        (head && asked.extends, "--moe-tp-extend-ep", "as upstream has it"),
+    ] {
+        if given {
+            bail!(Usage(format!("{FLAG}: goes not with {other}, {why}; leave one of them out")));
+        }
+    }
+    let stages = &topology.stages;
+    // Stages of one chunk come to each other's passes too late.
+    let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
+    if head {
+        let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));
+        if topology.dispatcher == Dispatcher::AllToAllSeq {
+            bail!(Usage(format!(
+                "{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq"
+            )));
+        }
+        for (flag, expected, found, fits) in [
+            ("--expert-model-parallel-size", "above 1", ep, ep > 1),
+            ("--expert-tensor-parallel-size", "1", etp, etp == 1),
+        ] {
+            if !fits {
+                bail!(Usage(format!(
+                    "{FLAG}: expected {flag} {expected}, as upstream has it, found {found}"
+                )));
+            }
+        }
+        if plain {
+            bail!(Usage(format!(
+                "{FLAG}: expected --pipeline-model-parallel-size 1, stages of several chunks \
+                 (--num-layers-per-virtual-pipeline-stage) or --schedules-method dualpipev, as upstream has it"
+            )));
+        }
+        if stages.interleaved() && asked.micro_batches / stages.pp < 2 {
+            bail!(Usage(format!(
+                "{FLAG}: expected at least {} micro-batches in an iteration (of --global-batch-size), two for each of {} \
+                 stages, as upstream has it, found {}",
+                2 * stages.pp,
+                stages.pp,
+                asked.micro_batches
+            )));
+        }
+    }
+    let nothing = if model.moe.is_none() {
+        Some("the model has no experts")
+    } else if size(Axis::Ep) == 1 {
+        Some("every rank has all experts (--expert-model-parallel-size 1), so no tokens are on their way")
+    } else if plain {
+        Some(
+            "stages of one chunk cannot go on with another micro-batch; shared experts alone work while tokens are on their \
+             way. Pass --num-layers-per-virtual-pipeline-stage or --schedules-method dualpipev",
+        )
+    } else {
+        None
+    };
+    if let Some(why) = nothing {
+        tracing::warn!("{FLAG}: passes do not go beside each other: {why}");
+    }
+    Ok(nothing.is_none())
+}
