@@ -77,8 +77,10 @@ fn float16_halves_the_bytes_of_weights_and_goes_with_no_other_type() {
     let (half, single, brain) = (bytes("--fp16"), bytes(""), bytes("--bf16"));
     assert_eq!(half["weights"], brain["weights"]);
     assert_eq!(half["optimizer"], brain["optimizer"]);
-    // Computed with in float32.
-    assert_eq!(half["activations"], single["activations"]);
+    // Computed with in float32, beside copies of the weights at hand in it.
+    let [of_half, of_single] = [&half, &single].map(|of| of["activations"].as_u64().unwrap());
+    let copies = 2 * half["weights"].as_u64().unwrap();
+    assert!((of_single..=of_single + copies).contains(&of_half), "{of_half} {of_single}");
     for (flags, flag) in [("--fp16 --bf16", "--fp16"), ("--fp64 --fp16", "--fp64")] {
         let mut command = ms_train();
         command.args(model()).args(["--dry-run", "--train-iters", "2", "--lr", "1e-3"]);

@@ -240,7 +240,9 @@ fn what_is_damaged_of_a_checkpoint_in_two_forms_is_found_whichever_is_read() {
                     None if name == "manifest.json" => continue,
                     None => std::fs::remove_file(&file).unwrap(),
                 }
-                let message = refused(&mut load(), 1);
+                let done = load().assert();
+                let message = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+                assert_eq!(done.get_output().status.code(), Some(1), "{format}, {name}: {message}");
                 assert!(message.contains(name), "{format}, {name}: {message}");
             }
             std::fs::write(&file, bytes).unwrap();

@@ -346,6 +346,7 @@ pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iterat
         // The tracker stands above the folder, and is written when that is complete.
         if let Ok(name) = path.strip_prefix(&prefix) {
             write_file(&folder.join(name), text)?;
+            sums.insert(name.to_owned(), Sum::of(text));
         }
     }
     sums::note(folder, &sums)
