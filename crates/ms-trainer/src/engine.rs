@@ -59,6 +59,7 @@ pub struct Engine {
     host: Option<Host>,
     /// Most bytes that forward passes have kept.
     kept_bytes: usize,
+    /// Most bytes that passes have taken beside what is there anyway.
     pass_bytes: usize,
     /// Bytes that actions have sent, by group, which were counted and not done.
     counted_bytes: BTreeMap<&'static str, u64>,
