@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,12 @@ fn noted(folder: &Path) -> Result<Option<(PathBuf, Noted)>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(&path, "read")(e)),
     };
-    let noted = serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
-    Ok(Some((path, noted)))
+    let noted: Noted = serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+    let below = |name: &str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    match noted.files.keys().find(|name| !below(name)) {
+        Some(name) => Err(Error::malformed(&path, format!("{name:?}: expected a file below this folder"))),
+        None => Ok(Some((path, noted))),
+    }
 }
 
 /// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another
