@@ -50,6 +50,7 @@ pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};
 pub use sharding::{
-    Axis, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, Partition, Region, RingCache, Topology,
+    Axis, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, Partition, Region,
+    RingCache, Topology,
 };
 pub use tensor::{Tensor, TensorMut};

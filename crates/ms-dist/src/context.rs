@@ -1,6 +1,6 @@
 //! What a rank knows about its place.
 
-use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Result};
+use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replicas, Result};
 use ms_core::{Axis, Dispatcher, Grid, RingCache};
 use std::sync::Arc;
 
@@ -47,6 +47,10 @@ pub struct ParallelCtx {
     pub tp_ep: Arc<dyn Communicator>,
     /// Ranks whose gradients of experts are summed.
     pub edp: Arc<dyn Communicator>,
+    /// How the ranks of `dp_cp` keep the optimizer's state.
+    pub replicas: Replicas,
+    /// How the ranks of `edp` keep the optimizer's state.
+    pub expert_replicas: Replicas,
     /// Ranks that hold the same layers.
     pub stage: Arc<dyn Communicator>,
     /// All ranks.
@@ -74,8 +78,21 @@ impl ParallelCtx {
             let ranks = grid.group(name, rank).unwrap_or_else(|| vec![rank]);
             fabric.group(&ranks)
         };
+        let split = |of: &Arc<dyn Communicator>, intra: &str, inter: &str| -> Result<Replicas> {
+            // What all ranks of a group do is done, and counted, in that group.
+            let part = |name: &str| match grid.group(name, rank) {
+                Some(ranks) if ranks.len() == of.size() => Ok(of.clone()),
+                _ => group(name),
+            };
+            Ok(Replicas { intra: part(intra)?, inter: part(inter)? })
+        };
+        let (dp_cp, edp) = (group("dp-cp")?, group("expert-dp")?);
         Ok(Self {
             rank,
+            replicas: split(&dp_cp, "dp-cp-intra", "dp-cp-inter")?,
+            expert_replicas: split(&edp, "expert-dp-intra", "expert-dp-inter")?,
+            dp_cp,
+            edp,
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
             linears: LinearOverlap::default(),
             context,
@@ -87,13 +104,11 @@ impl ParallelCtx {
             ulysses: group("ulysses")?,
             ring: group("ring")?,
             dp: group("dp")?,
-            dp_cp: group("dp-cp")?,
             pp: group("pp")?,
             embedding: group("embedding")?,
             ep: group("ep")?,
             etp: group("expert-tp")?,
             tp_ep: group("tp-ep")?,
-            edp: group("expert-dp")?,
             stage: group("tp-dp-cp")?,
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
             grid,
@@ -123,11 +138,32 @@ impl ParallelCtx {
         self.grid.coord(self.rank, axis)
     }
 
-    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 14] {
+    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 18] {
         let Self {
             tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
         } = self;
-        [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world]
+        let Replicas { intra, inter } = &mut self.replicas;
+        let Replicas { intra: expert_intra, inter: expert_inter } = &mut self.expert_replicas;
+        [
+            tp,
+            cp,
+            ulysses,
+            ring,
+            dp,
+            dp_cp,
+            pp,
+            embedding,
+            ep,
+            etp,
+            tp_ep,
+            edp,
+            stage,
+            world,
+            intra,
+            inter,
+            expert_intra,
+            expert_inter,
+        ]
     }
 
     /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
@@ -148,7 +184,17 @@ impl ParallelCtx {
             ("tp-dp-cp", &self.stage),
             ("world", &self.world),
         ];
-        groups.into_iter().filter(|g| g.1.size() > 1).map(|(name, comm)| (name, comm.sent_bytes())).collect()
+        // What is one group with another counts there.
+        let (dense, experts) = (&self.replicas, &self.expert_replicas);
+        let parts = [
+            ("dp-cp-intra", &dense.intra, &self.dp_cp),
+            ("dp-cp-inter", &dense.inter, &self.dp_cp),
+            ("expert-dp-intra", &experts.intra, &self.edp),
+            ("expert-dp-inter", &experts.inter, &self.edp),
+        ];
+        let parts = parts.into_iter().filter(|(_, part, whole)| part.size() < whole.size());
+        let groups = groups.into_iter().chain(parts.map(|(name, part, _)| (name, part)));
+        groups.filter(|g| g.1.size() > 1).map(|(name, comm)| (name, comm.sent_bytes())).collect()
     }
 
     /// `rank 3 (dp 1, tp 1)`: for messages.

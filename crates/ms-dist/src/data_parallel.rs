@@ -1,15 +1,49 @@
-//! Data parallelism with the distributed optimizer: every rank reduces, updates and returns its part.
+//! Data parallelism: every rank sums gradients, updates what its optimizer keeps, and returns it to those that do not.
 
 use crate::buckets::{BucketPlan, ParamSlice, Placed};
-use crate::{Communicator, Pending, Result};
+use crate::{Communicator, Pending, ReduceOp, Result};
 use ms_core::{Coming, ParamId, ParamLayout, ParamStore, Shape, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// The ranks that hold the same parameters, as the optimizer's state is kept by them.
+#[derive(Clone)]
+pub struct Replicas {
+    /// Ranks that share one copy of it out.
+    pub intra: Arc<dyn Communicator>,
+    /// Ranks that keep the same part of it.
+    pub inter: Arc<dyn Communicator>,
+}
+
+impl Replicas {
+    /// Starts the sum of `whole` over all of these ranks, of which this rank gets the part it keeps.
+    ///
+    /// # Source
+    /// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/param_and_grad_buffer.py`, `start_grad_sync`: first inside an
+    /// instance, then over instances; without shares at once.
+    fn sum(&self, whole: Tensor) -> Result<Pending> {
+        const WHAT: &str = "gradients";
+        if self.intra.size() == 1 {
+            return self.inter.all_reduce(WHAT, whole, ReduceOp::Sum);
+        }
+        let part = self.intra.reduce_scatter(WHAT, whole)?;
+        if self.inter.size() == 1 {
+            return Ok(part);
+        }
+        let inter = self.inter.clone();
+        Ok(Pending::new(move || inter.all_reduce(WHAT, part.wait()?, ReduceOp::Sum)?.wait()))
+    }
+
+    /// A group in which this rank waits for others, if there is one.
+    fn waiting(&self) -> &Arc<dyn Communicator> {
+        if self.intra.size() == 1 { &self.inter } else { &self.intra }
+    }
+}
+
 /// Parameters whose gradients are summed over the same ranks: the dense ones of a chunk, or its experts.
 pub struct Family {
     /// The ranks that hold the same.
-    pub comm: Arc<dyn Communicator>,
+    pub replicas: Replicas,
     /// Numbers of the parameters, in registration order.
     pub params: Vec<usize>,
     /// What is placed for each of them.
@@ -19,7 +53,7 @@ pub struct Family {
 }
 
 struct Buffer {
-    comm: Arc<dyn Communicator>,
+    replicas: Replicas,
     plan: BucketPlan,
     /// Numbers of the parameters that the plan counts from 0.
     params: Vec<usize>,
@@ -47,7 +81,7 @@ impl DataParallel {
         let mut buffers = Vec::with_capacity(families.len());
         let mut numel = 0;
         for family in families.into_iter().filter(|f| !f.params.is_empty()) {
-            let plan = BucketPlan::new(&family.placed, family.comm.size(), family.bucket_size);
+            let plan = BucketPlan::new(&family.placed, family.replicas.intra.size(), family.bucket_size);
             for (i, &param) in family.params.iter().enumerate() {
                 let id = ParamId(i as u32);
                 let slot: &mut Option<(usize, Shape)> = &mut slots[param];
@@ -55,7 +89,7 @@ impl DataParallel {
                 *slot = Some((numel + plan.layout.start(id), plan.layout.shape(id)));
             }
             let size = plan.layout.numel();
-            buffers.push(Buffer { comm: family.comm, plan, params: family.params, start: numel });
+            buffers.push(Buffer { replicas: family.replicas, plan, params: family.params, start: numel });
             numel += size;
         }
         let slots = slots.into_iter().map(|s| s.expect("every parameter is in a family")).collect();
@@ -85,7 +119,7 @@ impl DataParallel {
     /// The elements of the flat buffer that this rank owns, bucket by bucket over all buffers.
     pub fn shards(&self) -> Vec<Range<usize>> {
         let shard = |(b, i): (&Buffer, usize)| {
-            let own = b.plan.shard(i, b.comm.rank());
+            let own = b.plan.shard(i, b.replicas.intra.rank());
             b.start + own.start..b.start + own.end
         };
         self.buckets().map(shard).collect()
@@ -95,7 +129,7 @@ impl DataParallel {
     pub fn slices(&self) -> Vec<ParamSlice> {
         let (mut first, mut all) = (0, Vec::new());
         for b in &self.buffers {
-            let mine = b.plan.slices(b.comm.rank()).into_iter();
+            let mine = b.plan.slices(b.replicas.intra.rank()).into_iter();
             all.extend(mine.map(|s| ParamSlice { param: b.params[s.param], bucket: first + s.bucket, ..s }));
             first += b.plan.buckets.len();
         }
@@ -118,13 +152,13 @@ impl DataParallel {
     /// Starts the sum of a bucket's gradients over the ranks that hold the same; what comes is this rank's part.
     pub(crate) fn reduce_bucket(&self, bucket: usize, whole: Tensor) -> Result<Pending> {
         let (buffer, _) = self.buckets().nth(bucket).expect("buckets are counted over all buffers");
-        buffer.comm.reduce_scatter("gradients", whole)
+        buffer.replicas.sum(whole)
     }
 
     /// Runs `join`, in which this rank waits for a thread of its own that waits for sums.
     pub(crate) fn joining(&self, join: &mut dyn FnMut()) {
         match self.buffers.first() {
-            Some(buffer) => buffer.comm.joining(join),
+            Some(buffer) => buffer.replicas.waiting().joining(join),
             None => join(),
         }
     }
@@ -153,7 +187,7 @@ impl DataParallel {
         let mut coming: Vec<(usize, Coming)> = Vec::with_capacity(parts.len());
         for &bucket in &self.order {
             let part = parts[bucket].take().expect("there is a part for each bucket");
-            let pending = buckets[bucket].0.comm.all_gather("weights", part)?;
+            let pending = buckets[bucket].0.replicas.intra.all_gather("weights", part)?;
             coming.push((bucket, Box::new(move || Ok(pending.wait()?))));
         }
         store.announce(coming)?;

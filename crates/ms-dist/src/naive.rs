@@ -2,9 +2,9 @@
 
 use crate::buckets::Placed;
 use crate::{
-    Communicator, DataParallel, Fabric as _, Family, GradBuckets, ReduceOp, Reduction, Result, threads,
+    Communicator, DataParallel, Fabric, Family, GradBuckets, ReduceOp, Reduction, Replicas, Result, threads,
 };
-use ms_core::{Arena, DType, Device, GradSink, ParamId, Rng, Shape, Tensor, TensorMut};
+use ms_core::{Arena, DType, Device, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
 /// A gradient of its own for each parameter, all of which every rank gets whole.
 struct EachGradient(Vec<Tensor>);
@@ -59,11 +59,23 @@ fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Resu
     Ok(())
 }
 
+/// All ranks, whose optimizers keep their state so.
+fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<Replicas> {
+    let all: Vec<usize> = (0..fabric.world()).collect();
+    let alone = fabric.group(&[fabric.rank()])?;
+    Ok(match keeping {
+        OptimizerSharding::Replicated => Replicas { intra: alone, inter: fabric.group(&all)? },
+        OptimizerSharding::Instances(_) => Replicas { intra: fabric.group(&all)?, inter: alone },
+    })
+}
+
 #[test]
 fn buckets_give_the_bits_of_gradients_one_by_one() {
     let shapes: Vec<Shape> = [&[40, 3][..], &[7], &[64, 2], &[1], &[129], &[33, 5]].map(Shape::new).into();
+    let ways = [(None, false), (Some(100), false), (Some(100), true)];
+    let keeping = [OptimizerSharding::Instances(1), OptimizerSharding::Replicated];
     for world in 1..=5 {
-        for (bucket_size, overlap) in [(None, false), (Some(100), false), (Some(100), true)] {
+        for ((bucket_size, overlap), keeping) in ways.into_iter().flat_map(|w| keeping.map(|k| (w, k))) {
             threads::run(world, |fabric| -> Result<()> {
                 let comm = fabric.group(&(0..world).collect::<Vec<_>>())?;
                 let device = Device::cpu(1)?;
@@ -72,7 +84,8 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let want = each.finish(&*comm, 0.25)?;
                 let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
                 let params = (0..shapes.len()).collect();
-                let family = Family { comm, params, placed, bucket_size };
+                let replicas = replicas(&fabric, keeping)?;
+                let family = Family { replicas, params, placed, bucket_size };
                 let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![family]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
                 let mut sink = match overlap {

@@ -1,6 +1,6 @@
 //! Bytes that a rank's copy of the weights takes in training, by kind; what passes keep is in [`Activations`].
 
-use ms_core::{Axis, Grid};
+use ms_core::Grid;
 use serde::{Deserialize, Serialize};
 
 use crate::{PlacedParam, Result, local};
@@ -30,8 +30,7 @@ impl Memory {
 /// Bytes that the parameters `held` take on `rank`: of each element those of the weight and of its gradient, and those of its
 /// master copy and of what else the optimizer keeps, its moments.
 ///
-/// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
-/// context parallel ranks, of experts the ranks with the same experts.
+/// The master copy and the moments are shared out as the grid's optimizer keeps them.
 ///
 /// # Errors
 /// A parameter that does not divide by the sizes of the grid.
@@ -41,17 +40,11 @@ pub fn of(
     rank: usize,
     (weight, gradient): (usize, usize),
     (master, moments): (usize, usize),
-    distributed_optimizer: bool,
 ) -> Result<Memory> {
     let mut memory = Memory::default();
     for PlacedParam { spec, .. } in held {
         let elements = local(spec, grid, rank)?.local_shape().numel();
-        let share = match (distributed_optimizer, spec.of_experts()) {
-            (false, _) => 1,
-            (true, true) => grid.expert().size(Axis::Dp),
-            (true, false) => grid.size(Axis::Dp) * grid.size(Axis::Cp),
-        };
-        let owned = elements.div_ceil(share);
+        let owned = elements.div_ceil(grid.optimizer().shards(grid.alike(spec.of_experts())));
         let add = |sum: &mut usize, count: usize, bytes: usize| {
             *sum = sum.saturating_add(count.saturating_mul(bytes));
         };

@@ -405,7 +405,7 @@ impl Engine {
         for (id, share) in shares {
             let share =
                 Tensor::from_slice(self.device.arena(), self.model.specs()[id as usize].shape, &share)?;
-            let whole = self.ctx.dp_cp.all_reduce("router biases", share, ReduceOp::Sum)?.wait()?;
+            let whole = self.ctx.replicas.intra.all_reduce("router biases", share, ReduceOp::Sum)?.wait()?;
             self.store.set_wide(ParamId(id), whole)?;
         }
         Ok(())
@@ -579,11 +579,14 @@ pub struct OwnedPart {
 }
 
 /// Whether this rank's copy of a parameter is the one that counts: of equal copies the first along each axis that does not
-/// cut it, along data parallelism each its own share.
+/// cut it, of instances of the optimizer the first, and inside one each rank's own share.
 fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let spec = &param.spec;
-    let group = if spec.of_experts() { &ctx.etp } else { &ctx.tp };
-    !param.copy && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
+    let (group, state) = match spec.of_experts() {
+        true => (&ctx.etp, &ctx.expert_replicas),
+        false => (&ctx.tp, &ctx.replicas),
+    };
+    !param.copy && state.inter.rank() == 0 && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }
 
 /// The largest float16.

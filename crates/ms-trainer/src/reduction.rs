@@ -76,7 +76,7 @@ pub(crate) fn data_parallel(
     let shared = shared_by_stages(model.config(), placement);
     let buffers = buffers(model.held(), &shared, &ctx.grid, ctx.rank, bucket_size)?;
     let family = |b: BufferSpec| Family {
-        comm: if b.experts { ctx.edp.clone() } else { ctx.dp_cp.clone() },
+        replicas: if b.experts { ctx.expert_replicas.clone() } else { ctx.replicas.clone() },
         params: b.params,
         placed: b.placed,
         bucket_size: b.bucket_size,
@@ -89,7 +89,7 @@ fn turns(held: &[PlacedParam]) -> Vec<usize> {
     held.iter().enumerate().map(|(i, p)| if p.copy { held.len() + i } else { i }).collect()
 }
 
-/// Gradients that are parts of a sum besides the one over data-parallel ranks. The ranks of each group own the same elements, so
+/// Gradients that are parts of a sum besides the one over data-parallel ranks. The ranks of each group keep the same elements, so
 /// they are summed behind data parallelism, each rank its part: of tensor-parallel ranks what each holds in full and sees a part
 /// of, of experts' ranks the same, and of the first and the last stage what both hold, in buckets of its own.
 pub(crate) struct SharedGradients(Vec<(Arc<dyn Communicator>, Vec<ParamId>)>);

@@ -5,7 +5,7 @@
 mod parity;
 
 use ms_core::ops::Auxiliary;
-use ms_core::{DType, Dispatcher, KeptOfRing, RingCache};
+use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{Mixer, ModelConfig, Stages};
@@ -444,6 +444,27 @@ fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
             same("overlap, three threads", &plain, &of(&Case { threads: 3, ..overlapped.clone() }));
             let recompute = Recompute::Uniform(1);
             same("overlap and recomputation", &plain, &of(&Case { recompute, ..overlapped }));
+        }
+    }
+}
+
+/// What every rank keeps or ranks share out is summed over the same ranks in the same order.
+#[test]
+fn an_optimizer_on_every_rank_gives_the_bits_of_one_that_is_shared_out() {
+    let c = ModelConfig { tied: true, ..parity::small_experts() };
+    for case in [
+        Case::of(3, 1, 1, 1, 1),
+        Case::of(4, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(4, 1, 2, 1, 2).context(ContextParallel::Ring { window: 1 }),
+        Case::of(4, 1, 1, 2, 1),
+    ] {
+        let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 12, packed: true }, 3);
+        for (dtype, overlap) in [(DType::F32, false), (DType::Bf16, true)] {
+            let case = Case { bucket_size: Some(300), overlap, dtype, ..case.clone() };
+            let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
+            let shared_out = of(&case);
+            let kept = Case { optimizer: OptimizerSharding::Replicated, ..case };
+            same("an optimizer on every rank", &shared_out, &of(&kept));
         }
     }
 }

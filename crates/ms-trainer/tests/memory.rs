@@ -4,7 +4,7 @@
 
 mod parity;
 
-use ms_core::{DType, Dispatcher, KeptOfRing, RingCache};
+use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -336,6 +336,9 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         }),
         ("dropout", &dense, Case { dropout: 0.1, ..one.clone() }),
         ("lower halves", &dense, Case { form: reuse, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
+        ("kept by all", &dense, Case { optimizer: OptimizerSharding::Replicated, ..pairs.clone() }),
+        ("instances", &dense, Case { optimizer: OptimizerSharding::Instances(2), ..Case::of(4, 1, 1, 1, 1) }),
+        ("kept by all", &experts, Case { optimizer: OptimizerSharding::Replicated, ..pairs.clone() }),
         ("swapped state", &dense, Case { form: swapped, ..one.clone() }),
         ("recompute", &dense, Case { recompute: Recompute::Uniform(2), ..one.clone() }),
         ("recompute", &experts, Case { recompute: Recompute::Block(1), ..one.clone() }),

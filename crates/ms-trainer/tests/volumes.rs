@@ -7,7 +7,7 @@ mod formulas;
 mod parity;
 
 use formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};
-use ms_core::{DType, Dispatcher};
+use ms_core::{DType, Dispatcher, OptimizerSharding};
 use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_spec::{
@@ -342,6 +342,44 @@ fn ranks_with_the_same_experts_sum_their_gradients() {
                 let what = format!("rank {rank}: {case:?}");
                 assert_eq!(of(&got.sent), sums, "gradients: {what}");
                 assert_eq!(of(&got.step_sent), sums + weights, "and weights: {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn instances_sum_inside_and_then_among_each_other() {
+    for (tp, dp, ep, n) in
+        [(1, 4, 1, 2), (1, 6, 1, 3), (2, 4, 1, 2), (1, 8, 2, 2), (1, 3, 1, 3), (1, 6, 2, 3)]
+    {
+        for dtype in [DType::F32, DType::Bf16] {
+            let c = experts(6, 2);
+            let moe = c.moe.as_ref().unwrap();
+            let alike = dp / ep;
+            let optimizer = match n == alike {
+                true => OptimizerSharding::Replicated,
+                false => OptimizerSharding::Instances(n),
+            };
+            let case = Case { dtype, optimizer, ..Case::of(tp * dp, tp, 1, 1, ep) };
+            let got = found(&c, &case, shape(&case, 12, 1));
+            let of_layer = [2 * moe.ffn, moe.ffn].map(|rows| moe.experts / ep * rows / tp * c.hidden);
+            let shards = alike / n;
+            let buffer = Buffer::new(&vec![of_layer; c.layers].concat(), &[], shards, None);
+            let (inside, weights) = buffer.sent(4, dtype.size());
+            let among = formulas::summed(buffer.elements() * 4 / shards, n);
+            for rank in 0..case.world {
+                let of = |found: &[BTreeMap<&str, u64>], name: &str| {
+                    found[rank].get(name).map_or(0, |&bytes| bytes as usize)
+                };
+                let what = format!("{n} instances, rank {rank}: {case:?}");
+                if shards == 1 {
+                    assert_eq!(of(&got.step_sent, "expert-dp"), among, "{what}");
+                    continue;
+                }
+                assert_eq!(of(&got.step_sent, "expert-dp"), 0, "{what}");
+                assert_eq!(of(&got.sent, "expert-dp-intra"), inside, "gradients inside: {what}");
+                assert_eq!(of(&got.step_sent, "expert-dp-intra"), inside + weights, "and weights: {what}");
+                assert_eq!(of(&got.step_sent, "expert-dp-inter"), among, "among: {what}");
             }
         }
     }

@@ -217,7 +217,7 @@ fn bytes_of(
     let c = &r.config;
     let held: Vec<PlacedParam> = held.iter().filter(|p| those(p)).cloned().collect();
     let rank = plan::first_of_stage(r, stage);
-    Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes(), true)?)
+    Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
 /// Bytes that the first rank of `stage`, whose parameters are `held`, sends in an iteration of data parallelism: of gradients
@@ -233,11 +233,14 @@ pub(crate) fn of_data_parallelism(
     let grid = &r.topology.grid;
     let dense = bytes_of(r, held, stage, |p| !p.spec.of_experts())?;
     let experts = bytes_of(r, held, stage, |p| p.spec.of_experts())?;
-    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
-    Ok((
-        share(dense.gradients, dp) + share(experts.gradients, edp),
-        share(dense.weights, dp) + share(experts.weights, edp),
-    ))
+    let (mut gradients, mut weights) = (0, 0);
+    for (held, alike) in [(dense, grid.alike(false)), (experts, grid.alike(true))] {
+        let (shards, copies) = (grid.optimizer().shards(alike), grid.optimizer().copies(alike));
+        // Summed and shared out inside an instance; then a rank's part over instances.
+        gradients += share(held.gradients, shards) + 2 * share(held.gradients / shards, copies);
+        weights += share(held.weights, shards);
+    }
+    Ok((gradients, weights))
 }
 
 /// An estimate of the bytes that the first rank of `stage` sends in an iteration, by axis, counted as

@@ -368,7 +368,6 @@ fn spread(
         order,
         sequence_parallel,
         context,
-        distributed_optimizer: true,
     };
     Some(Resolved { config, topology, data: None, ..r.clone() })
 }

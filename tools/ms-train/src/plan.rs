@@ -132,7 +132,7 @@ pub(crate) fn pipeline(
     Ok((schedule, report))
 }
 
-/// The flat buffers of rank 0, as the distributed optimizer cuts them. `shapes` lists parameters as Megatron-core's modules
+/// The flat buffers of rank 0, cut for the ranks that share the optimizer's state out. `shapes` lists parameters as Megatron-core's modules
 /// register them, which is the order of [`ms_spec::params`]: of attention what projects the heads' outputs (`linear_proj`)
 /// comes before what makes the heads (`linear_qkv`), since the base class makes it. Buffers take them from the last to the first
 /// (`params`: first element, end and bucket of each; `rank_slices`: parameter, first element of it, end, bucket, place in the
@@ -143,10 +143,7 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
     let buffers = ms_trainer::buffers(held, &shared, grid, 0, r.config.bucket_size)?;
     let describe = |b: ms_trainer::BufferSpec| {
-        let dp = match b.experts {
-            true => grid.expert().size(Axis::Dp),
-            false => grid.size(Axis::Dp) * grid.size(Axis::Cp),
-        };
+        let dp = grid.optimizer().shards(grid.alike(b.experts));
         let plan = BucketPlan::new(&b.placed, dp, b.bucket_size);
         let name = |i: usize| held[b.params[i]].spec.name.as_str();
         let bucket_of =
@@ -200,8 +197,7 @@ pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
 /// Bytes of a rank's parameters.
 fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Memory> {
     let c = &r.config;
-    let shared = r.topology.distributed_optimizer;
-    Ok(memory::of(held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes(), shared)?)
+    Ok(memory::of(held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
 /// What the passes of a stage keep at most, and what runs again in a backward pass.

@@ -189,6 +189,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     if !o.doing.dry_run {
         crate::topology::check_run(&o.spread, &topology)?;
     }
+    update::check_gathering(&o.update, &topology.grid)?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)? };

@@ -40,7 +40,7 @@ impl Needs {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
             let rank = crate::plan::first_of_stage(r, stage);
-            let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes(), true)?;
+            let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes())?;
             let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
@@ -114,12 +114,13 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
             true => (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp)),
             false => (dense, grid.coord(rank, Axis::Tp)),
         };
-        let counts = !p.copy && (p.spec.partition.axes().contains(&Axis::Tp) || tp == 0);
+        let first_instance = grid.instance(rank, p.spec.of_experts()) == 0;
+        let counts = !p.copy && first_instance && (p.spec.partition.axes().contains(&Axis::Tp) || tp == 0);
         (counts, counts && alike)
     };
     let of = |wanted: &dyn Fn(&PlacedParam) -> bool, (weight, master, moments)| {
         let held: Vec<PlacedParam> = held.iter().filter(|p| wanted(p)).cloned().collect();
-        memory::of(&held, grid, rank, (weight, 0), (master, moments), true)
+        memory::of(&held, grid, rank, (weight, 0), (master, moments))
     };
     let weights = of(&|p| first(p).1, (c.dtype.size(), 0, 0))?.weights;
     if c.checkpoint.no_save_optim {

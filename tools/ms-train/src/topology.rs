@@ -4,7 +4,7 @@ use crate::shares::{Shares, Sizes};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, RingCache};
+use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::ContextParallel;
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
@@ -20,7 +20,8 @@ options! {
         pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
-        distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks: always so, --dry-run counts as told";
+        distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
+        instances: usize = "--num-distributed-optimizer-instances", "copies of that state, each shared out by as many neighbouring ranks", range = "[1,65536]";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
         comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
         levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", group = "Model families", range = "[1,65536]";
@@ -62,8 +63,6 @@ pub(crate) struct Topology {
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
     pub overlap_experts: bool,
-    /// Whether the optimizer's state is shared out; where it is not, every rank of a plan holds all of it.
-    pub distributed_optimizer: bool,
 }
 
 /// What else decides how a run is spread.
@@ -118,11 +117,16 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
                        --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}: {e}"
         ))
     };
-    let listed = Grid::new(world, &sizes, rules).map_err(refused)?;
+    let optimizer = optimizer_sharding(o)?;
+    let sharing = |grid: Grid| {
+        grid.with_optimizer(optimizer)
+            .map_err(|e| Usage(format!("--num-distributed-optimizer-instances: {e}")))
+    };
+    let listed = sharing(Grid::new(world, &sizes, rules).map_err(refused)?)?;
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
     }
-    let grid = Grid::new(world, &sizes, rules).map_err(refused)?;
+    let grid = sharing(Grid::new(world, &sizes, rules).map_err(refused)?)?;
     let stages = stages(o, around, model)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
@@ -143,8 +147,24 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         order,
         sequence_parallel,
         context,
-        distributed_optimizer: o.distributed_optimizer,
     })
+}
+
+/// Who keeps which part of the optimizer's state.
+///
+/// # Errors
+/// As upstream: for instances of what is not distributed.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/distributed_data_parallel.py`.
+fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
+    match (o.distributed_optimizer, o.instances) {
+        (true, instances) => Ok(OptimizerSharding::Instances(instances)),
+        (false, 1) => Ok(OptimizerSharding::Replicated),
+        (false, n) => bail!(Usage(format!(
+            "--num-distributed-optimizer-instances: expected --use-distributed-optimizer beside it, found {n} alone"
+        ))),
+    }
 }
 
 /// Checks what only a run needs.

@@ -1,6 +1,6 @@
 //! The grid of ranks as dense layers and as experts see it.
 
-use crate::{Axis, Error, Result, Topology};
+use crate::{Axis, Error, OptimizerSharding, Result, Topology};
 use serde::{Deserialize, Serialize};
 
 /// Whose rules number the ranks and share out the experts.
@@ -51,11 +51,12 @@ pub struct Grid {
     dense: Topology,
     expert: Topology,
     ulysses: usize,
+    optimizer: OptimizerSharding,
 }
 
 impl Grid {
     /// Names of all groups, as plans print them.
-    pub const GROUPS: [&'static str; 18] = [
+    pub const GROUPS: [&'static str; 22] = [
         "tp",
         "cp",
         "dp",
@@ -74,6 +75,10 @@ impl Grid {
         "expert-dp",
         "ulysses",
         "ring",
+        "dp-cp-intra",
+        "dp-cp-inter",
+        "expert-dp-intra",
+        "expert-dp-inter",
     ];
 
     /// The grid of `world` ranks.
@@ -154,6 +159,7 @@ impl Grid {
             dense: Topology::with_order(dense_order, &dense_sizes)?,
             expert: Topology::with_order(expert_order, &expert_sizes)?,
             ulysses,
+            optimizer: OptimizerSharding::default(),
         };
         if (0..world).any(|rank| this.dense.coord(rank, Axis::Pp) != this.expert.coord(rank, Axis::Pp)) {
             return clash(format!(
@@ -167,6 +173,41 @@ impl Grid {
     /// A run of one rank.
     pub fn single() -> Self {
         Self::new(1, &GridSizes::default(), GridRules::V2).expect("a grid of one rank is legal")
+    }
+
+    /// The same ranks, whose optimizer keeps its state so.
+    ///
+    /// # Errors
+    /// [`Error::Topology`] if ranks that hold the same do not divide into the instances.
+    pub fn with_optimizer(self, optimizer: OptimizerSharding) -> Result<Self> {
+        optimizer.check(self.alike(false), "parameters")?;
+        optimizer.check(self.alike(true), "experts")?;
+        Ok(Self { optimizer, ..self })
+    }
+
+    /// Ranks that hold the same parameters, or the same experts.
+    pub fn alike(&self, experts: bool) -> usize {
+        match experts {
+            true => self.expert.size(Axis::Dp),
+            false => self.dense.size(Axis::Dp) * self.dense.size(Axis::Cp),
+        }
+    }
+
+    /// The instance of the optimizer that `rank` is in, as holder of dense parameters or of experts.
+    pub fn instance(&self, rank: usize, experts: bool) -> usize {
+        let of_alike = match experts {
+            true => self.expert.coord(rank, Axis::Dp),
+            false => {
+                let cp = self.dense.size(Axis::Cp);
+                self.dense.coord(rank, Axis::Dp) * cp + self.dense.coord(rank, Axis::Cp)
+            }
+        };
+        of_alike / self.optimizer.shards(self.alike(experts))
+    }
+
+    /// How ranks that hold the same keep the optimizer's state.
+    pub fn optimizer(&self) -> OptimizerSharding {
+        self.optimizer
     }
 
     /// Axes as dense layers see them.
@@ -230,6 +271,10 @@ impl Grid {
                 };
                 dense(&[Cp]).iter().flat_map(|g| (0..self.ulysses).map(move |m| ring(g, m))).collect()
             }
+            "dp-cp-intra" => self.optimizer.intra(&dense(&[Dp, Cp])),
+            "dp-cp-inter" => self.optimizer.inter(&dense(&[Dp, Cp])),
+            "expert-dp-intra" => self.optimizer.intra(&expert(&[Dp])),
+            "expert-dp-inter" => self.optimizer.inter(&expert(&[Dp])),
             _ => return None,
         })
     }
@@ -290,6 +335,29 @@ mod tests {
         assert_eq!(grid.groups("ep").unwrap(), [vec![0, 2, 4, 6], vec![1, 3, 5, 7]]);
         assert_eq!(grid.group("dp_modulo_ep", 3), Some(vec![3]));
         assert_eq!(grid.describe(), "tp 2, cp 2, ep 4, dp 2");
+    }
+
+    #[test]
+    fn instances_of_the_optimizer_are_neighbours() {
+        let sizes = GridSizes { tp: 2, ep: 2, ..GridSizes::default() };
+        let grid = Grid::new(16, &sizes, GridRules::V2).unwrap();
+        assert_eq!((grid.alike(false), grid.alike(true)), (8, 4));
+        let two = grid.clone().with_optimizer(OptimizerSharding::Instances(2)).unwrap();
+        let first = |name: &str| two.group(name, 0).unwrap();
+        assert_eq!((first("dp-cp-intra"), first("dp-cp-inter")), (vec![0, 2, 4, 6], vec![0, 8]));
+        assert_eq!((first("expert-dp-intra"), first("expert-dp-inter")), (vec![0, 4], vec![0, 8]));
+        for name in ["dp-cp-inter", "expert-dp-inter"] {
+            for group in two.groups(name).unwrap() {
+                let instances: Vec<usize> =
+                    group.iter().map(|&r| two.instance(r, name.starts_with("expert"))).collect();
+                assert_eq!(instances, [0, 1]);
+            }
+        }
+        let none = grid.clone().with_optimizer(OptimizerSharding::Replicated).unwrap();
+        assert_eq!(none.groups("dp-cp-inter"), none.groups("dp-cp"));
+        assert_eq!(none.group("dp-cp-intra", 5), Some(vec![5]));
+        let said = grid.with_optimizer(OptimizerSharding::Instances(8)).unwrap_err().to_string();
+        assert!(said.contains("a divisor of the 4 ranks that hold the same experts, found 8"), "{said}");
     }
 
     #[test]

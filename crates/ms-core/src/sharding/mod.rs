@@ -12,6 +12,7 @@
 
 mod dispatcher;
 mod grid;
+mod optimizer;
 mod partition;
 mod region;
 mod ring_cache;
@@ -19,6 +20,7 @@ mod topology;
 
 pub use dispatcher::Dispatcher;
 pub use grid::{Grid, GridRules, GridSizes};
+pub use optimizer::OptimizerSharding;
 pub use partition::Partition;
 pub use region::Region;
 pub use ring_cache::{KeptOfRing, RingCache};

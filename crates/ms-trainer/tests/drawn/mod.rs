@@ -8,7 +8,7 @@ use crate::parity::Case;
 pub(crate) use models::model;
 use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
-use ms_core::{Dispatcher, GridRules, KeptOfRing, RingCache, Rng};
+use ms_core::{Dispatcher, Grid, GridRules, KeptOfRing, OptimizerSharding, RingCache, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::ModelConfig;
@@ -80,7 +80,10 @@ impl Run {
         // With draws of their own, so that the others stay what they were.
         let config = rarer(kind, config, &routing, &mut Draw(Rng::named(seed, &format!("{name}, rarer"))));
         let passes_beside = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
-        let case = Case { passes_beside, ..case };
+        let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
+        // As upstream: only what is shared out is gathered.
+        let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
+        let case = Case { passes_beside, optimizer, overlap_gather, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
     }
 
@@ -132,6 +135,15 @@ impl Run {
             ("gathering", c.overlap_gather.to_string()),
             ("dropout", (c.dropout > 0.0).to_string()),
             ("swapped state", c.form.swapped.is_some().to_string()),
+            (
+                "optimizer",
+                match c.optimizer {
+                    OptimizerSharding::Replicated => "replicated",
+                    OptimizerSharding::Instances(1) => "shared out",
+                    OptimizerSharding::Instances(_) => "instances",
+                }
+                .to_owned(),
+            ),
             ("loss per token", c.per_token_loss.to_string()),
             ("loss scale", (c.loss_scale != LossScale::None).to_string()),
             ("update", matches!(c.update, UpdateRule::Sgd { .. }).to_string()),
@@ -366,6 +378,18 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     let inner = draw.of(&[0, 1, usize::MAX]);
     (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
     Some(case)
+}
+
+/// Who keeps which part of the optimizer's state, drawn.
+fn optimizer(case: &Case, draw: &mut Draw) -> OptimizerSharding {
+    let all = (2..=case.world).map(OptimizerSharding::Instances);
+    let fits = |optimizer: &OptimizerSharding| {
+        let grid = Grid::new(case.world, &case.sizes, case.rules);
+        grid.and_then(|grid| grid.with_optimizer(*optimizer)).is_ok()
+    };
+    let mut ways = vec![OptimizerSharding::default(), OptimizerSharding::Replicated];
+    ways.extend(all.filter(fits));
+    draw.of(&ways)
 }
 
 /// How routers are trained, drawn.

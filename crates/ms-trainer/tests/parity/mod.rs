@@ -5,7 +5,9 @@
 
 pub(crate) mod samples;
 
-use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Tensor};
+use ms_core::{
+    CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor,
+};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
 use ms_kernels::Isa;
@@ -60,6 +62,8 @@ pub(crate) struct Case {
     pub(crate) per_token_loss: bool,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
+    /// Who keeps which part of the optimizer's state.
+    pub(crate) optimizer: OptimizerSharding,
     /// Gradients are kept in bf16.
     pub(crate) rounded_gradients: bool,
     /// Seed of the weights and of what is drawn while they are trained.
@@ -96,6 +100,7 @@ impl Case {
             per_token_loss: false,
             loss_scale: LossScale::None,
             form: OptimizerForm::default(),
+            optimizer: OptimizerSharding::default(),
             rounded_gradients: false,
             seed: 1,
             dtype: DType::F64,
@@ -261,6 +266,7 @@ fn trial(
         ..TrainConfig::steps(config.clone(), case.dtype, length, rows)
     };
     let grid = Grid::new(case.world, &case.sizes, case.rules)
+        .and_then(|grid| grid.with_optimizer(case.optimizer))
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
     let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);

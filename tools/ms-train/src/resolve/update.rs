@@ -3,6 +3,7 @@
 use super::Precision;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_core::{Grid, OptimizerSharding};
 use ms_spec::ModelConfig;
 use ms_trainer::{Adam, LossScale, OptimizerForm, UpdateRule};
 
@@ -54,6 +55,24 @@ pub(super) fn say_untrained(o: &Update, model: &ModelConfig) {
 /// pass.
 pub(super) fn bucket_size(o: &Update, dp: usize) -> Option<usize> {
     (o.overlap_reduce || o.overlap_gather).then(|| o.bucket.unwrap_or(40_000_000.max(1_000_000 * dp)))
+}
+
+/// Checks that there are weights to gather.
+///
+/// # Errors
+/// As upstream: where every rank updates all of its weights.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`.
+pub(super) fn check_gathering(o: &Update, grid: &Grid) -> Result<()> {
+    if o.overlap_gather && grid.optimizer() == OptimizerSharding::Replicated {
+        bail!(Usage(
+            "--overlap-param-gather: expected --use-distributed-optimizer beside it; without, every rank updates all of its weights and \
+             gathers none"
+                .into()
+        ));
+    }
+    Ok(())
 }
 
 /// In which form the optimizer keeps its state.

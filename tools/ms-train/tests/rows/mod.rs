@@ -1,7 +1,7 @@
 //! Runs of the matrix of parity, drawn as it draws them, in flags of `ms-train`.
 
 use crate::drawn::{Draw, Model, Run, sizes};
-use ms_core::{Dispatcher, Rng};
+use ms_core::{Dispatcher, OptimizerSharding, Rng};
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::Position;
@@ -123,7 +123,11 @@ fn flags(run: &Run) -> Option<String> {
         Recompute::BlockOfStage(_) => return None,
     }
     also(case.overlap, "--overlap-grad-reduce");
-    also(case.overlap_gather, "--overlap-param-gather --use-distributed-optimizer");
+    also(case.overlap_gather, "--overlap-param-gather");
+    also(case.optimizer != OptimizerSharding::Replicated, "--use-distributed-optimizer");
+    if let OptimizerSharding::Instances(n) = case.optimizer {
+        also(n > 1, &format!("--num-distributed-optimizer-instances {n}"));
+    }
     if let Some(elements) = case.bucket_size.filter(|_| case.overlap || case.overlap_gather) {
         also(true, &format!("--ddp-bucket-size {elements}"));
     }
