@@ -133,7 +133,7 @@ impl TrainConfig {
             dtype,
             seq_length,
             longest_row: seq_length,
-            batch: BatchSizes { micro: batch, global: batch, rampup: None },
+            batch: BatchSizes { micro: batch, global: batch, rampup: None, lowered: false },
             train_iters: 0,
             train_samples: 0,
             skip_train: false,
@@ -221,33 +221,50 @@ pub struct BatchSizes {
     pub global: usize,
     /// The global batch grows: first size, increment, samples over which it grows (`--rampup-batch-size`).
     pub rampup: Option<(usize, usize, u64)>,
+    /// Batches that do not divide among the data-parallel ranks are lowered to the next size that does.
+    pub lowered: bool,
 }
 
 impl BatchSizes {
+    /// The samples of a global batch of `global` that `dp` data-parallel ranks work at.
+    ///
+    /// # Source
+    /// Megatron-LM `core_v0.12.1`, `megatron/core/num_microbatches_calculator.py`, `current_running_global_batch_size`.
+    pub fn running(&self, global: usize, dp: usize) -> usize {
+        let unit = (self.micro * dp).max(1);
+        if self.lowered { global / unit * unit } else { global }
+    }
+
     /// Checks that the batches divide among `dp` data-parallel ranks.
     ///
     /// # Errors
     /// [`Error::Config`] naming the flag.
     pub fn validate(&self, dp: usize) -> Result<()> {
         let unit = self.micro * dp;
-        if self.micro == 0 || self.global == 0 || !self.global.is_multiple_of(unit) {
+        let divides = |size: usize| match self.lowered {
+            true => size >= unit,
+            false => size.is_multiple_of(unit),
+        };
+        if self.micro == 0 || self.global == 0 || !divides(self.global) {
+            let wanted = if self.lowered { "no less than" } else { "a multiple of" };
             let expected = format!(
-                "a multiple of --micro-batch-size {} x {dp} data-parallel ranks (of --nproc-per-node)",
+                "{wanted} --micro-batch-size {} x {dp} data-parallel ranks (of --nproc-per-node)",
                 self.micro
             );
             return Err(Error::config("--global-batch-size", expected, self.global));
         }
         if let Some((start, increment, samples)) = self.rampup {
-            let legal = start % unit == 0
+            let legal = divides(start)
                 && increment > 0
-                && increment % unit == 0
+                && (self.lowered || increment.is_multiple_of(unit))
                 && start > 0
                 && start <= self.global
                 && (self.global - start).is_multiple_of(increment)
                 && samples > 0;
             if !legal {
                 let expected = format!(
-                    "start, increment and samples, sizes multiples of {unit} that lead to the global batch {}",
+                    "start, increment and samples, sizes {} that lead to the global batch {}",
+                    if self.lowered { format!("from {unit} on") } else { format!("multiples of {unit}") },
                     self.global
                 );
                 return Err(Error::config(
@@ -484,11 +501,17 @@ mod tests {
 
     #[test]
     fn a_growing_batch_reaches_its_size_in_steps() {
-        let sizes = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
+        let sizes = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)), lowered: false };
         sizes.validate(2).unwrap();
         let at: Vec<usize> = [0, 19, 20, 40, 60, 61].map(|n| sizes.global_at(n)).to_vec();
         assert_eq!(at, [4, 4, 8, 12, 16, 16]);
         assert!(sizes.validate(3).is_err());
         assert!(BatchSizes { rampup: Some((3, 4, 60)), ..sizes }.validate(1).is_err());
+        // Of batches that do not divide among three ranks what does is worked at.
+        assert!(sizes.validate(3).is_err());
+        let lowered = BatchSizes { lowered: true, rampup: Some((8, 4, 60)), ..sizes };
+        assert!(lowered.validate(3).is_ok() && lowered.validate(5).is_err());
+        assert_eq!([8, 12, 16].map(|global| lowered.running(global, 3)), [6, 12, 12]);
+        assert_eq!(sizes.running(16, 3), 16);
     }
 }

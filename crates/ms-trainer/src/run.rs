@@ -241,7 +241,9 @@ impl Loop<'_> {
         let mut settled = None;
         let mut last_global = None;
         while self.iteration < total && !self.config.skip_train {
-            let global = self.config.batch.global_at(self.consumed);
+            let sizes = &self.config.batch;
+            let whole = sizes.global_at(self.consumed);
+            let global = sizes.running(whole, self.engine.ctx.dp.size());
             if last_global.replace(global).is_some_and(|last| last != global) {
                 // As upstream: a batch that grows is a new phase of the run.
                 self.save()?;
@@ -268,6 +270,7 @@ impl Loop<'_> {
             let seconds = step_start.elapsed().as_secs_f64();
             self.iteration += 1;
             self.consumed += global as u64;
+            self.passed_over += (whole - global) as u64;
             if !report.skipped {
                 self.scheduled += global as u64;
             }

@@ -64,7 +64,7 @@ Examples:
 )]
 pub(crate) struct Schedule {
     /// Stages of the pipeline.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, alias = "pp", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pipeline_model_parallel_size: u32,
     /// Micro-batches of an iteration on one data-parallel rank.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -72,6 +72,20 @@ pub(crate) struct Schedule {
     /// Chunks of a stage (interleaved).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub num_virtual_stages_per_pipeline_rank: u32,
+    /// Layers of the model: with --num-layers-per-virtual-pipeline-stage they say how many chunks a stage has.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub num_layers: Option<u32>,
+    /// Layers of a chunk, instead of chunks of a stage.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "num_layers",
+        conflicts_with = "num_virtual_stages_per_pipeline_rank"
+    )]
+    pub num_layers_per_virtual_pipeline_stage: Option<u32>,
+    /// Count what stages keep where passes beyond those that a pipeline has chunks keep only their input and run again in the bubble.
+    #[arg(long)]
+    pub recompute_in_bubble: bool,
     /// Order of work; default: one forward, one backward, or interleaved where there are chunks.
     #[arg(long, value_name = "NAME", value_parser = ["zero-bubble", "dualpipev"])]
     pub schedules_method: Option<String>,

@@ -19,6 +19,7 @@ const MOST: usize = 1 << 18;
 /// If there is none for these numbers.
 pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
     let (schedule, report) = make(args)?;
+    let kept = args.recompute_in_bubble.then(|| kept_whole(&schedule));
     let mut out = std::io::stdout().lock();
     if as_json {
         let found = json!({
@@ -30,24 +31,81 @@ pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
             "orders": (0..schedule.stages.len()).map(|s| schedule.text(s)).collect::<Vec<_>>(),
             "spans": report.spans,
         });
+        let mut found = found;
+        if let Some(kept) = kept {
+            found["max_kept_whole"] = json!(kept);
+        }
         writeln!(out, "{found}")?;
         return Ok(());
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     let width = args.width.map(|w| w as usize).or(columns).unwrap_or(120).max(20);
     out.write_all(draw(&schedule, &report, width).as_bytes())?;
+    if let Some(kept) = kept {
+        let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+        writeln!(out, "                 {} of them whole, of the others the input", kept.join(" "))?;
+    }
     Ok(())
+}
+
+/// By stage, the most forward passes of which more than the input is kept at once, where those beyond as many as the pipeline has
+/// chunks run again in the bubble.
+fn kept_whole(schedule: &Schedule) -> Vec<usize> {
+    let last = schedule.chain.len() - 1;
+    let of_stage = |stage: usize| {
+        let beyond = schedule.beyond(stage, |chunk| schedule.position(stage, chunk) == last);
+        let (mut now, mut most) = (0usize, 0);
+        for action in schedule.stages[stage].iter().filter(|a| !beyond.contains(&a.place())) {
+            match action {
+                Action::Forward { .. } => now += 1,
+                Action::Backward { .. } | Action::BackwardWeight { .. } => now -= 1,
+                Action::BackwardInput { .. } => {}
+            }
+            most = most.max(now);
+        }
+        most
+    };
+    (0..schedule.stages.len()).map(of_stage).collect()
+}
+
+/// Chunks of a stage.
+///
+/// # Errors
+/// If the layers do not divide into them.
+fn chunks(args: &cli::Schedule) -> Result<usize> {
+    let (Some(layers), Some(each)) = (args.num_layers, args.num_layers_per_virtual_pipeline_stage) else {
+        return Ok(args.num_virtual_stages_per_pipeline_rank as usize);
+    };
+    let all = args.pipeline_model_parallel_size.saturating_mul(each);
+    if all == 0 || !layers.is_multiple_of(all) {
+        return Err(Usage(format!(
+            "--num-layers-per-virtual-pipeline-stage: expected a number of which {} stages have equal shares of {layers} layers, found \
+             {each}",
+            args.pipeline_model_parallel_size
+        ))
+        .into());
+    }
+    Ok((layers / all) as usize)
 }
 
 fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
     let pp = args.pipeline_model_parallel_size as usize;
     let dual_pipe = args.schedules_method.as_deref() == Some("dualpipev");
-    let chunks = if dual_pipe { 2 } else { args.num_virtual_stages_per_pipeline_rank as usize };
-    if args.schedules_method.is_some() && args.num_virtual_stages_per_pipeline_rank > 1 {
-        let method = args.schedules_method.as_deref().unwrap_or_default();
-        return Err(Usage(format!(
-            "--num-virtual-stages-per-pipeline-rank: {method} has its own number of chunks; leave the flag out"
-        ))
+    let asked = chunks(args)?;
+    let chunks = if dual_pipe { 2 } else { asked };
+    if let (Some(method), 2..) = (&args.schedules_method, asked) {
+        let flag = match args.num_layers_per_virtual_pipeline_stage {
+            Some(_) => "--num-layers-per-virtual-pipeline-stage",
+            None => "--num-virtual-stages-per-pipeline-rank",
+        };
+        return Err(
+            Usage(format!("{flag}: {method} has its own number of chunks; leave the flag out")).into()
+        );
+    }
+    if args.recompute_in_bubble && (asked == 1 || args.schedules_method.is_some()) {
+        return Err(Usage(
+            "--recompute-in-bubble: expected chunks that take turns, as upstream has it".into(),
+        )
         .into());
     }
     let actions = pp.saturating_mul(chunks).saturating_mul(args.micro_batches as usize);

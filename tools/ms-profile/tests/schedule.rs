@@ -56,3 +56,28 @@ fn a_long_schedule_is_folded_and_an_impossible_one_refused() {
     let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
     assert!(message.contains("--micro-batches 3") && message.contains("at least 8"), "{message}");
 }
+
+#[test]
+fn chunks_are_named_as_in_training_and_passes_in_the_bubble_keep_their_input() {
+    let chunks = "--pp 2 --micro-batches 8 --num-virtual-stages-per-pipeline-rank 2";
+    let layers = "--pp 2 --micro-batches 8 --num-layers 12 --num-layers-per-virtual-pipeline-stage 3";
+    assert_eq!(object(layers), object(chunks));
+    // Stage 0 keeps five passes of a chunk; in a pipeline of four chunks four of them whole.
+    let found = object(&format!("{layers} --recompute-in-bubble"));
+    assert_eq!(found["max_in_flight"], serde_json::json!([5, 3]));
+    assert_eq!(found["max_kept_whole"], serde_json::json!([4, 3]));
+    assert_eq!(object(layers).get("max_kept_whole"), None);
+    let drawn = text(&format!("{layers} --recompute-in-bubble"));
+    assert!(drawn.ends_with("                 4 3 of them whole, of the others the input\n"), "{drawn}");
+    for (args, want) in [
+        (
+            "--pp 2 --micro-batches 8 --num-layers 10 --num-layers-per-virtual-pipeline-stage 3",
+            "10 layers, found 3",
+        ),
+        ("--pp 2 --micro-batches 8 --recompute-in-bubble", "--recompute-in-bubble: expected chunks"),
+    ] {
+        let refused = schedule(args).code(2);
+        let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(message.contains(want), "{message}");
+    }
+}

@@ -110,11 +110,12 @@ impl Data {
             DataKind::Safetensors { path, documents } => {
                 let set = SafetensorsSamples::open(path)?.with_documents(*documents);
                 let [_, batch, tokens] = set.shape();
+                let global = run.batch.running(run.batch.global, dp_size);
                 anyhow::ensure!(
-                    batch == run.batch.global,
+                    batch == global,
                     "{}: expected {} samples per iteration (--global-batch-size), found {batch}",
                     path.display(),
-                    run.batch.global
+                    global
                 );
                 anyhow::ensure!(
                     tokens == run.seq_length,

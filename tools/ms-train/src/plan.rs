@@ -67,7 +67,8 @@ fn plan(r: &Resolved) -> Result<Value> {
     let placement = Placement::new(model, &c.stages)?;
     let parameters: u64 = ms_spec::params(model).iter().map(|s| s.shape.numel() as u64).sum();
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
-    let micro_batches = c.batch.global / (c.batch.micro * grid.size(Axis::Dp));
+    let global = c.batch.running(c.batch.global, grid.size(Axis::Dp));
+    let micro_batches = global / (c.batch.micro * grid.size(Axis::Dp));
     let (schedule_of_stages, report) = pipeline(r, &placement, micro_batches)?;
     let rehearsed = crate::rehearse::stages(r, micro_batches, &(0..placement.stages()).collect::<Vec<_>>());
     let ranks = ranks(r, &placement, &stages, (&schedule_of_stages, &rehearsed))?;
@@ -92,9 +93,9 @@ fn plan(r: &Resolved) -> Result<Value> {
         "cp": context(&r.topology.context, grid.size(Axis::Cp), c.seq_length),
         "iterations": c.train_iters,
         "micro_batches_per_iteration": micro_batches,
-        "tokens_per_iteration": c.batch.global * c.seq_length,
+        "tokens_per_iteration": global * c.seq_length,
         "schedule": schedule(r),
-        "flops_per_iteration": c.flops_per_sample * c.batch.global as f64,
+        "flops_per_iteration": c.flops_per_sample * global as f64,
         "bytes_per_rank": {
             "weights": most("weight_bytes"),
             "gradients": most("grad_bytes"),

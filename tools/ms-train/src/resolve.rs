@@ -41,6 +41,7 @@ options! {
         micro: Option<usize> = "--micro-batch-size", "samples of one forward pass", range = "[1,16777216]";
         pub(crate) global: Option<usize> = "--global-batch-size", "samples of one iteration (default micro batch x data-parallel size)", range = "[1,16777216]";
         rampup: Vec<String> = "--rampup-batch-size", "start, increment, samples: grow the global batch";
+        lowered: bool = "--decrease-batch-size-if-needed", "a global batch that does not divide among the data-parallel ranks is lowered to the next that does; --train-iters and schedules still count as told";
         pub(crate) seq_length: Option<usize> = "--seq-length", "tokens of a sample", range = "[1,268435456]";
         iters: Option<u64> = "--train-iters", "iterations to run", range = "[0,1000000000000]";
         samples: Given<Option<u64>> = "--train-samples", "samples to run, instead of --train-iters", range = "[0,1000000000000]";
@@ -192,7 +193,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     update::check_gathering(&o.update, &topology.grid)?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
-    let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)? };
+    let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
     let (train_iters, train_samples) = match (o.batches.iters, o.batches.samples.value) {
         (Some(_), None) if batch.rampup.is_some() => {
             bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn samples_of_a_growing_batch_are_counted_as_megatron_does() {
         // Batches of 4 up to sample 20, of 8 up to 44, of 12 up to 68, then of 16.
-        let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
+        let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)), lowered: false };
         assert_eq!(iterations_for(&growing, 100), 5 + 3 + 2 + 2);
         assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100), 6);
     }

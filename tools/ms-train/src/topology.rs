@@ -21,7 +21,7 @@ options! {
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
-        instances: usize = "--num-distributed-optimizer-instances", "copies of that state, each shared out by as many neighbouring ranks", range = "[1,65536]";
+        instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
         comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
         levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", group = "Model families", range = "[1,65536]";

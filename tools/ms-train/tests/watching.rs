@@ -48,6 +48,30 @@ fn zeros_of_gradients_are_those_of_tokens_that_did_not_come_on_any_topology() {
 }
 
 #[test]
+fn a_batch_that_does_not_divide_is_lowered_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    // A schedule that decays counts the batches that were asked for.
+    let two = "--nproc-per-node 2 --micro-batch-size 1 --lr-decay-style constant";
+    let (_, plain) = run(dir.path(), 3, &format!("{two} --global-batch-size 4"));
+    let lowered = format!("{two} --global-batch-size 5");
+    let (said, lines) = run(dir.path(), 3, &format!("{lowered} --decrease-batch-size-if-needed"));
+    for key in ["lm loss", "grad norm", "consumed samples", "global batch size"] {
+        let column = |lines: &[Value]| lines.iter().map(|l| l[key].clone()).collect::<Vec<_>>();
+        assert!(column(&plain).iter().all(|value| !value.is_null()), "{key}: {plain:?}");
+        assert_eq!(column(&lines), column(&plain), "{key}");
+    }
+    assert!(said.contains(" consumed samples:           12 | skipped samples:            3 |"), "{said}");
+    let data = samples(dir.path(), 3, GLOBAL, counting);
+    let mut command = ms_train();
+    command.args(model()).args(["--lr", "1e-3", "--train-iters", "3", "--data-path"]).arg(data);
+    let said = refused(command.args(lowered.split_whitespace()), 2);
+    assert!(
+        said.contains("--global-batch-size: expected a multiple of") && said.contains("found 5"),
+        "{said}"
+    );
+}
+
+#[test]
 fn iterations_that_are_passed_over_take_their_samples_and_leave_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let decay = "--lr-decay-style linear --min-lr 1e-5 --lr-decay-iters 4";

@@ -12,11 +12,13 @@
 pub(super) const HIGHEST: u64 = 2;
 
 /// Flags of features of the highest level that a program acts on.
-pub(super) const OF_HIGHEST: [&str; 34] = [
+pub(super) const OF_HIGHEST: [&str; 42] = [
     "--coc-fused-kernel",
     "--coc-mode",
     "--coc-parallel-num",
     "--context-parallel-algo",
+    "--context-parallel-cache-interval",
+    "--context-parallel-kv-cache-policy",
     "--cp-window-size",
     "--enable-mla-scale-kv-lora",
     "--enable-mla-scale-q-lora",
@@ -25,7 +27,12 @@ pub(super) const OF_HIGHEST: [&str; 34] = [
     "--interleave-sliding-window",
     "--mla-swap-core-attn-out",
     "--mla-zero-memory",
+    "--moe-allgather-overlap-comm",
+    "--moe-alltoall-overlap-comm",
+    "--moe-fb-overlap",
     "--moe-tp-extend-ep",
+    "--moe-zero-memory",
+    "--moe-zero-memory-num-layers",
     "--noop-layers",
     "--npu-deterministic",
     "--num-layer-list",
@@ -47,4 +54,5 @@ pub(super) const OF_HIGHEST: [&str; 34] = [
     "--ulysses-degree-in-cp",
     "--use-ascend-coc",
     "--use-ascend-mc2",
+    "--virtual-optimizer",
 ];
