@@ -166,35 +166,46 @@ impl ParallelCtx {
         ]
     }
 
-    /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
+    /// Names of the groups of [`ParallelCtx::sent_bytes`].
+    pub const GROUPS: [&'static str; 18] = [
+        "tp",
+        "cp",
+        "ulysses",
+        "ring",
+        "dp",
+        "dp-cp",
+        "pp",
+        "embedding",
+        "ep",
+        "expert-tp",
+        "tp-ep",
+        "expert-dp",
+        "tp-dp-cp",
+        "world",
+        "dp-cp-intra",
+        "dp-cp-inter",
+        "expert-dp-intra",
+        "expert-dp-inter",
+    ];
+
+    /// Bytes that this rank has sent so far, by group; groups of one rank are left out, and what is one group with another counts
+    /// there.
     pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
-        let groups: [(&'static str, &Arc<dyn Communicator>); 14] = [
-            ("tp", &self.tp),
-            ("cp", &self.cp),
-            ("ulysses", &self.ulysses),
-            ("ring", &self.ring),
-            ("dp", &self.dp),
-            ("dp-cp", &self.dp_cp),
-            ("pp", &self.pp),
-            ("embedding", &self.embedding),
-            ("ep", &self.ep),
-            ("expert-tp", &self.etp),
-            ("tp-ep", &self.tp_ep),
-            ("expert-dp", &self.edp),
-            ("tp-dp-cp", &self.stage),
-            ("world", &self.world),
-        ];
-        // What is one group with another counts there.
-        let (dense, experts) = (&self.replicas, &self.expert_replicas);
-        let parts = [
-            ("dp-cp-intra", &dense.intra, &self.dp_cp),
-            ("dp-cp-inter", &dense.inter, &self.dp_cp),
-            ("expert-dp-intra", &experts.intra, &self.edp),
-            ("expert-dp-inter", &experts.inter, &self.edp),
-        ];
-        let parts = parts.into_iter().filter(|(_, part, whole)| part.size() < whole.size());
-        let groups = groups.into_iter().chain(parts.map(|(name, part, _)| (name, part)));
-        groups.filter(|g| g.1.size() > 1).map(|(name, comm)| (name, comm.sent_bytes())).collect()
+        let Self {
+            tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
+        } = self;
+        let groups = [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world];
+        let parts = [(&self.replicas, dp_cp), (&self.expert_replicas, edp)];
+        let parts = parts
+            .into_iter()
+            .flat_map(|(part, whole)| [&part.intra, &part.inter].map(|p| (p, p.size() < whole.size())));
+        let groups = groups.into_iter().map(|group| (group, true)).chain(parts);
+        Self::GROUPS
+            .into_iter()
+            .zip(groups)
+            .filter(|(_, (group, counts))| *counts && group.size() > 1)
+            .map(|(name, (group, _))| (name, group.sent_bytes()))
+            .collect()
     }
 
     /// `rank 3 (dp 1, tp 1)`: for messages.

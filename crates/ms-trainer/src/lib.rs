@@ -5,7 +5,7 @@
 //! stops. The configuration is resolved by the program; nothing here reads flags or the environment.
 //!
 //! Weights and activations are f32, bf16 or, on the reference device, f64; gradients, master weights and optimizer state are
-//! f32 (beside f64 weights f64) and are shared out over the data-parallel ranks. `k` iterations, a checkpoint and `n - k` more
+//! f32 (beside f64 weights f64); state is shared out over the data-parallel ranks where the grid says so. `k` iterations, a checkpoint and `n - k` more
 //! give the same bits as `n`.
 
 mod ahead;
@@ -30,6 +30,7 @@ mod schedule;
 mod share;
 mod state;
 mod unusual;
+mod usage;
 
 pub use config::{
     Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay,
@@ -44,3 +45,4 @@ pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
 pub use scaler::LossScale;
 pub use schedule::{DecayStyle, Decoupled, Rates, Schedule, WeightDecayStyle, WsdStyle};
 pub use state::OptimizerForm;
+pub use usage::RankUsage;

@@ -8,11 +8,13 @@ use crate::engine::Engine;
 use crate::interval::Interval;
 use crate::saving::Saving;
 use crate::schedule::Schedule;
+use crate::usage::RankUsage;
 use crate::{Error, Result};
 use ms_core::{Device, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
 use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,18 +77,8 @@ pub struct Outcome {
     pub failed_saves: u64,
     /// Parameters of the whole model.
     pub parameters: u64,
-    /// Highest memory of tensors on this rank, in bytes.
-    pub peak_bytes: usize,
-    /// Most bytes that its tensors asked for at one time.
-    pub peak_asked_bytes: usize,
-    /// Bytes of its largest tensor.
-    pub largest_bytes: usize,
-    /// Most bytes that forward passes kept at one time on this rank, as large as they were asked for.
-    pub kept_bytes: usize,
-    /// Most bytes that left this rank's device at one time.
-    pub swapped_bytes: u64,
-    /// Most bytes that this rank held for a checkpoint that was written while training went on.
-    pub snapshot_bytes: usize,
+    /// What each rank took of memory and sent.
+    pub ranks: Vec<RankUsage>,
     /// Blocks of memory that were taken from the system after the second iteration of this run.
     pub late_allocations: u64,
 }
@@ -224,12 +216,7 @@ impl Loop<'_> {
             loaded: self.loaded.clone(),
             failed_saves: 0,
             parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
-            peak_bytes: 0,
-            peak_asked_bytes: 0,
-            largest_bytes: 0,
-            kept_bytes: 0,
-            swapped_bytes: 0,
-            snapshot_bytes: 0,
+            ranks: Vec::new(),
             late_allocations: 0,
         };
         if trains && self.config.compare_replicas > 0 {
@@ -240,6 +227,7 @@ impl Loop<'_> {
         let first = self.iteration;
         let mut settled = None;
         let mut last_global = None;
+        let mut sent = BTreeMap::new();
         while self.iteration < total && !self.config.skip_train {
             let sizes = &self.config.batch;
             let whole = sizes.global_at(self.consumed);
@@ -264,7 +252,11 @@ impl Loop<'_> {
                 let _span =
                     tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
                 let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
-                self.engine.step(iteration, &micro_batches, rates)?
+                let before = self.engine.sent_bytes();
+                let report = self.engine.step(iteration, &micro_batches, rates)?;
+                sent = self.engine.sent_bytes();
+                sent.iter_mut().for_each(|(group, bytes)| *bytes -= before.get(group).copied().unwrap_or(0));
+                report
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
@@ -327,12 +319,8 @@ impl Loop<'_> {
         outcome.iteration = self.iteration;
         outcome.consumed_samples = self.consumed;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
-        outcome.peak_bytes = stats.peak_bytes;
-        outcome.peak_asked_bytes = stats.peak_asked_bytes;
-        outcome.largest_bytes = stats.largest_bytes;
-        outcome.kept_bytes = self.engine.kept_bytes();
-        outcome.swapped_bytes = self.engine.host_stats().map_or(0, |s| s.peak_bytes);
-        outcome.snapshot_bytes = self.snapshot_bytes;
+        let mine = RankUsage::of(&self.engine, sent, self.snapshot_bytes);
+        outcome.ranks = mine.of_all(&self.engine)?;
         outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
         Ok(outcome)
     }

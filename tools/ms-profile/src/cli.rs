@@ -83,7 +83,7 @@ pub(crate) struct Schedule {
         conflicts_with = "num_virtual_stages_per_pipeline_rank"
     )]
     pub num_layers_per_virtual_pipeline_stage: Option<u32>,
-    /// Count what stages keep where passes beyond those that a pipeline has chunks keep only their input and run again in the bubble.
+    /// Count what stages keep where passes beyond as many as the pipeline has chunks keep only their input.
     #[arg(long)]
     pub recompute_in_bubble: bool,
     /// Order of work; default: one forward, one backward, or interleaved where there are chunks.

@@ -37,7 +37,7 @@ use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
 use ms_core::{Arena, Choice, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
-use ms_trainer::{Hooks, Outcome};
+use ms_trainer::{Hooks, Outcome, RankUsage};
 use options::{Doing, Options};
 use ranks::Ranks;
 use resolve::Resolved;
@@ -201,6 +201,7 @@ fn train(
 
 fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>) -> Value {
     let c = &resolved.config;
+    let most = |of: fn(&RankUsage) -> u64| o.ranks.iter().map(of).max().unwrap_or(0);
     json!({
         "iteration": o.iteration,
         "consumed_samples": o.consumed_samples,
@@ -211,12 +212,13 @@ fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>)
         "test_loss": o.test_loss,
         "tokens_per_second": o.tokens_per_second,
         "tflops_per_second": o.tokens_per_second * c.flops_per_sample / c.seq_length as f64 / 1e12,
-        "peak_tensor_bytes_per_rank": o.peak_bytes,
-        "peak_asked_bytes_per_rank": o.peak_asked_bytes,
-        "largest_tensor_bytes": o.largest_bytes,
-        "kept_bytes_per_rank": o.kept_bytes,
-        "swapped_bytes_per_rank": o.swapped_bytes,
-        "snapshot_bytes_per_rank": o.snapshot_bytes,
+        "peak_tensor_bytes_per_rank": most(|r| r.peak_block_bytes),
+        "peak_asked_bytes_per_rank": most(|r| r.peak_bytes),
+        "largest_tensor_bytes": most(|r| r.largest_tensor_bytes),
+        "kept_bytes_per_rank": most(|r| r.kept_bytes),
+        "swapped_bytes_per_rank": most(|r| r.swapped_bytes),
+        "snapshot_bytes_per_rank": most(|r| r.snapshot_bytes),
+        "per_rank": o.ranks,
         "allocations_after_second_iteration": o.late_allocations,
         "seconds": seconds,
         "stopped": o.stopped,

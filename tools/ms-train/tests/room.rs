@@ -58,27 +58,24 @@ fn planned_and_run(data: &std::path::Path, more: &str) -> [Value; 2] {
     [&["--dry-run"][..], &[]].map(|extra| told(data, more, extra))
 }
 
-/// What a plan says of a rank, and what a run says it took.
-const PLANNED: [(&str, &str); 5] = [
-    ("kept_bytes", "kept_bytes_per_rank"),
-    ("swapped_bytes", "swapped_bytes_per_rank"),
-    ("peak_bytes", "peak_asked_bytes_per_rank"),
-    ("peak_block_bytes", "peak_tensor_bytes_per_rank"),
-    ("largest_tensor_bytes", "largest_tensor_bytes"),
-];
+/// What a plan and a run say of a rank in the same words.
+const PLANNED: [&str; 5] =
+    ["kept_bytes", "swapped_bytes", "peak_bytes", "peak_block_bytes", "largest_tensor_bytes"];
 
-/// What is more than two percent apart of the first rank.
+/// What is more than two percent apart of any rank.
 fn far_apart(plan: &Value, run: &Value) -> Vec<String> {
-    far_apart_of(plan, 0, run)
-}
-
-fn far_apart_of(plan: &Value, rank: usize, run: &Value) -> Vec<String> {
-    let far = |(planned, taken): (&str, &str)| {
-        let (plan, run) = (plan["ranks"][rank][planned].as_f64().unwrap(), run[taken].as_f64().unwrap());
-        let apart = (plan - run).abs() / run.max(1.0);
-        (apart >= 0.02).then(|| format!("{planned}: planned {plan}, taken {run}"))
-    };
-    PLANNED.into_iter().filter_map(far).collect()
+    let (planned, taken) = (plan["ranks"].as_array().unwrap(), run["per_rank"].as_array().unwrap());
+    assert_eq!(planned.len(), taken.len());
+    let mut far = Vec::new();
+    for (rank, (plan, run)) in planned.iter().zip(taken).enumerate() {
+        for what in PLANNED {
+            let (plan, run) = (plan[what].as_f64().unwrap(), run[what].as_f64().unwrap());
+            if (plan - run).abs() / run.max(1.0) >= 0.02 {
+                far.push(format!("{what} of rank {rank}: planned {plan}, taken {run}"));
+            }
+        }
+    }
+    far
 }
 
 /// Checks that what passes of a run with `more` flags keep is what is planned, and returns it.
@@ -279,18 +276,33 @@ fn what_forms_of_the_optimizer_and_orders_of_work_take_is_planned() {
         format!("{chunks} 1 {again} --bf16"),
     ] {
         let [plan, run] = planned_and_run(&data, &more);
-        // The last rank says what it took.
-        let rank = plan["ranks"].as_array().unwrap().len() - 1;
-        let mut far = far_apart_of(&plan, rank, &run);
+        let mut far = far_apart(&plan, &run);
         if more.contains("in-advance") {
             // All that is kept of a layer is what came in, which of ranks that are threads is the sender's, as what went out is;
             // between processes it is there twice, and so it is planned.
             far.retain(|far| !far.starts_with("kept_bytes"));
-            let kept = [&plan["ranks"][rank]["kept_bytes"], &run["kept_bytes_per_rank"]];
-            assert!(kept[0].as_u64() >= kept[1].as_u64(), "{more}: {kept:?}");
+            for (plan, run) in
+                plan["ranks"].as_array().unwrap().iter().zip(run["per_rank"].as_array().unwrap())
+            {
+                let kept = [&plan["kept_bytes"], &run["kept_bytes"]];
+                assert!(kept[0].as_u64() >= kept[1].as_u64(), "{more}: {kept:?}");
+            }
         }
         assert!(far.is_empty(), "{more}: {far:?}");
     }
+}
+
+/// Checks that ranks take what is planned, and keep it together: what came from another rank is memory of the sender among
+/// threads.
+fn as_planned_together(plan: &Value, run: &Value) {
+    let mut far = far_apart(plan, run);
+    far.retain(|far| !far.starts_with("kept_bytes"));
+    assert!(far.is_empty(), "{far:?}");
+    let kept = |ranks: &Value| -> f64 {
+        ranks.as_array().unwrap().iter().map(|rank| rank["kept_bytes"].as_f64().unwrap()).sum()
+    };
+    let (planned, taken) = (kept(&plan["ranks"]), kept(&run["per_rank"]));
+    assert!((planned - taken).abs() < 0.02 * taken, "kept by all: planned {planned}, taken {taken}");
 }
 
 #[test]
@@ -302,8 +314,7 @@ fn what_ranks_take_that_share_out_what_masks_leave_is_planned() {
             "--nproc-per-node {cp} --cp {cp} --context-parallel-algo adaptive_cp_algo --ffn-hidden-size 1024 {more}"
         );
         let [plan, run] = planned_and_run(&data, &flags);
-        let far = far_apart_of(&plan, cp - 1, &run);
-        assert!(far.is_empty(), "{flags}: {far:?}");
+        as_planned_together(&plan, &run);
         // Ranks do not send the same: those behind see more.
         let sent = |rank: usize| plan["ranks"][rank]["sent_bytes"]["ring"].as_u64().unwrap();
         assert!((1..cp).any(|rank| sent(rank) != sent(0)), "{plan}");
@@ -313,7 +324,7 @@ fn what_ranks_take_that_share_out_what_masks_leave_is_planned() {
         "--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_adaptive_cp_algo --ulysses-degree-in-cp 2";
     let [plan, run] =
         planned_and_run(&data, &format!("{groups} --num-attention-heads 4 --ffn-hidden-size 1024"));
-    assert!(far_apart_of(&plan, 3, &run).is_empty(), "{:?}", far_apart_of(&plan, 3, &run));
+    as_planned_together(&plan, &run);
     assert_eq!(plan["ranks"][2]["sent_bytes"], plan["ranks"][3]["sent_bytes"], "neighbours are at one place");
 }
 
@@ -333,8 +344,12 @@ fn what_ranks_take_that_pass_blocks_around_is_planned() {
         // Blocks on their way, which are memory of the ranks that send them, are a small part of these layers.
         let flags = format!("--nproc-per-node {cp} --cp {cp} {more} --ffn-hidden-size 1024");
         let [plan, run] = planned_and_run(&data, &flags);
-        let far = far_apart_of(&plan, 0, &run);
+        let far = far_apart(&plan, &run);
         assert!(far.is_empty(), "{flags}: {far:?}");
+        for (plan, run) in plan["ranks"].as_array().unwrap().iter().zip(run["per_rank"].as_array().unwrap()) {
+            let sent = |of: &Value| of["sent_bytes"].as_object().unwrap().clone();
+            assert_eq!(sent(plan), sent(run), "{flags}");
+        }
     }
 }
 
@@ -358,7 +373,7 @@ fn what_is_held_for_a_checkpoint_is_in_the_planned_peak() {
             let rank = plan["ranks"].as_array().unwrap().len() - 1;
             let of = |plan: &Value| plan["ranks"][rank]["peak_bytes"].as_u64().unwrap();
             assert!(of(&plan) > of(&plain), "{more}: {} {}", of(&plan), of(&plain));
-            let far = far_apart_of(&plan, rank, &run);
+            let far = far_apart(&plan, &run);
             assert!(far.is_empty(), "{more}: {far:?}");
         }
     }

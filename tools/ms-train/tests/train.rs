@@ -486,7 +486,7 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
         let count = |name: &str| events.iter().filter(|e| e.rank == rank && e.name == name).count();
         assert_eq!(count("iteration"), 2);
         assert_eq!(count("attention"), 2 * 2 * 2, "two iterations, two micro-batches, two layers");
-        assert!(count("collective") > 0 && count("adamw") > 0);
+        assert!(count("collective") > 0 && count("adamw") > 0, "{} {}", count("collective"), count("adamw"));
     }
 }
 
