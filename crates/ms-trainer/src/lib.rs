@@ -5,8 +5,8 @@
 //! stops. The configuration is resolved by the program; nothing here reads flags or the environment.
 //!
 //! Weights and activations are f32, bf16 or, on the reference device, f64; gradients, master weights and optimizer state are
-//! f32 (beside f64 weights f64); state is shared out over the data-parallel ranks where the grid says so. `k` iterations, a checkpoint and `n - k` more
-//! give the same bits as `n`.
+//! f32 (beside f64 weights f64); state is shared out over the data-parallel ranks where the grid says so. `k` iterations, a
+//! checkpoint and `n - k` more give the same bits as `n`.
 
 mod ahead;
 mod checkpoint;

@@ -134,10 +134,10 @@ pub(crate) fn pipeline(
 }
 
 /// The flat buffers of rank 0, cut for the ranks that share the optimizer's state out. `shapes` lists parameters as
-/// Megatron-core's modules register them, which is the order of [`ms_spec::params`]: of attention what projects the heads' outputs (`linear_proj`)
-/// comes before what makes the heads (`linear_qkv`), since the base class makes it. Buffers take them from the last to the first
-/// (`params`: first element, end and bucket of each; `rank_slices`: parameter, first element of it, end, bucket, place in the
-/// rank's part).
+/// Megatron-core's modules register them, which is the order of [`ms_spec::params`]: of attention what projects the heads'
+/// outputs (`linear_proj`) comes before what makes the heads (`linear_qkv`), since the base class makes it. Buffers take them
+/// from the last to the first (`params`: first element, end and bucket of each; `rank_slices`: parameter, first element of it,
+/// end, bucket, place in the rank's part).
 fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let grid = &r.topology.grid;
     let placement = Placement::new(&r.config.model, &r.config.stages)?;
