@@ -1,6 +1,7 @@
 //! Spans of a running program, kept as events.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -105,6 +106,10 @@ struct Open {
 struct Inner {
     epoch: Instant,
     on: AtomicBool,
+    /// Ranks that are recorded while `on` is not set.
+    ranks: Mutex<BTreeSet<usize>>,
+    /// Whether there are such ranks: what every span asks first.
+    some: AtomicBool,
     events: Mutex<Vec<Event>>,
 }
 
@@ -124,17 +129,27 @@ impl Recorder {
     /// A recorder that is off.
     pub fn new() -> Self {
         let epoch = Instant::now();
-        Self(Arc::new(Inner { epoch, on: AtomicBool::new(false), events: Mutex::default() }))
+        let (on, some) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(Inner { epoch, on, ranks: Mutex::default(), some, events: Mutex::default() }))
     }
 
-    /// Switches recording on or off.
+    /// Switches recording on or off, of all ranks.
     pub fn set(&self, on: bool) {
         self.0.on.store(on, Ordering::Relaxed);
     }
 
-    /// Whether it records.
+    /// Switches recording on or off for the rank of this thread: others may not be there yet, or still.
+    pub fn set_here(&self, on: bool) {
+        let mut ranks = self.0.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = if on { ranks.insert(current_rank()) } else { ranks.remove(&current_rank()) };
+        self.0.some.store(!ranks.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether it records what this thread does.
     pub fn is_on(&self) -> bool {
+        let ranks = || self.0.ranks.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.on.load(Ordering::Relaxed)
+            || self.0.some.load(Ordering::Relaxed) && ranks().contains(&current_rank())
     }
 
     /// Takes the events out, ordered by rank and start.
@@ -212,5 +227,29 @@ mod tests {
         assert_eq!(events[1].category, Category::Communication);
         assert!(events[0].start_us <= events[1].start_us);
         assert!(recorder.take().is_empty());
+    }
+    #[test]
+    fn a_rank_that_is_done_does_not_end_what_is_recorded_of_another() {
+        let recorder = Recorder::new();
+        let here = |rank: usize, work: &(dyn Fn() + Sync)| {
+            std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name(format!("rank {rank}"));
+                thread.spawn_scoped(scope, work).unwrap().join().unwrap();
+            });
+        };
+        let switch = |rank: usize, on: bool| here(rank, &|| recorder.set_here(on));
+        let recorded = || {
+            (0..3).filter(|&rank| {
+                let on = AtomicBool::new(false);
+                here(rank, &|| on.store(recorder.is_on(), Ordering::Relaxed));
+                on.into_inner()
+            })
+        };
+        switch(0, true);
+        switch(1, true);
+        switch(0, false);
+        assert_eq!(recorded().collect::<Vec<_>>(), [1]);
+        switch(1, false);
+        assert_eq!(recorded().count(), 0);
     }
 }

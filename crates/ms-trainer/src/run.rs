@@ -329,7 +329,7 @@ impl Loop<'_> {
     fn record(&self, on: bool) {
         if let (Some(range), Some(recorder)) = (&self.config.profile, &self.hooks.recorder) {
             // `iteration` counts finished ones, so while one runs it is that one's number from 0.
-            recorder.set(on && range.contains(&self.iteration));
+            recorder.set_here(on && range.contains(&self.iteration));
         }
     }
 

@@ -146,6 +146,7 @@ fn train(
 ) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     room::check(resolved)?;
+    report::check(&resolved.config)?;
     // The processes of a run write one folder together.
     let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
     let choice = o.compute.arithmetic()?;

@@ -1,5 +1,6 @@
 //! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
 
+use crate::topology::MOST_PLANNED;
 use anyhow::{Result, anyhow, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given};
@@ -109,6 +110,20 @@ impl Surroundings {
             list(|w| w.1.to_string()),
             list(|w| w.2.to_string())
         )))
+    }
+}
+
+/// The ranks that torchrun would have started, where its variable is set: what is planned under it is a plan for them.
+///
+/// # Errors
+/// If the variable is no number of ranks.
+pub(crate) fn world_of_torchrun() -> Result<Option<usize>> {
+    let Ok(text) = std::env::var("WORLD_SIZE") else { return Ok(None) };
+    match text.trim().parse() {
+        Ok(world) if (1..=MOST_PLANNED).contains(&world) => Ok(Some(world)),
+        _ => bail!(Usage(format!(
+            "the variable WORLD_SIZE: expected a number of ranks up to {MOST_PLANNED}, found {text:?}"
+        ))),
     }
 }
 

@@ -3,13 +3,14 @@
 use crate::keep::Counts;
 use crate::options::Options;
 use crate::resolve::Resolved;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use ms_cli::megatron::Args;
-use ms_cli::{LogFormat, Verbosity, start_logging_with};
-use ms_trainer::Observer;
+use ms_cli::{LogFormat, Usage, Verbosity, start_logging_with};
+use ms_trainer::{Observer, TrainConfig};
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -152,6 +153,32 @@ fn short(line: &str) -> String {
         out += &format!("  {ms:.0} ms");
     }
     out
+}
+
+/// Checks that what a run reports can be written where its flags say, before anything is read.
+///
+/// # Errors
+/// Names the flag and what stands in the way.
+pub(crate) fn check(config: &TrainConfig) -> Result<()> {
+    let wants = |flag: &str, path: &Path, wanted: &str| {
+        // The first of the path and its folders that is there.
+        let there = path.ancestors().find(|at| at.exists());
+        let found = match there {
+            Some(at) if at == path && wanted == "a file" => at.is_dir().then_some("a folder"),
+            Some(at) => at.is_file().then_some("a file"),
+            None => None,
+        };
+        let Some(found) = found else { return Ok(()) };
+        let at = there.filter(|at| *at != path).map_or(String::new(), |at| format!(" at {}", at.display()));
+        bail!(Usage(format!("{flag} {}: expected {wanted}, found {found}{at}", path.display())))
+    };
+    if let Some(path) = &config.metrics_file {
+        wants("--metrics-file", path, "a file")?;
+    }
+    match &config.tensorboard {
+        Some((path, _)) => wants("--tensorboard-dir", path, "a folder"),
+        None => Ok(()),
+    }
 }
 
 /// The closing report: one JSON object with `--json`, else a few lines.

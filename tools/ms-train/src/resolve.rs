@@ -115,7 +115,8 @@ fn need(value: Option<usize>, flag: &str) -> Result<usize> {
 /// Most ranks that are started: they are threads.
 pub(crate) const MOST_RANKS: usize = 1024;
 
-/// Ranks of the run. One that is only `planned` has as few as its sizes allow, where none are given.
+/// Ranks of the run. One that is only `planned` has as many as torchrun's variable says, or as few as its sizes allow, where
+/// none are given.
 fn ranks(o: &Options, planned: bool) -> Result<usize> {
     let given = o.world.ranks.value;
     if o.world.ranks.is_given() || !planned {
@@ -125,6 +126,9 @@ fn ranks(o: &Options, planned: bool) -> Result<usize> {
             )));
         }
         return Ok(given);
+    }
+    if let Some(world) = crate::ranks::world_of_torchrun()? {
+        return Ok(world);
     }
     let fewest = crate::topology::fewest_ranks(&o.spread, o.upstream)?;
     if fewest > 1 {

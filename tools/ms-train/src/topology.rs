@@ -235,7 +235,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
 }
 
 /// Most ranks of a plan.
-const MOST_PLANNED: usize = 65536;
+pub(crate) const MOST_PLANNED: usize = 65536;
 
 /// The fewest ranks that the given sizes allow.
 ///

@@ -124,6 +124,56 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
 }
 
 #[test]
+fn a_plan_is_for_as_many_ranks_as_torchrun_would_start() {
+    let planned = |world: &str, more: &[&str]| {
+        let mut command = ms_train();
+        command.args(model()).args([
+            "--lr",
+            "1e-3",
+            "--dry-run",
+            "--json",
+            "--tensor-model-parallel-size",
+            "2",
+        ]);
+        command.args(more).env("WORLD_SIZE", world);
+        command
+    };
+    let world = |command: &mut assert_cmd::Command| -> Value {
+        let done = command.assert().success();
+        serde_json::from_slice::<Value>(&done.get_output().stdout).unwrap()["world"].clone()
+    };
+    assert_eq!(world(&mut planned("8", &[])), 8);
+    assert_eq!(world(&mut planned("8", &["--nproc-per-node", "4"])), 4, "a flag says more");
+    for wrong in ["0", "many", "70000"] {
+        let said = refused(&mut planned(wrong, &[]), 2);
+        assert!(said.contains("the variable WORLD_SIZE: expected a number of ranks up to 65536"), "{said}");
+    }
+}
+
+#[test]
+fn what_a_rank_takes_is_tried_out_also_where_experts_do_not_divide_its_copies() {
+    // Two ranks whose tokens have copies for two of six experts: three experts a rank, and no even share for each.
+    for dispatcher in ["allgather", "alltoall"] {
+        let flags = format!(
+            "--num-experts 6 --moe-router-topk 2 --moe-ffn-hidden-size 16 --expert-model-parallel-size 2 \
+             --nproc-per-node 2 --moe-token-dispatcher-type {dispatcher} --seq-length 16 --dry-run --json --lr 1e-3"
+        );
+        let mut command = ms_train();
+        let done = command.args(model()).args(flags.split_whitespace()).assert().success();
+        let plan: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        for rank in plan["ranks"].as_array().unwrap() {
+            for what in ["peak_bytes", "kept_bytes", "activation_bytes"] {
+                assert!(rank[what].as_u64().is_some_and(|bytes| bytes > 0), "{dispatcher}: {what} of {rank}");
+            }
+            assert!(
+                rank["sent_bytes"].as_object().is_some_and(|sent| sent.len() > 1),
+                "{dispatcher}: {rank}"
+            );
+        }
+    }
+}
+
+#[test]
 fn more_recomputation_means_fewer_bytes_of_activations() {
     let bytes = |more: &str| {
         let flags = format!(

@@ -297,3 +297,24 @@ fn a_folder_for_what_is_swapped_that_is_not_there_is_named() {
     let message = refused(command.arg(&data), 1);
     assert!(message.contains("swap file in /nowhere/at/all: "), "{message}");
 }
+
+#[test]
+fn where_reports_cannot_be_written_the_flag_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let under = at("file/deeper/m.jsonl");
+    for (flag, path, want) in [
+        ("--metrics-file", dir.path().display().to_string(), "expected a file, found a folder".to_owned()),
+        ("--metrics-file", under.clone(), format!("expected a file, found a file at {}", at("file"))),
+        ("--tensorboard-dir", at("file"), "expected a folder, found a file".to_owned()),
+        ("--tensorboard-dir", under, format!("expected a folder, found a file at {}", at("file"))),
+    ] {
+        let said = refused(train(&[flag, &path, "--data-path"]).arg(&data), 2);
+        assert!(said.contains(&format!("{flag} {path}: {want}")), "{said}");
+    }
+    let written = at("new/folder/m.jsonl");
+    train(&["--metrics-file", &written, "--data-path"]).arg(&data).assert().success();
+    assert_eq!(metrics(Path::new(&written)).len(), 2);
+}

@@ -29,7 +29,10 @@ impl Cut {
         set("virtual_pipeline_model_parallel_size", virtual_chunks);
         set("num_layers_per_virtual_pipeline_stage", json!(self.layers_per_chunk));
         set("num_layer_list", self.layer_list.as_deref().map_or(Value::Null, list));
-        set("noop_layers", if self.noop.is_empty() { Value::Null } else { list(&self.noop) });
+        // Readers take them for a set of places among all slots, whatever the order in which they were put in.
+        let slots = self.slots(config.layers)?;
+        let empty: Vec<usize> = (0..slots.len()).filter(|&at| slots[at].is_none()).collect();
+        set("noop_layers", if empty.is_empty() { Value::Null } else { list(&empty) });
         set("expert_model_parallel_size", json!(self.ep));
         if config.moe.is_some() {
             let etp = if self.expert_tp == ExpertTp::Cut { self.tp } else { 1 };
