@@ -135,7 +135,7 @@ fn a_plan_is_for_as_many_ranks_as_torchrun_would_start() {
             "--tensor-model-parallel-size",
             "2",
         ]);
-        command.args(more).env("WORLD_SIZE", world);
+        command.args(["--micro-batch-size", "1"]).args(more).env("WORLD_SIZE", world);
         command
     };
     let world = |command: &mut assert_cmd::Command| -> Value {
@@ -156,7 +156,7 @@ fn what_a_rank_takes_is_tried_out_also_where_experts_do_not_divide_its_copies() 
     for dispatcher in ["allgather", "alltoall"] {
         let flags = format!(
             "--num-experts 6 --moe-router-topk 2 --moe-ffn-hidden-size 16 --expert-model-parallel-size 2 \
-             --nproc-per-node 2 --moe-token-dispatcher-type {dispatcher} --seq-length 16 --dry-run --json --lr 1e-3"
+             --nproc-per-node 2 --moe-token-dispatcher-type {dispatcher} --micro-batch-size 1 --dry-run --json --lr 1e-3"
         );
         let mut command = ms_train();
         let done = command.args(model()).args(flags.split_whitespace()).assert().success();
