@@ -150,17 +150,28 @@ pub(crate) fn filled<E: Element>(rest: &[E]) -> [E; LANES] {
     all
 }
 
-/// Asks for the cache line of an element that is read soon, `ahead` elements behind the first, which may lie beyond the array.
+/// Asks for the cache line of something that is read or written soon; it may lie beyond any array.
 #[inline(always)]
-pub(crate) fn fetch<E: Element>(from: &[E], ahead: usize) {
+pub(crate) fn fetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a hint, which reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (from, ahead);
+    let _ = at;
+}
+
+/// Asks for rows of `width` elements, `stride` apart: too far for the processor to guess the next one.
+#[inline(always)]
+pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: usize) {
+    const LINE: usize = 64;
+    for row in 0..rows {
+        for at in (0..width).step_by(LINE / size_of::<T>()) {
+            fetch(first.wrapping_add(row * stride + at));
+        }
+    }
 }
 
 /// Exponentials of `x − shift`.

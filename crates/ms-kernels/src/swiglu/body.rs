@@ -14,8 +14,8 @@ pub(super) fn forward<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], f: usi
         let (y, y_rest) = y.as_chunks_mut::<LANES>();
         for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
             // A row is too short for what the processor guesses of two streams.
-            fetch(gate, 2 * f);
-            fetch(up, 2 * f);
+            fetch(gate.as_ptr().cast::<E>().wrapping_add(2 * f));
+            fetch(up.as_ptr().cast::<E>().wrapping_add(2 * f));
             gated(how, y, gate, up);
         }
         if !y_rest.is_empty() {
@@ -50,9 +50,9 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
             (dgate.as_chunks_mut::<LANES>(), dup.as_chunks_mut::<LANES>());
         let (dy, dy_rest) = dy.as_chunks::<LANES>();
         for ((((dgate, dup), dy), gate), up) in dgate.iter_mut().zip(dup).zip(dy).zip(gate).zip(up) {
-            fetch(gate, 2 * f);
-            fetch(up, 2 * f);
-            fetch(dy, f);
+            fetch(gate.as_ptr().cast::<E>().wrapping_add(2 * f));
+            fetch(up.as_ptr().cast::<E>().wrapping_add(2 * f));
+            fetch(dy.as_ptr().cast::<E>().wrapping_add(f));
             gated_back(how, (dgate, dup), dy, gate, up);
         }
         if !dy_rest.is_empty() {
