@@ -1,11 +1,12 @@
 //! How the time of a training step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
 //!
-//! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]` with axes `sequences`, `tokens`, `layers`, `width`, `experts`, `data`,
+//! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]`; axes: `sequences`, `tokens`, `layers`, `width`, `experts`, `data`,
 //! `tensor`. The formula is what the step must do at the limits of this machine, which are measured in the same process before
-//! and after: FLOPs (causal attention) over the peak of bf16, and bytes of the optimizer's pass over the bandwidth of reading and
-//! writing. Cases of an axis keep their models and take turns; times are processor seconds of the whole process, medians of the
-//! rounds. Printed are, for each case, time and formula relative to the axis' first, their quotient, and for each axis the
-//! exponent `e` of the fit `time ~ formula^e`: above 1 time grows faster than the work.
+//! and after: FLOPs (causal attention) over the peak of bf16, bytes of weights, gradients and the optimizer over the bandwidth
+//! of reading and writing. Cases of an axis keep their models and take turns; times are processor seconds of the whole process,
+//! medians of the rounds. Printed are, for each case, time and formula relative to the axis' first, their quotient and the
+//! formula's share of the time, and for each axis the exponent `e` of the fit `time ~ formula^e`: above 1 time grows faster than
+//! the work.
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 
@@ -18,9 +19,9 @@ use ms_kernels::{Cpu, machine};
 use ms_trainer::Engine;
 use shape::{A, Size};
 
-/// Bytes that a parameter takes from and to memory in a step beside products: its gradient is made zero, summed by squares and
-/// read by the optimizer, which reads and writes three f32 and writes the bf16 copy.
-const BYTES: f64 = 4.0 + 4.0 + 30.0;
+/// Bytes that a parameter takes from and to memory in a step: its weight is read forward and backward, its gradient made zero,
+/// added to, summed by squares and read by the optimizer, which reads and writes three f32 and writes the bf16 copy.
+const BYTES: f64 = 4.0 + 4.0 + 8.0 + 4.0 + 30.0;
 const ROUNDS: usize = 5;
 
 /// A point of an axis: its value, model and batch, and how many ranks share it.
@@ -149,7 +150,10 @@ fn main() {
                 time / work
             );
         }
-        println!("\n{name}: time ~ formula^{:.2}\n", exponent(&formula, &seconds));
+        match exponent(&formula, &seconds) {
+            Some(e) => println!("\n{name}: time ~ formula^{e:.2}\n"),
+            None => println!("\n{name}: the work is the same\n"),
+        }
     }
 }
 
@@ -172,14 +176,13 @@ fn times(cases: &[Case], choice: Choice) -> (Vec<usize>, Vec<f64>) {
     (steps.iter().map(|(n, _)| *n).collect(), taken.into_iter().map(median).collect())
 }
 
-/// The slope of a line through the logarithms, by least squares.
-fn exponent(formula: &[f64], seconds: &[f64]) -> f64 {
+/// The slope of a line through the logarithms, by least squares; `None` where the formula does not grow.
+fn exponent(formula: &[f64], seconds: &[f64]) -> Option<f64> {
     let mean = |of: &[f64]| of.iter().map(|v| v.ln()).sum::<f64>() / of.len() as f64;
     let (x, y) = (mean(formula), mean(seconds));
     let with = |a: &[f64], b: &[f64], c: f64, d: f64| -> f64 {
         a.iter().zip(b).map(|(a, b)| (a.ln() - c) * (b.ln() - d)).sum()
     };
     let spread = with(formula, formula, x, x);
-    // Of tensor-parallel ranks the work is the same.
-    if spread < 1e-9 { f64::NAN } else { with(formula, seconds, x, y) / spread }
+    (spread > 1e-9).then(|| with(formula, seconds, x, y) / spread)
 }
