@@ -74,9 +74,13 @@ bench-recurrent *ARGS:
 bench-guard *ARGS:
     python3 docs/benchmarks/guard.py {{ARGS}}
 
-# A whole training step on one thread: tokens per second and MFU.
-bench-step *ARGS:
+# Whole training steps (25 M, 110 M, eight experts; `--threads=2`): tokens per second and MFU.
+bench-train *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
+
+# How the time of a step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
+bench-scaling *ARGS:
+    cargo bench -p ms-trainer --bench scaling -- {{ARGS}}
 
 # Reading a prompt and continuing it on a model of random weights: tokens per second and share of the bandwidth.
 bench-infer *ARGS:

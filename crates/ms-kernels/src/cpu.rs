@@ -192,6 +192,11 @@ impl<'a, T> Disjoint<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
     }
 
+    /// Where the slice begins.
+    pub(crate) fn address(&self) -> *const T {
+        self.start
+    }
+
     /// The part of `len` elements from `start`.
     ///
     /// # Panics

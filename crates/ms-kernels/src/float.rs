@@ -9,7 +9,6 @@ pub(crate) fn exp(x: f32) -> f32 {
     // 1.5 · 2^23: adding it leaves the integer part of a small number in the low mantissa bits.
     const SHIFT: f32 = 12_582_912.0;
     let y = if x > 88.0 { 88.0 } else { x };
-    let y = if y < -87.3 { -87.3 } else { y };
     let t = y.mul_add(std::f32::consts::LOG2_E, SHIFT);
     let n = t - SHIFT;
     // ln 2 in two parts, the first with enough trailing zeros for n · part to be exact.
@@ -23,8 +22,9 @@ pub(crate) fn exp(x: f32) -> f32 {
         .mul_add(r, 1.666_666_5e-1)
         .mul_add(r, 0.5);
     let p = p.mul_add(r, 1.0).mul_add(r, 1.0);
-    let scale = f32::from_bits(t.to_bits().wrapping_sub(SHIFT.to_bits()).wrapping_add(127) << 23);
-    if x < -87.3 { 0.0 } else { p * scale }
+    // The product with 2^n, which is no denormal from -87.3 on, is a sum of exponents.
+    let scaled = f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23));
+    if x < -87.3 { 0.0 } else { scaled }
 }
 
 /// `2^x`, relative error below 2e-7, for `x` from -126 to 127.

@@ -139,34 +139,37 @@ pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
     wide
 }
 
-/// Chunk `n` of an array, widened; the last one is filled up with zeros.
+/// What is left of an array behind its last whole chunk, filled up with zeros.
 ///
-/// Bodies go through chunks in loops of their own: what is passed to a function as a closure is compiled apart now and
-/// then, for any processor.
+/// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is whole
+/// is compiled to scalars.
 #[inline(always)]
-pub(crate) fn load<E: Element>(from: &[E], n: usize) -> Lanes {
-    let from = &from[n * LANES..];
-    match from.first_chunk::<LANES>() {
-        Some(chunk) => widen(chunk),
-        None => {
-            let mut all = [E::default(); LANES];
-            all[..from.len()].copy_from_slice(from);
-            widen(&all)
-        }
-    }
+pub(crate) fn filled<E: Element>(rest: &[E]) -> [E; LANES] {
+    let mut all = [E::default(); LANES];
+    all[..rest.len()].copy_from_slice(rest);
+    all
 }
 
-/// Writes chunk `n` of an array; of the last one what the array has room for.
+/// Asks for the cache line of something that is read or written soon; it may lie beyond any array.
 #[inline(always)]
-pub(crate) fn store<E: Element>(how: impl Narrow, to: &mut [E], n: usize, values: Lanes) {
-    let to = &mut to[n * LANES..];
-    match to.first_chunk_mut::<LANES>() {
-        Some(chunk) => how.store(chunk, values),
-        None => {
-            let mut all = [E::default(); LANES];
-            how.store(&mut all, values);
-            let len = to.len();
-            to.copy_from_slice(&all[..len]);
+pub(crate) fn fetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks for rows of `width` elements, `stride` apart: too far for the processor to guess the next one.
+#[inline(always)]
+pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: usize) {
+    const LINE: usize = 64;
+    for row in 0..rows {
+        for at in (0..width).step_by(LINE / size_of::<T>()) {
+            fetch(first.wrapping_add(row * stride + at));
         }
     }
 }
@@ -258,13 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_filled_up_with_zeros_and_cut() {
-        let x: Vec<f32> = (0..37).map(|i| i as f32 + 1.0).collect();
-        let mut y = vec![0f32; 37];
-        for n in 0..3 {
-            store(Plain, &mut y, n, load(&x, n));
-        }
-        assert_eq!(x, y);
-        assert_eq!(load(&x, 2)[4..7], [37.0, 0.0, 0.0]);
+    fn a_rest_is_filled_up_with_zeros() {
+        assert_eq!(filled(&[1.0f32, 2.0])[..4], [1.0, 2.0, 0.0, 0.0]);
+        assert_eq!(filled::<f32>(&[]), [0.0; LANES]);
     }
 }

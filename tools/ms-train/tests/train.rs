@@ -95,11 +95,14 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
             assert!(case.contains("tiny"), "{case} is the repository's own");
             continue;
         };
-        for ranks in ["1", "2"] {
-            let dir = tempfile::tempdir().unwrap();
+        // In f32 on one and two ranks; in bf16 in both orders of sums, where what is rounded may go to other experts.
+        for (ranks, more) in
+            [("1", ""), ("2", ""), ("1", "--bf16 --arithmetic pair"), ("1", "--bf16 --arithmetic tile32")]
+        {
+            let (dir, narrow) = (tempfile::tempdir().unwrap(), !more.is_empty());
             let file = dir.path().join("metrics.jsonl");
             ms_train()
-                .args(flags.split_whitespace())
+                .args(flags.split_whitespace().chain(more.split_whitespace()))
                 .args(
                     "--lr-warmup-fraction 0.1 --global-batch-size 8 --micro-batch-size 2 --clip-grad 1.0"
                         .split(' '),
@@ -124,8 +127,12 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
                 let (loss, norm) = (g["lm loss"].as_f64().unwrap(), g["grad norm"].as_f64().unwrap());
                 let (want_loss, want_norm) =
                     (w["lm_loss"].as_f64().unwrap(), w["grad_norm"].as_f64().unwrap());
-                let at = format!("{case}, {ranks} ranks, iteration {}", g["iteration"]);
-                assert!((loss - want_loss).abs() <= 2e-5, "{at}: loss {loss}, want {want_loss}");
+                let at = format!("{case}, {ranks} ranks {more}, iteration {}", g["iteration"]);
+                let close = if narrow { 2e-2 } else { 2e-5 };
+                assert!((loss - want_loss).abs() <= close, "{at}: loss {loss}, want {want_loss}");
+                if narrow {
+                    continue;
+                }
                 assert!((norm / want_norm - 1.0).abs() <= 1e-4, "{at}: norm {norm}, want {want_norm}");
                 assert_eq!(g["learning rate"].as_f64(), w["lr"].as_f64(), "{at}");
                 if let Some(balance) = w["load_balancing_loss"].as_f64() {
@@ -272,6 +279,29 @@ fn every_instruction_set_gives_the_bits_of_the_order_that_is_asked_for() {
         orders.push(curves.swap_remove(0).1);
     }
     assert_ne!(orders[0], orders[1], "two orders of sums round differently");
+}
+
+#[test]
+fn two_hundred_steps_end_alike_in_either_order_of_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 200);
+    let last = |arithmetic: &str, seed: &str| -> f64 {
+        let file = dir.path().join(format!("{arithmetic}{seed}.jsonl"));
+        let mut command = ms_train();
+        command.args(model()).args(["--bf16", "--train-iters", "200", "--arithmetic", arithmetic]);
+        command.args(["--seed", seed]).arg("--data-path").arg(&data).arg("--metrics-file").arg(&file);
+        command.assert().success();
+        let losses: Vec<f64> = metrics(&file).iter().filter_map(|m| m["lm loss"].as_f64()).collect();
+        assert_eq!(losses.len(), 200);
+        losses[190..].iter().sum::<f64>() / 10.0
+    };
+    let seeds = ["7", "8", "9", "10"].map(|seed| last("pair", seed));
+    let noise = seeds.iter().fold(f64::MIN, |a, b| a.max(*b)) - seeds.iter().fold(f64::MAX, |a, b| a.min(*b));
+    let apart = (last("tile32", "7") - seeds[0]).abs();
+    println!(
+        "mean of the last ten losses, four seeds: {seeds:.5?}; the other order {apart:.5} away, seeds {noise:.5}"
+    );
+    assert!(apart <= noise, "{apart} from the other order, {noise} between seeds");
 }
 
 #[test]

@@ -146,6 +146,8 @@ fn heads<K: Kernel, E: Element>(
         let [k_lines, v_lines, k_terms, q_panels, g_panels, q_rights, g_rights] = cut(scratch, sizes);
         // SAFETY: heads were checked to lie in the arrays; the scratch has room.
         unsafe {
+            k_rows.fetch(k_len);
+            v_rows.fetch(k_len);
             k_rows.pack_lines::<K>(k_len, Side::Left, k_lines.as_mut_ptr());
             v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr());
             k_rows.pack_terms::<K>(k_len, Side::Right, k_terms.as_mut_ptr());
@@ -159,6 +161,7 @@ fn heads<K: Kernel, E: Element>(
                 let q = head_rows(&q_heads, segment.q_start + q0, group, h, dim);
                 let g = Rows { data: row(call.dout, n), stride: width, dim }.from(q0);
                 let y = Rows { data: row(call.out, n), stride: width, dim }.from(q0);
+                [q, g, y].into_iter().for_each(|rows| rows.fetch(queries));
                 let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
                 let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];

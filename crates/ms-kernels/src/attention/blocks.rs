@@ -10,6 +10,7 @@ use super::body::{BK, BQ};
 use crate::Element;
 use crate::element::is_bf16;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile, filled, steps};
+use crate::narrow::fetch_rows;
 
 /// Order of the terms of a product.
 fn order<K: Kernel, E: Element>() -> Order {
@@ -28,6 +29,11 @@ impl<E: Element> Rows<E> {
     /// Rows from `first` on.
     pub(super) fn from(self, first: usize) -> Self {
         Self { data: self.data.wrapping_add(first * self.stride), ..self }
+    }
+
+    /// Asks for so many rows.
+    pub(super) fn fetch(self, rows: usize) {
+        fetch_rows(self.data, self.stride, rows, self.dim);
     }
 
     /// Packs `rows` rows as lines, terms along the row: an operand of a product over the head size. Needs `packed_lines`

@@ -427,13 +427,30 @@ fn seen(x: narrow::Lanes, (first, end): (u32, u32), v: usize) -> narrow::Lanes {
 /// Writes a row of sums, each times `scale`.
 #[inline(always)]
 pub(super) fn store_row<E: crate::Element>(how: impl Narrow, to: &mut [E], sums: &[f32], scale: f32) {
-    for n in 0..to.len().div_ceil(narrow::LANES) {
-        let mut values = narrow::load(sums, n);
-        for l in 0..narrow::LANES {
-            values[l] *= scale;
-        }
-        narrow::store(how, to, n, values);
+    let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
+    let (sums, sums_rest) = sums[..chunks.len() * narrow::LANES + rest.len()].as_chunks();
+    for (to, sums) in chunks.iter_mut().zip(sums) {
+        store_scaled(how, to, sums, scale);
     }
+    if !rest.is_empty() {
+        let mut last = [E::default(); narrow::LANES];
+        store_scaled(how, &mut last, &narrow::filled(sums_rest), scale);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn store_scaled<E: crate::Element>(
+    how: impl Narrow,
+    to: &mut [E; narrow::LANES],
+    sums: &narrow::Lanes,
+    scale: f32,
+) {
+    let mut values = *sums;
+    for l in 0..narrow::LANES {
+        values[l] *= scale;
+    }
+    how.store(to, values);
 }
 
 /// Log-sum-exps of the queries, whose largest scores wait without their factor.

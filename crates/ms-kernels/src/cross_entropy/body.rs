@@ -2,7 +2,7 @@
 
 use crate::Element;
 use crate::float::exp;
-use crate::narrow::{LANES, Narrow, exponentials, load, store};
+use crate::narrow::{LANES, Narrow, exponentials, filled, widen};
 use crate::rms_norm::lane_sum;
 
 const CHAINS: usize = 4;
@@ -45,11 +45,29 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
 /// `x <- exp(x − max) · factor`.
 #[inline(always)]
 pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32, factor: f32) {
-    for n in 0..logits.len().div_ceil(LANES) {
-        let mut x = exponentials(load(logits, n), max);
-        for l in 0..LANES {
-            x[l] *= factor;
-        }
-        store(how, logits, n, x);
+    let (chunks, rest) = logits.as_chunks_mut::<LANES>();
+    let (fours, others) = chunks.as_chunks_mut::<CHAINS>();
+    for [a, b, c, d] in fours {
+        scaled(how, a, max, factor);
+        scaled(how, b, max, factor);
+        scaled(how, c, max, factor);
+        scaled(how, d, max, factor);
     }
+    for chunk in others {
+        scaled(how, chunk, max, factor);
+    }
+    if !rest.is_empty() {
+        let mut last = filled(rest);
+        scaled(how, &mut last, max, factor);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn scaled<E: Element>(how: impl Narrow, chunk: &mut [E; LANES], max: f32, factor: f32) {
+    let mut x = exponentials(widen(chunk), max);
+    for l in 0..LANES {
+        x[l] *= factor;
+    }
+    how.store(chunk, x);
 }

@@ -2,8 +2,8 @@
 
 use super::{Packed, QkNorm};
 use crate::Element;
-use crate::narrow::{LANES, Narrow, load, store};
-use crate::rms_norm::lane_sum;
+use crate::narrow::{LANES, Narrow};
+use crate::rms_norm::{lane_sum, scaled};
 use crate::rope::Rotary;
 use crate::rope::body::{rotate, table_row};
 use std::hint::black_box;
@@ -56,17 +56,7 @@ pub(super) fn forward<E: Element>(
                         let squares = head_sum(dim, |d| x[d].to_f32() * x[d].to_f32());
                         let r = 1.0 / (squares / dim as f32 + norm.eps).sqrt();
                         rstd[t * shape.norms() + group * (per_group + 1) + head] = r;
-                        for n in 0..dim.div_ceil(LANES) {
-                            let (mut x, w) = (load(x, n), load(w, n));
-                            for l in 0..LANES {
-                                x[l] *= r;
-                            }
-                            let mut normal = how.round::<E>(x);
-                            for l in 0..LANES {
-                                normal[l] *= w[l];
-                            }
-                            store(how, y, n, normal);
-                        }
+                        scaled(how, y, x, r, w, false);
                     }
                 }
                 rotate(how, y, cos, sin, rotary.interleaved, false);

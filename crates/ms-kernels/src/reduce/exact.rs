@@ -5,6 +5,7 @@
 //! cut in two by an addition before, as in J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE Trans. Comput. 64
 //! (2015).
 
+use std::hint::black_box;
 use std::ops::{AddAssign, Range};
 
 /// Bits of a digit.
@@ -104,8 +105,21 @@ impl ExactSum {
     }
 
     /// Adds the squares of at most [`PART`] elements.
+    ///
+    /// `guess`, at first 0, is what the part before says of this one: an exponent that no element exceeds, 0 for none. If it
+    /// holds, one pass is enough; the sum is exact either way.
     #[inline(always)]
-    pub(super) fn add_squares(&mut self, x: &[f32]) {
+    pub(super) fn add_squares(&mut self, x: &[f32], guess: &mut u32) {
+        if *guess > 0 {
+            let high = *guess;
+            let (sums, (most, least)) = squares::<false, true>(x, high, 0..u32::MAX);
+            let low = high.saturating_sub(SPAN) << MANTISSA;
+            if most >> MANTISSA <= high && least >= low.saturating_sub(1) {
+                self.add_parts(sums, high);
+                return;
+            }
+            *guess = 0;
+        }
         let (largest, least) = ends(x);
         if largest >= f32::INFINITY.to_bits() {
             return x.iter().for_each(|&v| self.add(f64::from(v) * f64::from(v)));
@@ -115,14 +129,22 @@ impl ExactSum {
             // Elements with the largest exponent, and with those that can be summed beside it.
             let high = (most >> MANTISSA).max(1);
             let low = high.saturating_sub(SPAN) << MANTISSA;
-            let (upper, lower) = match most == largest && least >= low {
-                true => squares::<false>(x, high, low..most + 1),
-                false => squares::<true>(x, high, low..most + 1),
+            let (sums, _) = match most == largest && least >= low {
+                true => {
+                    *guess = (high + 1).min(LARGEST);
+                    squares::<false, false>(x, high, low..most + 1)
+                }
+                false => squares::<true, false>(x, high, low..most + 1),
             };
-            self.add_scaled(i128::from(upper), 2 * high as i32 - UPPER);
-            self.add_scaled(i128::from(lower), 2 * high as i32 - LOWER);
+            self.add_parts(sums, high);
             most = if least >= low { 0 } else { largest_below(x, low) };
         }
+    }
+
+    /// Adds what [`squares`] has found.
+    fn add_parts(&mut self, (upper, lower): (u64, i64), high: u32) {
+        self.add_scaled(i128::from(upper), 2 * high as i32 - UPPER);
+        self.add_scaled(i128::from(lower), 2 * high as i32 - LOWER);
     }
 }
 
@@ -139,6 +161,8 @@ const LANES: usize = 16;
 pub(super) const PART: usize = LANES << 8;
 /// Bits of an f32 below its exponent.
 const MANTISSA: u32 = 23;
+/// Largest biased exponent of a finite number.
+const LARGEST: u32 = 254;
 /// By how much exponents of one sum differ at most.
 const SPAN: u32 = 24;
 
@@ -170,27 +194,48 @@ fn largest_below(x: &[f32], bits: u32) -> u32 {
 }
 
 /// Of elements with biased exponents up to `high` the sum of their squares' upper bits and of the rest, in units of
-/// `2^(2 high - UPPER)` and `2^(2 high - LOWER)`. If `SOME`, only those whose sizes' bits are among `sizes` count.
+/// `2^(2 high - UPPER)` and `2^(2 high - LOWER)`. If `SOME`, only those whose sizes' bits are among `sizes` count; if `ENDS`, bits of
+/// the largest size come along, and one less than those of the smallest but zero.
 #[inline(always)]
-fn squares<const SOME: bool>(x: &[f32], high: u32, sizes: Range<u32>) -> (u64, i64) {
+fn squares<const SOME: bool, const ENDS: bool>(
+    x: &[f32],
+    high: u32,
+    sizes: Range<u32>,
+) -> ((u64, i64), (u32, u32)) {
     // What is added to it is rounded to whole units, which are counted in its lowest bits.
     let anchor = 2f64.powi(2 * high as i32 - UPPER + 52);
     let (mut upper, mut lower) = ([0; LANES], [0.0; LANES]);
+    let (mut most, mut least) = ([0u32; LANES], [u32::MAX; LANES]);
     let (blocks, tail) = x.as_chunks::<LANES>();
     let mut last = [0f32; LANES];
     last[..tail.len()].copy_from_slice(tail);
     for block in blocks {
+        if ENDS {
+            for l in 0..LANES {
+                most[l] = most[l].max(size(block[l]));
+                least[l] = least[l].min(size(block[l]).wrapping_sub(1));
+            }
+        }
         add_block::<SOME>(block, &sizes, anchor, &mut upper, &mut lower);
     }
     add_block::<SOME>(&last, &sizes, anchor, &mut upper, &mut lower);
     let anchors = anchor.to_bits().wrapping_mul(((blocks.len() + 1) * LANES) as u64);
     let mut sums = (0u64.wrapping_sub(anchors), 0);
     let unit = 2f64.powi(LOWER - 2 * high as i32);
+    // Seen as arrays in memory the lanes stay in registers above.
+    let (upper, lower, most, least) = black_box((upper, lower, most, least));
+    let mut span = (0, u32::MAX);
     for l in 0..LANES {
         sums.0 = sums.0.wrapping_add(upper[l]);
         sums.1 += (lower[l] * unit) as i64;
+        if ENDS {
+            span = (
+                span.0.max(most[l]).max(size(last[l])),
+                span.1.min(least[l]).min(size(last[l]).wrapping_sub(1)),
+            );
+        }
     }
-    sums
+    (sums, span)
 }
 
 #[inline(always)]

@@ -51,7 +51,7 @@ mod body {
 }
 
 instances! {
-    fn add_squares(sum: &mut ExactSum, x: &[f32]) = ExactSum::add_squares;
+    fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32) = ExactSum::add_squares;
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
     fn has_non_finite_part<E: Element>(x: &[E]) -> bool = body::has_non_finite;
 }
@@ -67,9 +67,9 @@ pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> ExactSum {
     let all = Mutex::new(ExactSum::default());
     let unit = exact::PART * PARTS_PER_UNIT;
     cpu.for_each_unit(x.len().div_ceil(unit), |u| {
-        let mut sum = ExactSum::default();
+        let (mut sum, mut guess) = (ExactSum::default(), 0);
         for part in x[u * unit..x.len().min((u + 1) * unit)].chunks(exact::PART) {
-            add_squares(cpu.isa(), &mut sum, part);
+            add_squares(cpu.isa(), &mut sum, part, &mut guess);
         }
         *all.lock().unwrap_or_else(PoisonError::into_inner) += &sum;
     });

@@ -104,6 +104,27 @@ fn sums_of_squares_hang_on_no_order_and_no_cut() {
 }
 
 #[test]
+fn what_a_part_says_of_the_next_changes_no_sum() {
+    // Parts of 4096 that are larger, much smaller, zero or of all sizes behind one another.
+    let parts = [(10, 0), (10, 1), (10, 3), (10, -30), (5, 80), (0, -120), (120, 0), (10, 2)];
+    let mut x: Vec<f32> = Vec::new();
+    for (i, (below, exponent)) in parts.into_iter().enumerate() {
+        let scale = 2f64.powi(exponent) as f32;
+        x.extend(spread(4096, i as u64, below).iter().map(|v| v * scale));
+        x.resize(x.len() + 4096 * (i % 2), 0.0);
+    }
+    x.truncate(x.len() - 7);
+    let mut one_by_one = ExactSum::default();
+    x.iter().for_each(|&v| one_by_one.add(f64::from(v) * f64::from(v)));
+    let whole = same_everywhere("sum of squares", |cpu| sum_squares(cpu, &x).to_digits());
+    assert_eq!(whole, one_by_one.to_digits());
+    for (bad, says) in [(f32::INFINITY, f64::INFINITY), (f32::NAN, f64::NAN)] {
+        x[4096 * 2 + 5] = bad;
+        assert_eq!(sum_squares(&Cpu::single(), &x).value().to_bits(), says.to_bits());
+    }
+}
+
+#[test]
 fn a_sum_of_squares_of_what_is_beyond_numbers_says_so() {
     let mut x = vec![1e30f32; 5000];
     let want = 5000.0 * f64::from(1e30f32).powi(2);

@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, load, store};
+use crate::narrow::{LANES, Lanes, Narrow, filled, widen};
 use std::hint::black_box;
 
 /// Sums sixteen lanes in a fixed tree.
@@ -45,9 +45,9 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
 
 /// The factors that weights stand for.
 #[inline(always)]
-fn scales(w: Lanes, options: &Options) -> Lanes {
-    let mut w = w;
-    if options.unit_offset {
+fn scales<E: Element>(w: &[E; LANES], unit_offset: bool) -> Lanes {
+    let mut w = widen(w);
+    if unit_offset {
         for l in 0..LANES {
             w[l] += 1.0;
         }
@@ -55,20 +55,52 @@ fn scales(w: Lanes, options: &Options) -> Lanes {
     w
 }
 
+/// `y = w · x · rstd`, the product of `x` and `rstd` rounded.
+#[inline(always)]
+pub(crate) fn scaled<E: Element>(
+    how: impl Narrow,
+    y: &mut [E],
+    x: &[E],
+    rstd: f32,
+    w: &[E],
+    unit_offset: bool,
+) {
+    let ((y, y_rest), (x, x_rest)) = (y.as_chunks_mut::<LANES>(), x.as_chunks::<LANES>());
+    let (w, w_rest) = w.as_chunks::<LANES>();
+    for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
+        scaled_chunk(how, y, x, rstd, w, unit_offset);
+    }
+    if !y_rest.is_empty() {
+        let mut last = [E::default(); LANES];
+        scaled_chunk(how, &mut last, &filled(x_rest), rstd, &filled(w_rest), unit_offset);
+        y_rest.copy_from_slice(&last[..y_rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn scaled_chunk<E: Element>(
+    how: impl Narrow,
+    y: &mut [E; LANES],
+    x: &[E; LANES],
+    rstd: f32,
+    w: &[E; LANES],
+    unit_offset: bool,
+) {
+    let (mut x, w) = (widen(x), scales(w, unit_offset));
+    for l in 0..LANES {
+        x[l] *= rstd;
+    }
+    let mut normal = how.round::<E>(x);
+    for l in 0..LANES {
+        normal[l] *= w[l];
+    }
+    how.store(y, normal);
+}
+
 #[inline(always)]
 fn normalise<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], w: &[E], options: &Options) -> f32 {
     let rstd = 1.0 / (sum_squares(x) / x.len() as f32 + options.eps).sqrt();
-    for n in 0..w.len().div_ceil(LANES) {
-        let (mut x, w) = (load(x, n), scales(load(w, n), options));
-        for l in 0..LANES {
-            x[l] *= rstd;
-        }
-        let mut normal = how.round::<E>(x);
-        for l in 0..LANES {
-            normal[l] *= w[l];
-        }
-        store(how, y, n, normal);
-    }
+    scaled(how, y, x, rstd, w, options.unit_offset);
     rstd
 }
 
@@ -88,6 +120,16 @@ pub(super) fn forward<E: Element>(
     }
 }
 
+/// `sum = x + residual`.
+#[inline(always)]
+fn add<E: Element>(how: impl Narrow, sum: &mut [E; LANES], x: &[E; LANES], residual: &[E; LANES]) {
+    let (mut x, residual) = (widen(x), widen(residual));
+    for l in 0..LANES {
+        x[l] += residual[l];
+    }
+    how.store(sum, x);
+}
+
 #[inline(always)]
 pub(super) fn forward_add<E: Element>(
     how: impl Narrow,
@@ -103,16 +145,63 @@ pub(super) fn forward_add<E: Element>(
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
         let s = &mut sum[row.clone()];
-        let (x, residual) = (&x[row.clone()], &residual[row.clone()]);
-        for n in 0..width.div_ceil(LANES) {
-            let (mut x, residual) = (load(x, n), load(residual, n));
-            for l in 0..LANES {
-                x[l] += residual[l];
-            }
-            store(how, s, n, x);
+        let (chunks, rest) = s.as_chunks_mut::<LANES>();
+        let (x, x_rest) = x[row.clone()].as_chunks::<LANES>();
+        let (residual, residual_rest) = residual[row.clone()].as_chunks::<LANES>();
+        for ((sum, x), residual) in chunks.iter_mut().zip(x).zip(residual) {
+            add(how, sum, x, residual);
+        }
+        if !rest.is_empty() {
+            let mut last = [E::default(); LANES];
+            add(how, &mut last, &filled(x_rest), &filled(residual_rest));
+            rest.copy_from_slice(&last[..rest.len()]);
         }
         *r = normalise(how, &mut y[row], s, w, options);
     }
+}
+
+/// Adds to `Σ w·dy·x`, and `dy · norm(x)` to the gradient of the weights.
+#[inline(always)]
+fn gather<E: Element>(
+    how: impl Narrow,
+    acc: &mut Lanes,
+    dw: &mut Lanes,
+    (dy, x, w): (&[E; LANES], &[E; LANES], &[E; LANES]),
+    rstd: f32,
+    unit_offset: bool,
+) {
+    let (g, mut v, w) = (widen(dy), widen(x), scales(w, unit_offset));
+    for l in 0..LANES {
+        acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
+        v[l] *= rstd;
+    }
+    let normal = how.round::<E>(v);
+    for l in 0..LANES {
+        dw[l] = g[l].mul_add(normal[l], dw[l]);
+    }
+}
+
+/// `dx = x · c + w · dy · rstd`, and what comes by the residual stream.
+#[inline(always)]
+fn spread<E: Element>(
+    how: impl Narrow,
+    dx: &mut [E; LANES],
+    (dy, x, w): (&[E; LANES], &[E; LANES], &[E; LANES]),
+    dresidual: Option<&[E; LANES]>,
+    (c, rstd): (f32, f32),
+    unit_offset: bool,
+) {
+    let (g, mut v, w) = (widen(dy), widen(x), scales(w, unit_offset));
+    for l in 0..LANES {
+        v[l] = v[l].mul_add(c, g[l] * w[l] * rstd);
+    }
+    if let Some(d) = dresidual {
+        let d = widen(d);
+        for l in 0..LANES {
+            v[l] += d[l];
+        }
+    }
+    how.store(dx, v);
 }
 
 #[inline(always)]
@@ -127,38 +216,46 @@ pub(super) fn backward<E: Element>(
     dresidual: Option<&[E]>,
     options: &Options,
 ) {
-    let width = w.len();
+    let (width, offset) = (w.len(), options.unit_offset);
+    let (dw, dw_rest) = dw.as_chunks_mut::<LANES>();
+    let (w, w_rest) = w.as_chunks::<LANES>();
+    let w_last = filled(w_rest);
     for (t, &r) in rstd.iter().enumerate() {
         let row = t * width..(t + 1) * width;
-        let (dy, x) = (&dy[row.clone()], &x[row.clone()]);
+        let ((dy, dy_rest), (x, x_rest)) =
+            (dy[row.clone()].as_chunks::<LANES>(), x[row.clone()].as_chunks::<LANES>());
+        let (dy_last, x_last) = (filled(dy_rest), filled(x_rest));
         let mut acc = [0f32; LANES];
-        for n in 0..width.div_ceil(LANES) {
-            let (g, mut v, w) = (load(dy, n), load(x, n), scales(load(w, n), options));
-            for l in 0..LANES {
-                acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
-                v[l] *= r;
-            }
-            let (mut sums, normal) = (load(dw, n), how.round::<E>(v));
-            for l in 0..LANES {
-                sums[l] = g[l].mul_add(normal[l], sums[l]);
-            }
-            store(how, dw, n, sums);
+        for (((dw, dy), x), w) in dw.iter_mut().zip(dy).zip(x).zip(w) {
+            gather(how, &mut acc, dw, (dy, x, w), r, offset);
+        }
+        if !dw_rest.is_empty() {
+            let mut last = filled(dw_rest);
+            gather(how, &mut acc, &mut last, (&dy_last, &x_last, &w_last), r, offset);
+            dw_rest.copy_from_slice(&last[..dw_rest.len()]);
         }
         let c = -(lane_sum(black_box(acc)) * r * r * r) / width as f32;
-        let dx = &mut dx[row.clone()];
-        let dresidual = dresidual.map(|d| &d[row]);
-        for n in 0..width.div_ceil(LANES) {
-            let (g, mut v, w) = (load(dy, n), load(x, n), scales(load(w, n), options));
-            for l in 0..LANES {
-                v[l] = v[l].mul_add(c, g[l] * w[l] * r);
+        let (dx, dx_rest) = dx[row.clone()].as_chunks_mut::<LANES>();
+        let operands = dx.iter_mut().zip(dy.iter().zip(x).zip(w));
+        let Some(d) = dresidual else {
+            for (dx, ((dy, x), w)) in operands {
+                spread(how, dx, (dy, x, w), None, (c, r), offset);
             }
-            if let Some(d) = dresidual {
-                let d = load(d, n);
-                for l in 0..LANES {
-                    v[l] += d[l];
-                }
+            if !dx_rest.is_empty() {
+                let mut last = [E::default(); LANES];
+                spread(how, &mut last, (&dy_last, &x_last, &w_last), None, (c, r), offset);
+                dx_rest.copy_from_slice(&last[..dx_rest.len()]);
             }
-            store(how, dx, n, v);
+            continue;
+        };
+        let (d, d_rest) = d[row].as_chunks::<LANES>();
+        for ((dx, ((dy, x), w)), d) in operands.zip(d) {
+            spread(how, dx, (dy, x, w), Some(d), (c, r), offset);
+        }
+        if !dx_rest.is_empty() {
+            let mut last = [E::default(); LANES];
+            spread(how, &mut last, (&dy_last, &x_last, &w_last), Some(&filled(d_rest)), (c, r), offset);
+            dx_rest.copy_from_slice(&last[..dx_rest.len()]);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::memory::{Scratch, with_scratch};
 use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Result};
 
-pub(crate) use body::lane_sum;
+pub(crate) use body::{lane_sum, scaled};
 
 /// How to normalise.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -37,6 +37,8 @@ pub(super) fn numbers(to: &mut Numbers, raw: &[f32], rates: &[f32], traps: &[f32
         step_slope[i] = sigmoid(raw[i]);
         end[i] = sigmoid(traps[i]);
     }
+    // Seen once more to be of one length.
+    let (step, rate, rate_slope, decay) = (&step[..n], &mut rate[..n], &mut rate_slope[..n], &mut decay[..n]);
     for i in 0..n {
         let soft = softplus(rates[i]);
         let below = soft < floor;

@@ -7,6 +7,7 @@ use crate::attention::Segment;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::fetch_rows;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, lines, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::{ROWS, Step};
@@ -162,6 +163,8 @@ impl Way<'_> {
                 .collect();
             for (c, tokens) in walk.chunks(self.segment).enumerate() {
                 for one in &mut heads {
+                    let (at, width) = self.rows(&one.head, &tokens);
+                    fetch_rows(scan.operands.x.as_ptr().wrapping_add(at), width, tokens.len(), sizes.p);
                     walk.enter::<K>(scan, self.document, &one.head, &mut one.state, tokens.clone());
                     one.angles[tokens.start * a..tokens.end * a].copy_from_slice(walk.kept(a));
                     if c > 0 {
@@ -180,6 +183,16 @@ impl Way<'_> {
                     if c > 0 {
                         one.state.h.copy_from_slice(&one.fronts[c * size..][..size]);
                     }
+                    let (at, width) = self.rows(&one.head, &tokens);
+                    for rows in [
+                        scan.operands.x.as_ptr(),
+                        scan.operands.z.as_ptr(),
+                        self.dy.as_ptr(),
+                        self.to.x.address(),
+                        self.to.z.address(),
+                    ] {
+                        fetch_rows(rows.wrapping_add(at), width, tokens.len(), sizes.p);
+                    }
                     let angles = &one.angles[tokens.start * a..tokens.end * a];
                     walk.again::<K>(scan, &one.head, tokens.clone(), angles);
                     walk.outputs::<K>(&one.state);
@@ -187,6 +200,12 @@ impl Way<'_> {
                 }
             }
         });
+    }
+
+    /// Where a head's channels of some tokens of the document begin, and how far apart they are.
+    fn rows(&self, head: &Head, tokens: &Range<usize>) -> (usize, usize) {
+        let Shape { heads, head_dim: p, .. } = self.scan.shape;
+        (((self.segment.q_start + tokens.start) * heads + head.n) * p, heads * p)
     }
 
     /// Goes back over chunk `c` with one head; `add` says whether a head of the unit was there before.

@@ -15,6 +15,7 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::fetch_rows;
 use crate::recurrence::chunk::Sizes;
 use crate::recurrence::product::with_f32_kernel;
 use crate::state_space::expect_covered;
@@ -270,6 +271,10 @@ fn through<K: Kernel<Packed = f32>>(
             .collect();
         for tokens in walk.chunks(segment) {
             for (head, state) in of.iter().zip(&mut inside) {
+                let at = ((segment.q_start + tokens.start) * heads + head.n) * p;
+                for rows in [scan.operands.x.as_ptr(), scan.operands.z.as_ptr(), y.address()] {
+                    fetch_rows(rows.wrapping_add(at), heads * p, tokens.len(), p);
+                }
                 walk.enter::<K>(scan, &document, head, state, tokens.clone());
                 walk.outputs::<K>(state);
                 for (i, token) in tokens.clone().enumerate() {
