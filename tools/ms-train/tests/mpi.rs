@@ -105,13 +105,21 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     out
 }
 
+/// Two instances of the optimizer, whose second sums begin where the first ones end, beside the backward pass.
+const INSTANCES: &str = "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --num-attention-heads 2 --normalization RMSNorm \
+     --swiglu --disable-bias-linear --position-embedding-type rope --vocab-size 64 --padded-vocab-size 64 --seq-length 16 \
+     --max-position-embeddings 16 --micro-batch-size 2 --global-batch-size 16 --hidden-dropout 0 --attention-dropout 0 --bf16 \
+     --lr 1e-2 --lr-decay-style constant --eval-iters 0 --use-distributed-optimizer --num-distributed-optimizer-instances 2 \
+     --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 500";
+
 #[test]
 fn processes_give_the_bits_of_threads() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 4, rows::GLOBAL, counting);
     let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     println!("seed {seed}");
-    for (i, (ranks, flags)) in rows::rows(seed, ROWS).into_iter().enumerate() {
+    let drawn = rows::rows(seed, ROWS).into_iter();
+    for (i, (ranks, flags)) in drawn.chain([(4, INSTANCES.to_owned())]).enumerate() {
         println!("{ranks} ranks: {flags}");
         let line = format!("{flags} --train-iters 4");
         let path = |what: &str| dir.path().join(format!("{what}-{i}"));
