@@ -1,63 +1,27 @@
-//! The safetensors container: a JSON header, then the bytes of the tensors, nothing else.
-//!
-//! Layout: header length (u64, little-endian), header, data. The header maps a tensor's name to its dtype, shape
-//! and byte range in the data; `__metadata__` maps text to text. Ranges lie end to end, without gap or overlap.
+//! Tensors in a safetensors container: its names of element types, and files of them.
 
-use std::io::Write;
 use std::path::Path;
 
 use ms_core::DType;
-use serde_json::{Map, Value, json};
+use ms_files::safetensors as container;
 
 use crate::{Error, Mapped, Result};
 
-/// The longest header that is read: 100 MB, as the reference implementation has it.
-const MAX_HEADER: u64 = 100_000_000;
+pub use container::{Entry, Header, write_header};
 
-/// One tensor of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Name.
-    pub name: String,
-    /// Element type; `None` for types that this toolchain does not compute with, named in the file.
-    pub dtype: Option<DType>,
-    /// Element type as the file spells it.
-    pub dtype_name: String,
-    /// Dimensions.
-    pub shape: Vec<usize>,
-    /// First byte in the file.
-    pub start: usize,
-    /// One past the last byte.
-    pub end: usize,
-}
-
-/// The header of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Tensors, in the order of the header's text.
-    pub tensors: Vec<Entry>,
-    /// `__metadata__`.
-    pub metadata: Map<String, Value>,
-    /// The header's text, with its padding.
-    pub text: String,
-}
-
-fn dtype(name: &str) -> Option<(Option<DType>, usize)> {
+/// The element type that a file names; `None`: one that this toolchain does not compute with.
+pub fn dtype(name: &str) -> Option<DType> {
     Some(match name {
-        "F64" => (Some(DType::F64), 8),
-        "F32" => (Some(DType::F32), 4),
-        "F16" => (Some(DType::F16), 2),
-        "BF16" => (Some(DType::Bf16), 2),
-        "I64" => (Some(DType::I64), 8),
-        "I32" => (Some(DType::I32), 4),
-        "I16" => (Some(DType::I16), 2),
-        "I8" => (Some(DType::I8), 1),
-        "U8" => (Some(DType::U8), 1),
-        "BOOL" => (Some(DType::Bool), 1),
-        "U64" => (None, 8),
-        "U32" => (None, 4),
-        "U16" => (None, 2),
-        "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => (None, 1),
+        "F64" => DType::F64,
+        "F32" => DType::F32,
+        "F16" => DType::F16,
+        "BF16" => DType::Bf16,
+        "I64" => DType::I64,
+        "I32" => DType::I32,
+        "I16" => DType::I16,
+        "I8" => DType::I8,
+        "U8" => DType::U8,
+        "BOOL" => DType::Bool,
         _ => return None,
     })
 }
@@ -83,97 +47,15 @@ pub fn dtype_name(dtype: DType) -> &'static str {
 /// # Errors
 /// [`Error::Malformed`] naming the tensor and the numbers for anything but a sound file.
 pub fn read_header(file: &Mapped) -> Result<Header> {
-    parse(file.bytes()).map_err(|what| Error::malformed(file.path(), what))
-}
-
-fn parse(bytes: &[u8]) -> Result<Header, String> {
-    let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
-        return Err(format!("no safetensors file: {} bytes, expected at least 8", bytes.len()));
-    };
-    let length = u64::from_le_bytes(*length);
-    if length > MAX_HEADER || length > rest.len() as u64 {
-        return Err(format!("the header is said to have {length} bytes, the file has {}", rest.len()));
-    }
-    let (text, data) = rest.split_at(length as usize);
-    let text = std::str::from_utf8(text).map_err(|e| format!("the header is not UTF-8: {e}"))?;
-    let json: Map<String, Value> =
-        serde_json::from_str(text).map_err(|e| format!("the header is no JSON object: {e}"))?;
-    let data_start = 8 + length as usize;
-    let mut metadata = Map::new();
-    let mut tensors = Vec::with_capacity(json.len());
-    for (name, value) in json {
-        if name == "__metadata__" {
-            metadata = value.as_object().cloned().ok_or("__metadata__ is no object")?;
-            continue;
-        }
-        let entry = entry(&name, &value, data.len()).map_err(|e| format!("tensor {name}: {e}"))?;
-        tensors.push(Entry { start: entry.start + data_start, end: entry.end + data_start, ..entry });
-    }
-    let mut order: Vec<&Entry> = tensors.iter().collect();
-    order.sort_by_key(|e| (e.start, e.end));
-    let mut next = data_start;
-    for e in order {
-        if e.start != next {
-            return Err(format!("tensor {} starts at byte {}, expected {next}", e.name, e.start));
-        }
-        next = e.end;
-    }
-    if next != bytes.len() {
-        return Err(format!("the tensors end at byte {next}, the file at {}", bytes.len()));
-    }
-    Ok(Header { tensors, metadata, text: text.to_owned() })
-}
-
-fn entry(name: &str, value: &Value, data: usize) -> Result<Entry, String> {
-    let dtype_name = value["dtype"].as_str().ok_or("no dtype")?;
-    let (dtype, element) = dtype(dtype_name).ok_or_else(|| format!("unknown dtype {dtype_name}"))?;
-    let number = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
-    let shape: Vec<usize> =
-        value["shape"].as_array().and_then(|s| s.iter().map(number).collect()).ok_or("no shape")?;
-    let offsets: Vec<usize> = value["data_offsets"]
-        .as_array()
-        .and_then(|s| s.iter().map(number).collect())
-        .ok_or("no data_offsets")?;
-    let &[start, end] = &offsets[..] else {
-        return Err(format!("{} data_offsets, expected 2", offsets.len()));
-    };
-    if start > end || end > data {
-        return Err(format!("bytes {start}..{end} are outside the data of {data} bytes"));
-    }
-    let bytes = shape.iter().try_fold(element, |n, &d| n.checked_mul(d));
-    if bytes != Some(end - start) {
-        return Err(format!("shape {shape:?} of {dtype_name} does not fill {} bytes", end - start));
-    }
-    Ok(Entry { name: name.to_owned(), dtype, dtype_name: dtype_name.to_owned(), shape, start, end })
+    container::header(file.bytes()).map_err(|what| Error::malformed(file.path(), what))
 }
 
 /// The header of a file to be written: tensors lie in the given order.
 pub fn make_header(tensors: &[(String, DType, Vec<usize>)], metadata: &[(&str, &str)]) -> String {
-    let mut map = Map::new();
-    if !metadata.is_empty() {
-        let meta: Map<String, Value> = metadata.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
-        map.insert("__metadata__".to_owned(), Value::Object(meta));
-    }
-    let mut at = 0usize;
-    for (name, dtype, shape) in tensors {
-        let end = at + shape.iter().product::<usize>() * dtype.size();
-        let entry = json!({"dtype": dtype_name(*dtype), "shape": shape, "data_offsets": [at, end]});
-        map.insert(name.clone(), entry);
-        at = end;
-    }
-    let mut text = Value::Object(map).to_string();
-    // Data starts at a multiple of 8 bytes: the header is filled up with spaces.
-    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
-    text
-}
-
-/// Writes the length and text of a header.
-///
-/// # Errors
-/// What `out` reports.
-pub fn write_header(out: &mut dyn Write, text: &str) -> std::io::Result<()> {
-    out.write_all(&(text.len() as u64).to_le_bytes())?;
-    out.write_all(text.as_bytes())
+    let named = |(name, dtype, shape): &(String, DType, Vec<usize>)| {
+        (name.clone(), dtype_name(*dtype), shape.clone())
+    };
+    container::make_header(&tensors.iter().map(named).collect::<Vec<_>>(), metadata)
 }
 
 /// Writes a whole small file.
@@ -197,71 +79,15 @@ pub fn write_small(
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn sample() -> Vec<u8> {
-        let tensors = [
-            ("b".to_owned(), DType::Bf16, vec![2, 3]),
-            ("a".to_owned(), DType::F32, vec![]),
-            ("empty".to_owned(), DType::I64, vec![0, 4]),
-        ];
-        let mut bytes = Vec::new();
-        write_header(&mut bytes, &make_header(&tensors, &[("format", "pt")])).unwrap();
-        bytes.extend(0..16u8);
-        bytes
-    }
-
     #[test]
-    fn what_is_written_is_read() {
-        let bytes = sample();
-        let header = parse(&bytes).unwrap();
-        assert_eq!(header.metadata["format"], "pt");
-        let names: Vec<&str> = header.tensors.iter().map(|t| t.name.as_str()).collect();
-        assert_eq!(names, ["b", "a", "empty"]);
-        let start = bytes.len() - 16;
-        assert_eq!(start % 8, 0);
-        assert_eq!((header.tensors[0].start, header.tensors[0].end), (start, start + 12));
-        assert_eq!((header.tensors[1].dtype, header.tensors[1].shape.len()), (Some(DType::F32), 0));
-    }
-
-    #[test]
-    fn hostile_headers_are_refused_with_the_numbers() {
-        let file = |header: &str, data: usize| {
-            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-            bytes.extend_from_slice(header.as_bytes());
-            bytes.resize(bytes.len() + data, 0);
-            parse(&bytes).unwrap_err()
-        };
-        let t = |shape: &str, offsets: &str| {
-            format!(r#"{{"x":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#)
-        };
-        assert_eq!(file(&t("[1]", "[0,8]"), 4), "tensor x: bytes 0..8 are outside the data of 4 bytes");
-        assert_eq!(file(&t("[2]", "[0,4]"), 4), "tensor x: shape [2] of F32 does not fill 4 bytes");
-        let huge = t("[4611686018427387904,4611686018427387904]", "[0,0]");
-        assert!(file(&huge, 0).contains("does not fill 0 bytes"));
-        assert!(file(&t("[1]", "[4,8]"), 8).contains("starts at byte"), "a hole");
-        assert!(file(&t("[1]", "[0,4]"), 8).contains("the tensors end at byte"), "bytes nobody owns");
-        assert!(file("[]", 0).contains("no JSON object"));
-        assert!(parse(&u64::MAX.to_le_bytes()).unwrap_err().contains("the file has 0"));
-        assert!(parse(&[1, 2, 3]).unwrap_err().contains("3 bytes"));
-    }
-
-    proptest! {
-        #[test]
-        fn changed_or_cut_files_are_an_error_or_stay_inside_themselves(
-            at in 0usize..400, value in any::<u8>(), cut in 0usize..400,
-        ) {
-            let mut bytes = sample();
-            let at = at % bytes.len();
-            bytes[at] = value;
-            bytes.truncate(bytes.len() - cut % bytes.len());
-            if let Ok(header) = parse(&bytes) {
-                for t in header.tensors {
-                    prop_assert!(t.start <= t.end && t.end <= bytes.len());
-                }
-            }
+    fn every_type_has_one_name_and_the_size_that_files_give_it() {
+        let all = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
+        for name in all.split(' ') {
+            let dtype = dtype(name).unwrap();
+            assert_eq!((dtype_name(dtype), container::element_size(name)), (name, Some(dtype.size())));
         }
+        assert_eq!((dtype("F8_E4M3"), container::element_size("F8_E4M3")), (None, Some(1)));
     }
 }

@@ -380,8 +380,8 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                 let file = Mapped::open(&folder.join(&part.file))?;
                 let mut keys = BTreeMap::new();
                 for t in safetensors::read_header(&file)?.tensors {
-                    let dtype =
-                        t.dtype.ok_or_else(|| wrong(format!("dtype {} is not supported", t.dtype_name)))?;
+                    let dtype = safetensors::dtype(&t.dtype)
+                        .ok_or_else(|| wrong(format!("dtype {} is not supported", t.dtype)))?;
                     keys.insert(t.name.clone(), stored.len());
                     stored.push(Stored {
                         name: t.name,

@@ -3,8 +3,7 @@
 use crate::samples::check_index;
 use crate::sft;
 use crate::{Documents, Error, Result, Sample, Samples};
-use ms_files::Mapped;
-use safetensors::{Dtype, SafeTensors};
+use ms_files::{Mapped, safetensors};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,8 @@ enum Form {
 
 /// A tensor's place in the file.
 struct Column {
-    dtype: Dtype,
+    /// As files spell it.
+    dtype: String,
     bytes: Range<usize>,
     /// Numbers of one sample.
     row: usize,
@@ -46,26 +46,24 @@ impl SafetensorsSamples {
         let file = Mapped::open(path)?;
         let bytes = file.bytes();
         let tensors =
-            SafeTensors::deserialize(bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?;
-        let column = |name: &str, dtypes: &[Dtype]| -> Result<([usize; 3], Column)> {
-            let view = tensors.tensor(name).map_err(|_| bad(format!("no tensor {name:?}")))?;
-            let &[iterations, batch, row] = view.shape() else {
-                return Err(bad(format!(
-                    "{name}: expected three dimensions, found shape {:?}",
-                    view.shape()
-                )));
+            safetensors::header(bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?.tensors;
+        let column = |name: &str, dtypes: &[&str]| -> Result<([usize; 3], Column)> {
+            let found = tensors.iter().find(|t| t.name == name);
+            let t = found.ok_or_else(|| bad(format!("no tensor {name:?}")))?;
+            let &[iterations, batch, row] = &t.shape[..] else {
+                return Err(bad(format!("{name}: expected three dimensions, found shape {:?}", t.shape)));
             };
-            if !dtypes.contains(&view.dtype()) {
-                return Err(bad(format!("{name}: expected one of {dtypes:?}, found {:?}", view.dtype())));
+            if !dtypes.contains(&t.dtype.as_str()) {
+                let expected = dtypes.join(", ");
+                return Err(bad(format!("{name}: expected one of {expected}, found {}", t.dtype)));
             }
-            let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
-            let column = Column { dtype: view.dtype(), bytes: start..start + view.data().len(), row };
+            let column = Column { dtype: t.dtype.clone(), bytes: t.start..t.end, row };
             Ok(([iterations, batch, row], column))
         };
-        let ids = [Dtype::I32, Dtype::I64];
-        let masks = [Dtype::I8, Dtype::U8, Dtype::BOOL, Dtype::I32, Dtype::F32];
-        let names: Vec<String> = tensors.names().into_iter().map(std::string::ToString::to_string).collect();
-        let has = |name: &str| names.iter().any(|n| n == name);
+        let ids = ["I32", "I64"];
+        let masks = ["I8", "U8", "BOOL", "I32", "F32"];
+        let names: Vec<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
+        let has = |name: &str| names.contains(&name);
         let same = |name: &str, want: [usize; 3], found: [usize; 3]| {
             if want == found {
                 Ok(())
@@ -120,7 +118,7 @@ impl SafetensorsSamples {
 
     fn ids(&self, column: &Column, index: usize) -> Result<Vec<i32>> {
         let bytes = &self.file.bytes()[column.bytes.clone()];
-        if column.dtype == Dtype::I32 {
+        if column.dtype == "I32" {
             let row = &bytes[index * column.row * 4..(index + 1) * column.row * 4];
             return Ok(row
                 .chunks_exact(4)
@@ -141,18 +139,18 @@ impl SafetensorsSamples {
     }
 
     fn mask(&self, column: &Column, index: usize) -> Vec<f32> {
-        let size = if matches!(column.dtype, Dtype::I32 | Dtype::F32) { 4 } else { 1 };
+        let size = if matches!(column.dtype.as_str(), "I32" | "F32") { 4 } else { 1 };
         let bytes = &self.file.bytes()[column.bytes.clone()];
         let row = &bytes[index * column.row * size..(index + 1) * column.row * size];
-        match column.dtype {
-            Dtype::F32 => {
+        match column.dtype.as_str() {
+            "F32" => {
                 row.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
             }
-            Dtype::I32 => row
+            "I32" => row
                 .chunks_exact(4)
                 .map(|b| i32::from_le_bytes(b.try_into().expect("four bytes")) as f32)
                 .collect(),
-            Dtype::I8 => row.iter().map(|&b| f32::from(b as i8)).collect(),
+            "I8" => row.iter().map(|&b| f32::from(b as i8)).collect(),
             _ => row.iter().map(|&b| f32::from(b)).collect(),
         }
     }
@@ -227,8 +225,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.safetensors");
         let rows: Vec<u8> = [9i32, 5, 6, 9, 7, 9, 3].iter().flat_map(|v| v.to_le_bytes()).collect();
-        let view = safetensors::tensor::TensorView::new(Dtype::I32, vec![1, 1, 7], &rows).unwrap();
-        std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        let text = safetensors::make_header(&[("tokens".to_owned(), "I32", vec![1, 1, 7])], &[]);
+        safetensors::write_header(&mut bytes, &text).unwrap();
+        bytes.extend(rows);
+        std::fs::write(&path, bytes).unwrap();
         let all =
             Documents { eod: 9, reset_position_ids: true, reset_attention_mask: true, eod_mask_loss: true };
         let row =

@@ -1,12 +1,13 @@
 //! Files: [`Mapped`], bytes of a file in memory; [`AtomicFile`], an output that appears under its name when it is whole;
-//! [`Spill`], numbers of which the earlier ones wait in a file; and two containers of others, read with suspicion: [`zip`] and
-//! [`pickle`].
+//! [`Spill`], numbers of which the earlier ones wait in a file; and three containers of others, read with suspicion: [`zip`],
+//! [`pickle`] and [`safetensors`].
 //!
-//! It knows no tensors. The only `unsafe` between kernels and devices is that of a memory map.
+//! It knows no tensors, only their places and the names of their types. The only `unsafe` between kernels and devices is that of a memory map.
 
 mod atomic_file;
 mod mapped;
 pub mod pickle;
+pub mod safetensors;
 mod spill;
 pub mod zip;
 

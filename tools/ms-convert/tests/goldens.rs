@@ -53,7 +53,10 @@ fn safetensors_tensors(path: &Path) -> Tensors {
     let header = safetensors::read_header(&file).unwrap();
     let entry = |t: &safetensors::Entry| {
         let shape = t.shape.iter().map(|&n| n as u64).collect();
-        (t.name.clone(), (t.dtype.unwrap().name().into(), shape, hash(&file.bytes()[t.start..t.end])))
+        (
+            t.name.clone(),
+            (safetensors::dtype(&t.dtype).unwrap().name().into(), shape, hash(&file.bytes()[t.start..t.end])),
+        )
     };
     header.tensors.iter().map(entry).collect()
 }

@@ -83,10 +83,11 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
         let mapped = Mapped::open(path)?;
         for t in safetensors::read_header(&mapped)?.tensors {
             // Codes stand for bfloat16; whoever asked for the file finds their scales.
-            let codes = (t.dtype_name == fp8::CODES).then(|| Arc::new(Codes::Unscaled));
-            let dtype = t.dtype.or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
-                Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype_name))
-            })?;
+            let codes = (t.dtype == fp8::CODES).then(|| Arc::new(Codes::Unscaled));
+            let dtype =
+                safetensors::dtype(&t.dtype).or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
+                    Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype))
+                })?;
             stored.push(Stored {
                 name: t.name,
                 file,
