@@ -2,7 +2,8 @@
 //! [`Spill`], numbers of which the earlier ones wait in a file; and three containers of others, read with suspicion: [`zip`],
 //! [`pickle`] and [`safetensors`].
 //!
-//! It knows no tensors, only their places and the names of their types. The only `unsafe` between kernels and devices is that of a memory map.
+//! It knows no tensors, only their places and the names of their types. The only `unsafe` between kernels and devices is that of
+//! a memory map.
 
 mod atomic_file;
 mod mapped;
