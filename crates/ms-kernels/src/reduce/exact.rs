@@ -194,8 +194,8 @@ fn largest_below(x: &[f32], bits: u32) -> u32 {
 }
 
 /// Of elements with biased exponents up to `high` the sum of their squares' upper bits and of the rest, in units of
-/// `2^(2 high - UPPER)` and `2^(2 high - LOWER)`. If `SOME`, only those whose sizes' bits are among `sizes` count; if `ENDS`, bits of
-/// the largest size come along, and one less than those of the smallest but zero.
+/// `2^(2 high - UPPER)` and `2^(2 high - LOWER)`. If `SOME`, only those whose sizes' bits are among `sizes` count; if `ENDS`,
+/// bits of the largest size come along, and one less than those of the smallest but zero.
 #[inline(always)]
 fn squares<const SOME: bool, const ENDS: bool>(
     x: &[f32],
