@@ -124,7 +124,7 @@ const VARIANTS: usize = 8;
 /// Those of a full run; as many more show how few pairs are left out.
 const VARIANTS_OF_ALL: usize = 24;
 /// Runs of the short form.
-const FEW: usize = 34;
+const FEW: usize = 48;
 
 #[test]
 fn any_topology_trains_as_one_rank() {

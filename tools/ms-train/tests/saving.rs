@@ -8,7 +8,7 @@ mod tiny;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tiny::{counting, model, ms_train, samples};
+use tiny::{counting, metrics, model, ms_train, samples};
 
 fn train(dir: &Path, more: &str) -> assert_cmd::Command {
     let data = dir.join("data.safetensors");
@@ -134,5 +134,39 @@ fn what_is_held_for_a_checkpoint_is_planned() {
             "{flags}: planned {planned}, held {held}"
         );
         assert!(plan["memory"]["snapshot"].as_f64().unwrap() >= planned, "{flags}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_however_the_optimizers_state_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |form: &str, more: &str| -> Vec<f64> {
+        let file = dir.path().join("m.jsonl");
+        let _ = std::fs::remove_file(&file);
+        let line = format!("--nproc-per-node 4 --bf16 --metrics-file m.jsonl {form} --train-iters {more}");
+        train(dir.path(), &line).assert().success();
+        let of = |row: &Value| ["lm loss", "grad norm"].map(|key| row[key].as_f64().unwrap());
+        metrics(&file).iter().flat_map(of).collect()
+    };
+    let kept = "";
+    let shared = "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 500";
+    let instances = "--use-distributed-optimizer --num-distributed-optimizer-instances 2";
+    let whole = run(kept, "8");
+    assert_eq!((run(shared, "8"), whole.len()), (whole.clone(), 8 * 2));
+    for first in [kept, shared, instances] {
+        run(first, "4 --save half");
+        for then in [kept, shared, instances] {
+            let rest = run(then, "8 --load half");
+            assert_eq!(rest.len(), 4 * 2, "{first} and {then}");
+            let pairs = rest.iter().zip(&whole[4 * 2..]);
+            if first == instances || then == instances {
+                // Sums inside an instance come first.
+                let far = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs();
+                assert!(pairs.map(far).all(|far| far < 1e-3), "{first} and {then}: {rest:?} {whole:?}");
+            } else {
+                assert!(pairs.clone().all(|(a, b)| a.to_bits() == b.to_bits()), "{first} and {then}");
+            }
+        }
+        std::fs::remove_dir_all(dir.path().join("half")).unwrap();
     }
 }
