@@ -329,7 +329,9 @@ pub(crate) fn run_again(
 ) -> ms_core::Result<Var> {
     let run = Arc::new(run);
     let again = run.clone();
-    ops::recompute_behind(g, x, |g, x| run(g, x, beside), Arc::new(move |g, x| again(g, x, None)))
+    let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
+    let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
+    Ok(ops::recompute_behind(g, &[x], first, again)?.remove(0))
 }
 
 /// What mixes tokens.

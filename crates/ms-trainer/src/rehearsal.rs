@@ -96,7 +96,11 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
             let round = if forwards_first && group == stages { 2 * group } else { group };
             (round, round + group)
         }
-        PipelineOrder::ZeroBubble => (1, 2 * stages),
+        PipelineOrder::ZeroBubble { .. } if !chunks => (1, 2 * stages),
+        PipelineOrder::ZeroBubble { group } => {
+            let group = group.unwrap_or(stages);
+            (group, 2 * group + stages)
+        }
         PipelineOrder::DualPipeV => (2 * stages, 3 * stages),
         PipelineOrder::Drawn(_) => (micro_batches, micro_batches),
     };

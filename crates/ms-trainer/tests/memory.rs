@@ -29,7 +29,7 @@ fn dense_of_few_keys() -> ModelConfig {
 
 fn experts() -> ModelConfig {
     let router = Router { f32: true, ..Router::plain(Score::SoftmaxOfChosen) };
-    let shared = Some(SharedExpert { ffn: 16, gate: false });
+    let shared = Some(SharedExpert { ffn: 16, gate: false, wide_gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
     ModelConfig { moe: Some(moe), pattern, qk_norm: QkNorm::PerHead, ..dense() }
@@ -231,7 +231,7 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
             Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() },
         ),
         (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2) }),
-        (&dense, Case { order: PipelineOrder::ZeroBubble, ..Case::of(2, 1, 1, 2, 1) }),
+        (&dense, Case { order: PipelineOrder::ZeroBubble { group: None }, ..Case::of(2, 1, 1, 2, 1) }),
     ];
     for (c, case) in cases {
         let case = Case { dropout: 0.1, ..case.single_precision() };
@@ -312,7 +312,12 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &deep, pp(PipelineOrder::default())),
-        ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble)),
+        ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble { group: None })),
+        (
+            "zero bubble, chunks",
+            &fat,
+            Case { stages: chunks(4), ..pp(PipelineOrder::ZeroBubble { group: None }) },
+        ),
         ("chunks", &fat, Case { stages: chunks(4), ..Case::of(2, 1, 1, 2, 1) }),
         ("both ends", &deep, Case { stages: both_ends.clone(), ..pp(PipelineOrder::DualPipeV) }),
         ("ep", &experts, Case::of(2, 1, 1, 1, 2)),

@@ -329,7 +329,7 @@ impl CoreAttention {
             let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
             this.attend(&mut pass, None, qkv)
         };
-        let out = ops::recompute(pass.g, qkv, Arc::new(again))?;
+        let out = ops::recompute(pass.g, qkv, again)?;
         pass.passing.push(out.clone());
         Ok(out)
     }

@@ -150,7 +150,7 @@ impl Latent {
             *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
             Ok(values)
         };
-        let values = ops::recompute(pass.g, x, Arc::new(again))?;
+        let values = ops::recompute(pass.g, x, again)?;
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
         pass.passing.push(values.clone());
         Ok(values)

@@ -83,7 +83,8 @@ impl Run {
         let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
         // As upstream: only what is shared out is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
-        let case = Case { passes_beside, optimizer, overlap_gather, ..case };
+        let gather_beside_step = case.gather_beside_step && overlap_gather;
+        let case = Case { passes_beside, optimizer, overlap_gather, gather_beside_step, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
     }
 
@@ -132,7 +133,7 @@ impl Run {
             ("kept", kept),
             ("replay", format!("{:?}", c.replay)),
             ("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)),
-            ("gathering", c.overlap_gather.to_string()),
+            ("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)),
             ("dropout", (c.dropout > 0.0).to_string()),
             ("swapped state", c.form.swapped.is_some().to_string()),
             (
@@ -310,7 +311,12 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     }
     if pp > 1 {
         match draw.below(6) {
-            0 => case.order = PipelineOrder::ZeroBubble,
+            0 => {
+                let several = draw.coin();
+                case.stages.layers_per_chunk = several.then(|| draw.of(&[1, 1, 2]));
+                let group = draw.of(&[None, Some(2 * pp)]).filter(|_| several);
+                case.order = PipelineOrder::ZeroBubble { group };
+            }
             1 => (case.stages.dual_pipe, case.order) = (true, PipelineOrder::DualPipeV),
             2 => {
                 case.stages.layers_per_chunk = Some(draw.of(&[1, 1, 2]));
@@ -357,6 +363,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.coin();
     case.overlap_gather = draw.coin();
+    case.gather_beside_step = case.overlap_gather && draw.coin();
     case.per_token_loss = draw.below(3) == 0;
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
     case.form.swapped = draw.of(&[None, None, Some(3)]);

@@ -94,7 +94,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             experts.router.score = Score::Sigmoid;
             experts.router.renormalise = true;
             experts.router.bias = true;
-            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate: draw.coin() });
+            let gate = draw.coin();
+            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate, wide_gate: gate && draw.coin() });
             let q_rank = draw.of(&[None, Some(8)]);
             ModelConfig {
                 groups: heads,
