@@ -2,7 +2,7 @@
 //! what ranks exchange are made of these.
 
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};
-use ms_core::Tensor;
+use ms_core::{Arena, Tensor};
 use std::sync::Arc;
 
 /// An exchange that is about to begin.
@@ -90,8 +90,8 @@ impl Communicator for Wrapped {
         sent?.wait().map(drop)
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
-        self.exchange("recv", name, None, &mut || self.inner.recv(name, from, tag))
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
+        self.exchange("recv", name, None, &mut || self.inner.recv(name, from, tag, arena))
     }
 
     fn sent_bytes(&self) -> u64 {

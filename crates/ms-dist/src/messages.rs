@@ -27,13 +27,12 @@ pub(crate) struct MessageFabric {
     world: usize,
     wire: Arc<dyn Wire>,
     office: Arc<Office>,
-    arena: Arena,
     asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
 }
 
 impl MessageFabric {
     pub(crate) fn new(rank: usize, world: usize, wire: Arc<dyn Wire>, office: Arc<Office>) -> Self {
-        Self { rank, world, wire, office, arena: Arena::default(), asked: Arc::default() }
+        Self { rank, world, wire, office, asked: Arc::default() }
     }
 
     /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
@@ -108,7 +107,6 @@ impl Fabric for MessageFabric {
                 wire: Arc::clone(&self.wire),
                 office: Arc::clone(&self.office),
             },
-            arena: self.arena.clone(),
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
@@ -204,7 +202,6 @@ fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
 struct MessageComm {
     group: Group,
     /// Where messages become tensors.
-    arena: Arena,
     next: AtomicU64,
     sent: AtomicU64,
 }
@@ -406,9 +403,9 @@ impl Communicator for MessageComm {
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.group.office.check()?;
-        let (group, arena) = (self.group.clone(), self.arena.clone());
+        let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let letter = group.wait(from, Topic::Message { tag })?;

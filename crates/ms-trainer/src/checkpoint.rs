@@ -11,7 +11,7 @@ use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::{Decoupled, Schedule};
 use crate::{Error, Result};
-use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name, sharded};
+use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};

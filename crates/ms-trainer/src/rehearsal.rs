@@ -159,7 +159,7 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
 fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
-    let fabric = MetaFabric::new(place.rank, place.grid.world(), device.arena(), borders(config, place));
+    let fabric = MetaFabric::new(place.rank, place.grid.world(), borders(config, place));
     let ctx = ParallelCtx::new(place.grid.clone(), place.sequence_parallel, place.context, &fabric)?;
     let ctx = ctx.with_dispatcher(place.dispatcher, place.overlap_experts).with_ring_cache(place.ring_cache);
     let mut engine = Engine::new(config, device, ctx)?;

@@ -74,8 +74,8 @@ fn everything(fabric: &dyn Fabric) -> Result<Vec<(String, Vec<u8>)>> {
             let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
             comm.send("later", t.clone(), next, 5)?;
             comm.send("now", t.reshape([numel, 1])?, next, 4)?;
-            keep(at("message"), comm.recv("now", before, 4)?.wait()?);
-            keep(at("message"), comm.recv("later", before, 5)?.wait()?);
+            keep(at("message"), comm.recv("now", before, 4, &Arena::default())?.wait()?);
+            keep(at("message"), comm.recv("later", before, 5, &Arena::default())?.wait()?);
         }
     }
     let pair: Vec<usize> = world[rank / 2 * 2..(rank / 2 * 2 + 2).min(size)].to_vec();
@@ -122,7 +122,7 @@ fn ranks_that_disagree_are_an_error_with_both_calls() {
         let comm = fabric.group(&[0, 1]).unwrap();
         let t = Tensor::from_slice(&Arena::default(), [1], &[0f32]).unwrap();
         comm.send("a", t, 1 - comm.rank(), 3).unwrap();
-        comm.recv("b", 1 - comm.rank(), 3).unwrap().wait().unwrap_err().to_string()
+        comm.recv("b", 1 - comm.rank(), 3, &Arena::default()).unwrap().wait().unwrap_err().to_string()
     });
     assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
 }
@@ -179,7 +179,7 @@ fn what_is_no_letter_is_an_error_and_no_panic() {
     let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
     for bytes in [&[][..], &[LETTER], &[LETTER; 40], &[LOST; 4], &[7; 9]] {
         offices[0].deliver(1, bytes);
-        let said = comm.recv("t", 1, 0).map(|_| ()).unwrap_err().to_string();
+        let said = comm.recv("t", 1, 0, &Arena::default()).map(|_| ()).unwrap_err().to_string();
         assert!(said.starts_with("rank 1 failed"), "{said}");
     }
 }

@@ -76,7 +76,7 @@ impl Run<'_> {
         let pp = &self.ctx.pp;
         let name = if gradient { "gradients of a border" } else { "a border" };
         let get = |part| -> Result<Tensor> {
-            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part))?.wait()?)
+            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part), self.device.arena())?.wait()?)
         };
         let stream = get(0)?;
         let more = |part| -> Result<Option<Tensor>> {
