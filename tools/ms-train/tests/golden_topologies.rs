@@ -177,13 +177,11 @@ fn experts() {
 
 #[test]
 fn documents_in_a_row() {
-    let Some(dir) = ms_testing::shared("goldens/train/llama-tiny-eod") else { return };
-    let tokenizer = format!("--tokenizer-name-or-path {}", dir.display());
-    follows(
-        "llama-tiny-eod",
-        &DOCUMENTS,
-        &format!("--reset-position-ids --reset-attention-mask {tokenizer}"),
-    );
+    for case in ["documents", "llama-tiny-eod"] {
+        let Some(dir) = ms_testing::golden_or_shared(&format!("train/{case}")) else { continue };
+        let tokenizer = format!("--tokenizer-name-or-path {}", dir.display());
+        follows(case, &DOCUMENTS, &format!("--reset-position-ids --reset-attention-mask {tokenizer}"));
+    }
 }
 
 #[test]
@@ -191,5 +189,7 @@ fn experts_with_a_capacity() {
     let more = "--moe-expert-capacity-factor 1.0 --moe-token-drop-policy probs --moe-token-dispatcher-type alltoall \
                 --moe-aux-loss-coeff 0.02 --moe-router-load-balancing-type aux_loss";
     let all: Vec<&str> = [""].into_iter().chain(CAPACITY).collect();
-    follows("mixtral-tiny-capacity", &all, more);
+    for case in ["capacity", "mixtral-tiny-capacity"] {
+        follows(case, &all, more);
+    }
 }
