@@ -24,7 +24,7 @@ mod predict;
 mod rotary;
 mod routing;
 
-pub use attention::head_exchange;
+pub use attention::{head_exchange, lent_columns};
 pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};

@@ -67,6 +67,12 @@ fn head_shares(c: &ModelConfig, layer: usize, ranks: usize) -> HeadShares {
     HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks)
 }
 
+/// Columns of the packed rows that `layer` lends to later ones, on each of the `ranks` that share it.
+pub fn lent_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
+    let own = head_shares(c, layer, ranks).own;
+    (own.heads() + 2 * own.groups) * own.head_dim
+}
+
 /// What `rank` of the `ranks` that share a layer of grouped attention and the others hand each other between projections and
 /// attention; `None`: nothing.
 pub fn head_exchange(c: &ModelConfig, layer: usize, rank: usize, ranks: usize) -> Option<ColumnExchange> {
