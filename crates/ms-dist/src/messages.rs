@@ -35,6 +35,12 @@ impl MessageFabric {
         Self { rank, world, wire, office, asked: Arc::default() }
     }
 
+    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // asked for by who starts processes
+    pub(crate) fn wait_at_most(&self, limit: Duration) {
+        self.office.wait_at_most(self.rank, limit);
+    }
+
     /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
     /// over; whether they have.
     pub(crate) fn end(&self, failure: Option<&str>, patience: Duration) -> bool {

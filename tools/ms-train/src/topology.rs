@@ -19,7 +19,7 @@ options! {
         pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
         pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
-        extended: bool = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)";
+        extended: bool = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)", group = "Model families";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
         instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";

@@ -174,6 +174,27 @@ fn a_rank_that_is_gone_without_a_word_releases_the_others_that_do_not_wait_for_i
 }
 
 #[test]
+fn a_rank_that_waits_too_long_says_for_what() {
+    let said = run(2, |fabric| {
+        let comm = fabric.group(&[0, 1]).unwrap();
+        if comm.rank() == 1 {
+            // It is busy with something else for as long as the other waits.
+            let told = comm.recv("a border", 0, 4, &Arena::default()).unwrap().wait().unwrap_err();
+            return told.to_string();
+        }
+        fabric.wait_at_most(Duration::from_millis(200));
+        let late = comm.recv("a border", 1, 3, &Arena::default()).unwrap().wait().unwrap_err().to_string();
+        assert!(fabric.end(Some(&late), Duration::from_secs(20)));
+        late
+    });
+    assert_eq!(
+        said[0],
+        "rank 0 has waited for 0 s, the longest that a run may wait: Message { tag: 3 } of rank 1"
+    );
+    assert!(said[1].starts_with("rank 0 failed: rank 0 has waited"), "{said:?}");
+}
+
+#[test]
 fn what_is_no_letter_is_an_error_and_no_panic() {
     let offices = offices(2);
     let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
