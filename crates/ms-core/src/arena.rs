@@ -2,7 +2,7 @@
 //!
 //! A fresh page costs ten times more than the data written to it, so a training step must not ask the system
 //! for memory. The arena keeps every block it ever gave out, sorted by size class; a step of the same shapes as
-//! the one before finds all its blocks in the arena. Large blocks lie on huge pages ([`ms_kernels::memory`]).
+//! the one before finds all its blocks in the arena. Large blocks lie on huge pages.
 
 use ms_kernels::memory::Block;
 use std::collections::BTreeMap;
