@@ -18,6 +18,9 @@ pub const MAX_ROWS: usize = 8;
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
 
+/// The same where memory is asked for ahead, which at the end of a unit may be of another thread's.
+const UNIT_AHEAD: usize = 256 * 1024;
+
 /// Rows of the weight that are summed at once, so that several streams come from memory.
 const COLUMNS: usize = 4;
 
@@ -39,7 +42,7 @@ mod body {
         if is_bf16::<E>() { k % 2 * LANES + k / 2 } else { k }
     }
 
-    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a` and `COLS` of the weight. Each is two times sixteen chains,
+    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a`, step by step, and `COLS` of the weight. Each is two times sixteen chains,
     /// which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd one first, as the
     /// dot instruction takes them.
     #[inline(always)]
@@ -68,7 +71,7 @@ mod body {
                         odd[l] = b[2 * l + 1].to_f32();
                     }
                     for i in 0..ROWS {
-                        let (a, acc) = (&a[i * steps + n], &mut acc[c][i][n % 2]);
+                        let (a, acc) = (&a[n * ROWS + i], &mut acc[c][i][n % 2]);
                         for l in 0..LANES {
                             acc[l] = a[l].mul_add(even[l], a[LANES + l].mul_add(odd[l], acc[l]));
                         }
@@ -81,7 +84,7 @@ mod body {
                         wide[l] = b[half * LANES + l].to_f32();
                     }
                     for i in 0..ROWS {
-                        let a = &a[i * steps + n][half * LANES..][..LANES];
+                        let a = &a[n * ROWS + i][half * LANES..][..LANES];
                         for l in 0..LANES {
                             acc[c][i][half][l] = a[l].mul_add(wide[l], acc[c][i][half][l]);
                         }
@@ -150,7 +153,8 @@ instances! {
     ) = body::any_rows;
 }
 
-/// The rows of `a`, made ready.
+/// The rows of `a`, made ready: a step of all rows, then the next one, so that what is used together stands together. Rows that
+/// were whole, a page apart, fell on each other in the first-level cache.
 #[derive(Clone, Copy)]
 enum Few<'a> {
     /// Widened, each step in the order of [`body::position`].
@@ -196,13 +200,13 @@ fn sum_rows<E: Element>(
 pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'_, E>, out: Out<'_, E>) {
     let Dims { m, k, .. } = dims;
     let padded = k.next_multiple_of(CHAINS);
-    let row = |i: usize| a.data[(i * a.stride).min(a.data.len())..].iter().take(k);
+    let row = |i: usize| if k > 0 { &a.data[i * a.stride..][..k] } else { &[] };
     if is_bf16::<E>() && cpu.isa() >= Isa::Avx512Bf16 {
         with_scratch(Scratch::PanelsA, m * padded, |pairs: &mut [E]| {
             pairs.fill(E::default());
-            for (i, to) in pairs.chunks_exact_mut(padded.max(1)).enumerate() {
-                for (to, v) in to.iter_mut().zip(row(i)) {
-                    *to = *v;
+            for i in 0..m {
+                for (n, step) in row(i).chunks(CHAINS).enumerate() {
+                    pairs[(n * m + i) * CHAINS..][..step.len()].copy_from_slice(step);
                 }
             }
             multiply(cpu, dims, Few::Pairs(bytemuck::cast_slice::<E, bf16>(pairs).as_chunks().0), b, out);
@@ -211,9 +215,12 @@ pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'
     }
     with_scratch(Scratch::PanelsA, m * padded, |wide: &mut [f32]| {
         wide.fill(0.0);
-        for (i, to) in wide.chunks_exact_mut(padded.max(1)).enumerate() {
-            for (t, v) in row(i).enumerate() {
-                to[t / CHAINS * CHAINS + body::position::<E>(t % CHAINS)] = v.to_f32();
+        for i in 0..m {
+            for (n, step) in row(i).chunks(CHAINS).enumerate() {
+                let to = &mut wide[(n * m + i) * CHAINS..][..CHAINS];
+                for (t, v) in step.iter().enumerate() {
+                    to[body::position::<E>(t)] = v.to_f32();
+                }
             }
         }
         multiply(cpu, dims, Few::Wide(wide.as_chunks().0), b, out);
@@ -223,7 +230,8 @@ pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'
 /// Multiplies rows that were made ready with all rows of the weight.
 fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: Out<'_, E>) {
     let Dims { m, n, k } = dims;
-    let step = (UNIT_ELEMENTS / k.max(1)).clamp(1, 4096);
+    let elements = if m > 1 { UNIT_AHEAD } else { UNIT_ELEMENTS };
+    let step = (elements / k.max(1)).clamp(1, 4096);
     let each = |store: &(dyn Fn(usize, usize, f32) + Sync)| {
         cpu.for_each_unit(n.div_ceil(step), |u| {
             let (first, rows) = (u * step, step.min(n - u * step));
