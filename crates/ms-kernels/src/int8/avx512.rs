@@ -5,8 +5,8 @@
 
 use std::arch::x86_64::*;
 
-use super::body::{Few, LANES, LINE, ZERO, scale_of};
-use crate::rms_norm::lane_sum;
+use super::body::{Few, LINE, ZERO, scale_of};
+use crate::matmul::vector::avx512::lane_sum;
 
 /// Bytes of the weight that are asked for ahead of their use, where three rows of `x` or more leave the processor no room to see
 /// so far. Requests are dropped while too many wait, so each line is asked for once more, `AGAIN` bytes later.
@@ -59,10 +59,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
         for c in 0..COLS {
             let scale = scale_of(&group[c * width..][..width]);
             for i in 0..ROWS {
-                let mut lanes = [0f32; LANES];
-                // SAFETY: room for sixteen lanes.
-                unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), acc[c][i]) };
-                sums[c][i] = lane_sum(lanes) * scale;
+                sums[c][i] = lane_sum(acc[c][i]) * scale;
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The sums of few rows of bf16 with AVX-512.
 //!
 //! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
-//! after the other: so few instructions let the processor ask for many lines at once, and it reads nearly as fast as a loop that
-//! only reads. More rows of `a` hide the lines after the next from it, and their own lines keep what guesses streams busy. Then
+//! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
+//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own lines keep what guesses streams busy. Then
 //! blocks of rows of the weight are asked for, a block ahead and in the order of memory, into the second level. Each line is
 //! asked for twice, for requests are dropped while too many wait.
 //!
@@ -20,7 +20,6 @@ use half::bf16;
 
 use super::body::{CHAINS, LANES};
 use crate::matmul::kernel::avx512::first32;
-use crate::rms_norm::lane_sum;
 
 /// Bytes of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
@@ -100,16 +99,23 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     acc
 }
 
+/// [`crate::rms_norm::lane_sum`] of a register.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(crate) fn lane_sum(lanes: __m512) -> f32 {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps::<1>(lanes));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
 /// The sums of the chains of one column.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 fn joined<const ROWS: usize>(chains: &[[__m512; 2]; ROWS]) -> [f32; ROWS] {
     let mut sums = [0f32; ROWS];
     for i in 0..ROWS {
-        let mut lanes = [0f32; LANES];
-        // SAFETY: room for sixteen lanes.
-        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_add_ps(chains[i][0], chains[i][1])) };
-        sums[i] = lane_sum(lanes);
+        sums[i] = lane_sum(_mm512_add_ps(chains[i][0], chains[i][1]));
     }
     sums
 }
@@ -205,6 +211,9 @@ pub(super) unsafe fn any_rows(
 /// Rows of the weight that are taken together where memory is asked for.
 const BLOCK: usize = 8;
 
+/// Elements of the weight that are asked for ahead of one row of `a`: not much less or more, or it is slower than nothing.
+const SOON: usize = 1536;
+
 /// How far behind the first request the second one follows, in elements.
 const AGAIN: usize = 1024;
 
@@ -215,19 +224,21 @@ type Dots<const ROWS: usize, const COLS: usize> = [[[__m512; ROWS]; COLS]; 2];
 struct Ahead(*const bf16);
 
 impl Ahead {
-    /// Asks for the next cache line.
+    /// Asks for the next cache line, and again for an earlier one.
     #[inline(always)]
-    fn next(&mut self) {
+    fn next(&mut self, again: bool) {
         // SAFETY: hints, which may point anywhere.
         unsafe {
             _mm_prefetch::<_MM_HINT_T1>(self.0.cast());
-            _mm_prefetch::<_MM_HINT_T1>(self.0.wrapping_sub(AGAIN).cast());
+            if again {
+                _mm_prefetch::<_MM_HINT_T1>(self.0.wrapping_sub(AGAIN).cast());
+            }
         }
         self.0 = self.0.wrapping_add(CHAINS);
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even. With `ROWS` above 1 a line is asked for with each that is used.
+/// Adds the terms of `steps`, of which the first is even. A line is asked for with each that is used.
 ///
 /// # Safety
 /// As for [`add_terms`], with rows of `a` in bf16.
@@ -254,9 +265,7 @@ unsafe fn add_dots<const ROWS: usize, const COLS: usize>(
                 }
             }
         }
-        if ROWS > 1 {
-            (0..COLS).for_each(|_| ahead.next());
-        }
+        (0..COLS).for_each(|_| ahead.next(ROWS > 1));
     };
     // SAFETY: below `whole` a step has all its terms, and the mask holds those of the last one.
     let line = |b: *const bf16, n: usize| unsafe { _mm512_loadu_si512(b.add(n * CHAINS).cast()) };
@@ -294,13 +303,13 @@ unsafe fn add_dots<const ROWS: usize, const COLS: usize>(
 
 /// The sums of one row of the weight.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 fn joined_dots<const ROWS: usize, const COLS: usize>(dots: &Dots<ROWS, COLS>, c: usize) -> [f32; ROWS] {
-    let mut chains = [[_mm512_setzero_ps(); 2]; ROWS];
+    let mut sums = [0f32; ROWS];
     for i in 0..ROWS {
-        chains[i] = [dots[0][c][i], dots[1][c][i]];
+        sums[i] = lane_sum(_mm512_add_ps(dots[0][c][i], dots[1][c][i]));
     }
-    joined(&chains)
+    sums
 }
 
 /// [`rows`] with the dot instruction.
@@ -326,7 +335,8 @@ unsafe fn dot_rows<const ROWS: usize, const COLS: usize>(
     let whole = sums.len() / COLS * COLS;
     for at in (0..whole).step_by(BLOCK) {
         let count = BLOCK.min(whole - at);
-        let mut ahead = Ahead(b.as_ptr().wrapping_add((at + BLOCK) * stride));
+        let distance = if ROWS > 1 { BLOCK * stride } else { SOON };
+        let mut ahead = Ahead(b.as_ptr().wrapping_add(at * stride + distance));
         for first in (0..steps).step_by(part) {
             let range = first..steps.min(first + part);
             for (g, acc) in waiting[..count / COLS].iter_mut().enumerate() {

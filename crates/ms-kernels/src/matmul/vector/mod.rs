@@ -1,7 +1,7 @@
 //! Products with few rows, form `Nt`: each row of the weight is read once and met by every row of `a`.
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod avx512;
 
 use super::{Dims, Mat, Out};
 use crate::cpu::Disjoint;
@@ -232,16 +232,15 @@ fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: O
     let Dims { m, n, k } = dims;
     let elements = if m > 1 { UNIT_AHEAD } else { UNIT_ELEMENTS };
     let step = (elements / k.max(1)).clamp(1, 4096);
-    let each = |store: &(dyn Fn(usize, usize, f32) + Sync)| {
+    // `store` gets a row of the result, the first column and the sums of all rows, column by column.
+    let each = |store: &(dyn Fn(usize, usize, &[f32]) + Sync)| {
         cpu.for_each_unit(n.div_ceil(step), |u| {
             let (first, rows) = (u * step, step.min(n - u * step));
             with_scratch(Scratch::Rows, rows * m, |sums: &mut [f32]| {
                 let weight = &b.data[(first * b.stride).min(b.data.len())..];
                 sum_rows(cpu.isa(), sums, a, weight, b.stride, k, m);
-                for j in 0..rows {
-                    for i in 0..m {
-                        store(i, first + j, sums[j * m + i]);
-                    }
+                for i in 0..m {
+                    store(i, first, sums);
                 }
             });
         });
@@ -249,21 +248,33 @@ fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: O
     match out {
         Out::Set { data, stride, bias } => {
             let data = Disjoint::new(data);
-            each(&|i, j, sum| {
-                let sum = sum + bias.map_or(0.0, |bias| bias[j].to_f32());
+            each(&|i, first, sums| {
                 // SAFETY: a unit takes its own columns of every row.
-                (unsafe { data.part(i * stride + j, 1) })[0] = E::from_f32(sum);
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (j, (to, sum)) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)).enumerate() {
+                    *to = E::from_f32(sum + bias.map_or(0.0, |bias| bias[first + j].to_f32()));
+                }
             });
         }
         Out::SetF32 { data, stride } => {
             let data = Disjoint::new(data);
-            // SAFETY: a unit takes its own columns of every row.
-            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] = sum);
+            each(&|i, first, sums| {
+                // SAFETY: as above.
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (to, sum) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)) {
+                    *to = *sum;
+                }
+            });
         }
         Out::AddF32 { data, stride } => {
             let data = Disjoint::new(data);
-            // SAFETY: a unit takes its own columns of every row.
-            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] += sum);
+            each(&|i, first, sums| {
+                // SAFETY: as above.
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (to, sum) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)) {
+                    *to += *sum;
+                }
+            });
         }
     }
 }
