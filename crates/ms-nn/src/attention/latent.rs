@@ -7,8 +7,9 @@
 
 use super::grouped::{CoreAttention, frozen, score_options};
 use crate::batch::Stretch;
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, LayerMemory};
 use crate::layer::Pass;
+use crate::mixer::Mixer;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{
@@ -88,10 +89,6 @@ impl LatentShape {
         }
     }
 
-    pub(crate) fn heads(&self) -> HeadLayout {
-        self.heads
-    }
-
     pub(crate) fn rotary(&self) -> &Rotary {
         &self.rotary
     }
@@ -119,20 +116,6 @@ impl Latent {
             tp,
             shape: shape.clone(),
         }
-    }
-
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
-        let values = match pass.keeping.latent_attention_again && pass.g.records() {
-            true => self.attend_again(pass, x)?,
-            false => self.attend(pass, cache, x)?,
-        };
-        pass.row_parallel(&values, self.out)
     }
 
     /// [`Latent::attend`], of which only `x` is kept.
@@ -304,6 +287,22 @@ impl Latent {
             pass.passing.push(out.clone());
         }
         pass.values_of(&out, &shape.values, again)
+    }
+}
+
+impl Mixer for Latent {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
+        let values = match pass.keeping.latent_attention_again && pass.g.records() {
+            true => self.attend_again(pass, x)?,
+            false => self.attend(pass, cache, x)?,
+        };
+        pass.row_parallel(&values, self.out)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let (heads, indexer) = (self.shape.heads, &self.indexer);
+        let index = indexer.as_ref().map(|i| i.heads.head_dim);
+        LayerMemory::Attention { width: heads.groups * heads.head_dim, index }
     }
 }
 
