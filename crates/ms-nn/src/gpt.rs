@@ -5,11 +5,11 @@ mod serving;
 
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
-use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Beside, Cut, Layer, Pass, Shared};
-use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
+use crate::residual::NormShape;
+use crate::residual::{Streams, spread};
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};

@@ -5,12 +5,12 @@ mod build;
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
+use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::feed::{Dense, Experts};
-use crate::hyper_connections::Streams;
 use crate::mixer::Mixer;
-use crate::norm::NormShape;
 use crate::params::Linear;
-use crate::routing::{AuxiliaryLoss, RouterLoad};
+use crate::residual::NormShape;
+use crate::residual::Streams;
 use crate::{Batch, Carry};
 use ms_core::{
     Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,

@@ -10,26 +10,23 @@
 mod attention;
 mod batch;
 mod cache;
-mod dispatch;
 mod error;
 mod feed;
 mod gpt;
-mod hyper_connections;
 mod init;
 mod layer;
 mod mixer;
-mod norm;
 mod params;
 mod predict;
+mod residual;
 mod rotary;
-mod routing;
 
 pub use attention::{head_exchange, lent_columns};
 pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};
+pub use feed::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
 pub use gpt::{Carry, Gpt, Seat};
 pub use init::init_params;
 pub use layer::Beside;
 pub use ms_spec::{Keeping, Recompute};
-pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

@@ -1,10 +1,10 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
 use crate::Result;
-use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
-use crate::norm::NormShape;
 use crate::params::{Linear, Table};
+use crate::residual::NormShape;
+use crate::residual::{Streams, spread};
 use ms_core::{Graph, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;

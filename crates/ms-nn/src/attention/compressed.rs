@@ -15,8 +15,8 @@ use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory, PoolCache};
 use crate::layer::Pass;
 use crate::mixer::Mixer;
-use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
+use crate::residual::{NormShape, unit_norm};
 use ms_core::{
     DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };

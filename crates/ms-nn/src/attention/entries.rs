@@ -2,8 +2,8 @@
 
 use crate::cache::PoolCache;
 use crate::layer::Pass;
-use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
+use crate::residual::NormShape;
 use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
 use ms_dist::GatheredRows;
 use ms_spec::Role;

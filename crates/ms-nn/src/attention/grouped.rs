@@ -3,8 +3,8 @@
 use crate::cache::{LayerCache, LayerMemory};
 use crate::layer::Pass;
 use crate::mixer::Mixer;
-use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
+use crate::residual::NormShape;
 use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
     Run, Tensor, Var, ops,

@@ -10,8 +10,8 @@ use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::layer::Pass;
 use crate::mixer::Mixer;
-use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
+use crate::residual::NormShape;
 use ms_core::{
     AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
 };

@@ -3,10 +3,10 @@
 use super::{Cut, Layer, Network, Shared, Sub};
 use crate::attention::{Attention, CompressedAttention, Latent};
 use crate::feed::{Dense, Experts};
-use crate::hyper_connections::Streams;
 use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer, Mixer};
-use crate::norm::NormShape;
 use crate::params::Scope;
+use crate::residual::NormShape;
+use crate::residual::Streams;
 use crate::{Error, Result};
 use ms_spec::{Feed, Mixer as Kind, ModelConfig, Part, Role};
 use std::sync::Arc;
