@@ -7,7 +7,7 @@ use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::layer::{Beside, Cut, Layer, Pass, Shared};
 use crate::params::{Linear, Table};
-use crate::predict::Predictor;
+use crate::predict::{Inputs, Predictor};
 use crate::residual::NormShape;
 use crate::residual::{Streams, spread};
 use crate::{Batch, Error, Result, rotary};
@@ -299,7 +299,8 @@ impl Gpt {
             carry = Some(self.forward_chunk(g, store, ctx, batch, (chunk, carry), None)?);
         }
         let carry = carry.expect("a model has at least one chunk");
-        self.finish(g, store, ctx, batch, (carry, ahead), None)
+        let inputs: Vec<Inputs> = ahead.iter().cloned().map(Inputs::from).collect();
+        self.finish(g, store, ctx, batch, (carry, &inputs), None)
     }
 
     /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens. Where tokens
@@ -355,7 +356,7 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
-        (carry, ahead): (Carry, &[Tensor]),
+        (carry, ahead): (Carry, &[Inputs]),
         beside: Option<&dyn Beside>,
     ) -> Result<(Var, Vec<Var>)> {
         if ahead.len() > self.predictors.len() {
@@ -368,8 +369,9 @@ impl Gpt {
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
         (pass.host, pass.beside) = (self.host.as_ref(), beside);
         let mut predictions = Vec::with_capacity(ahead.len());
-        for (k, (module, tokens)) in self.predictors.iter().zip(ahead).enumerate() {
-            let embedded = self.embed(&mut pass, tokens, Place::Embedding(1 + k))?;
+        for (k, (module, inputs)) in self.predictors.iter().zip(ahead).enumerate() {
+            let embedded = self.embed(&mut pass, &inputs.tokens, Place::Embedding(1 + k))?;
+            pass.batch = inputs.batch.as_ref().unwrap_or(batch);
             let (next, normed) = module.forward(&mut pass, &self.keeping, &embedded, &x)?;
             predictions.push(normed);
             x = next;

@@ -30,3 +30,4 @@ pub use gpt::{Carry, Gpt, Seat};
 pub use init::init_params;
 pub use layer::Beside;
 pub use ms_spec::{Keeping, Recompute};
+pub use predict::Inputs;

@@ -41,6 +41,8 @@ pub struct Engine {
     /// New weights are gathered while the next forward pass runs.
     overlap_gather: bool,
     gather_beside_step: bool,
+    /// Losses of predictions are part of the one that is reported.
+    one_loss: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
@@ -154,6 +156,7 @@ impl Engine {
             overlap,
             overlap_gather: config.overlap_param_gather,
             gather_beside_step: config.gather_beside_step,
+            one_loss: config.mtp_windows,
             counts,
             clip_grad: config.clip_grad,
             count_zeros: config.log_num_zeros,
@@ -288,7 +291,13 @@ impl Engine {
             usual.look(sums.as_slice()?, iteration, || self.ctx.describe())?;
         }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
-        let loss = losses.main.value(self.log_token_mean);
+        let mut loss = losses.main.value(self.log_token_mean);
+        let mut of_predictions: Vec<f64> = losses.ahead.iter().map(|l| l.value(false)).collect();
+        if self.one_loss {
+            let each = self.pipeline.scale_of_predictions();
+            loss += losses.ahead.iter().map(|l| each * l.value(self.log_token_mean)).sum::<f64>();
+            of_predictions.clear();
+        }
         if self.check_for_nan && !loss.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
@@ -310,7 +319,7 @@ impl Engine {
             skipped: false,
             loss_scale: self.scaler.scale,
             tokens: losses.main.tokens as u64,
-            ahead: losses.ahead.iter().map(|l| l.value(false)).collect(),
+            ahead: of_predictions,
             experts: None,
         };
         Ok((parts, report))

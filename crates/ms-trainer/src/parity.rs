@@ -369,6 +369,7 @@ impl Drawn {
         let loss_mask = (0..total).map(|_| if masked || self.below(4) == 0 { 0.0 } else { 1.0 }).collect();
         let lengths = borders.windows(2).map(|pair| pair[1] - pair[0]);
         MicroBatch {
+            ahead: Vec::new(),
             tokens,
             labels,
             loss_mask,

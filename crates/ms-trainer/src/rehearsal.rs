@@ -58,6 +58,7 @@ pub struct Rehearsal {
 fn micro_batch(rows: usize, length: usize) -> MicroBatch {
     let total = rows * length;
     MicroBatch {
+        ahead: Vec::new(),
         tokens: vec![0; total],
         labels: vec![0; total],
         loss_mask: vec![1.0; total],

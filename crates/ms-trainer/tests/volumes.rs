@@ -391,6 +391,7 @@ fn apart(mb: &MicroBatch, length: usize, cp: usize) -> MicroBatch {
     let part = length / cp;
     let documents = mb.tokens.len() / part;
     MicroBatch {
+        ahead: Vec::new(),
         cu_seqlens: (0..=documents).map(|d| (d * part) as i32).collect(),
         position_ids: (0..mb.tokens.len()).map(|t| (t % part) as i32).collect(),
         ..mb.clone()
@@ -409,6 +410,7 @@ fn part_of(mb: &MicroBatch, length: usize, (c, cp): (usize, usize), (k, tp): (us
     let ints = |of: &[i32]| mine.iter().map(|&t| of[t]).collect::<Vec<_>>();
     let documents = each / part;
     MicroBatch {
+        ahead: Vec::new(),
         tokens: ints(&mb.tokens),
         labels: ints(&mb.labels),
         loss_mask: mine.iter().map(|&t| mb.loss_mask[t]).collect(),

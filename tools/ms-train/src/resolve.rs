@@ -175,15 +175,17 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let (mut model, model_from) = model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(&o.model_flags, &mut model, seq_length)?;
-    if let Some(modules) = o.made.prediction.given().copied().flatten() {
+    if let Some((modules, flag)) = o.made.modules() {
         if modules > model.mtp {
             bail!(Usage(format!(
-                "--mtp-num-layers: expected at most {}, as the model has it, found {modules}",
+                "{flag}: expected at most {}, as the model has it, found {modules}",
                 model.mtp
             )));
         }
         model.mtp = modules;
     }
+    let scale_of_windows = o.made.scale_of_windows()?;
+    model.mtp_hidden_first = scale_of_windows.is_some();
 
     let micro = need(o.batches.micro, "--micro-batch-size")?;
     let noop = o.model_flags.noop_layers();
@@ -287,7 +289,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         order: topology.order,
         passes_beside,
         routing,
-        mtp_loss_scale: o.update.mtp_loss_scale,
+        mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
+        mtp_windows: scale_of_windows.is_some(),
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,
