@@ -2,6 +2,7 @@
 //! generated reference pages, `cargo xtask cann-emu` lays out the emulator as a toolkit's folder.
 
 mod cann;
+mod circles;
 mod docs;
 mod layers;
 mod models;
@@ -30,6 +31,7 @@ fn tidy(root: &Path) -> Result<()> {
     let files = tracked_sources(root)?;
     findings.extend(sources::check(root, &files)?);
     findings.extend(unused::check(root, &files)?);
+    findings.extend(circles::check(root, &files)?);
     findings.extend(docs::check(root)?);
     let mut err = std::io::stderr().lock();
     for finding in &findings {

@@ -1,7 +1,7 @@
 //! Feed-forward networks: one for all tokens, or a mixture of experts.
 
-use crate::layer::{Meanwhile, Pass};
 use crate::params::{Linear, Scope};
+use crate::pass::{Meanwhile, Pass};
 use crate::routing::Sharers;
 use ms_core::ops::DropPolicy;
 use ms_core::{
@@ -112,7 +112,7 @@ fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Te
     let rows = pass.g.device().embedding(&table, &tokens, share)?;
     let numbers: Vec<i32> = match rows.is_meta() {
         true => (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect(),
-        false => rows.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
+        false => rows.ready()?.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
     };
     Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
 }

@@ -2,9 +2,10 @@
 
 use crate::Result;
 use crate::hyper_connections::{Streams, spread};
-use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
+use crate::layer::{Cut, Layer, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
+use crate::pass::{Beside, Pass, run_again};
 use ms_core::{Graph, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Attention with grouped keys and values.
 
 use crate::cache::LayerCache;
-use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
     Run, Tensor, Var, ops,
