@@ -168,6 +168,7 @@ hand_on! {
     LossBackend {
         later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>;
         later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>;
+        later fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>;
         later fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>;
         later fn cross_entropy_gradient(
             &self, logits: &mut Tensor, statistics: &Tensor, targets: &Tensor, weights: &Tensor,

@@ -236,12 +236,13 @@ impl BackwardCx<'_> {
     }
 
     /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
-    /// are those by the operation's inputs, in their order, in the place of what the operation returns.
+    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to what has
+    /// come to these inputs before.
     ///
     /// # Errors
-    /// If the gradient has not the shape of the root.
-    pub fn backward_inner(&mut self, graph: Graph, root: &Var, dy: Tensor, wrt: &[&Var]) -> Result<()> {
-        self.inner = Some(graph.walk_back(vec![(root, dy)], wrt)?);
+    /// If a gradient has not the shape of its root.
+    pub fn backward_inner(&mut self, graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<()> {
+        self.inner = Some(graph.walk_back(roots, wrt)?);
         Ok(())
     }
 }
@@ -381,6 +382,27 @@ impl Graph {
         op: impl FnOnce() -> Box<dyn Op>,
     ) -> Vec<Var> {
         let wanted = self.wants(inputs);
+        self.push_each(outs, inputs, wanted, op)
+    }
+
+    /// Like [`Graph::apply_each`], for a region whose parameters are not among its inputs: recorded even when these carry no
+    /// gradient.
+    pub fn apply_region(
+        &mut self,
+        outs: Vec<Tensor>,
+        inputs: &[&Var],
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Vec<Var> {
+        self.push_each(outs, inputs, self.record, op)
+    }
+
+    fn push_each(
+        &mut self,
+        outs: Vec<Tensor>,
+        inputs: &[&Var],
+        wanted: bool,
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Vec<Var> {
         let mut vars = Vec::with_capacity(outs.len());
         let first = if wanted { self.new_outputs(outs.len() as u32) } else { 0 };
         for (value, output) in outs.into_iter().zip(first..) {
@@ -391,13 +413,6 @@ impl Graph {
             vars.iter_mut().for_each(|var| var.hold = hold);
         }
         vars
-    }
-
-    /// Like [`Graph::apply`], for a region whose parameters are not among its inputs: recorded even when `x`
-    /// carries no gradient.
-    pub fn apply_region(&mut self, out: Tensor, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
-        let [out] = self.push([out], &[x], self.record, |_| op());
-        out
     }
 
     /// Records an operation that hands its input on as it is: both are one value, with one handle.

@@ -273,7 +273,16 @@ impl Tensor {
     /// Never: fresh memory is written.
     #[track_caller]
     pub fn copied(&self) -> Result<Self> {
-        let mut copy = Self::uninit(self.arena(), self.dtype, self.shape);
+        self.copied_to(self.arena())
+    }
+
+    /// The same values in memory of `arena`.
+    ///
+    /// # Errors
+    /// Never: fresh memory is written.
+    #[track_caller]
+    pub fn copied_to(&self, arena: &Arena) -> Result<Self> {
+        let mut copy = Self::uninit(arena, self.dtype, self.shape);
         copy.put(0, self)?;
         Ok(copy)
     }

@@ -137,7 +137,7 @@ impl Visits<'_> {
         let outer = ((rank + w) % size, (rank + size - w) % size);
         let exchange = |t: &Tensor, (to, from): (usize, usize), tag: u64| {
             self.comm.send("keys and values", t.clone(), to, tag)?;
-            self.comm.recv("keys and values", from, tag)
+            self.comm.recv("keys and values", from, tag, t.arena())
         };
         let mut start = (rank, own.clone());
         for round in 0..windows {
@@ -255,16 +255,16 @@ impl RingAttention {
         }
     }
 
-    fn blocks(&self) -> Blocks<'_> {
+    fn blocks<'a>(&'a self, device: &'a Device) -> Blocks<'a> {
         let Self { comm, pieces, heads, options, dropout, .. } = self;
-        Blocks { comm: &**comm, pieces, heads: *heads, options, dropout }
+        Blocks { comm: &**comm, arena: device.arena(), pieces, heads: *heads, options, dropout }
     }
 
     /// Gradient of the packed rows.
     fn gradient(&self, device: &Device, dout: &Tensor, out: &Tensor) -> Result<Tensor> {
         let qkv = self.qkv.get(device)?;
         if matches!(self.how, ContextParallel::Adaptive { .. }) {
-            let (dq, dkv) = self.blocks().gradient(device, &qkv, (dout, out, &self.lse))?;
+            let (dq, dkv) = self.blocks(device).gradient(device, &qkv, (dout, out, &self.lse))?;
             return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
         }
         let (rank, wide) = (self.comm.rank(), qkv.dtype().wide());
@@ -312,7 +312,7 @@ impl RingAttention {
             }
             let what = || (wide, shape.into());
             let guests = visits.guests(visit).into_iter();
-            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what()));
+            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what(), device.arena()));
             let next = next.collect::<Result<Vec<Pending>>>()?;
             visit += 1;
             receive(std::mem::replace(&mut coming, next), &mut sum)
@@ -452,8 +452,8 @@ fn ring(
     let (mut out, mut lse, kept) = match ctx.context {
         ContextParallel::Adaptive { .. } => {
             let (pieces, options, dropout) = (&pieces[..], &options, &dropout[..]);
-            let (out, lse) =
-                Blocks { comm: &**comm, pieces, heads, options, dropout }.forward(&device, qkv.value())?;
+            let blocks = Blocks { comm: &**comm, arena: device.arena(), pieces, heads, options, dropout };
+            let (out, lse) = blocks.forward(&device, qkv.value())?;
             (device.cast(&out, qkv.value().dtype())?, lse, Vec::new())
         }
         _ => {

@@ -52,7 +52,7 @@ pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
 pub use context_attention::{Spread, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;
-pub use data_parallel::{DataParallel, Family, Replicas};
+pub use data_parallel::{DataParallel, Family, Gathering, Replicas};
 pub use error::{Error, Result};
 pub use expert_exchange::{all_rows, gather_rows, sum_rows};
 pub use gathered_rows::{GatheredRows, picks_of_documents, rows_of_documents};

@@ -27,13 +27,18 @@ pub(crate) struct MessageFabric {
     world: usize,
     wire: Arc<dyn Wire>,
     office: Arc<Office>,
-    arena: Arena,
     asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
 }
 
 impl MessageFabric {
     pub(crate) fn new(rank: usize, world: usize, wire: Arc<dyn Wire>, office: Arc<Office>) -> Self {
-        Self { rank, world, wire, office, arena: Arena::default(), asked: Arc::default() }
+        Self { rank, world, wire, office, asked: Arc::default() }
+    }
+
+    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // asked for by who starts processes
+    pub(crate) fn wait_at_most(&self, limit: Duration) {
+        self.office.wait_at_most(self.rank, limit);
     }
 
     /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
@@ -108,7 +113,6 @@ impl Fabric for MessageFabric {
                 wire: Arc::clone(&self.wire),
                 office: Arc::clone(&self.office),
             },
-            arena: self.arena.clone(),
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
@@ -204,7 +208,6 @@ fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
 struct MessageComm {
     group: Group,
     /// Where messages become tensors.
-    arena: Arena,
     next: AtomicU64,
     sent: AtomicU64,
 }
@@ -407,9 +410,9 @@ impl Communicator for MessageComm {
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.group.office.check()?;
-        let (group, arena) = (self.group.clone(), self.arena.clone());
+        let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let letter = group.wait(from, Topic::Message { tag })?;

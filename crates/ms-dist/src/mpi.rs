@@ -129,6 +129,13 @@ pub struct MpiRun {
     universe: Universe,
 }
 
+impl MpiRun {
+    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    pub fn wait_at_most(&self, limit: std::time::Duration) {
+        self.fabric.wait_at_most(limit);
+    }
+}
+
 /// Begins MPI.
 ///
 /// # Errors

@@ -81,6 +81,8 @@ impl Shared {
 struct Hub {
     state: Mutex<HubState>,
     changed: Condvar,
+    /// Memory of messages under way.
+    under_way: Arena,
 }
 
 #[derive(Default)]
@@ -545,16 +547,17 @@ impl Communicator for ThreadComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.place.shared.check()?;
         self.count(volume::bytes(&t));
-        t.ready()?;
+        // What is under way belongs to neither rank, so that no rank's memory hangs on when another comes to it.
+        let t = t.ready()?.copied_to(&self.place.hub.under_way)?;
         lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
         self.place.hub.changed.notify_all();
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.place.shared.check()?;
         let key = (from, self.rank(), tag);
-        let place = self.place.clone();
+        let (place, arena) = (self.place.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let arrived = move |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
@@ -571,8 +574,9 @@ impl Communicator for ThreadComm {
             if queue.is_empty() {
                 state.mail.remove(&key);
             }
+            drop(state);
             match found == name {
-                true => Ok(t),
+                true => Ok(t.copied_to(&arena)?),
                 false => Err(Error::Unexpected { tag, from, expected: name, found: found.to_owned() }),
             }
         }))

@@ -1,16 +1,17 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
+mod again;
 mod serving;
 
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
-use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Shared};
-use crate::norm::NormShape;
 use crate::params::{Linear, Table};
-use crate::pass::{Beside, Pass, run_again};
+use crate::pass::{Beside, Carry, Pass};
 use crate::predict::Predictor;
-use crate::{Batch, Carry, Error, Result, rotary};
+use crate::residual::NormShape;
+use crate::residual::{Streams, spread};
+use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::{ContextParallel, ParallelCtx};
@@ -319,7 +320,7 @@ impl Gpt {
         };
         let recomputed = self.recomputed(recompute, chunk);
         let ways = (ctx, beside);
-        carry.stream = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry.stream)?;
+        carry = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
         (pass.host, pass.beside) = (self.host.as_ref(), beside);
@@ -388,71 +389,6 @@ impl Gpt {
     /// Entries of a chunk that make one layer of the model: two of a shortcut block.
     fn halves(&self) -> usize {
         if self.config.block == Block::Shortcut { 2 } else { 1 }
-    }
-
-    /// How many of a chunk's first layers run again in the backward pass.
-    fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
-        let all = chunk.layers.len() / self.halves();
-        let spared = usize::from(self.keeping.spare_last && chunk.ends);
-        recompute.layers(all).min(all - spared.min(all)) * self.halves()
-    }
-
-    /// Runs the layers of which only the input is kept.
-    fn recomputed_layers(
-        &self,
-        g: &mut Graph,
-        store: &ParamStore,
-        (ctx, beside): (&ParallelCtx, Option<&dyn Beside>),
-        batch: &Batch,
-        (chunk, recomputed): (&Chunk, usize),
-        mut x: Var,
-    ) -> Result<Var> {
-        let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
-        if recomputed > 0 && (0..self.config.layers).any(borrows) {
-            let part = "layers that borrow from earlier ones, which recomputation would lose";
-            return Err(Error::Unsupported { family: self.config.family, part });
-        }
-        let group = match self.recompute {
-            Recompute::Uniform(n) => n.max(1),
-            _ => 1,
-        };
-        let groups = chunk.layers[..recomputed].chunks(group.saturating_mul(self.halves()));
-        for (i, layers) in groups.enumerate() {
-            let number = |home| layers.iter().any(|layer| home == Home::Layer(layer.number()));
-            self.await_weights(store, number)?;
-            let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
-            let batch = batch.clone();
-            let of = ctx.clone();
-            let run = move |g: &mut Graph, x: &Var, beside: Option<&dyn Beside>| {
-                let mut pass = Pass { beside, ..Pass::new(g, &store, &of, &batch) };
-                layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
-            };
-            let out = run_again(g, &x, beside, run)?;
-            // What came from elsewhere stays for its gradient.
-            if g.records() && (i > 0 || chunk.begins) {
-                self.put_away(&ctx, &x)?;
-            }
-            x = out;
-        }
-        Ok(x)
-    }
-
-    /// Keeps less of the input of layers that run again, once they have run.
-    fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
-        if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
-            return Ok(input.send(host)?);
-        }
-        let (rank, ranks, n) = (ctx.tp.rank(), ctx.tp.size(), input.value().numel());
-        if self.keeping.inputs_shared && ranks > 1 && n.is_multiple_of(ranks) {
-            let part = input.value().slice_flat(rank * (n / ranks), [n / ranks])?.copied()?;
-            let (tp, shape) = (ctx.tp.clone(), input.value().shape());
-            let whole = move |_: &Device| {
-                let whole = tp.all_gather("inputs of layers", part)?.wait()?;
-                whole.reshape(shape)
-            };
-            input.clone().rebuilt_by(whole).forget();
-        }
-        Ok(())
     }
 
     /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.

@@ -2,28 +2,17 @@
 
 mod build;
 
-use crate::attention::{Attention, CompressedAttention, CompressedShape, Grouped, Latent, LatentShape};
+use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::feed::{Dense, Experts};
-use crate::hyper_connections::Streams;
-use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer};
-use crate::norm::NormShape;
+use crate::mixer::Mixer;
 use crate::params::Linear;
 use crate::pass::{Beside, Pass, run_again};
+use crate::residual::NormShape;
+use crate::residual::Streams;
 use ms_core::{Graph, Var, ops};
 use std::sync::Arc;
-
-/// What mixes tokens.
-#[derive(Clone, Debug)]
-enum Mix {
-    Attention(Attention),
-    Latent(Box<Latent>),
-    Compressed(Box<CompressedAttention>),
-    StateSpace(Mamba2Mixer),
-    Trapezoid(Box<Mamba3Mixer>),
-    Delta(GatedDeltaMixer),
-}
 
 /// What follows.
 #[derive(Clone, Debug)]
@@ -52,13 +41,12 @@ pub(crate) struct Layer {
     number: usize,
     /// Number among the parts that draw something at random: halves of a shortcut block have their own.
     site: usize,
-    mix: Option<Sub<Mix>>,
+    mix: Option<Sub<Arc<dyn Mixer>>>,
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f64,
     /// Around the mixer and around the network.
     streams: Option<[Streams; 2]>,
-    memory: LayerMemory,
 }
 
 /// A rank's place among those that share a layer: coordinate and size.
@@ -87,7 +75,7 @@ impl Layer {
 
     /// What the layer keeps of a token.
     pub(crate) fn memory(&self) -> LayerMemory {
-        self.memory
+        self.mix.as_ref().map_or(LayerMemory::None, |mix| mix.part.memory())
     }
 
     /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`, or streams `[T,n·H]` to streams.
@@ -153,7 +141,7 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        mix: &Sub<Mix>,
+        mix: &Sub<Arc<dyn Mixer>>,
         x: &Var,
     ) -> ms_core::Result<Var> {
         let host = pass.host.filter(|_| pass.keeping.swap_attention);
@@ -161,14 +149,7 @@ impl Layer {
             pass.g.note_kept();
         }
         let h = &self.normed(pass, mix.norm, x)?;
-        let mixed = match &mix.part {
-            Mix::Attention(part) => part.forward(pass, cache, h)?,
-            Mix::Latent(part) => part.forward(pass, cache, h)?,
-            Mix::Compressed(part) => part.forward(pass, cache, h)?,
-            Mix::StateSpace(part) => part.forward(pass, cache, h)?,
-            Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
-            Mix::Delta(part) => part.forward(pass, cache, h)?,
-        };
+        let mixed = mix.part.forward(pass, cache, h)?;
         pass.forget(mix.norm.map(|_| h))?;
         if let Some(host) = host {
             pass.g.send_kept(host)?;

@@ -10,28 +10,24 @@
 mod attention;
 mod batch;
 mod cache;
-mod dispatch;
 mod error;
 mod feed;
 mod gpt;
-mod hyper_connections;
 mod init;
 mod layer;
 mod mixer;
-mod norm;
 mod params;
 mod pass;
 mod predict;
+mod residual;
 mod rotary;
-mod routing;
 
-pub use attention::head_exchange;
+pub use attention::{head_exchange, lent_columns};
 pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};
+pub use feed::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
 pub use gpt::{Gpt, Seat};
 pub use init::init_params;
-
 pub use ms_spec::{Keeping, Recompute};
 pub use pass::{Beside, Carry};
-pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

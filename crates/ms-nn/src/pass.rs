@@ -2,8 +2,8 @@
 
 use crate::Batch;
 use crate::batch::Place;
+use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
-use crate::routing::{AuxiliaryLoss, RouterLoad};
 use ms_core::{
     Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
 };
@@ -333,5 +333,7 @@ pub(crate) fn run_again(
 ) -> ms_core::Result<Var> {
     let run = Arc::new(run);
     let again = run.clone();
-    ops::recompute_behind(g, x, |g, x| run(g, x, beside), Arc::new(move |g, x| again(g, x, None)))
+    let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
+    let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
+    Ok(ops::recompute_behind(g, &[x], first, again)?.remove(0))
 }

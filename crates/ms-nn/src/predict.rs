@@ -1,11 +1,11 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
 use crate::Result;
-use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Shared};
-use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::pass::{Beside, Pass, run_again};
+use crate::residual::NormShape;
+use crate::residual::{Streams, spread};
 use ms_core::{Graph, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;

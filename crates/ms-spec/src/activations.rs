@@ -406,8 +406,10 @@ impl Activations {
                     0
                 };
                 // A gate of the shared experts takes their output.
-                let gate =
-                    moe.shared.map_or(0, |s| usize::from(s.gate) * self.stream() * (c.hidden + 1) * element);
+                let gate = moe.shared.filter(|s| s.gate).map_or(0, |s| {
+                    let by = if s.wide_gate { c.hidden } else { 1 };
+                    self.stream() * (c.hidden + by) * element
+                });
                 let shared = moe.shared.map_or(0, |s| inner(s.ffn, keeping.of_experts())) + gate;
                 let routed = moe.top_k * inner(moe.ffn, keeping.of_routed_experts());
                 let kept = scores + picks + rows + rounded + shared + routed;

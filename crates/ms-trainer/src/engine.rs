@@ -40,6 +40,7 @@ pub struct Engine {
     overlap: Option<Vec<usize>>,
     /// New weights are gathered while the next forward pass runs.
     overlap_gather: bool,
+    gather_beside_step: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
@@ -152,6 +153,7 @@ impl Engine {
             grads,
             overlap,
             overlap_gather: config.overlap_param_gather,
+            gather_beside_step: config.gather_beside_step,
             counts,
             clip_grad: config.clip_grad,
             count_zeros: config.log_num_zeros,
@@ -215,14 +217,31 @@ impl Engine {
         }
         report.zeros = self.count_zeros.then(|| self.zeros(&parts)).transpose()?;
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        let weights = self.optimizer.update(&self.device, &parts, clip, rates.into(), &self.store)?;
-        if self.overlap_gather {
-            self.dp.begin_gathering(&mut self.store, weights)?;
-        } else {
-            self.dp.gather_weights(&mut self.store, weights)?;
-        }
+        self.update((parts, clip), rates.into())?;
         self.publish_biases()?;
         Ok(report)
+    }
+
+    /// New weights from gradients times `clip`, gathered from the ranks that update them.
+    fn update(&mut self, (parts, clip): (Vec<Tensor>, f64), rates: Rates) -> Result<()> {
+        let order = self.dp.forward_order();
+        let (mut gathering, mut waiting) = (self.dp.gathering(), Vec::with_capacity(order.len()));
+        let updated = |bucket, part| {
+            if self.gather_beside_step {
+                return Ok(gathering.begin(bucket, part)?);
+            }
+            waiting.push((bucket, part));
+            Ok(())
+        };
+        self.optimizer.update(&self.device, (&parts, clip), rates, &self.store, order, updated)?;
+        for (bucket, part) in waiting {
+            gathering.begin(bucket, part)?;
+        }
+        gathering.announce(&mut self.store)?;
+        if !self.overlap_gather {
+            self.store.settle()?;
+        }
+        Ok(())
     }
 
     /// Forward and backward over the micro-batches: this rank's part of the reduced gradients, a tensor for each bucket,

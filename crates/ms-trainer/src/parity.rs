@@ -170,6 +170,7 @@ impl Trial {
             replay: Replay::default(),
             overlap_grad_reduce: false,
             overlap_param_gather: false,
+            gather_beside_step: false,
             optimizer_form: OptimizerForm { swapped: None, ..self.config.optimizer_form },
             ..self.config.clone()
         };

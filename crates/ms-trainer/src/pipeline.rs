@@ -14,7 +14,7 @@ use crate::repeat::Repeats;
 use crate::share::{Share, share};
 use crate::{Error, Result};
 use border::Border;
-pub(crate) use border::is_stream;
+pub(crate) use border::Letter;
 use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, Walk, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;

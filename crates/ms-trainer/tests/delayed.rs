@@ -163,7 +163,7 @@ fn optimizers_wait_for_gradients_in_all_their_forms() {
             "weights gathered beside",
             Case { bucket_size: Some(300), overlap: true, overlap_gather: true, ..bf16 },
         ),
-        ("zero-bubble", Case { order: PipelineOrder::ZeroBubble, ..of(2, 1, 1, 2, 1) }),
+        ("zero-bubble", Case { order: PipelineOrder::ZeroBubble { group: None }, ..of(2, 1, 1, 2, 1) }),
     ];
     for (name, case) in cases {
         holds(name, &c, &case, Routing::default());

@@ -146,7 +146,7 @@ fn chunks_of_stages_hand_on_as_often_as_they_are_cut() {
     let dual = PipelineOrder::DualPipeV;
     let grouped = |pp: usize| PipelineOrder::Plain { group: Some(2 * pp), forwards_first: false };
     for (layers, stages, chunks, order, micro) in [
-        (6, plain(3), Chunks::InTurn(1), PipelineOrder::ZeroBubble, 5),
+        (6, plain(3), Chunks::InTurn(1), PipelineOrder::ZeroBubble { group: None }, 5),
         (6, plain(2), Chunks::InTurn(1), PipelineOrder::default(), 3),
         (8, turn(2, 2), Chunks::InTurn(2), PipelineOrder::default(), 4),
         (6, turn(2, 1), Chunks::InTurn(3), grouped(2), 8),
@@ -315,7 +315,7 @@ fn stages_with_prediction_modules_sum_the_gradients_of_the_table_that_they_embed
 
 fn experts(number: usize, top_k: usize) -> ModelConfig {
     let router = Router::plain(Score::SoftmaxOfChosen);
-    let shared = Some(SharedExpert { ffn: 6, gate: false });
+    let shared = Some(SharedExpert { ffn: 6, gate: false, wide_gate: false });
     let moe = Moe { experts: number, top_k, ffn: 6, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 2];
     ModelConfig { moe: Some(moe), pattern, hidden: 24, init_std: 0.5, ..model(2, (12, 6)) }

@@ -190,11 +190,18 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let overlap_experts = o.of_experts.overlaps();
     let (upstream, shares) = (o.upstream, &o.shares);
     let around = Around { world, upstream, overlap_experts, shares, noop, seq_length, micro };
+    if upstream == Upstream::Head && model.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.wide_gate) {
+        bail!(Usage(
+            "--shared-expert-gate-output-dimension: newer upstreams make a gate for every element and never read it: expected 1, \
+             or --upstream v2.0.0"
+                .into()
+        ));
+    }
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
     if !o.doing.dry_run {
         crate::topology::check_run(&o.spread, &topology)?;
     }
-    update::check_gathering(&o.update, &topology.grid)?;
+    update::check_gathering(&o.update, &topology.grid, topology.stages.interleaved())?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
@@ -287,6 +294,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         bucket_size: bucket_size(o, &topology.grid),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
+        gather_beside_step: o.update.gather_beside_step,
         tp_overlap,
         rounded_gradients: update::rounded_gradients(&o.update, p)?,
         // As upstream: what is no number tells a dynamic scale to fall.

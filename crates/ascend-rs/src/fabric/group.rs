@@ -331,7 +331,7 @@ impl Communicator for HcclGroup {
         pair.lane.run(name, move |worker| mail::send(worker, name, tag, &t)).map(drop)
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> ms_dist::Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, into: &Arena) -> ms_dist::Result<Pending> {
         self.check_rank(from)?;
         let pair = self.pair(from, self.rank)?;
         let (reply, letter) = channel();
@@ -357,7 +357,7 @@ impl Communicator for HcclGroup {
             };
             pair.lane.run(name, job)?;
         }
-        let run = self.run.clone();
+        let (run, into) = (self.run.clone(), into.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             // The pair lives until its messages have come.
@@ -380,7 +380,7 @@ impl Communicator for HcclGroup {
                     let text = format!("message {tag} from rank {from}: expected {name}, found {found}");
                     return Err(transport(name, Error::Rendezvous(text)));
                 }
-                return Ok(tensor);
+                return Ok(tensor.copied_to(&into)?);
             }
         }))
     }

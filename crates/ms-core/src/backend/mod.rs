@@ -380,6 +380,16 @@ pub trait LossBackend {
         weights: &Tensor,
         first: usize,
     ) -> Result<()>;
+    /// [`LossBackend::cross_entropy_statistics`] of logits over the whole vocabulary, and then
+    /// [`LossBackend::cross_entropy_gradient`] with them.
+    ///
+    /// # Errors
+    /// As these.
+    fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        let statistics = self.cross_entropy_statistics(logits, targets, 0)?;
+        self.cross_entropy_gradient(logits, &statistics, targets, weights, 0)?;
+        Ok(statistics)
+    }
 }
 
 /// What the optimizer does to flat f32 buffers.

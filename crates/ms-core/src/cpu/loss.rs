@@ -70,4 +70,19 @@ impl LossBackend for CpuBackend {
             Ok(cross_entropy::gradient(&self.cpu, logits, rows, targets, weights, v, first)?)
         })
     }
+    fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        const OP: &str = "cross_entropy_whole";
+        let (t, v) = logits.as_matrix();
+        expect(OP, "targets", targets, DType::I32, &[t])?;
+        expect(OP, "weights", weights, DType::F32, &[t])?;
+        let (targets, weights) = (ids(targets)?, weights.as_slice()?);
+        op_span!("cross_entropy_whole", 10 * t * v, 2 * size(&[logits]));
+        let mut statistics = self.uninit(DType::F32, &[t, 3]);
+        let rows: &mut [Row] = bytemuck::cast_slice_mut(statistics.as_mut_slice::<f32>()?);
+        with_float!(logits.dtype(), "cross_entropy_whole", E => {
+            let logits = logits.as_mut_slice::<E>()?;
+            Ok(cross_entropy::whole(&self.cpu, rows, logits, targets, weights, v)?)
+        })?;
+        Ok(statistics)
+    }
 }

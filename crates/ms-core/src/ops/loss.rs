@@ -162,14 +162,20 @@ pub fn linear_cross_entropy(
             _ => None,
         };
         let first = head.group.map_or(0, VocabGroup::first);
-        let mut statistics = device.cross_entropy_statistics(&logits, &tc, first)?;
-        if let Some(group) = head.group {
-            statistics = device.cross_entropy_merge(&group.gather(statistics)?, group.size())?;
-        }
+        let statistics = match (head.group, &gradients) {
+            (None, Some(_)) => device.cross_entropy_whole(&mut logits, &tc, &wc)?,
+            (None, None) => device.cross_entropy_statistics(&logits, &tc, first)?,
+            (Some(group), _) => {
+                let own = device.cross_entropy_statistics(&logits, &tc, first)?;
+                device.cross_entropy_merge(&group.gather(own)?, group.size())?
+            }
+        };
         let part = device.cross_entropy_nll(&statistics, &tc)?;
         nll.put(start, &part)?;
         if let Some(Gradients { dx, dw, db }) = &mut gradients {
-            device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
+            if head.group.is_some() {
+                device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
+            }
             let mut d = logits;
             if let Some((y, cap)) = capped {
                 device.softcap_backward(&mut d, &y, cap)?;

@@ -11,6 +11,12 @@ const BLOCK: usize = CHAINS * LANES;
 /// Maximum and sum of `exp(x − maximum)` of a row; (−infinity, 0) for an empty one.
 #[inline(always)]
 pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
+    let max = maximum(logits);
+    (max, exponentials_sum::<E, false>(logits, max, &mut []))
+}
+
+#[inline(always)]
+fn maximum<E: Element>(logits: &[E]) -> f32 {
     let (blocks, tail) = logits.as_chunks::<BLOCK>();
     let mut maxima = [f32::NEG_INFINITY; BLOCK];
     for b in blocks {
@@ -23,15 +29,31 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
         let v = v.to_f32();
         maxima[l] = if v > maxima[l] { v } else { maxima[l] };
     }
-    let max = maxima.iter().fold(f32::NEG_INFINITY, |m, &v| if v > m { v } else { m });
+    maxima.iter().fold(f32::NEG_INFINITY, |m, &v| if v > m { v } else { m })
+}
+
+/// Sum of `exp(x − max)`; if `KEEP`, each goes to `kept` too.
+#[inline(always)]
+fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: &mut [f32]) -> f32 {
+    let (blocks, tail) = logits.as_chunks::<BLOCK>();
+    let (kept, kept_tail) = kept.as_chunks_mut::<BLOCK>();
     let mut sums = [0f32; BLOCK];
-    for b in blocks {
+    for (n, b) in blocks.iter().enumerate() {
+        let mut parts = [0f32; BLOCK];
         for l in 0..BLOCK {
-            sums[l] += exp(b[l].to_f32() - max);
+            parts[l] = exp(b[l].to_f32() - max);
+            sums[l] += parts[l];
+        }
+        if KEEP {
+            kept[n] = parts;
         }
     }
     for (l, v) in tail.iter().enumerate() {
-        sums[l] += exp(v.to_f32() - max);
+        let part = exp(v.to_f32() - max);
+        sums[l] += part;
+        if KEEP {
+            kept_tail[l] = part;
+        }
     }
     let mut lanes = [0f32; LANES];
     for chain in 0..CHAINS {
@@ -39,7 +61,48 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
             lanes[l] += sums[chain * LANES + l];
         }
     }
-    (max, lane_sum(lanes))
+    lane_sum(lanes)
+}
+
+/// [`statistics`], and then the gradient in place of a row that is whole: its exponentials are kept between the passes.
+#[inline(always)]
+pub(super) fn whole<E: Element>(
+    how: impl Narrow,
+    logits: &mut [E],
+    kept: &mut [f32],
+    target: Option<usize>,
+    weight: f32,
+) -> (f32, f32) {
+    let max = maximum(logits);
+    let sum = exponentials_sum::<E, true>(logits, max, kept);
+    if weight == 0.0 {
+        logits.fill(E::default());
+        return (max, sum);
+    }
+    let factor = weight / sum;
+    let (chunks, rest) = logits.as_chunks_mut::<LANES>();
+    let (parts, parts_rest) = kept.as_chunks::<LANES>();
+    for (chunk, parts) in chunks.iter_mut().zip(parts) {
+        how.store(chunk, times(*parts, factor));
+    }
+    if !rest.is_empty() {
+        let mut last = [E::default(); LANES];
+        how.store(&mut last, times(filled(parts_rest), factor));
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+    if let Some(id) = target {
+        // Before rounding, so that a target with probability near 1 keeps its small gradient.
+        logits[id] = E::from_f32(kept[id].mul_add(factor, -weight));
+    }
+    (max, sum)
+}
+
+#[inline(always)]
+fn times(mut x: [f32; LANES], factor: f32) -> [f32; LANES] {
+    for l in 0..LANES {
+        x[l] *= factor;
+    }
+    x
 }
 
 /// `x <- exp(x − max) · factor`.
@@ -65,9 +128,5 @@ pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32,
 
 #[inline(always)]
 fn scaled<E: Element>(how: impl Narrow, chunk: &mut [E; LANES], max: f32, factor: f32) {
-    let mut x = exponentials(widen(chunk), max);
-    for l in 0..LANES {
-        x[l] *= factor;
-    }
-    how.store(chunk, x);
+    how.store(chunk, times(exponentials(widen(chunk), max), factor));
 }

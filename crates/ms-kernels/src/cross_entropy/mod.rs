@@ -1,7 +1,8 @@
 //! Softmax and cross-entropy over a vocabulary that may be spread over ranks.
 //!
 //! Two passes: [`statistics`] gives each row's maximum, sum of exponentials and target logit of this shard; ranks
-//! combine them with [`Row::merge`]; [`gradient`] then turns the logits into the gradient in place.
+//! combine them with [`Row::merge`]; [`gradient`] then turns the logits into the gradient in place. [`whole`] does both where no
+//! rank shares the vocabulary, with the same bits and half of the exponentials.
 
 mod body;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
+use crate::memory::{Scratch, with_scratch};
 use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Result, float};
 
@@ -49,6 +51,9 @@ instances! {
 
 narrowing_instances! {
     fn gradient_row<E: Element>(logits: &mut [E], max: f32, factor: f32) = body::gradient;
+    fn whole_row<E: Element>(
+        logits: &mut [E], kept: &mut [f32], target: Option<usize>, weight: f32,
+    ) -> (f32, f32) = body::whole;
 }
 
 /// Position of a target in this shard.
@@ -141,6 +146,48 @@ pub fn gradient<E: Element>(
                 logits[id] = E::from_f32(float::exp(logit - row.max).mul_add(factor, -weight));
             }
         }
+    });
+    Ok(())
+}
+
+/// Both passes over rows that hold the whole vocabulary: `rows` as from [`statistics`], then `logits` as from [`gradient`].
+///
+/// | arg       | shape   | dtype | meaning                                              |
+/// |-----------|---------|-------|------------------------------------------------------|
+/// | `rows`    | `[T]`   | -     | output                                               |
+/// | `logits`  | `[T,V]` | `E`   | on entry logits, on exit their gradient              |
+/// | `targets` | `[T]`   | i32   | ids; any other value means "none"                    |
+/// | `weights` | `[T]`   | f32   | as for [`gradient`]                                  |
+///
+/// # Errors
+/// [`crate::Error::Shape`] if an operand does not fit.
+pub fn whole<E: Element>(
+    cpu: &Cpu,
+    rows: &mut [Row],
+    logits: &mut [E],
+    targets: &[i32],
+    weights: &[f32],
+    vocab: usize,
+) -> Result<()> {
+    const OP: &str = "cross_entropy::whole";
+    let tokens = targets.len();
+    expect_len(OP, "rows", tokens, rows.len())?;
+    expect_len(OP, "weights", tokens, weights.len())?;
+    expect_len(OP, "logits", tokens * vocab, logits.len())?;
+    let step = crate::rms_norm::unit_rows(vocab);
+    let (logits, rows) = (Disjoint::new(logits), Disjoint::new(rows));
+    cpu.for_each_unit(tokens.div_ceil(step), |u| {
+        let (first, n) = (u * step, step.min(tokens - u * step));
+        with_scratch(Scratch::Scores, vocab, |kept: &mut [f32]| {
+            for t in first..first + n {
+                // SAFETY: a unit takes its own rows, one after another.
+                let (logits, row) = unsafe { (logits.part(t * vocab, vocab), rows.part(t, 1)) };
+                let id = local(targets[t], 0, vocab);
+                let target = id.map_or(0.0, |id| logits[id].to_f32());
+                let (max, sum_exp) = whole_row(cpu.isa(), logits, kept, id, weights[t]);
+                row[0] = Row { max, sum_exp, target };
+            }
+        });
     });
     Ok(())
 }

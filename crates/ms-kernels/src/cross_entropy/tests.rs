@@ -4,9 +4,9 @@ use half::bf16;
 use ms_testing::{assert_close, golden, read_golden};
 use proptest::prelude::*;
 
-use super::{Row, gradient, nll, reference, statistics};
+use super::{Row, gradient, nll, reference, statistics, whole};
 use crate::trial::{assert_same_gradient, cpus, finite_differences, random, same_everywhere, wide, wide64};
-use crate::{Cpu, Element, Error};
+use crate::{Cpu, Element, Error, Isa};
 
 #[test]
 fn pytorch_goldens_are_met_whole_and_on_shards() {
@@ -119,6 +119,34 @@ fn large_logits_do_not_overflow() {
     assert_eq!(rows[0], Row { max: 3e38, sum_exp: 2.0, target: 3e38 });
     let empty = Row { max: f32::NEG_INFINITY, sum_exp: 0.0, target: 0.0 };
     assert_eq!(rows[0].merge(&empty), rows[0], "a shard without columns changes nothing");
+}
+
+#[test]
+fn both_passes_at_once_have_the_bits_of_one_after_the_other() {
+    fn check<E: Element>(vocab: usize) {
+        let targets = [0, -100, 7, vocab as i32 - 1, 3];
+        let weights = [1.0, 0.25, 0.0, -2.0, 0.125];
+        for isa in Isa::all_available() {
+            for threads in [1, 2] {
+                let cpu = Cpu::new(threads, isa).unwrap();
+                let mut want = random::<E>(5 * vocab, 9);
+                want[vocab + 2] = E::from_f32(f32::NEG_INFINITY);
+                let mut got = want.clone();
+                let (mut rows, mut at_once) = ([Row::default(); 5], [Row::default(); 5]);
+                statistics(&cpu, &mut rows, &want, &targets, vocab, 0).unwrap();
+                gradient(&cpu, &mut want, &rows, &targets, &weights, vocab, 0).unwrap();
+                whole(&cpu, &mut at_once, &mut got, &targets, &weights, vocab).unwrap();
+                let bytes = |rows: &[Row]| bytemuck::cast_slice::<Row, u32>(rows).to_vec();
+                assert_eq!(bytes(&at_once), bytes(&rows), "{isa} {vocab}");
+                let (got, want): (&[u8], &[u8]) = (bytemuck::cast_slice(&got), bytemuck::cast_slice(&want));
+                assert_eq!(got, want, "{isa} {vocab}");
+            }
+        }
+    }
+    for vocab in [8, 16, 63, 64, 65, 500, 3001] {
+        check::<f32>(vocab);
+        check::<bf16>(vocab);
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ unsafe fn rows<const ROWS: usize>(sums: &mut [f32], x: Few<'_>, weight: &[u8], w
                         |q: usize| _mm256_cvtepi8_epi16(_mm_loadu_si128(at.add(start + 16 * q).cast()));
                     let (lower, upper) = (weight(0), weight(1));
                     for i in 0..ROWS {
-                        let codes: *const u8 = x.lines.as_ptr().add(i * lines + n).cast();
+                        let codes: *const u8 = x.lines.as_ptr().add(n * ROWS + i).cast();
                         let codes = |q: usize| {
                             let wide =
                                 _mm256_cvtepu8_epi16(_mm_loadu_si128(codes.add(start + 16 * q).cast()));
@@ -41,7 +41,7 @@ unsafe fn rows<const ROWS: usize>(sums: &mut [f32], x: Few<'_>, weight: &[u8], w
                         };
                         let pairs = (_mm256_madd_epi16(lower, codes(0)), _mm256_madd_epi16(upper, codes(1)));
                         let whole = _mm256_cvtepi32_ps(_mm256_hadd_epi32(pairs.0, pairs.1));
-                        let scale = _mm256_set1_ps(*x.scales.as_ptr().add(i * lines + n));
+                        let scale = _mm256_set1_ps(*x.scales.as_ptr().add(n * ROWS + i));
                         acc[i][half] = _mm256_fmadd_ps(whole, scale, acc[i][half]);
                     }
                 }

@@ -5,46 +5,67 @@
 
 use std::arch::x86_64::*;
 
-use super::body::{Few, LANES, LINE, ZERO, scale_of};
-use crate::rms_norm::lane_sum;
+use super::body::{Few, LINE, ZERO, scale_of};
+use crate::matmul::vector::avx512::lane_sum;
 
-/// Bytes of the weight that are asked for ahead of their use.
-const AHEAD: usize = 8192;
+/// Bytes of the weight that are asked for ahead of their use, where three rows of `x` or more leave the processor no room to see
+/// so far. Requests are dropped while too many wait, so each line is asked for once more, `AGAIN` bytes later.
+const AHEAD: usize = 32 * 1024;
+const AGAIN: usize = 2048;
 
-/// `sums[row, i] = x[i] · weight[row]` for `ROWS` rows of `x`.
+/// `sums[row, i] = x[i] · weight[row]` for `ROWS` rows of `x`, `COLS` of the weight at a time, which share the lines of `x`.
 ///
 /// # Safety
 /// The instruction sets must be there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn rows<const ROWS: usize>(sums: &mut [f32], x: Few<'_>, weight: &[u8], width: usize) {
+unsafe fn rows<const ROWS: usize, const COLS: usize>(
+    sums: &mut [f32],
+    x: Few<'_>,
+    weight: &[u8],
+    width: usize,
+) {
     let lines = width / LINE - 1;
     assert!(x.lines.len() == ROWS * lines && x.scales.len() == ROWS * lines);
     let zero = _mm512_set1_epi8((ZERO as u8).cast_signed());
-    for (sums, row) in sums.as_chunks_mut::<ROWS>().0.iter_mut().zip(weight.chunks_exact(width)) {
-        let mut acc = [_mm512_setzero_ps(); ROWS];
+    let nothing = _mm512_setzero_si512();
+    let (groups, rest) = sums.as_chunks_mut::<ROWS>().0.as_chunks_mut::<COLS>();
+    let done = groups.len() * COLS;
+    for (sums, group) in groups.iter_mut().zip(weight.chunks_exact(width * COLS)) {
+        let mut acc = [[_mm512_setzero_ps(); ROWS]; COLS];
+        let mut ahead = group.as_ptr().wrapping_add(AHEAD);
         for n in 0..lines {
             // SAFETY: a row of the weight has `lines` lines, `x` as many for each of its rows. A prefetch may point anywhere.
             unsafe {
-                let at = row.as_ptr().add(n * LINE);
-                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD).cast());
-                let weight = _mm512_loadu_si512(at.cast());
-                let nothing = _mm512_setzero_si512();
-                let shift = _mm512_sub_epi32(nothing, _mm512_dpbusd_epi32(nothing, zero, weight));
+                let (mut codes, mut shifts) = ([nothing; COLS], [nothing; COLS]);
+                for c in 0..COLS {
+                    if ROWS > 2 {
+                        _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                        _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_sub(AGAIN).cast());
+                        ahead = ahead.wrapping_add(LINE);
+                    }
+                    codes[c] = _mm512_loadu_si512(group.as_ptr().add(c * width + n * LINE).cast());
+                    shifts[c] = _mm512_sub_epi32(nothing, _mm512_dpbusd_epi32(nothing, zero, codes[c]));
+                }
                 for i in 0..ROWS {
-                    let codes = _mm512_loadu_si512(x.lines.as_ptr().add(i * lines + n).cast());
-                    let scale = _mm512_set1_ps(*x.scales.as_ptr().add(i * lines + n));
-                    let whole = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(shift, codes, weight));
-                    acc[i] = _mm512_fmadd_ps(whole, scale, acc[i]);
+                    let own = _mm512_loadu_si512(x.lines.as_ptr().add(n * ROWS + i).cast());
+                    let scale = _mm512_set1_ps(*x.scales.as_ptr().add(n * ROWS + i));
+                    for c in 0..COLS {
+                        let whole = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(shifts[c], own, codes[c]));
+                        acc[c][i] = _mm512_fmadd_ps(whole, scale, acc[c][i]);
+                    }
                 }
             }
         }
-        let scale = scale_of(row);
-        for i in 0..ROWS {
-            let mut lanes = [0f32; LANES];
-            // SAFETY: room for sixteen lanes.
-            unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), acc[i]) };
-            sums[i] = lane_sum(lanes) * scale;
+        for c in 0..COLS {
+            let scale = scale_of(&group[c * width..][..width]);
+            for i in 0..ROWS {
+                sums[c][i] = lane_sum(acc[c][i]) * scale;
+            }
         }
+    }
+    if COLS > 1 && !rest.is_empty() {
+        // SAFETY: the caller's promise.
+        unsafe { rows::<ROWS, 1>(rest.as_flattened_mut(), x, &weight[done * width..], width) };
     }
 }
 
@@ -56,14 +77,14 @@ pub(super) unsafe fn products(sums: &mut [f32], x: Few<'_>, weight: &[u8], width
     // SAFETY: the caller's promise.
     unsafe {
         match m {
-            1 => rows::<1>(sums, x, weight, width),
-            2 => rows::<2>(sums, x, weight, width),
-            3 => rows::<3>(sums, x, weight, width),
-            4 => rows::<4>(sums, x, weight, width),
-            5 => rows::<5>(sums, x, weight, width),
-            6 => rows::<6>(sums, x, weight, width),
-            7 => rows::<7>(sums, x, weight, width),
-            _ => rows::<8>(sums, x, weight, width),
+            1 => rows::<1, 1>(sums, x, weight, width),
+            2 => rows::<2, 1>(sums, x, weight, width),
+            3 => rows::<3, 2>(sums, x, weight, width),
+            4 => rows::<4, 2>(sums, x, weight, width),
+            5 => rows::<5, 2>(sums, x, weight, width),
+            6 => rows::<6, 2>(sums, x, weight, width),
+            7 => rows::<7, 2>(sums, x, weight, width),
+            _ => rows::<8, 2>(sums, x, weight, width),
         }
     }
 }

@@ -22,7 +22,7 @@ const LEVELS: f32 = 127.0;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [u8; LINE]);
 
-/// Rows of `x` made ready: lines, and the scale of each.
+/// Rows of `x` made ready: the first line of all rows, then the next one, and the scale of each.
 #[derive(Clone, Copy)]
 pub(super) struct Few<'a> {
     pub(super) lines: &'a [Line],
@@ -78,9 +78,11 @@ pub(super) fn decode<E: Element>(row: &mut [E], bytes: &[u8]) {
     }
 }
 
+/// Row `i` of `m`.
 #[inline(always)]
-pub(super) fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E]) {
-    for ((line, to), x) in lines.iter_mut().zip(scales).zip(x.chunks(LINE)) {
+pub(super) fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E], i: usize, m: usize) {
+    let own = lines[i..].iter_mut().step_by(m).zip(scales[i..].iter_mut().step_by(m));
+    for ((line, to), x) in own.zip(x.chunks(LINE)) {
         let (scale, inverse) = scale(x);
         *to = scale;
         line.0 = [ZERO as u8; LINE];
@@ -94,11 +96,11 @@ pub(super) fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[
 #[inline(always)]
 pub(super) fn products(sums: &mut [f32], x: Few<'_>, row: &[u8], stride: usize) {
     let (lines, scale) = (stride / LINE - 1, scale_of(row));
-    let codes = row.as_chunks::<LINE>().0;
+    let (codes, m) = (row.as_chunks::<LINE>().0, sums.len());
     for (i, sum) in sums.iter_mut().enumerate() {
         let mut acc = [0f32; LANES];
-        let few = x.lines[i * lines..][..lines].iter().zip(&x.scales[i * lines..]);
-        for ((line, scale), codes) in few.zip(codes) {
+        let few = x.lines[i..].iter().step_by(m).zip(x.scales[i..].iter().step_by(m));
+        for ((line, scale), codes) in few.zip(&codes[..lines]) {
             for l in 0..LANES {
                 let mut whole = 0;
                 for t in 0..FOUR {

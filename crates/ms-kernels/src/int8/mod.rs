@@ -38,7 +38,7 @@ const WIDENED: usize = 1536;
 instances! {
     fn encode<E: Element>(bytes: &mut [u8], row: &[E]) = body::encode;
     fn decode<E: Element>(row: &mut [E], bytes: &[u8]) = body::decode;
-    fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E]) = body::few_rows;
+    fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E], i: usize, m: usize) = body::few_rows;
     fn any_products(sums: &mut [f32], x: Few<'_>, rows: &[u8], stride: usize) = body::products;
 }
 
@@ -111,8 +111,7 @@ pub fn linear<E: Element>(
     with_scratch(Scratch::PanelsA, m * lines, |codes: &mut [Line]| {
         with_scratch(Scratch::PanelsB, m * lines, |scales: &mut [f32]| {
             for i in 0..m {
-                let own = i * lines..(i + 1) * lines;
-                few_rows(cpu.isa(), &mut codes[own.clone()], &mut scales[own], &x[i * k..][..k]);
+                few_rows(cpu.isa(), codes, scales, &x[i * k..][..k], i, m);
             }
             let few = Few { lines: codes, scales };
             let step = (UNIT_BYTES / width).clamp(1, 4096);

@@ -17,7 +17,7 @@ pub(crate) mod kernel;
 mod reference;
 #[cfg(test)]
 mod tests;
-mod vector;
+pub(crate) mod vector;
 
 use crate::error::expect_len;
 use crate::{Cpu, Element, Error, Result};

@@ -12,10 +12,11 @@
 use super::entries::{Compressor, Entries};
 use super::grouped::frozen;
 use crate::batch::Stretch;
-use crate::cache::{LayerCache, PoolCache};
-use crate::norm::{NormShape, unit_norm};
+use crate::cache::{LayerCache, LayerMemory, PoolCache};
+use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
+use crate::residual::{NormShape, unit_norm};
 use ms_core::{
     DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };
@@ -108,76 +109,6 @@ impl CompressedAttention {
         }
     }
 
-    /// Elements of a row, and the pools of a layer's cache.
-    pub(crate) fn memory(&self) -> (usize, [Option<Pooling>; 2]) {
-        let pools = [
-            self.compressor.as_ref().map(Compressor::shape),
-            self.indexer.as_ref().map(|i| i.compressor.shape()),
-        ];
-        (self.shape.dim, pools)
-    }
-
-    /// `[T,H]` to `[T,H]`.
-    #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
-        let shape = &*self.shape;
-        let (dim, positions) = (shape.dim, pass.batch.positions.clone());
-        let x = &pass.enter(x)?;
-        let latent = pass.linear(x, self.q_down)?;
-        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
-        let q = pass.linear(&latent, self.q_up)?;
-        let (tokens, width) = q.value().as_matrix();
-        let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
-        let q = unit_norm(pass, &q, shape.norm.eps)?;
-        let q = ops::reshape(pass.g, &q, [tokens, width])?;
-        let q = ops::rotate_last(pass.g, &q, dim, &self.rotary, &positions, false)?;
-        let row = pass.linear(x, self.kv)?;
-        let row = shape.norm.apply(pass, self.kv_norm, &row)?;
-        let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
-        let (near, [pool, index]) = match cache {
-            Some(LayerCache::Compressed { rows, pools }) => {
-                rows.put_rows(row.value(), pass.places.iter().copied().zip(0..))?;
-                let [pool, index] = &mut **pools;
-                (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
-            }
-            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
-        };
-        let (far, seen) = match &self.compressor {
-            Some(compressor) => {
-                let entries = compressor.forward(pass, pool, x)?;
-                let seen = self.seen(pass, index, x, &latent, &entries)?;
-                (entries.rows, seen)
-            }
-            None => {
-                let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
-                (pass.g.constant(empty), vec![Vec::new(); tokens])
-            }
-        };
-        let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
-        let sinks = pass.param(self.sinks);
-        let out = match pass.heads_for_tokens() {
-            None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
-            Some(spread) => {
-                let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
-                let q = to_sequences(pass.g, ctx, &q, &spread)?;
-                let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
-                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
-                let out =
-                    ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
-                to_shares(pass.g, ctx, &out, &spread)?
-            }
-        };
-        let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
-        let down = pass.param(self.out_down.weight);
-        let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
-        pass.row_parallel(&out, self.out_up)
-    }
-
     /// Rows of the entries that each token sees.
     fn seen(
         &self,
@@ -234,6 +165,71 @@ impl CompressedAttention {
         };
         let flat: Vec<i32> = all.iter().flat_map(fill).collect();
         Tensor::from_slice(arena, [all.len(), places], &flat)
+    }
+}
+
+impl Mixer for CompressedAttention {
+    #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
+        let shape = &*self.shape;
+        let (dim, positions) = (shape.dim, pass.batch.positions.clone());
+        let x = &pass.enter(x)?;
+        let latent = pass.linear(x, self.q_down)?;
+        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
+        let q = pass.linear(&latent, self.q_up)?;
+        let (tokens, width) = q.value().as_matrix();
+        let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
+        let q = unit_norm(pass, &q, shape.norm.eps)?;
+        let q = ops::reshape(pass.g, &q, [tokens, width])?;
+        let q = ops::rotate_last(pass.g, &q, dim, &self.rotary, &positions, false)?;
+        let row = pass.linear(x, self.kv)?;
+        let row = shape.norm.apply(pass, self.kv_norm, &row)?;
+        let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
+        let (near, [pool, index]) = match cache {
+            Some(LayerCache::Compressed { rows, pools }) => {
+                rows.put_rows(row.value(), pass.places.iter().copied().zip(0..))?;
+                let [pool, index] = &mut **pools;
+                (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
+            }
+            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
+        };
+        let (far, seen) = match &self.compressor {
+            Some(compressor) => {
+                let entries = compressor.forward(pass, pool, x)?;
+                let seen = self.seen(pass, index, x, &latent, &entries)?;
+                (entries.rows, seen)
+            }
+            None => {
+                let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
+                (pass.g.constant(empty), vec![Vec::new(); tokens])
+            }
+        };
+        let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
+        let sinks = pass.param(self.sinks);
+        let out = match pass.heads_for_tokens() {
+            None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
+            Some(spread) => {
+                let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
+                let q = to_sequences(pass.g, ctx, &q, &spread)?;
+                let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
+                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
+                let out =
+                    ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
+                to_shares(pass.g, ctx, &out, &spread)?
+            }
+        };
+        let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
+        let down = pass.param(self.out_down.weight);
+        let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
+        pass.row_parallel(&out, self.out_up)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let pools = [
+            self.compressor.as_ref().map(Compressor::shape),
+            self.indexer.as_ref().map(|i| i.compressor.shape()),
+        ];
+        LayerMemory::Compressed { width: self.shape.dim, pools }
     }
 }
 

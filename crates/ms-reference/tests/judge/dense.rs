@@ -172,6 +172,12 @@ pub(crate) const CASES: &[Case] = &[
         b.device.cross_entropy_gradient(&mut logits, &merged, &targets, &weights, 0)?;
         Ok(vec![merged, nll, logits])
     }),
+    ("cross_entropy_whole", |b| {
+        let (mut logits, targets) = (b.x(&[7, 11]), b.ids(&[7], &[0, 10, -1, 9, 1, 3, -1]));
+        let weights = b.given(&[7], &[1.0, 0.5, 0.0, 2.0, 0.25, 1.0, 0.0]);
+        let statistics = b.device.cross_entropy_whole(&mut logits, &targets, &weights)?;
+        Ok(vec![statistics, logits])
+    }),
     ("adamw", |b| {
         let (mut p, mut m, mut v, g) = (b.wide(&[40]), b.zeros(&[40]), b.zeros(&[40]), b.wide(&[40]));
         for step in 1..=3 {

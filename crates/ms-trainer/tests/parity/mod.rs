@@ -50,6 +50,8 @@ pub(crate) struct Case {
     pub(crate) overlap: bool,
     /// Weights are gathered while the next forward pass runs.
     pub(crate) overlap_gather: bool,
+    /// And while other buckets are updated.
+    pub(crate) gather_beside_step: bool,
     /// What layers inside tensor parallelism compute while ranks exchange.
     pub(crate) linears: LinearOverlap,
     /// Threads of each rank's kernels.
@@ -93,6 +95,7 @@ impl Case {
             bucket_size: None,
             overlap: false,
             overlap_gather: false,
+            gather_beside_step: false,
             linears: LinearOverlap::default(),
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
@@ -252,6 +255,7 @@ fn trial(
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         overlap_param_gather: case.overlap_gather,
+        gather_beside_step: case.gather_beside_step,
         tp_overlap: case.linears,
         routing,
         update: case.update,

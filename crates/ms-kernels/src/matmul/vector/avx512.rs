@@ -1,11 +1,17 @@
 //! The sums of few rows of bf16 with AVX-512.
 //!
-//! With the dot instruction, a load and a multiplication for a cache line of the weight and one row of `a`, one row of the
-//! weight after the other: so few instructions let the processor ask for many lines at once, and it reads nearly as fast as a
-//! loop that only reads. From three rows of `a` on there are too many for that; then two rows of the weight at once (one from
-//! five rows of `a` on, for want of registers), with prefetches of those after them, are faster. Without the instruction a line
-//! falls into its even and its odd terms by a shift and a mask, and four rows of the weight at once, which share what is loaded
-//! of `a`, are faster than one.
+//! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
+//! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
+//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own lines keep what guesses streams busy. Then
+//! blocks of rows of the weight are asked for, a block ahead and in the order of memory, into the second level. Each line is
+//! asked for twice, for requests are dropped while too many wait.
+//!
+//! What is left is the first level: `a` is taken in parts that it holds, while the chains of a block wait on the stack. From six
+//! rows of `a` on there would be more loads of it than the processor makes; then two rows of the weight share them, the even
+//! steps of a part first and then the odd ones, for want of registers.
+//!
+//! Without the instruction a line falls into its even and its odd terms by a shift and a mask, and four rows of the weight at
+//! once, which share what is loaded of `a`, are faster than one.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -14,13 +20,15 @@ use half::bf16;
 
 use super::body::{CHAINS, LANES};
 use crate::matmul::kernel::avx512::first32;
-use crate::rms_norm::lane_sum;
 
 /// Bytes of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
 /// Rows of the weight whose chains wait at a time.
 const WAITING: usize = 16;
+
+/// Elements of the weight that are asked for ahead of their use where there is no dot instruction.
+const AHEAD: usize = 8192;
 
 /// Chains of `ROWS` rows of `a` with `COLS` of the weight: of even steps, then of odd ones.
 type Chains<const ROWS: usize, const COLS: usize> = [[[__m512; 2]; ROWS]; COLS];
@@ -33,7 +41,7 @@ type Chains<const ROWS: usize, const COLS: usize> = [[[__m512; 2]; ROWS]; COLS];
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     acc: &mut Chains<ROWS, COLS>,
-    (a, stride): (*const [f32; CHAINS], usize),
+    a: *const [f32; CHAINS],
     n: usize,
     b: &[*const bf16; COLS],
     k: usize,
@@ -52,7 +60,7 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
             let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
             let odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
             for i in 0..ROWS {
-                let a: *const f32 = a.add(i * stride + n).cast();
+                let a: *const f32 = a.add(n * ROWS + i).cast();
                 let sum = _mm512_fmadd_ps(_mm512_loadu_ps(a.add(LANES)), odd, acc[c][i][PARITY]);
                 acc[c][i][PARITY] = _mm512_fmadd_ps(_mm512_loadu_ps(a), even, sum);
             }
@@ -61,7 +69,7 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
 }
 
 /// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what
-/// stands `ahead` elements further; step `n` of row `i` of `a` is `a[i · stride + n]`.
+/// stands `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -69,13 +77,13 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     mut acc: Chains<ROWS, COLS>,
-    a: (&[[f32; CHAINS]], usize),
+    a: &[[f32; CHAINS]],
     steps: Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
     ahead: usize,
 ) -> Chains<ROWS, COLS> {
-    let a = (a.0.as_ptr(), a.1);
+    let a = a.as_ptr();
     let mut n = steps.start;
     // SAFETY: the caller's promise.
     unsafe {
@@ -91,16 +99,23 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     acc
 }
 
+/// [`crate::rms_norm::lane_sum`] of a register.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(crate) fn lane_sum(lanes: __m512) -> f32 {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps::<1>(lanes));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
 /// The sums of the chains of one column.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 fn joined<const ROWS: usize>(chains: &[[__m512; 2]; ROWS]) -> [f32; ROWS] {
     let mut sums = [0f32; ROWS];
     for i in 0..ROWS {
-        let mut lanes = [0f32; LANES];
-        // SAFETY: room for sixteen lanes.
-        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_add_ps(chains[i][0], chains[i][1])) };
-        sums[i] = lane_sum(lanes);
+        sums[i] = lane_sum(_mm512_add_ps(chains[i][0], chains[i][1]));
     }
     sums
 }
@@ -125,7 +140,6 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     let ahead = AHEAD.div_ceil(stride.max(1)).max(COLS) * stride;
     let zero = [[_mm512_setzero_ps(); 2]; ROWS];
     let whole = sums.len() / COLS * COLS;
-    let a = (a, steps);
     if ROWS == 1 || steps <= part {
         for j in (0..whole).step_by(COLS) {
             // SAFETY: each row was cut to `k` elements.
@@ -194,60 +208,109 @@ pub(super) unsafe fn any_rows(
     }
 }
 
-/// Elements of the weight that are asked for ahead of their use where several rows of `a` meet them.
-const AHEAD: usize = 8192;
+/// Rows of the weight that are taken together where memory is asked for.
+const BLOCK: usize = 8;
 
-/// Adds the terms of `steps`, of which the first is even; asks for what stands `ahead` elements further, unless that is 0.
+/// Elements of the weight that are asked for ahead of one row of `a`: not much less or more, or it is slower than nothing.
+const SOON: usize = 1536;
+
+/// How far behind the first request the second one follows, in elements.
+const AGAIN: usize = 1024;
+
+/// Sums of dots: of even steps, then of odd ones, for each row of the weight and each of `a`.
+type Dots<const ROWS: usize, const COLS: usize> = [[[__m512; ROWS]; COLS]; 2];
+
+/// Walks through the weight ahead of its use.
+struct Ahead(*const bf16);
+
+impl Ahead {
+    /// Asks for the next cache line, and again for an earlier one.
+    #[inline(always)]
+    fn next(&mut self, again: bool) {
+        // SAFETY: hints, which may point anywhere.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(self.0.cast());
+            if again {
+                _mm_prefetch::<_MM_HINT_T1>(self.0.wrapping_sub(AGAIN).cast());
+            }
+        }
+        self.0 = self.0.wrapping_add(CHAINS);
+    }
+}
+
+/// Adds the terms of `steps`, of which the first is even. A line is asked for with each that is used.
 ///
 /// # Safety
 /// As for [`add_terms`], with rows of `a` in bf16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn add_dots<const ROWS: usize, const COLS: usize>(
-    mut acc: Chains<ROWS, COLS>,
-    a: (&[[bf16; CHAINS]], usize),
+    acc: &mut Dots<ROWS, COLS>,
+    a: &[[bf16; CHAINS]],
     steps: Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
-    ahead: usize,
-) -> Chains<ROWS, COLS> {
-    let (a, stride) = (a.0.as_ptr(), a.1);
+    ahead: &mut Ahead,
+) {
+    let a = a.as_ptr();
     let whole = steps.end.min(k / CHAINS);
-    let mut n = steps.start;
-    // SAFETY: both types are 64 bytes of plain data; below `whole` a step has all its terms, and the mask holds those of the
-    // last one; `a` has the steps of its rows. A prefetch may point anywhere.
-    unsafe {
-        let dots = |sum: __m512, i: usize, n: usize, b: __m512i| {
-            let a = _mm512_loadu_si512(a.add(i * stride + n).cast());
-            let pairs = std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([a, b]);
-            _mm512_dpbf16_ps(sum, pairs[0], pairs[1])
-        };
-        while n + 2 <= whole {
-            for parity in 0..2 {
+    let mut step = |acc: &mut [[__m512; ROWS]; COLS], n: usize, b: [__m512i; COLS]| {
+        for i in 0..ROWS {
+            // SAFETY: both types are 64 bytes of plain data; `a` has the steps of its rows.
+            unsafe {
+                let a = _mm512_loadu_si512(a.add(n * ROWS + i).cast());
                 for c in 0..COLS {
-                    let at = b[c].wrapping_add((n + parity) * CHAINS);
-                    if ROWS > 2 && ahead > 0 {
-                        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(ahead).cast());
-                    }
-                    let b = _mm512_loadu_si512(at.cast());
-                    for i in 0..ROWS {
-                        acc[c][i][parity] = dots(acc[c][i][parity], i, n + parity, b);
-                    }
+                    let pairs = std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([a, b[c]]);
+                    acc[c][i] = _mm512_dpbf16_ps(acc[c][i], pairs[0], pairs[1]);
                 }
             }
+        }
+        (0..COLS).for_each(|_| ahead.next(ROWS > 1));
+    };
+    // SAFETY: below `whole` a step has all its terms, and the mask holds those of the last one.
+    let line = |b: *const bf16, n: usize| unsafe { _mm512_loadu_si512(b.add(n * CHAINS).cast()) };
+    // SAFETY: of the last step the mask holds the terms below `k`, and no others are read.
+    let last = |b: *const bf16, n: usize| unsafe {
+        _mm512_maskz_loadu_epi16(first32(k - n * CHAINS), b.wrapping_add(n * CHAINS).cast())
+    };
+    if COLS == 1 {
+        let [mut even, mut odd] = *acc;
+        let mut n = steps.start;
+        while n + 2 <= whole {
+            step(&mut even, n, b.map(|b| line(b, n)));
+            step(&mut odd, n + 1, b.map(|b| line(b, n + 1)));
             n += 2;
         }
         for n in n..steps.end {
-            for c in 0..COLS {
-                let at = b[c].wrapping_add(n * CHAINS);
-                let b = _mm512_maskz_loadu_epi16(first32(k - n * CHAINS), at.cast());
-                for i in 0..ROWS {
-                    acc[c][i][n % 2] = dots(acc[c][i][n % 2], i, n, b);
-                }
-            }
+            let to = if n % 2 == 0 { &mut even } else { &mut odd };
+            step(to, n, b.map(|b| last(b, n)));
         }
+        *acc = [even, odd];
+        return;
     }
-    acc
+    for (parity, to) in acc.iter_mut().enumerate() {
+        let mut sums = *to;
+        let mut n = steps.start + parity;
+        while n < whole {
+            step(&mut sums, n, b.map(|b| line(b, n)));
+            n += 2;
+        }
+        if n < steps.end {
+            step(&mut sums, n, b.map(|b| last(b, n)));
+        }
+        *to = sums;
+    }
+}
+
+/// The sums of one row of the weight.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn joined_dots<const ROWS: usize, const COLS: usize>(dots: &Dots<ROWS, COLS>, c: usize) -> [f32; ROWS] {
+    let mut sums = [0f32; ROWS];
+    for i in 0..ROWS {
+        sums[i] = lane_sum(_mm512_add_ps(dots[0][c][i], dots[1][c][i]));
+    }
+    sums
 }
 
 /// [`rows`] with the dot instruction.
@@ -264,32 +327,38 @@ unsafe fn dot_rows<const ROWS: usize, const COLS: usize>(
 ) {
     let sums = sums.as_chunks_mut::<ROWS>().0;
     let steps = a.len() / ROWS;
-    // Two rows of `a` may fill the first-level cache, for only one line of the weight at a time is beside them.
-    let part =
-        if ROWS > 2 { (NEAR / (ROWS * size_of::<[bf16; CHAINS]>())).next_multiple_of(2) } else { steps };
-    let ahead = AHEAD.div_ceil(stride.max(1)).max(COLS) * stride;
-    let zero = [[_mm512_setzero_ps(); 2]; ROWS];
-    let a = (a, steps);
-    for (w, sums) in sums.chunks_mut(WAITING).enumerate() {
-        let row = |j: usize| b[(w * WAITING + j) * stride..][..k].as_ptr();
-        let mut waiting = [zero; WAITING];
-        for first in (0..steps).step_by(part.max(1)) {
+    let row = |j: usize| b[j * stride..][..k].as_ptr();
+    // One row of `a` may fill the first-level cache, for only one line of the weight at a time is beside it.
+    let most = if ROWS > 1 { NEAR / (ROWS * size_of::<[bf16; CHAINS]>()) } else { steps };
+    let part = steps.div_ceil(steps.div_ceil(most).max(1)).next_multiple_of(2);
+    let zero = [[[_mm512_setzero_ps(); ROWS]; COLS]; 2];
+    let mut waiting = [zero; BLOCK];
+    let whole = sums.len() / COLS * COLS;
+    for at in (0..whole).step_by(BLOCK) {
+        let count = BLOCK.min(whole - at);
+        let distance = if ROWS > 1 { BLOCK * stride } else { SOON };
+        let mut ahead = Ahead(b.as_ptr().wrapping_add(at * stride + distance));
+        for first in (0..steps).step_by(part) {
             let range = first..steps.min(first + part);
-            let (groups, rest) = waiting[..sums.len()].as_chunks_mut::<COLS>();
-            let done = groups.len() * COLS;
-            for (g, acc) in groups.iter_mut().enumerate() {
-                let b = std::array::from_fn(|c| row(g * COLS + c));
+            for (g, acc) in waiting[..count / COLS].iter_mut().enumerate() {
+                if first == 0 {
+                    *acc = zero;
+                }
+                let b = std::array::from_fn(|c| row(at + g * COLS + c));
                 // SAFETY: each row was cut to `k` elements.
-                *acc = unsafe { add_dots(*acc, a, range.clone(), b, k, ahead) };
-            }
-            for (j, acc) in rest.iter_mut().enumerate() {
-                // SAFETY: as above.
-                [*acc] = unsafe { add_dots([*acc], a, range.clone(), [row(done + j)], k, ahead) };
+                unsafe { add_dots(acc, a, range.clone(), b, k, &mut ahead) };
             }
         }
-        for (sums, acc) in sums.iter_mut().zip(&waiting) {
-            *sums = joined(acc);
+        for (j, sums) in sums[at..at + count].iter_mut().enumerate() {
+            *sums = joined_dots(&waiting[j / COLS], j % COLS);
         }
+    }
+    for j in whole..sums.len() {
+        let mut acc = [[[_mm512_setzero_ps(); ROWS]]; 2];
+        let mut ahead = Ahead(row(j));
+        // SAFETY: as above.
+        unsafe { add_dots(&mut acc, a, 0..steps, [row(j)], k, &mut ahead) };
+        sums[j] = joined_dots(&acc, 0);
     }
 }
 
@@ -306,17 +375,17 @@ pub(super) unsafe fn any_dot_rows(
     count: usize,
 ) {
     debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise. Sixteen registers of sums at most.
     unsafe {
         match count {
             1 => dot_rows::<1, 1>(sums, a, b, stride, k),
             2 => dot_rows::<2, 1>(sums, a, b, stride, k),
-            3 => dot_rows::<3, 2>(sums, a, b, stride, k),
-            4 => dot_rows::<4, 2>(sums, a, b, stride, k),
+            3 => dot_rows::<3, 1>(sums, a, b, stride, k),
+            4 => dot_rows::<4, 1>(sums, a, b, stride, k),
             5 => dot_rows::<5, 1>(sums, a, b, stride, k),
-            6 => dot_rows::<6, 1>(sums, a, b, stride, k),
-            7 => dot_rows::<7, 1>(sums, a, b, stride, k),
-            _ => dot_rows::<8, 1>(sums, a, b, stride, k),
+            6 => dot_rows::<6, 2>(sums, a, b, stride, k),
+            7 => dot_rows::<7, 2>(sums, a, b, stride, k),
+            _ => dot_rows::<8, 2>(sums, a, b, stride, k),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Products with few rows, form `Nt`: each row of the weight is read once and met by every row of `a`.
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod avx512;
 
 use super::{Dims, Mat, Out};
 use crate::cpu::Disjoint;
@@ -14,6 +14,9 @@ use half::bf16;
 
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
+
+/// The same where memory is asked for ahead, which at the end of a unit may be of another thread's.
+const UNIT_AHEAD: usize = 256 * 1024;
 
 /// Rows of the weight that are summed at once, so that several streams come from memory.
 const COLUMNS: usize = 4;
@@ -36,7 +39,7 @@ mod body {
         if is_bf16::<E>() { k % 2 * LANES + k / 2 } else { k }
     }
 
-    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a` and `COLS` of the weight. Each is two times sixteen chains,
+    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a`, step by step, and `COLS` of the weight. Each is two times sixteen chains,
     /// which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd one first, as the
     /// dot instruction takes them.
     #[inline(always)]
@@ -65,7 +68,7 @@ mod body {
                         odd[l] = b[2 * l + 1].to_f32();
                     }
                     for i in 0..ROWS {
-                        let (a, acc) = (&a[i * steps + n], &mut acc[c][i][n % 2]);
+                        let (a, acc) = (&a[n * ROWS + i], &mut acc[c][i][n % 2]);
                         for l in 0..LANES {
                             acc[l] = a[l].mul_add(even[l], a[LANES + l].mul_add(odd[l], acc[l]));
                         }
@@ -78,7 +81,7 @@ mod body {
                         wide[l] = b[half * LANES + l].to_f32();
                     }
                     for i in 0..ROWS {
-                        let a = &a[i * steps + n][half * LANES..][..LANES];
+                        let a = &a[n * ROWS + i][half * LANES..][..LANES];
                         for l in 0..LANES {
                             acc[c][i][half][l] = a[l].mul_add(wide[l], acc[c][i][half][l]);
                         }
@@ -147,7 +150,8 @@ instances! {
     ) = body::any_rows;
 }
 
-/// The rows of `a`, made ready.
+/// The rows of `a`, made ready: a step of all rows, then the next one, so that what is used together stands together. Rows that
+/// were whole, a page apart, fell on each other in the first-level cache.
 #[derive(Clone, Copy)]
 enum Few<'a> {
     /// Widened, each step in the order of [`body::position`].
@@ -193,13 +197,13 @@ fn sum_rows<E: Element>(
 pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'_, E>, out: Out<'_, E>) {
     let Dims { m, k, .. } = dims;
     let padded = k.next_multiple_of(CHAINS);
-    let row = |i: usize| a.data[(i * a.stride).min(a.data.len())..].iter().take(k);
+    let row = |i: usize| if k > 0 { &a.data[i * a.stride..][..k] } else { &[] };
     if is_bf16::<E>() && cpu.isa() >= Isa::Avx512Bf16 {
         with_scratch(Scratch::PanelsA, m * padded, |pairs: &mut [E]| {
             pairs.fill(E::default());
-            for (i, to) in pairs.chunks_exact_mut(padded.max(1)).enumerate() {
-                for (to, v) in to.iter_mut().zip(row(i)) {
-                    *to = *v;
+            for i in 0..m {
+                for (n, step) in row(i).chunks(CHAINS).enumerate() {
+                    pairs[(n * m + i) * CHAINS..][..step.len()].copy_from_slice(step);
                 }
             }
             multiply(cpu, dims, Few::Pairs(bytemuck::cast_slice::<E, bf16>(pairs).as_chunks().0), b, out);
@@ -208,9 +212,12 @@ pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'
     }
     with_scratch(Scratch::PanelsA, m * padded, |wide: &mut [f32]| {
         wide.fill(0.0);
-        for (i, to) in wide.chunks_exact_mut(padded.max(1)).enumerate() {
-            for (t, v) in row(i).enumerate() {
-                to[t / CHAINS * CHAINS + body::position::<E>(t % CHAINS)] = v.to_f32();
+        for i in 0..m {
+            for (n, step) in row(i).chunks(CHAINS).enumerate() {
+                let to = &mut wide[(n * m + i) * CHAINS..][..CHAINS];
+                for (t, v) in step.iter().enumerate() {
+                    to[body::position::<E>(t)] = v.to_f32();
+                }
             }
         }
         multiply(cpu, dims, Few::Wide(wide.as_chunks().0), b, out);
@@ -220,17 +227,17 @@ pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'
 /// Multiplies rows that were made ready with all rows of the weight.
 fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: Out<'_, E>) {
     let Dims { m, n, k } = dims;
-    let step = (UNIT_ELEMENTS / k.max(1)).clamp(1, 4096);
-    let each = |store: &(dyn Fn(usize, usize, f32) + Sync)| {
+    let elements = if m > 1 { UNIT_AHEAD } else { UNIT_ELEMENTS };
+    let step = (elements / k.max(1)).clamp(1, 4096);
+    // `store` gets a row of the result, the first column and the sums of all rows, column by column.
+    let each = |store: &(dyn Fn(usize, usize, &[f32]) + Sync)| {
         cpu.for_each_unit(n.div_ceil(step), |u| {
             let (first, rows) = (u * step, step.min(n - u * step));
             with_scratch(Scratch::Rows, rows * m, |sums: &mut [f32]| {
                 let weight = &b.data[(first * b.stride).min(b.data.len())..];
                 sum_rows(cpu.isa(), sums, a, weight, b.stride, k, m);
-                for j in 0..rows {
-                    for i in 0..m {
-                        store(i, first + j, sums[j * m + i]);
-                    }
+                for i in 0..m {
+                    store(i, first, sums);
                 }
             });
         });
@@ -238,21 +245,33 @@ fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: O
     match out {
         Out::Set { data, stride, bias } => {
             let data = Disjoint::new(data);
-            each(&|i, j, sum| {
-                let sum = sum + bias.map_or(0.0, |bias| bias[j].to_f32());
+            each(&|i, first, sums| {
                 // SAFETY: a unit takes its own columns of every row.
-                (unsafe { data.part(i * stride + j, 1) })[0] = E::from_f32(sum);
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (j, (to, sum)) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)).enumerate() {
+                    *to = E::from_f32(sum + bias.map_or(0.0, |bias| bias[first + j].to_f32()));
+                }
             });
         }
         Out::SetF32 { data, stride } => {
             let data = Disjoint::new(data);
-            // SAFETY: a unit takes its own columns of every row.
-            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] = sum);
+            each(&|i, first, sums| {
+                // SAFETY: as above.
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (to, sum) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)) {
+                    *to = *sum;
+                }
+            });
         }
         Out::AddF32 { data, stride } => {
             let data = Disjoint::new(data);
-            // SAFETY: a unit takes its own columns of every row.
-            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] += sum);
+            each(&|i, first, sums| {
+                // SAFETY: as above.
+                let to = unsafe { data.part(i * stride + first, sums.len() / m) };
+                for (to, sum) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)) {
+                    *to += *sum;
+                }
+            });
         }
     }
 }

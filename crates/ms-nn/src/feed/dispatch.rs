@@ -213,7 +213,7 @@ impl Experts {
         }
         let out = match joined {
             true => self.joined(pass, &arrived, &arriving, here)?,
-            false => self.sorted(pass, &arrived, arriving.as_slice::<i64>()?, here)?,
+            false => self.sorted(pass, &arrived, arriving.ready()?.as_slice::<i64>()?, here)?,
         };
         if !in_flight {
             return exchange_rows(pass.g, &ep, &out, &receive, &send);
@@ -250,7 +250,7 @@ impl Experts {
             let shape = [rows, ranks * width];
             let whole = ops::reshape(pass.g, &all, shape)?;
             let whole = pass.on_the_way(whole, &all, move |_, all| all.reshape(shape));
-            let out = self.sorted(pass, &whole, arriving.as_slice::<i64>()?, here)?;
+            let out = self.sorted(pass, &whole, arriving.ready()?.as_slice::<i64>()?, here)?;
             let out = ops::reshape(pass.g, &out, [ranks * rows, width])?;
             let out = ops::restore(pass.g, &out, &order)?;
             return sum_rows(pass.g, &etp, &out, &each);

@@ -2,7 +2,7 @@
 //!
 //! Streams of a token lie one after the other, `[T,n·H]`. Weights are computed in f32 from weights of the store's type.
 
-use crate::norm::unit_norm;
+use super::unit_norm;
 use crate::params::Scope;
 use crate::pass::Pass;
 use ms_core::{Mixing, ParamId, Result, Run, Var, ops};

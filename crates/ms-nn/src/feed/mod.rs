@@ -1,8 +1,10 @@
 //! Feed-forward networks: one for all tokens, or a mixture of experts.
 
+mod dispatch;
+mod routing;
+
 use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
-use crate::routing::Sharers;
 use ms_core::ops::DropPolicy;
 use ms_core::{
     Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
@@ -10,6 +12,8 @@ use ms_core::{
 use ms_spec::{
     Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score,
 };
+use routing::Sharers;
+pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
 use std::sync::Arc;
 
 /// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
