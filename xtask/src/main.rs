@@ -2,6 +2,7 @@
 //! generated reference pages, `cargo xtask cann-emu` lays out the emulator as a toolkit's folder.
 
 mod cann;
+mod circles;
 mod docs;
 mod layers;
 mod models;
@@ -30,6 +31,7 @@ fn findings(root: &Path) -> Result<(Vec<String>, usize)> {
     let files = tracked_sources(root)?;
     findings.extend(sources::check(root, &files)?);
     findings.extend(unused::check(root, &files)?);
+    findings.extend(circles::check(root, &files)?);
     findings.extend(docs::check(root)?);
     Ok((findings, files.len()))
 }

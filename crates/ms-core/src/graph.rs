@@ -8,8 +8,8 @@ mod walk;
 
 pub use walk::Walk;
 
+use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::params::widened;
 use crate::saved::Saved;
 use crate::{DType, Device, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 
@@ -130,25 +130,6 @@ pub struct Like {
 impl From<&Tensor> for Like {
     fn from(t: &Tensor) -> Self {
         Self { dtype: t.dtype(), shape: t.shape() }
-    }
-}
-
-/// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
-pub trait GradSink {
-    /// Adds to the gradient of `p` what `work`, which is called once, adds to the buffer that it is given, in
-    /// [`crate::DType::wide`] of the weight's type: the gradient itself or, where gradients are kept rounded, zeros. Of a frozen
-    /// parameter it is not called.
-    ///
-    /// # Errors
-    /// As `work`; if the gradient buffer is in use elsewhere.
-    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()>;
-
-    /// The backward pass that runs will add nothing more to the gradient of `p`, or what it put off has been added.
-    ///
-    /// # Errors
-    /// If what follows from that fails, such as the start of a sum over ranks.
-    fn finished(&mut self, _p: ParamId) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -335,11 +316,11 @@ impl Graph {
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
         let weight =
-            Var::new(widened(&stored), self.record.then_some(Source::Param(id))).held(store.hold(id));
+            Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(store.hold(id));
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
-        let weight = weight.rebuilt_by(move |_| Ok(widened(&stored)));
+        let weight = weight.rebuilt_by(move |_| Ok(stored.widened()));
         weight.forget();
         weight
     }

@@ -4,7 +4,7 @@
 //! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
 //! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
 
-use crate::context_attention::{Columns, Piece, calls, packed};
+use crate::pieces::{Columns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, Result};
 use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
 

@@ -198,7 +198,7 @@ fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
     let mut out = Tensor::uninit(arena, all[0].dtype(), shape);
     let mut rest = out.bytes_mut()?;
     for t in all {
-        let (to, after) = rest.split_at_mut(t.bytes().len());
+        let (to, after) = rest.split_at_mut(volume::bytes(t));
         to.copy_from_slice(t.bytes());
         rest = after;
     }
@@ -266,8 +266,8 @@ impl Communicator for MessageComm {
         }
         self.count(volume::all_reduce(&t, size));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
-        let meeting = self.meeting(name, what, &about(&t))?;
-        if t.bytes().len() <= SMALL_BYTES.max(size * 8) {
+        let meeting = self.meeting(name, what, &about(t.ready()?))?;
+        if volume::bytes(&t) <= SMALL_BYTES.max(size * 8) {
             for to in meeting.group.others() {
                 meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }
@@ -299,7 +299,7 @@ impl Communicator for MessageComm {
             return Ok(Pending::ready(t));
         }
         self.count(volume::all_gather(&t, size));
-        let meeting = self.meeting(name, "all_gather", &about(&t))?;
+        let meeting = self.meeting(name, "all_gather", &about(t.ready()?))?;
         for to in meeting.group.others() {
             meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
         }
@@ -323,7 +323,7 @@ impl Communicator for MessageComm {
             return Err(Error::Indivisible { name, numel, size });
         }
         self.count(volume::parts(&t, size));
-        let meeting = self.meeting(name, "reduce_scatter", &about(&t))?;
+        let meeting = self.meeting(name, "reduce_scatter", &about(t.ready()?))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
         Ok(waiting("reduce_scatter", name, move || {
             let (arena, own) = (t.arena().clone(), part(numel, rank, size));
@@ -339,7 +339,7 @@ impl Communicator for MessageComm {
         if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        let meeting = self.meeting(name, "broadcast", &about(&t))?;
+        let meeting = self.meeting(name, "broadcast", &about(t.ready()?))?;
         if self.rank() == root {
             self.count(volume::bytes(&t));
             for to in meeting.group.others() {
@@ -360,7 +360,7 @@ impl Communicator for MessageComm {
         }
         self.count(volume::parts(&t, size));
         let numel = t.numel();
-        let meeting = self.meeting(name, "all_to_all", &about(&t))?;
+        let meeting = self.meeting(name, "all_to_all", &about(t.ready()?))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
         Ok(waiting("all_to_all", name, move || {
             let own = part(numel, rank, size);
@@ -389,6 +389,7 @@ impl Communicator for MessageComm {
                 Some(*at - count)
             })
             .collect();
+        t.ready()?;
         for to in meeting.group.others() {
             let bytes = &t.bytes()[starts[to] * row..(starts[to] + rows[to]) * row];
             meeting.post(to, 0, t.dtype(), &[rows[to], width], bytes);
@@ -405,7 +406,7 @@ impl Communicator for MessageComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.group.office.check()?;
         self.count(volume::bytes(&t));
-        self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.bytes());
+        self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.ready()?.bytes());
         Ok(())
     }
 

@@ -5,11 +5,11 @@ mod serving;
 
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
-use crate::layer::{Beside, Cut, Layer, Pass, Shared};
+use crate::layer::{Cut, Layer, Shared};
 use crate::params::{Linear, Table};
+use crate::pass::{Beside, Carry, Pass};
 use crate::predict::{Inputs, Predictor};
-use crate::residual::NormShape;
-use crate::residual::{Streams, spread};
+use crate::residual::{NormShape, Streams, spread};
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
@@ -73,18 +73,6 @@ pub struct Seat<'a> {
     pub placement: &'a Placement,
     /// How ranks share a sequence.
     pub context: ContextParallel,
-}
-
-/// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
-/// of a pipeline stage.
-#[derive(Clone)]
-pub struct Carry {
-    /// The residual stream `[T,H]`, or streams `[T,n·H]`.
-    pub stream: Var,
-    /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
-    pub lent: Option<Var>,
-    /// The keys that the last indexer picked, where later layers borrow them; without a gradient.
-    pub picks: Option<Tensor>,
 }
 
 impl Gpt {

@@ -1,9 +1,9 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
-use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
+use crate::layer::{Cut, Layer, Shared};
 use crate::params::{Linear, Table};
-use crate::residual::NormShape;
-use crate::residual::{Streams, spread};
+use crate::pass::{Beside, Pass, run_again};
+use crate::residual::{NormShape, Streams, spread};
 use crate::{Batch, Result};
 use ms_core::{Graph, Tensor, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};

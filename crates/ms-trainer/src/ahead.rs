@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn rows_roll_across_documents_and_never_into_the_next_row() {
-        let seen = ahead(&batch(&[4, 8], &[0, 2, 4, 8]), 2);
+        let whole = batch(&[4, 8], &[0, 2, 4, 8]);
+        let seen = ahead(&whole, 2);
         assert_eq!(seen[0].tokens, [2, 3, 4, 0, 6, 7, 8, 0]);
         assert_eq!(seen[1].tokens, [3, 4, 0, 0, 7, 8, 0, 0]);
         assert_eq!(seen[1].labels, [4, 5, 0, 0, 8, 9, 0, 0]);
@@ -96,7 +97,8 @@ mod tests {
     #[test]
     fn rows_may_have_any_length() {
         // The first row ends inside the second half, where a document also ends at the half.
-        let seen = ahead(&batch(&[5, 8], &[0, 4, 5, 8]), 1);
+        let whole = batch(&[5, 8], &[0, 4, 5, 8]);
+        let seen = ahead(&whole, 1);
         assert_eq!(seen[0].tokens, [2, 3, 4, 5, 0, 7, 8, 0]);
         assert_eq!(ahead(&batch(&[1], &[0, 1]), 1)[0].tokens, [0]);
     }

@@ -288,7 +288,7 @@ impl Engine {
             let mine = &losses.of_micro_batches;
             let mine = Tensor::from_slice(self.device.arena(), [mine.len()], mine)?;
             let sums = self.ctx.cp.all_reduce("losses of micro-batches", mine, ReduceOp::Sum)?.wait()?;
-            usual.look(sums.as_slice()?, iteration, || self.ctx.describe())?;
+            usual.look(sums.ready()?.as_slice()?, iteration, || self.ctx.describe())?;
         }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let mut loss = losses.main.value(self.log_token_mean);
@@ -427,7 +427,7 @@ impl Engine {
         for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0).filter(|_| !values.is_meta()) {
-                share[range].copy_from_slice(values.as_slice()?);
+                share[range].copy_from_slice(values.ready()?.as_slice()?);
             }
         }
         for (id, share) in shares {
@@ -472,7 +472,8 @@ impl Engine {
         let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
         let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
-        for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
+        for (layer, row) in
+            sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
             losses.iter_mut().zip(row).for_each(|(sum, l)| *sum += l * seen);
             passes += row[4] * passed;
@@ -491,7 +492,7 @@ impl Engine {
         if self.routing.watch_margins {
             let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
-            margin = Some(-closest.as_slice::<f64>()?[0]);
+            margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
         }
         Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64, margin }))
     }
@@ -541,7 +542,7 @@ impl Engine {
         let found = self.optimizer.exceeds(parts, most)?;
         let found = Tensor::from_slice(self.device.arena(), [1], &[f64::from(u8::from(found))])?;
         let found = self.ctx.world.all_reduce("overflow", found, ReduceOp::Max)?.wait()?;
-        Ok(found.as_slice::<f64>()?[0] > 0.0)
+        Ok(found.ready()?.as_slice::<f64>()?[0] > 0.0)
     }
 
     /// The factor of the loss with what it depends on.
@@ -563,7 +564,8 @@ impl Engine {
         let digits = squares.to_digits();
         let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;
         let sum = self.ctx.world.all_reduce("squared norm", t, ReduceOp::Sum)?.wait()?;
-        let sum = ExactSum::from_digits(sum.as_slice()?).expect("a sum has the digits of its summands");
+        let sum =
+            ExactSum::from_digits(sum.ready()?.as_slice()?).expect("a sum has the digits of its summands");
         Ok(sum.value().sqrt())
     }
 

@@ -212,6 +212,7 @@ impl Optimizer {
             self.shard.parts.iter().filter(|own| own.counts && !parts[own.slice.bucket].is_meta())
         {
             let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            part.ready()?;
             zeros += match part.dtype() {
                 DType::F32 => part.as_slice::<f32>()?.iter().filter(|g| **g == 0.0).count(),
                 _ => part.to_reals()?.iter().filter(|g| **g == 0.0).count(),
@@ -227,6 +228,7 @@ impl Optimizer {
     pub fn exceeds(&self, parts: &[Tensor], most: f64) -> Result<bool> {
         for Owned { slice, .. } in self.shard.parts.iter().filter(|own| !parts[own.slice.bucket].is_meta()) {
             let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            part.ready()?;
             let beyond = match part.dtype() {
                 DType::F32 => {
                     let most = most as f32;
@@ -360,7 +362,7 @@ impl Optimizer {
         for i in parts.collect::<Vec<_>>() {
             let own = &self.shard.parts[i];
             let mut master = self.read(device, store, 0, own)?;
-            let mut values = master.to_reals()?;
+            let mut values = master.ready()?.to_reals()?;
             change(ParamId(own.slice.param as u32), own.slice.range.clone(), &mut values);
             master.whole_mut()?.set_reals(&values)?;
             // Of what is in weights these are kept as a whole, so the weights need not be known.

@@ -240,7 +240,7 @@ impl Trial {
             let (_, owned) = engine.owned_gradients(&mine(&steps[0]))?;
             let sent = between(before, sent_until(&engine));
             let mut step_sent = BTreeMap::new();
-            let reals = |o: OwnedPart| Ok((o.name, o.region, o.range, o.values.to_reals()?));
+            let reals = |o: OwnedPart| Ok((o.name, o.region, o.range, o.values.ready()?.to_reals()?));
             let owned = owned.into_iter().map(reals).collect::<ms_core::Result<Vec<_>>>()?;
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {

@@ -36,7 +36,10 @@ pub struct Device(Arc<dyn Backend>);
 impl Device {
     /// A device that runs on `backend`.
     pub fn new(backend: impl Backend + 'static) -> Self {
-        Self(Arc::new(backend))
+        let device: Arc<dyn Backend> = Arc::new(backend);
+        let weak = Arc::downgrade(&device);
+        device.arena().written_by(move || weak.upgrade().map_or(Ok(()), |device| device.synchronize()));
+        Self(device)
     }
 }
 
@@ -94,7 +97,12 @@ pub trait Backend:
         let _ = (name, sizes);
         make().map(Arc::new)
     }
-    /// Waits until everything that was started has finished.
+    /// Waits until everything that was started has finished. Until then the host must not look at what tensors hold that
+    /// operations have written: an asynchronous device only takes note of what it is to do, and operations whose result is no
+    /// tensor wait for themselves. [`Tensor::ready`] calls it for one tensor.
+    ///
+    /// # Errors
+    /// If something that was started has failed.
     fn synchronize(&self) -> Result<()>;
 }
 

@@ -13,9 +13,9 @@ use super::entries::{Compressor, Entries};
 use super::grouped::frozen;
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory, PoolCache};
-use crate::layer::Pass;
 use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
 use ms_core::{
     DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
@@ -128,7 +128,7 @@ impl CompressedAttention {
             }
             // Entries of the indexer and of the layer are numbered alike.
             let places = picked.dim(1);
-            let rows = picked.as_slice::<i32>()?.chunks_exact(places.max(1));
+            let rows = picked.ready()?.as_slice::<i32>()?.chunks_exact(places.max(1));
             return Ok(rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect()).collect());
         }
         if pass.g.device().arena().is_meta() {
@@ -187,7 +187,7 @@ impl Mixer for CompressedAttention {
         let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
         let (near, [pool, index]) = match cache {
             Some(LayerCache::Compressed { rows, pools }) => {
-                put_rows(rows, row.value(), pass.places)?;
+                rows.put_rows(row.value(), pass.places.iter().copied().zip(0..))?;
                 let [pool, index] = &mut **pools;
                 (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
             }
@@ -244,16 +244,6 @@ fn sights(stretches: &[Stretch], entries: &[(usize, usize)], ratio: usize) -> Ve
         (0..s.len).map(move |t| Sight { start, seen: (place + t + 1) / ratio, all })
     };
     stretches.iter().flat_map(of).collect()
-}
-
-/// Puts the rows of new tokens at their places.
-fn put_rows(cache: &mut Tensor, rows: &Tensor, places: &[usize]) -> Result<()> {
-    let width = rows.as_matrix().1 * rows.dtype().size();
-    let to = cache.bytes_mut()?;
-    for (row, &place) in rows.bytes().chunks_exact(width.max(1)).zip(places) {
-        to[place * width..][..width].copy_from_slice(row);
-    }
-    Ok(())
 }
 
 /// The scorer that picks the entries each query sees, with entries of its own.

@@ -1,9 +1,9 @@
 //! Attention with grouped keys and values.
 
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
 use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,

@@ -8,9 +8,9 @@
 use super::grouped::{CoreAttention, frozen, score_options};
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
 use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
     AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
@@ -393,11 +393,7 @@ impl Indexer {
         match cache.and_then(LayerCache::index_keys) {
             None => pick(&k),
             Some(kept) => {
-                let width = d * kept.dtype().size();
-                let rows = kept.bytes_mut()?;
-                for (row, &place) in k.bytes().chunks_exact(width).zip(pass.places) {
-                    rows[place * width..][..width].copy_from_slice(row);
-                }
+                kept.put_rows(&k, pass.places.iter().copied().zip(0..))?;
                 pick(kept)
             }
         }

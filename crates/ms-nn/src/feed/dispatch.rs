@@ -4,7 +4,7 @@
 //! tokens: sums over rows have one order.
 
 use crate::feed::Experts;
-use crate::layer::Pass;
+use crate::pass::Pass;
 use ms_core::{DType, Device, Dispatcher, Routes, Tensor, Var, ops};
 use ms_dist::{Communicator, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Experts {
         let (ep, arena) = (pass.ctx.ep.clone(), pass.g.device().arena().clone());
         let own = Tensor::from_slice(&arena, [1], &[x.value().as_matrix().0 as i64])?;
         let tokens = sharers.all_gather("tokens of each rank", own)?.wait()?;
-        let tokens: Arc<[usize]> = tokens.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
+        let tokens: Arc<[usize]> = tokens.ready()?.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
         let shape = [routes.tokens(), routes.top_k];
         let choices = match arena.is_meta() {
             true => Tensor::uninit(&arena, DType::I32, shape),
@@ -138,7 +138,7 @@ impl Experts {
         let routes = pass.g.device().routes("gathered", [choices.numel(), top_k, count], &mut || {
             // Where nothing has a value, ranks choose alike.
             let alike = choices.is_meta().then(|| choices_of(routes).repeat(sharers.size()));
-            let choices = alike.as_deref().map_or_else(|| choices.as_slice::<i32>(), Ok)?;
+            let choices = alike.as_deref().map_or_else(|| choices.ready()?.as_slice::<i32>(), Ok)?;
             let taken: Vec<Option<usize>> = choices.iter().enumerate().map(taken).collect();
             Ok(Routes::taking(&taken, top_k, count)?)
         })?;
@@ -194,7 +194,7 @@ impl Experts {
         let counts: Vec<i64> = (0..self.experts).map(|e| routes.range(e).len() as i64).collect();
         let sent = Tensor::from_slice(pass.g.device().arena(), [self.experts], &counts)?;
         let arriving = ep.all_to_all("rows per expert", sent)?.wait()?;
-        let (send, receive) = (sums(&counts, here), sums(arriving.as_slice::<i64>()?, here));
+        let (send, receive) = (sums(&counts, here), sums(arriving.ready()?.as_slice::<i64>()?, here));
         let in_flight = pass.ctx.overlap_experts && ep.size() > 1;
         let mut arrived = match in_flight {
             true => {
@@ -213,7 +213,7 @@ impl Experts {
         }
         let out = match joined {
             true => self.joined(pass, &arrived, &arriving, here)?,
-            false => self.sorted(pass, &arrived, arriving.as_slice::<i64>()?, here)?,
+            false => self.sorted(pass, &arrived, arriving.ready()?.as_slice::<i64>()?, here)?,
         };
         if !in_flight {
             return exchange_rows(pass.g, &ep, &out, &receive, &send);
@@ -250,13 +250,13 @@ impl Experts {
             let shape = [rows, ranks * width];
             let whole = ops::reshape(pass.g, &all, shape)?;
             let whole = pass.on_the_way(whole, &all, move |_, all| all.reshape(shape));
-            let out = self.sorted(pass, &whole, arriving.as_slice::<i64>()?, here)?;
+            let out = self.sorted(pass, &whole, arriving.ready()?.as_slice::<i64>()?, here)?;
             let out = ops::reshape(pass.g, &out, [ranks * rows, width])?;
             let out = ops::restore(pass.g, &out, &order)?;
             return sum_rows(pass.g, &etp, &out, &each);
         }
         let counts = etp.all_gather("rows per expert", arriving.clone())?.wait()?;
-        let counts = counts.as_slice::<i64>()?;
+        let counts = counts.ready()?.as_slice::<i64>()?;
         let each: Arc<[usize]> = sums(counts, counts.len() / ranks).into();
         let all = self.joined_rows(pass, &etp, arrived, &each)?;
         let out = self.sorted(pass, &all, counts, here)?;

@@ -3,8 +3,8 @@
 mod dispatch;
 mod routing;
 
-use crate::layer::{Meanwhile, Pass};
 use crate::params::{Linear, Scope};
+use crate::pass::{Meanwhile, Pass};
 use ms_core::ops::DropPolicy;
 use ms_core::{
     Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
@@ -116,7 +116,7 @@ fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Te
     let rows = pass.g.device().embedding(&table, &tokens, share)?;
     let numbers: Vec<i32> = match rows.is_meta() {
         true => (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect(),
-        false => rows.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
+        false => rows.ready()?.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
     };
     Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
 }

@@ -69,13 +69,13 @@ impl TokenGroup for Sharers<'_> {
     fn sum(&self, counts: Vec<i64>) -> ms_core::Result<Vec<i64>> {
         let t = Tensor::from_slice(&Arena::default(), [counts.len()], &counts)?;
         let (t, times) = self.summed("tokens per expert", t)?;
-        Ok(t.as_slice::<i64>()?.iter().map(|n| n / times as i64).collect())
+        Ok(t.ready()?.as_slice::<i64>()?.iter().map(|n| n / times as i64).collect())
     }
 
     fn sum_reals(&self, values: Vec<f64>) -> ms_core::Result<Vec<f64>> {
         let t = Tensor::from_slice(&Arena::default(), [values.len()], &values)?;
         let (t, times) = self.summed("tokens of experts", t)?;
-        Ok(t.as_slice::<f64>()?.iter().map(|n| n / times as f64).collect())
+        Ok(t.ready()?.as_slice::<f64>()?.iter().map(|n| n / times as f64).collect())
     }
 }
 

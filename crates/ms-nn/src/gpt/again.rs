@@ -1,7 +1,8 @@
 //! Layers that run again in the backward pass.
 
-use super::{Carry, Chunk, Gpt, Home};
-use crate::layer::{Beside, Layer, Pass};
+use super::{Chunk, Gpt, Home};
+use crate::layer::Layer;
+use crate::pass::{Beside, Carry, Pass};
 use crate::{Batch, Result};
 use ms_core::{Device, Graph, ParamStore, Var, ops};
 use ms_dist::ParallelCtx;

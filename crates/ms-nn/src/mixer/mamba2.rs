@@ -2,8 +2,8 @@
 
 use super::{Mixer, Section, Sections, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{Mamba2, Role};

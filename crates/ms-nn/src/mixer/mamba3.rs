@@ -2,8 +2,8 @@
 
 use super::{Mixer, Section, Sections, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{HeadLayout, Norm, ParamId, Result, Segment, Trapezoid, TurnedPairs, Var, ops};
 use ms_dist::{to_sequences, to_shares};
 use ms_spec::{Mamba3, Role};

@@ -5,7 +5,7 @@ mod mamba2;
 mod mamba3;
 
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
+use crate::pass::Pass;
 pub(crate) use gated_delta::GatedDeltaMixer;
 pub(crate) use mamba2::Mamba2Mixer;
 pub(crate) use mamba3::Mamba3Mixer;

@@ -3,8 +3,8 @@
 //! Streams of a token lie one after the other, `[T,n·H]`. Weights are computed in f32 from weights of the store's type.
 
 use super::unit_norm;
-use crate::layer::Pass;
 use crate::params::Scope;
+use crate::pass::Pass;
 use ms_core::{Mixing, ParamId, Result, Run, Var, ops};
 use ms_spec::{HyperConnections, ModelConfig, Role};
 

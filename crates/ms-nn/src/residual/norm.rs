@@ -1,7 +1,7 @@
 //! The norms of a model: RMSNorm, RMSNorm with `1 + w`, LayerNorm.
 
-use crate::layer::Pass;
 use crate::params::Linear;
+use crate::pass::Pass;
 use ms_core::{Norm, Result, Tensor, Var, ops};
 use ms_spec::Norm as Kind;
 use std::ops::Range;

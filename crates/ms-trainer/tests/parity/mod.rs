@@ -13,7 +13,7 @@ use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pen
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
-use ms_trainer::parity::{Apart, Found, Shape, Slip, Trial};
+use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
@@ -339,6 +339,19 @@ pub(crate) fn run_with(
         None => ctx,
     };
     trial.run(&|| case.device(), steps, Some(&planted))
+}
+
+/// [`run`] on other devices than the case's, with what ranks know of the others changed by `plant`.
+pub(crate) fn run_on(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+    device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
+    plant: Plant<'_>,
+) -> Result<Found, Apart> {
+    let first = &steps[0][0].row_ends;
+    trial(config, case, routing, (first[0], first.len()))?.run(device, steps, Some(plant))
 }
 
 /// [`run`], with what ranks are given changed by `slip`.
