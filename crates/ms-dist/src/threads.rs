@@ -403,8 +403,7 @@ impl ThreadComm {
         read: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
     ) -> Result<Pending> {
         let arena = t.arena().clone();
-        t.ready()?;
-        let call = format!("{what} of {name} ({} x {})", t.numel(), t.dtype());
+        let call = format!("{what} of {name} ({} x {})", t.ready()?.numel(), t.dtype());
         let meeting = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
         let what = what.to_owned();
         Ok(Pending::new(move || {
@@ -483,11 +482,8 @@ impl Communicator for ThreadComm {
         if self.rank() == root {
             self.count(volume::bytes(&t));
         }
-        self.collective(name, &format!("broadcast from {root}"), t, move |arena, all| {
-            let mut out = Tensor::uninit(arena, all[root].dtype(), all[root].shape());
-            out.bytes_mut()?.copy_from_slice(all[root].bytes());
-            Ok(out)
-        })
+        let what = format!("broadcast from {root}");
+        self.collective(name, &what, t, move |arena, all| Ok(all[root].copied_to(arena)?))
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
