@@ -2,8 +2,8 @@
 //!
 //! Memory of tensors bears the number of the work that wrote it. Waiting ([`Tensor::ready`], [`Backend::synchronize`]) makes
 //! visible what was written so far; until then the host sees bytes of ones, which as numbers are none, and the place in the
-//! sources that looked is noted. Copies between tensors of one device are its own work, and the host's writes reach it in order, as
-//! on a device with a queue.
+//! sources that looked is noted. Copies between tensors of one device are its own work, and the host's writes reach it in
+//! order, as on a device with a queue.
 
 use crate::clock::Clock;
 use crate::{
@@ -338,10 +338,9 @@ hand_on! {
 mod tests {
     use super::*;
     use crate::CpuBackend;
-    use ms_kernels::Isa;
 
     fn device(deaf: Option<u64>) -> Device {
-        Device::delayed(CpuBackend::new(1, Isa::Portable).unwrap(), deaf)
+        Device::delayed(CpuBackend::portable(), deaf)
     }
 
     fn values(device: &Device, values: &[f32]) -> Tensor {
