@@ -180,6 +180,7 @@ fn a_rank_that_waits_too_long_says_for_what() {
         if comm.rank() == 1 {
             // It is busy with something else for as long as the other waits.
             let told = comm.recv("a border", 0, 4, &Arena::default()).unwrap().wait().unwrap_err();
+            fabric.end(Some(&told.to_string()), Duration::from_secs(20));
             return told.to_string();
         }
         fabric.wait_at_most(Duration::from_millis(200));
