@@ -2,9 +2,9 @@
 //!
 //! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
 //! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
-//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own lines keep what guesses streams busy. Then
-//! blocks of rows of the weight are asked for, a block ahead and in the order of memory, into the second level. Each line is
-//! asked for twice, for requests are dropped while too many wait.
+//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own
+//! lines keep what guesses streams busy. Then blocks of rows of the weight are asked for, a block ahead and in the order of
+//! memory, into the second level. Each line is asked for twice, for requests are dropped while too many wait.
 //!
 //! What is left is the first level: `a` is taken in parts that it holds, while the chains of a block wait on the stack. From six
 //! rows of `a` on there would be more loads of it than the processor makes; then two rows of the weight share them, the even
