@@ -2,6 +2,7 @@
 //! generated reference pages, `cargo xtask cann-emu` lays out the emulator as a toolkit's folder.
 
 mod cann;
+mod circles;
 mod docs;
 mod layers;
 mod models;
@@ -24,13 +25,20 @@ fn main() -> Result<()> {
     }
 }
 
-/// Runs every check and reports all findings at once.
-fn tidy(root: &Path) -> Result<()> {
+/// What every check finds, and how many files were looked at.
+fn findings(root: &Path) -> Result<(Vec<String>, usize)> {
     let mut findings = layers::check(root)?;
     let files = tracked_sources(root)?;
     findings.extend(sources::check(root, &files)?);
     findings.extend(unused::check(root, &files)?);
+    findings.extend(circles::check(root, &files)?);
     findings.extend(docs::check(root)?);
+    Ok((findings, files.len()))
+}
+
+/// Runs every check and reports all findings at once.
+fn tidy(root: &Path) -> Result<()> {
+    let (findings, files) = findings(root)?;
     let mut err = std::io::stderr().lock();
     for finding in &findings {
         writeln!(err, "tidy: {finding}")?;
@@ -39,7 +47,7 @@ fn tidy(root: &Path) -> Result<()> {
         writeln!(err, "tidy: {} findings", findings.len())?;
         std::process::exit(1);
     }
-    writeln!(err, "tidy: {} files, layers, docs: in order", files.len())?;
+    writeln!(err, "tidy: {files} files, layers, docs: in order")?;
     Ok(())
 }
 
@@ -65,4 +73,18 @@ fn tracked_sources(root: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_in_order() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let (findings, files) =
+            findings(&root.canonicalize().expect("the repository is there")).expect("it can be read");
+        assert!(findings.is_empty(), "{}", findings.join("\n"));
+        assert!(files > 500, "{files}");
+    }
 }

@@ -73,7 +73,7 @@ fn listed(root: &Path, file: &str) -> BTreeSet<String> {
 fn sources(root: &Path, samples: &[&str]) -> String {
     let source = |name: &&str| {
         let file = root.join("tests/golden/models").join(name).join("golden.json");
-        let Ok(text) = std::fs::read_to_string(file) else { return "beside the project".to_owned() };
+        let Ok(text) = std::fs::read_to_string(file) else { return "no values".to_owned() };
         let golden: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let tolerance = &golden["suggested_atol_float32"];
         match golden["reference"]["derived"].as_str() {
@@ -121,14 +121,14 @@ pub(crate) fn page(root: &Path) -> String {
         "\n- configuration: `crates/ms-spec/tests/golden_models.rs` reads each sample's `config.json`, counts its \
          parameters against the stored tensors, and sends it through both dialects and Megatron's arguments.\n\
          - logits: `crates/ms-generate/tests/golden_families.rs`, float32, against Hugging Face transformers; the \
-         tolerance stands beside each sample. Own samples lie in `tests/golden/models` with the script that makes them; \
-         the others, beside the project, in `../shared/goldens/models`.\n\
+         tolerance stands beside each sample. The samples lie in `tests/golden/models` with the script that makes them; \
+         larger ones under 26 of their names, where they are, in `../shared/goldens/models`.\n\
          - gradients: `crates/ms-generate/tests/golden_gradients.rs`, against differences of the loss.\n\
          - conversion: `crates/ms-ckpt/tests/families.rs`, Hugging Face to Megatron under random cuts and back, byte \
          for byte; `tools/ms-convert/tests/goldens.rs`, upstream's own manifests through the program.\n\
          - With the Python packages, once: `docs/interoperability`: 94 further forms of these families as transformers \
          makes them, Megatron-core's own model, and the other way round.\n\
-         - Upstream's own converter of 2026, once, by hand: 45 cases on these samples, and 10 of DeepSeek-V4 with a prediction \
+         - Upstream's own converter of 2026, once, by hand: 45 cases on the larger samples, and 10 of DeepSeek-V4 with a prediction \
          layer, six there and four back; equal tensors but for Phi-3.5-MoE, where upstream leaves biases out, and for experts that \
          `--moe-tp-extend-ep` shares out in DeepSeek-V4, whose gate and up upstream mixes and does not find again.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 600;
 /// Columns of a line of comments; code is wrapped sooner, by rustfmt.
 const COMMENT_WIDTH: usize = 130;
+/// The crate of kernels, as sources name it.
+const KERNELS: &str = "ms_kernels";
 /// Tables of a C interface, a row a function: nobody reads them from top to bottom either.
 const TABLES: &str = "crates/hccl-sys/src/tables/";
 
@@ -30,6 +32,9 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
             }
             if rust && uses_unsafe(line) && !may_hold_unsafe(&name) {
                 findings.push(format!("{at}: unsafe outside the places that ARCHITECTURE.md names"));
+            }
+            if rust && line.contains(KERNELS) && !may_name_kernels(&name) {
+                findings.push(format!("{at}: kernels are named outside the CPU device"));
             }
             if let Some(home) = ["home", "root"].iter().find(|d| names_folder(line, d)) {
                 findings.push(format!("{at}: a path of one machine (/{home}/...)"));
@@ -109,6 +114,18 @@ fn may_hold_unsafe(name: &str) -> bool {
         || name == "xtask/src/sources.rs"
 }
 
+/// Whether a file may name kernels: theirs, those of the CPU device, programs, tests and benches. Everybody else speaks to a
+/// device.
+fn may_name_kernels(name: &str) -> bool {
+    let library = name.starts_with("crates/") && name.contains("/src/");
+    !library
+        || name.starts_with("crates/ms-kernels/")
+        || name.starts_with("crates/ms-core/src/cpu/")
+        || name == "crates/ms-core/src/arena.rs"
+        || name.ends_with("/tests.rs")
+        || name.contains("/tests/")
+}
+
 fn names_folder(line: &str, folder: &str) -> bool {
     let pattern = format!("/{folder}/");
     line.match_indices(&pattern).any(|(at, _)| {
@@ -131,6 +148,20 @@ mod tests {
         // Columns are characters, not bytes.
         assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 3))]), [0; 0]);
         assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 2))]), [0]);
+    }
+
+    #[test]
+    fn kernels_are_named_by_the_cpu_device_programs_and_tests_alone() {
+        for name in
+            ["crates/ms-core/src/cpu/moe.rs", "crates/ms-core/src/ops/tests.rs", "tools/ms-train/src/lib.rs"]
+        {
+            assert!(may_name_kernels(name), "{name}");
+        }
+        for name in
+            ["crates/ms-core/src/backend/moe.rs", "crates/ms-nn/src/gpt.rs", "crates/ms-reference/src/lib.rs"]
+        {
+            assert!(!may_name_kernels(name), "{name}");
+        }
     }
 
     #[test]

@@ -268,7 +268,8 @@ impl Rendezvous for Over {
         const NAME: &str = "a root's information";
         let Some(value) = what.value else {
             let root = what.ranks.first().copied().unwrap_or(0);
-            let got = self.0.recv(NAME, root, tag(what.key)).and_then(ms_dist::Pending::wait);
+            let got =
+                self.0.recv(NAME, root, tag(what.key), &Arena::default()).and_then(ms_dist::Pending::wait);
             return Ok(got.map_err(|e| told(what.key, e))?.bytes().to_vec());
         };
         for rank in &what.ranks[1..] {

@@ -33,6 +33,18 @@ pub fn check_folder(path: &Path) -> Result<()> {
 /// Name of the file that names the last complete iteration.
 pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
+/// Name of the file that describes a sharded checkpoint.
+pub const MANIFEST: &str = "manifest.json";
+
+/// Whether there is something in `folder` that [`crate::open`] takes for a checkpoint, whole or damaged.
+pub fn present(folder: &Path) -> bool {
+    let ranks = || {
+        let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.any(|e| e.file_name().to_string_lossy().starts_with("mp_rank_"))
+    };
+    [TRACKER, "config.json", MANIFEST, ".metadata"].iter().any(|name| folder.join(name).is_file()) || ranks()
+}
+
 /// Folder name of an iteration: `iter_0000010`.
 pub fn iteration_name(iteration: u64) -> String {
     format!("iter_{iteration:07}")

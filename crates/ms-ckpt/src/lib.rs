@@ -52,7 +52,7 @@ pub use checkpoint::{Checkpoint, Kind, Listed};
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
-pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration};
+pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration, present};
 pub use ms_files::Mapped;
 pub use open::{open, open_iteration, open_with};
 pub use plan::{

@@ -28,6 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Kind};
+pub use crate::iterations::MANIFEST;
 use crate::iterations::{iteration_name, write_tracker};
 use crate::layout::hf;
 use crate::plan::{self, Plan};
@@ -36,8 +37,6 @@ use crate::staging::{self, Folder};
 use crate::stored::{Global, Piece as Part, Stored};
 use crate::{Error, Mapped, Result, dcp, safetensors, sums};
 
-/// Name of the file that describes a sharded checkpoint.
-pub const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "ms-sharded";
 const VERSION: u32 = 1;
 

@@ -163,7 +163,7 @@ fn hugging_face_to_megatron_equals_upstreams_converters() {
     let mut ran = 0;
     for case in cases {
         // The repository has two of the models; the others are beside it.
-        let Some(source) = ms_testing::golden_or_shared(case.source) else { continue };
+        let Some(source) = ms_testing::converted_model(case.source) else { continue };
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
         convert(&source, &case, &out);
@@ -184,7 +184,7 @@ fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
         move |name: &str| Ok(dtypes[name])
     };
 
-    if let Some(qwen3) = ms_testing::golden_or_shared("models/qwen3") {
+    if let Some(qwen3) = ms_testing::converted_model("models/qwen3") {
         convert(&qwen3, &case("head", "", 2, 2), &path("qwen3"));
         let source = open(&path("qwen3")).unwrap();
         let plan = Plan::hf(source.config(), &stored(&source), Sharding::PerLayer).unwrap();
@@ -230,8 +230,10 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn a_hugging_face_folder_comes_back_byte_for_byte() {
-    for model in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
-        let Some(original) = ms_testing::golden_model(model) else { continue };
+    let names = ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"];
+    let beside = names[1..].iter().map(|name| format!("shared/{name}"));
+    for model in names.iter().map(|name| (*name).to_owned()).chain(beside) {
+        let Some(original) = ms_testing::golden_model(&model) else { continue };
         let dir = tempfile::tempdir().unwrap();
         let layout = HfLayout::find(&original).unwrap().unwrap();
         convert(&original, &case("head", "", 2, 2), &dir.path().join("mcore"));
@@ -256,6 +258,7 @@ fn a_hugging_face_folder_comes_back_byte_for_byte() {
 fn every_sample_model_is_read_and_written_again_byte_for_byte() {
     let names = ms_testing::golden_models();
     let mut models: Vec<PathBuf> = names.iter().filter_map(|name| ms_testing::golden_model(name)).collect();
+    models.push(golden("convert/src/deepseek_v3_predicting"));
     models.extend(ms_testing::shared("goldens/convert/src/deepseek_v3_mtp"));
     for model in models {
         let source = open(&model).unwrap_or_else(|e| panic!("{}: {e}", model.display()));

@@ -210,9 +210,7 @@ fn buckets_of_another_model_leave_the_weights_alone() {
 
 #[test]
 fn sections_of_state_space_mixers_have_keys_of_their_own() {
-    let Some(model) = ms_testing::golden_model("mamba2") else {
-        return println!("skipped: no shared folder");
-    };
+    let model = ms_testing::golden_model("mamba2").unwrap();
     let source = open(&model).unwrap();
     let config = source.config();
     let dir = tempfile::tempdir().unwrap();

@@ -2,10 +2,14 @@
 //!
 //! A fresh page costs ten times more than the data written to it, so a training step must not ask the system
 //! for memory. The arena keeps every block it ever gave out, sorted by size class; a step of the same shapes as
-//! the one before finds all its blocks in the arena. Large blocks lie on huge pages ([`ms_kernels::memory`]).
+//! the one before finds all its blocks in the arena. Large blocks lie on huge pages.
 
+use crate::Result;
+use crate::clock::Clock;
 use ms_kernels::memory::Block;
 use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Counters of an [`Arena`].
@@ -105,8 +109,20 @@ impl ArenaStats {
 /// A pool of memory blocks; cloning shares it.
 #[derive(Clone, Default)]
 pub struct Arena {
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     meta: bool,
+}
+
+/// Waits for a device.
+type Wait = dyn Fn() -> Result<()> + Send + Sync;
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Waits for the device that writes to the memory.
+    wait: OnceLock<Box<Wait>>,
+    /// What a device that delays everything has done.
+    clock: OnceLock<Clock>,
 }
 
 impl Arena {
@@ -119,6 +135,26 @@ impl Arena {
     /// Whether tensors of this arena are without memory.
     pub fn is_meta(&self) -> bool {
         self.meta
+    }
+
+    /// The memory is written by a device that `wait` waits for.
+    pub(crate) fn written_by(&self, wait: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.shared.wait.get_or_init(|| Box::new(wait));
+    }
+
+    /// The device that writes to the memory delays everything, as `clock` counts.
+    pub(crate) fn delay(&self, clock: Clock) {
+        self.shared.clock.get_or_init(|| clock);
+    }
+
+    /// What a device that delays everything has done; `None` of other devices.
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.shared.clock.get()
+    }
+
+    /// Waits for the device that writes to the memory, if there is one.
+    fn synchronize(&self) -> Result<()> {
+        self.shared.wait.get().map_or(Ok(()), |wait| wait())
     }
 
     /// A block of at least `bytes` bytes. Its contents are whatever its last user left there.
@@ -139,7 +175,8 @@ impl Arena {
         if !self.meta {
             block.get_or_init(|| kept.unwrap_or_else(|| Block::new(class)));
         }
-        Storage { block, class, asked: bytes, arena: self.clone(), fresh }
+        let (written, unseen) = (AtomicU64::new(0), OnceLock::new());
+        Storage { block, class, asked: bytes, arena: self.clone(), fresh, written, unseen }
     }
 
     /// Counters as of now.
@@ -178,7 +215,7 @@ impl Arena {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between statements, so a panic elsewhere does not spoil it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,6 +242,10 @@ pub(crate) struct Storage {
     asked: usize,
     arena: Arena,
     fresh: bool,
+    /// The work of a delaying device that wrote it last.
+    written: AtomicU64,
+    /// What the host sees before that has been waited for.
+    unseen: OnceLock<Block>,
 }
 
 impl Storage {
@@ -226,13 +267,71 @@ impl Storage {
         self.block.get_or_init(|| Block::new(self.class))
     }
 
+    /// What it holds, as the host or the device sees it.
+    #[track_caller]
     pub(crate) fn bytes(&self) -> &[u8] {
+        let (written, place) = (self.written.load(Ordering::Relaxed), Location::caller());
+        if self.arena.clock().is_some_and(|clock| clock.is_early(written, place)) {
+            let unseen = || {
+                let mut block = Block::new(self.class);
+                block.bytes_mut().fill(UNSEEN);
+                block
+            };
+            return self.unseen.get_or_init(unseen).bytes();
+        }
         self.block().bytes()
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    /// What it holds, for a copy by the device itself.
+    pub(crate) fn bytes_for(&self, arena: &Arena) -> Option<&[u8]> {
+        (self.arena.clock().is_some() && Arc::ptr_eq(&self.arena.shared, &arena.shared))
+            .then(|| self.block().bytes())
+    }
+
+    /// Its memory, and what notes who writes to it.
+    pub(crate) fn writable(&mut self) -> (&mut [u8], Writing<'_>) {
         self.block();
-        self.block.get_mut().expect("the block was made").bytes_mut()
+        let Self { block, arena, written, .. } = self;
+        (block.get_mut().expect("the block was made").bytes_mut(), Writing { arena, written })
+    }
+
+    /// Waits until what the device has written is there.
+    pub(crate) fn ready(&self) -> Result<()> {
+        let written = self.written.load(Ordering::Relaxed);
+        match self.arena.clock() {
+            Some(clock) if !clock.is_pending(written) => Ok(()),
+            _ => self.arena.synchronize(),
+        }
+    }
+}
+
+/// What the host sees of what is not yet there: no number of any floating type.
+const UNSEEN: u8 = 0xff;
+
+/// Who writes to memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing<'a> {
+    pub(crate) arena: &'a Arena,
+    written: &'a AtomicU64,
+}
+
+impl Writing<'_> {
+    /// `bytes` of the memory are about to be written by hand: by the device, or by the host, which must have waited.
+    #[track_caller]
+    pub(crate) fn begin(&self, bytes: &mut [u8]) {
+        let Some(clock) = self.arena.clock() else { return };
+        if let Some(work) = clock.work() {
+            self.written.store(work, Ordering::Relaxed);
+        } else if clock.is_early(self.written.load(Ordering::Relaxed), Location::caller()) {
+            bytes.fill(UNSEEN);
+        }
+    }
+
+    /// The memory is about to be written by a copy, which is the device's work.
+    pub(crate) fn copy(&self) {
+        if let Some(clock) = self.arena.clock() {
+            self.written.store(clock.next(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -82,9 +82,12 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A kernel refused its operands.
+    /// An operand cannot be.
     #[error(transparent)]
-    Kernel(#[from] ms_kernels::Error),
+    Operand(#[from] ms_operands::Error),
+    /// A device refused its operands, or cannot be made.
+    #[error(transparent)]
+    Device(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The result type of this crate.

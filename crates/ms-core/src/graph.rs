@@ -8,8 +8,8 @@ mod walk;
 
 pub use walk::Walk;
 
+use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::params::widened;
 use crate::saved::Saved;
 use crate::{DType, Device, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 
@@ -133,25 +133,6 @@ impl From<&Tensor> for Like {
     }
 }
 
-/// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
-pub trait GradSink {
-    /// Adds to the gradient of `p` what `work`, which is called once, adds to the buffer that it is given, in
-    /// [`crate::DType::wide`] of the weight's type: the gradient itself or, where gradients are kept rounded, zeros. Of a frozen
-    /// parameter it is not called.
-    ///
-    /// # Errors
-    /// As `work`; if the gradient buffer is in use elsewhere.
-    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()>;
-
-    /// The backward pass that runs will add nothing more to the gradient of `p`, or what it put off has been added.
-    ///
-    /// # Errors
-    /// If what follows from that fails, such as the start of a sum over ranks.
-    fn finished(&mut self, _p: ParamId) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// What a backward pass put off (zero-bubble schedules): one weight gradient, or the word that there are no more of one.
 pub struct Deferred {
     param: ParamId,
@@ -255,12 +236,13 @@ impl BackwardCx<'_> {
     }
 
     /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
-    /// are those by the operation's inputs, in their order, in the place of what the operation returns.
+    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to what has
+    /// come to these inputs before.
     ///
     /// # Errors
-    /// If the gradient has not the shape of the root.
-    pub fn backward_inner(&mut self, graph: Graph, root: &Var, dy: Tensor, wrt: &[&Var]) -> Result<()> {
-        self.inner = Some(graph.walk_back(vec![(root, dy)], wrt)?);
+    /// If a gradient has not the shape of its root.
+    pub fn backward_inner(&mut self, graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<()> {
+        self.inner = Some(graph.walk_back(roots, wrt)?);
         Ok(())
     }
 }
@@ -334,11 +316,11 @@ impl Graph {
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
         let weight =
-            Var::new(widened(&stored), self.record.then_some(Source::Param(id))).held(store.hold(id));
+            Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(store.hold(id));
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
-        let weight = weight.rebuilt_by(move |_| Ok(widened(&stored)));
+        let weight = weight.rebuilt_by(move |_| Ok(stored.widened()));
         weight.forget();
         weight
     }
@@ -400,6 +382,27 @@ impl Graph {
         op: impl FnOnce() -> Box<dyn Op>,
     ) -> Vec<Var> {
         let wanted = self.wants(inputs);
+        self.push_each(outs, inputs, wanted, op)
+    }
+
+    /// Like [`Graph::apply_each`], for a region whose parameters are not among its inputs: recorded even when these carry no
+    /// gradient.
+    pub fn apply_region(
+        &mut self,
+        outs: Vec<Tensor>,
+        inputs: &[&Var],
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Vec<Var> {
+        self.push_each(outs, inputs, self.record, op)
+    }
+
+    fn push_each(
+        &mut self,
+        outs: Vec<Tensor>,
+        inputs: &[&Var],
+        wanted: bool,
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Vec<Var> {
         let mut vars = Vec::with_capacity(outs.len());
         let first = if wanted { self.new_outputs(outs.len() as u32) } else { 0 };
         for (value, output) in outs.into_iter().zip(first..) {
@@ -410,13 +413,6 @@ impl Graph {
             vars.iter_mut().for_each(|var| var.hold = hold);
         }
         vars
-    }
-
-    /// Like [`Graph::apply`], for a region whose parameters are not among its inputs: recorded even when `x`
-    /// carries no gradient.
-    pub fn apply_region(&mut self, out: Tensor, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
-        let [out] = self.push([out], &[x], self.record, |_| op());
-        out
     }
 
     /// Records an operation that hands its input on as it is: both are one value, with one handle.

@@ -250,6 +250,7 @@ impl Parcel {
     pub fn write(&self, start: usize, values: &Tensor) -> Result<()> {
         values.expect_dtype("write to the host", self.dtype)?;
         let at = self.place(start, values.numel())?;
+        values.ready()?;
         self.run(|state| {
             state.stats.sent_bytes += (values.numel() * values.dtype().size()) as u64;
             let Some(file) = &mut state.file else { return Ok(()) };

@@ -11,9 +11,12 @@
 
 mod arena;
 mod backend;
+mod clock;
 mod cpu;
+mod delayed;
 mod dtype;
 mod error;
+mod gradients;
 mod graph;
 pub mod hold;
 mod host;
@@ -37,15 +40,13 @@ pub use backend::{
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
-pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var, Walk};
+pub use gradients::{GradBuffer, GradSink};
+pub use graph::{BackwardCx, Deferred, Graph, Like, Op, Var, Walk};
 pub use hold::Hold;
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
-pub use ms_kernels::experts::NOWHERE;
-pub use ms_kernels::int8::row_bytes as int8_row_bytes;
-pub use ms_kernels::matmul::FEW_ROWS;
-pub use ms_kernels::reduce::ExactSum;
-pub use params::{Coming, GradBuffer, ParamId, ParamLayout, ParamStore};
+pub use ms_operands::{ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
+pub use params::{Coming, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};

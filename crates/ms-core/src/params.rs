@@ -1,8 +1,6 @@
 //! Weights and their gradients in flat buffers.
 
-use crate::{Arena, DType, Error, GradSink, Hold, Result, Shape, Tensor, TensorMut};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
+use crate::{Arena, DType, Error, Hold, Result, Shape, Tensor, TensorMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -272,7 +270,7 @@ impl ParamStore {
     /// # Panics
     /// As [`ParamStore::get`].
     pub fn value(&self, id: ParamId) -> Tensor {
-        widened(&self.get(id))
+        self.get(id).widened()
     }
 
     /// One weight, writable.
@@ -374,75 +372,10 @@ impl ParamStore {
 
 const IN_USE: Error = Error::Shared { what: "weights" };
 
-/// A copy in f32 of float16 values; all others as they are.
-pub(crate) fn widened(stored: &Tensor) -> Tensor {
-    if stored.dtype() != DType::F16 {
-        return stored.clone();
-    }
-    let mut wide = Tensor::uninit(stored.arena(), DType::F32, stored.shape());
-    if stored.is_meta() {
-        return wide;
-    }
-    let to = wide.as_mut_slice().expect("a fresh tensor is unique and of the type it was made with");
-    stored.as_slice::<f16>().expect("the type was looked at").convert_to_f32_slice(to);
-    wide
-}
-
 fn in_use(e: Error) -> Error {
     match e {
         Error::Shared { .. } => IN_USE,
         other => other,
-    }
-}
-
-/// The main gradients of one model copy, of the type [`DType::wide`] says, in the layout of its weights.
-#[derive(Debug)]
-pub struct GradBuffer {
-    layout: Arc<ParamLayout>,
-    values: Tensor,
-}
-
-impl GradBuffer {
-    /// A buffer of zeros for weights of type `dtype`.
-    pub fn zeros(arena: &Arena, dtype: DType, layout: Arc<ParamLayout>) -> Self {
-        let values = Tensor::zeros(arena, dtype.wide(), [layout.numel()]);
-        Self { layout, values }
-    }
-
-    /// The whole buffer.
-    pub fn values(&self) -> &Tensor {
-        &self.values
-    }
-
-    /// The whole buffer, writable.
-    pub fn values_mut(&mut self) -> &mut Tensor {
-        &mut self.values
-    }
-
-    /// The gradient of one parameter.
-    ///
-    /// # Panics
-    /// If there is no such parameter.
-    pub fn get(&self, id: ParamId) -> Tensor {
-        let (start, shape) = self.layout.slots[id.0 as usize];
-        self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
-    }
-}
-
-impl GradBuffer {
-    /// The gradient of one parameter, writable.
-    ///
-    /// # Errors
-    /// [`Error::Shared`] while another tensor uses the buffer.
-    pub fn whole(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
-        let (start, shape) = self.layout.slots[id.0 as usize];
-        self.values.view_mut(start, shape)
-    }
-}
-
-impl GradSink for GradBuffer {
-    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()> {
-        work(self.whole(p)?)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Tensors: contiguous values on a device, without any autograd state.
 
-use crate::arena::{Arena, Storage};
+use crate::arena::{Arena, Storage, Writing};
 use crate::{DType, Error, Result, Scalar, Shape};
+use half::slice::HalfFloatSliceExt;
 use std::fmt;
 use std::sync::Arc;
 
@@ -142,7 +143,18 @@ impl Tensor {
         start..start + self.numel() * self.dtype.size()
     }
 
+    /// Waits until the device has written it: before the host looks at its values, with all functions that hand them out. On
+    /// a device that computes at once there is nothing to wait for.
+    ///
+    /// # Errors
+    /// If something that was started on the device has failed.
+    pub fn ready(&self) -> Result<&Self> {
+        self.storage.ready()?;
+        Ok(self)
+    }
+
     /// The elements as bytes, little-endian on every supported machine.
+    #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         &self.storage.bytes()[self.byte_range()]
     }
@@ -151,10 +163,18 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Shared`] while another tensor uses the same storage.
+    #[track_caller]
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        let (bytes, writing) = self.writable()?;
+        writing.begin(bytes);
+        Ok(bytes)
+    }
+
+    fn writable(&mut self) -> Result<(&mut [u8], Writing<'_>)> {
         let range = self.byte_range();
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { what: "a tensor" })?;
-        Ok(&mut storage.bytes_mut()[range])
+        let (bytes, writing) = storage.writable();
+        Ok((&mut bytes[range], writing))
     }
 
     /// Whether it has no memory, only a shape: so are tensors of [`Arena::meta`] until somebody looks at their values.
@@ -171,6 +191,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::DType`] if they are not of type `E`.
+    #[track_caller]
     pub fn as_slice<E: Scalar>(&self) -> Result<&[E]> {
         self.expect_dtype("as_slice", E::DTYPE)?;
         Ok(bytemuck::cast_slice(self.bytes()))
@@ -180,6 +201,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::DType`] if they are not of type `E`; [`Error::Shared`] while another tensor uses the storage.
+    #[track_caller]
     pub fn as_mut_slice<E: Scalar>(&mut self) -> Result<&mut [E]> {
         self.expect_dtype("as_mut_slice", E::DTYPE)?;
         Ok(bytemuck::cast_slice_mut(self.bytes_mut()?))
@@ -197,12 +219,13 @@ impl Tensor {
         }
         if !self.storage.has_memory() {
             return match self.is_unique() {
-                true => Ok(TensorMut { bytes: &mut [], dtype, shape }),
+                true => Ok(TensorMut { bytes: &mut [], dtype, shape, writing: None }),
                 false => Err(Error::Shared { what: "a tensor" }),
             };
         }
-        let bytes = &mut self.bytes_mut()?[start * dtype.size()..end * dtype.size()];
-        Ok(TensorMut { bytes, dtype, shape })
+        let (bytes, writing) = self.writable()?;
+        let bytes = &mut bytes[start * dtype.size()..end * dtype.size()];
+        Ok(TensorMut { bytes, dtype, shape, writing: Some(writing) })
     }
 
     /// Puts the elements of `values` in the place of as many elements from `start` on.
@@ -210,18 +233,72 @@ impl Tensor {
     /// # Errors
     /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Shared`] while another
     /// tensor uses the storage.
+    #[track_caller]
     pub fn put(&mut self, start: usize, values: &Tensor) -> Result<()> {
         self.view_mut(start, [values.numel()])?.copy_from(values)
+    }
+
+    /// Puts row `from` of `rows` in the place of row `to`, for all pairs `(to, from)`; a row is as long as the last dimension.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if rows are of another length, [`Error::DType`] if they are of another type, [`Error::Range`] if there is
+    /// no such row, [`Error::Shared`] while another tensor uses the storage.
+    #[track_caller]
+    pub fn put_rows(&mut self, rows: &Tensor, pairs: impl IntoIterator<Item = (usize, usize)>) -> Result<()> {
+        rows.expect_dtype("put_rows", self.dtype)?;
+        let ((all, width), (there, same)) = (self.as_matrix(), rows.as_matrix());
+        if width != same {
+            let want = Shape::new(&[there, width]);
+            return Err(Error::Shape { op: "put_rows", name: "rows", want, got: rows.shape });
+        }
+        let whole = self.whole_mut()?;
+        if whole.bytes.is_empty() {
+            return Ok(());
+        }
+        let (size, from) = (width * rows.dtype.size(), whole.begin_copy(rows));
+        for (to, row) in pairs {
+            for (row, len) in [(to, all), (row, there)] {
+                if row >= len {
+                    return Err(Error::Range { what: "rows to put", start: row, end: row + 1, len });
+                }
+            }
+            whole.bytes[to * size..][..size].copy_from_slice(&from[row * size..][..size]);
+        }
+        Ok(())
     }
 
     /// The same values in memory of their own.
     ///
     /// # Errors
     /// Never: fresh memory is written.
+    #[track_caller]
     pub fn copied(&self) -> Result<Self> {
-        let mut copy = Self::uninit(self.arena(), self.dtype, self.shape);
+        self.copied_to(self.arena())
+    }
+
+    /// The same values in memory of `arena`.
+    ///
+    /// # Errors
+    /// Never: fresh memory is written.
+    #[track_caller]
+    pub fn copied_to(&self, arena: &Arena) -> Result<Self> {
+        let mut copy = Self::uninit(arena, self.dtype, self.shape);
         copy.put(0, self)?;
         Ok(copy)
+    }
+
+    /// A copy in f32 of float16 values; all others as they are.
+    pub(crate) fn widened(&self) -> Self {
+        if self.dtype != DType::F16 {
+            return self.clone();
+        }
+        let mut wide = Self::uninit(self.arena(), DType::F32, self.shape);
+        if !self.is_meta() {
+            let whole = wide.whole_mut().expect("a fresh tensor is unique");
+            let from: &[half::f16] = bytemuck::cast_slice(whole.begin_copy(self));
+            from.convert_to_f32_slice(bytemuck::cast_slice_mut(whole.bytes));
+        }
+        wide
     }
 
     /// The whole tensor as a writable view.
@@ -236,6 +313,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for element types that are not real numbers.
+    #[track_caller]
     pub fn to_f32_vec(&self) -> Result<Vec<f32>> {
         Ok(match self.dtype {
             DType::F32 => self.as_slice::<f32>()?.to_vec(),
@@ -250,6 +328,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for element types that are not real numbers.
+    #[track_caller]
     pub fn to_reals(&self) -> Result<Vec<f64>> {
         Ok(match self.dtype {
             DType::F64 => self.as_slice::<f64>()?.to_vec(),
@@ -287,6 +366,7 @@ pub struct TensorMut<'a> {
     bytes: &'a mut [u8],
     dtype: DType,
     shape: Shape,
+    writing: Option<Writing<'a>>,
 }
 
 impl TensorMut<'_> {
@@ -304,13 +384,14 @@ impl TensorMut<'_> {
             true => &mut [],
             false => &mut self.bytes[start * size..end * size],
         };
-        Ok(TensorMut { bytes, dtype: self.dtype, shape })
+        Ok(TensorMut { bytes, dtype: self.dtype, shape, writing: self.writing })
     }
 
     /// Copies the elements of `values`, as many of the same type; where this window has no memory there is nothing to do.
     ///
     /// # Errors
     /// [`Error::Range`] if there are more or fewer, [`Error::DType`] if they are of another type.
+    #[track_caller]
     pub fn copy_from(&mut self, values: &Tensor) -> Result<()> {
         values.expect_dtype("copy", self.dtype)?;
         let (len, end) = (self.shape.numel(), values.numel());
@@ -318,9 +399,18 @@ impl TensorMut<'_> {
             return Err(Error::Range { what: "values of a view", start: 0, end, len });
         }
         if !self.bytes.is_empty() {
-            self.bytes.copy_from_slice(values.bytes());
+            self.bytes.copy_from_slice(self.begin_copy(values));
         }
         Ok(())
+    }
+
+    /// What is to be copied here: the device's own work, where both lie in its memory.
+    #[track_caller]
+    fn begin_copy<'v>(&self, values: &'v Tensor) -> &'v [u8] {
+        let Some(writing) = self.writing else { return values.bytes() };
+        writing.copy();
+        let own = values.storage.bytes_for(writing.arena).map(|bytes| &bytes[values.byte_range()]);
+        own.unwrap_or_else(|| values.bytes())
     }
 
     /// Element type.
@@ -337,15 +427,20 @@ impl TensorMut<'_> {
     ///
     /// # Errors
     /// [`Error::DType`] if they are not of type `E`.
+    #[track_caller]
     pub fn as_mut_slice<E: Scalar>(&mut self) -> Result<&mut [E]> {
         if self.dtype != E::DTYPE {
             return Err(Error::DType { op: "as_mut_slice", name: "view", want: E::DTYPE, got: self.dtype });
         }
-        Ok(bytemuck::cast_slice_mut(self.bytes))
+        Ok(bytemuck::cast_slice_mut(self.bytes_mut()))
     }
 
     /// The elements as bytes.
+    #[track_caller]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Some(writing) = self.writing {
+            writing.begin(self.bytes);
+        }
         self.bytes
     }
 
@@ -353,6 +448,7 @@ impl TensorMut<'_> {
     ///
     /// # Errors
     /// [`Error::Range`] if there are more or fewer, [`Error::Unsupported`] for element types that are not real numbers.
+    #[track_caller]
     pub fn set_reals(&mut self, values: &[f64]) -> Result<()> {
         if values.len() != self.shape.numel() {
             let len = self.shape.numel();

@@ -26,6 +26,7 @@ pub mod pack;
 pub mod preprocess;
 pub mod random;
 pub mod records;
+mod row;
 mod safetensors_samples;
 pub mod sampler;
 mod samples;

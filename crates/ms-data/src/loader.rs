@@ -24,9 +24,55 @@ pub struct MicroBatch {
     pub row_ends: Vec<usize>,
     /// Numbers of the samples in the set.
     pub samples: Vec<u64>,
+    /// The same rows seen from 1, 2, ... tokens further on, where rows are longer than what is trained ([`MicroBatch::windows`]).
+    pub ahead: Vec<MicroBatch>,
 }
 
 impl MicroBatch {
+    /// Rows that are `n` tokens longer than what is trained, as multi-token prediction of MindSpeed-LLM 2.0.0 has them: the first
+    /// tokens of each row, and [`MicroBatch::ahead`] the `n` windows of as many that begin 1, 2, ... tokens further on. Positions
+    /// of a window count from its first token on, or up to the first document that begins in it.
+    ///
+    /// # Source
+    /// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/models/gpt/gpt_model.py`, `tensor_slide` and `regenerate_position_ids`.
+    #[must_use]
+    pub fn windows(&self, n: usize) -> Self {
+        if n == 0 {
+            return self.clone();
+        }
+        let ahead = (1..=n).map(|offset| self.window(offset, n)).collect();
+        Self { ahead, ..self.window(0, n) }
+    }
+
+    /// The window of each row that leaves out its first `offset` tokens, and of the last `n` those behind it.
+    fn window(&self, offset: usize, n: usize) -> Self {
+        let mut seen = Self { samples: self.samples.clone(), cu_seqlens: vec![0], ..Self::default() };
+        let mut start = 0;
+        for &end in &self.row_ends {
+            let length = (end - start).saturating_sub(n);
+            let (from, to) = ((start + offset).min(end), (start + offset + length).min(end));
+            let first = seen.tokens.len();
+            seen.tokens.extend_from_slice(&self.tokens[from..to]);
+            seen.labels.extend_from_slice(&self.labels[from..to]);
+            seen.loss_mask.extend_from_slice(&self.loss_mask[from..to]);
+            let positions = &self.position_ids[from..to];
+            match positions.iter().position(|&p| p == 0) {
+                Some(restart) => {
+                    seen.position_ids.extend(0..restart as i32);
+                    seen.position_ids.extend_from_slice(&positions[restart..]);
+                }
+                None => seen.position_ids.extend(positions.iter().map(|&p| p - offset as i32)),
+            }
+            for &border in self.cu_seqlens.iter().filter(|&&b| (from + 1..to).contains(&(b as usize))) {
+                seen.end_stretch((first + border as usize - from) as i32);
+            }
+            seen.end_stretch(seen.tokens.len() as i32);
+            seen.row_ends.push(seen.tokens.len());
+            start = end;
+        }
+        seen
+    }
+
     /// Longest stretch, in tokens.
     pub fn longest(&self) -> usize {
         self.cu_seqlens.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
@@ -197,6 +243,38 @@ impl MicroBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_seen_from_further_on() {
+        // Two rows of four tokens and two more; in the first a document begins at its fourth token.
+        let whole = MicroBatch {
+            tokens: (10..22).collect(),
+            labels: (11..23).collect(),
+            loss_mask: (0..12).map(|t| if t % 5 == 0 { 0.0 } else { 1.0 }).collect(),
+            position_ids: vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5],
+            cu_seqlens: vec![0, 3, 6, 12],
+            row_ends: vec![6, 12],
+            samples: vec![7, 8],
+            ahead: Vec::new(),
+        };
+        let seen = whole.windows(2);
+        assert_eq!(seen.tokens, [10, 11, 12, 13, 16, 17, 18, 19]);
+        assert_eq!((&seen.row_ends[..], &seen.cu_seqlens[..]), (&[4, 8][..], &[0, 3, 4, 8][..]));
+        assert_eq!(seen.position_ids, [0, 1, 2, 0, 0, 1, 2, 3]);
+        let [one, two] = &seen.ahead[..] else { panic!("a window for each") };
+        assert_eq!(one.tokens, [11, 12, 13, 14, 17, 18, 19, 20]);
+        assert_eq!(one.labels, [12, 13, 14, 15, 18, 19, 20, 21]);
+        assert_eq!(
+            (&one.cu_seqlens[..], &one.position_ids[..]),
+            (&[0, 2, 4, 8][..], &[0, 1, 0, 1, 0, 1, 2, 3][..])
+        );
+        assert_eq!(two.tokens, [12, 13, 14, 15, 18, 19, 20, 21]);
+        assert_eq!(
+            (&two.cu_seqlens[..], &two.position_ids[..]),
+            (&[0, 1, 4, 8][..], &[0, 0, 1, 2, 0, 1, 2, 3][..])
+        );
+        assert_eq!(whole.windows(0), whole);
+    }
 
     /// Row `i` holds `i + 1` tokens, all `i`.
     struct Stairs(u64);

@@ -4,9 +4,9 @@
 //! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
 //! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
 
-use crate::context_attention::{Columns, Piece, calls, packed};
+use crate::pieces::{Columns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, Result};
-use ms_core::{AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
+use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
 
 /// Messages of one rank to another, by what they are.
 const KEYS: u64 = 0;
@@ -76,6 +76,8 @@ impl Rounds {
 /// What attention over shared sequences is made of.
 pub(crate) struct Blocks<'a> {
     pub(crate) comm: &'a dyn Communicator,
+    /// Where what comes goes.
+    pub(crate) arena: &'a Arena,
     pub(crate) pieces: &'a [Vec<Piece>],
     pub(crate) heads: HeadLayout,
     pub(crate) options: &'a AttentionOptions,
@@ -98,7 +100,7 @@ impl Blocks<'_> {
         (from, tag): (usize, u64),
         what: (DType, [usize; 2]),
     ) -> Result<Tensor> {
-        self.comm.recv_known(name, (from, tag), (what.0, what.1.into()))?.wait()
+        self.comm.recv_known(name, (from, tag), (what.0, what.1.into()), self.arena)?.wait()
     }
 
     /// Columns of queries, and of keys and values.

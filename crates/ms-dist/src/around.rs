@@ -2,7 +2,7 @@
 //! what ranks exchange are made of these.
 
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};
-use ms_core::Tensor;
+use ms_core::{Arena, Tensor};
 use std::sync::Arc;
 
 /// An exchange that is about to begin.
@@ -15,6 +15,8 @@ pub struct Exchange<'a> {
     pub own: Option<Tensor>,
     /// The group.
     pub group: &'a dyn Communicator,
+    /// Of a message the rank of the group that it goes to or comes from, and its tag.
+    pub message: Option<(usize, u64)>,
 }
 
 /// What is done around every exchange of a rank.
@@ -41,7 +43,7 @@ impl Wrapped {
         own: Option<Tensor>,
         begin: &mut dyn FnMut() -> Result<Pending>,
     ) -> Result<Pending> {
-        self.around.exchange(Exchange { kind, name, own, group: &*self.inner }, begin)
+        self.around.exchange(Exchange { kind, name, own, group: &*self.inner, message: None }, begin)
     }
 }
 
@@ -83,15 +85,19 @@ impl Communicator for Wrapped {
     }
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
-        let sent = self.exchange("send", name, Some(t.clone()), &mut || {
+        let (own, group, message) = (Some(t.clone()), &*self.inner, Some((to, tag)));
+        let of = Exchange { kind: "send", name, own, group, message };
+        let sent = self.around.exchange(of, &mut || {
             self.inner.send(name, t.clone(), to, tag)?;
             Ok(Pending::ready(t.clone()))
         });
         sent?.wait().map(drop)
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
-        self.exchange("recv", name, None, &mut || self.inner.recv(name, from, tag))
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
+        let (group, message) = (&*self.inner, Some((from, tag)));
+        let of = Exchange { kind: "recv", name, own: None, group, message };
+        self.around.exchange(of, &mut || self.inner.recv(name, from, tag, arena))
     }
 
     fn sent_bytes(&self) -> u64 {

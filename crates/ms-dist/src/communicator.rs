@@ -1,7 +1,7 @@
 //! What a group of ranks can do together.
 
 use crate::Result;
-use ms_core::{DType, Shape, Tensor};
+use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
 
 /// How values of several ranks become one.
@@ -100,11 +100,11 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If a rank failed before.
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()>;
-    /// Gets the next tensor that rank `from` of the group sent here under `tag`.
+    /// Gets the next tensor that rank `from` of the group sent here under `tag`, into memory of `arena`.
     ///
     /// # Errors
     /// If a rank failed before; waiting reports the rest, and [`crate::Error::Unexpected`] for a message of another name.
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending>;
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending>;
     /// As [`Communicator::recv`], where it is known what comes: its element type and shape.
     ///
     /// # Errors
@@ -114,9 +114,10 @@ pub trait Communicator: Send + Sync {
         name: &'static str,
         (from, tag): (usize, u64),
         (dtype, shape): (DType, Shape),
+        arena: &Arena,
     ) -> Result<Pending> {
         let _ = (dtype, shape);
-        self.recv(name, from, tag)
+        self.recv(name, from, tag, arena)
     }
     /// Bytes that this rank has sent through this group: what the best algorithm must send, not what a transport adds.
     /// Of `n` ranks and `b` bytes a rank: all-reduce `2 b (n-1)/n`, reduce-scatter `b (n-1)/n`, all-gather `b (n-1)`,

@@ -10,25 +10,13 @@
 
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
+use crate::pieces::{Columns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op,
     Routes, Run, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
-
-/// A run of tokens of one document that a rank holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Number of the document in the micro-batch.
-    pub document: usize,
-    /// Where the run begins in its document.
-    pub place: usize,
-    /// First row on the rank.
-    pub row: usize,
-    /// Tokens.
-    pub len: usize,
-}
 
 /// How the tokens of a micro-batch are spread over the ranks of a context-parallel group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,40 +63,6 @@ impl Spread {
     }
 }
 
-/// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
-/// call no query and no key occurs twice, and both rise.
-pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
-    let mut calls: Vec<Vec<Segment>> = Vec::new();
-    for q in queries {
-        for k in keys.iter().filter(|k| k.document == q.document) {
-            let last = q.place + q.len - 1;
-            let hidden = k.place > last
-                || options.window.is_some_and(|w| (k.place + k.len - 1).saturating_add(w) <= q.place);
-            if hidden {
-                continue;
-            }
-            let aligned = k.len as i64 - q.len as i64;
-            let ahead = q.place as i64 - k.place as i64 - aligned;
-            let segment = Segment { q_start: q.row, q_len: q.len, k_start: k.row, k_len: k.len, ahead };
-            // The kernel takes documents in which queries and keys rise together.
-            let free = |call: &&mut Vec<Segment>| {
-                call.iter().all(|s| {
-                    let queries = s.q_start.cmp(&segment.q_start);
-                    queries.is_ne() && queries == s.k_start.cmp(&segment.k_start)
-                })
-            };
-            match calls.iter_mut().find(free) {
-                Some(call) => call.push(segment),
-                None => calls.push(vec![segment]),
-            }
-        }
-    }
-    for call in &mut calls {
-        call.sort_by_key(|s| s.q_start);
-    }
-    calls
-}
-
 /// Weights dropped of the queries of `pieces`, whose keys `dropout` holds in the order of the whole micro-batch.
 fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> AttentionDropout {
     let mut keys = vec![0; pieces.iter().map(|p| p.len).sum()];
@@ -126,31 +80,6 @@ fn dropout_of_ranks(
     spread: &Spread,
 ) -> Vec<AttentionDropout> {
     dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
-}
-
-/// Columns of packed rows and of rows of keys and values alone.
-pub(crate) struct Columns {
-    /// Keys and values of packed rows.
-    pub(crate) kv: Vec<Run>,
-    /// Queries of packed rows.
-    pub(crate) q: Vec<Run>,
-    /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
-    hybrid: Vec<Run>,
-}
-
-impl Columns {
-    pub(crate) fn new(h: HeadLayout) -> Self {
-        let (group, q, kv) =
-            ((h.heads_per_group + 2) * h.head_dim, h.heads_per_group * h.head_dim, 2 * h.head_dim);
-        let copy = |start, len| Run::Copy { start, len };
-        Self {
-            kv: (0..h.groups).map(|g| copy(g * group + q, kv)).collect(),
-            q: (0..h.groups).map(|g| copy(g * group, q)).collect(),
-            hybrid: (0..h.groups)
-                .flat_map(|g| [copy(g * group, q), copy(h.groups * group + g * kv, kv)])
-                .collect(),
-        }
-    }
 }
 
 /// Columns of keys, and of values, of rows of both.
@@ -208,7 +137,7 @@ impl Visits<'_> {
         let outer = ((rank + w) % size, (rank + size - w) % size);
         let exchange = |t: &Tensor, (to, from): (usize, usize), tag: u64| {
             self.comm.send("keys and values", t.clone(), to, tag)?;
-            self.comm.recv("keys and values", from, tag)
+            self.comm.recv("keys and values", from, tag, t.arena())
         };
         let mut start = (rank, own.clone());
         for round in 0..windows {
@@ -256,18 +185,6 @@ struct RingAttention {
 /// Rows with this rank's queries and the keys and values `kv` of another.
 fn hybrid(device: &Device, columns: &Columns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
     device.columns(&device.concat(&[qkv, kv])?, &columns.hybrid)
-}
-
-/// Packed rows of queries `[T,N·D]` and of keys and values `[T,2·G·D]`.
-pub(crate) fn packed(device: &Device, h: HeadLayout, q: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
-    let (each, both) = (h.heads_per_group * h.head_dim, 2 * h.head_dim);
-    let all = h.groups * each;
-    let pack: Vec<Run> = (0..h.groups)
-        .flat_map(|g| {
-            [Run::Copy { start: g * each, len: each }, Run::Copy { start: all + g * both, len: both }]
-        })
-        .collect();
-    device.columns(&device.concat(&[q, kv])?, &pack)
 }
 
 impl RingAttention {
@@ -338,16 +255,16 @@ impl RingAttention {
         }
     }
 
-    fn blocks(&self) -> Blocks<'_> {
+    fn blocks<'a>(&'a self, device: &'a Device) -> Blocks<'a> {
         let Self { comm, pieces, heads, options, dropout, .. } = self;
-        Blocks { comm: &**comm, pieces, heads: *heads, options, dropout }
+        Blocks { comm: &**comm, arena: device.arena(), pieces, heads: *heads, options, dropout }
     }
 
     /// Gradient of the packed rows.
     fn gradient(&self, device: &Device, dout: &Tensor, out: &Tensor) -> Result<Tensor> {
         let qkv = self.qkv.get(device)?;
         if matches!(self.how, ContextParallel::Adaptive { .. }) {
-            let (dq, dkv) = self.blocks().gradient(device, &qkv, (dout, out, &self.lse))?;
+            let (dq, dkv) = self.blocks(device).gradient(device, &qkv, (dout, out, &self.lse))?;
             return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
         }
         let (rank, wide) = (self.comm.rank(), qkv.dtype().wide());
@@ -395,7 +312,7 @@ impl RingAttention {
             }
             let what = || (wide, shape.into());
             let guests = visits.guests(visit).into_iter();
-            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what()));
+            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what(), device.arena()));
             let next = next.collect::<Result<Vec<Pending>>>()?;
             visit += 1;
             receive(std::mem::replace(&mut coming, next), &mut sum)
@@ -535,8 +452,8 @@ fn ring(
     let (mut out, mut lse, kept) = match ctx.context {
         ContextParallel::Adaptive { .. } => {
             let (pieces, options, dropout) = (&pieces[..], &options, &dropout[..]);
-            let (out, lse) =
-                Blocks { comm: &**comm, pieces, heads, options, dropout }.forward(&device, qkv.value())?;
+            let blocks = Blocks { comm: &**comm, arena: device.arena(), pieces, heads, options, dropout };
+            let (out, lse) = blocks.forward(&device, qkv.value())?;
             (device.cast(&out, qkv.value().dtype())?, lse, Vec::new())
         }
         _ => {

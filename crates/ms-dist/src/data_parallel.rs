@@ -163,34 +163,54 @@ impl DataParallel {
         }
     }
 
-    /// Puts the ranks' updated parts (one tensor per bucket, of the store's element type) together as the new
-    /// weights of `store`, which has this layout and these buckets.
+    /// Buckets in the order in which a forward pass needs them.
+    pub fn forward_order(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// New weights that are about to be gathered from the ranks that update them.
+    pub fn gathering(&self) -> Gathering<'_> {
+        Gathering { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), coming: Vec::new() }
+    }
+
+    /// Puts the ranks' updated parts (one tensor per bucket, of the store's element type) together as the new weights of `store`,
+    /// which has this layout and these buckets.
     ///
     /// # Errors
     /// If a rank fails.
     pub fn gather_weights(&self, store: &mut ParamStore, parts: Vec<Tensor>) -> Result<()> {
-        Ok(self.begin_gathering(store, parts)?.settle()?)
+        let (mut gathering, mut parts) = (self.gathering(), parts.into_iter().map(Some).collect::<Vec<_>>());
+        for &bucket in &self.order {
+            gathering.begin(bucket, parts[bucket].take().expect("there is a part for each bucket"))?;
+        }
+        gathering.announce(store)?;
+        Ok(store.settle()?)
     }
+}
 
-    /// As [`DataParallel::gather_weights`], but returns while the weights are on their way: what uses a bucket waits for it
-    /// ([`ParamStore::arrived`]). They are begun in the order in which a forward pass needs them.
+/// New weights on their way from the ranks that update them, bucket by bucket; all ranks begin them in one order.
+pub struct Gathering<'a> {
+    /// What each bucket belongs to.
+    buckets: Vec<&'a Buffer>,
+    coming: Vec<(usize, Coming)>,
+}
+
+impl Gathering<'_> {
+    /// Starts to gather a bucket, of which `part` is this rank's.
     ///
     /// # Errors
     /// If a rank has failed.
-    pub fn begin_gathering<'a>(
-        &self,
-        store: &'a mut ParamStore,
-        parts: Vec<Tensor>,
-    ) -> Result<&'a ParamStore> {
-        let mut parts: Vec<Option<Tensor>> = parts.into_iter().map(Some).collect();
-        let buckets: Vec<(&Buffer, usize)> = self.buckets().collect();
-        let mut coming: Vec<(usize, Coming)> = Vec::with_capacity(parts.len());
-        for &bucket in &self.order {
-            let part = parts[bucket].take().expect("there is a part for each bucket");
-            let pending = buckets[bucket].0.replicas.intra.all_gather("weights", part)?;
-            coming.push((bucket, Box::new(move || Ok(pending.wait()?))));
-        }
-        store.announce(coming)?;
-        Ok(store)
+    pub fn begin(&mut self, bucket: usize, part: Tensor) -> Result<()> {
+        let pending = self.buckets[bucket].replicas.intra.all_gather("weights", part)?;
+        self.coming.push((bucket, Box::new(move || Ok(pending.wait()?))));
+        Ok(())
+    }
+
+    /// Announces what was begun, all buckets of the store: what uses one of them waits for it ([`ParamStore::arrived`]).
+    ///
+    /// # Errors
+    /// Those of what was announced before and nobody has waited for.
+    pub fn announce(self, store: &mut ParamStore) -> Result<()> {
+        Ok(store.announce(self.coming)?)
     }
 }

@@ -3,8 +3,8 @@
 //! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], as it calls the pair of dense layers; which
 //! tokens and columns are between the two, and who routes which tokens, follows from the [`Dispatcher`].
 
+use crate::arriving::Arriving;
 use crate::column_exchange::{self, Names};
-use crate::in_flight::Arriving;
 use crate::mappings::{Exchange, map, map_over_tp};
 use crate::{Communicator, ParallelCtx, Pending};
 use ms_core::hold::{self, Held, Holds};

@@ -107,7 +107,7 @@ pub fn picks_of_documents(
     if all.is_meta() {
         return Ok(all);
     }
-    let (width, rows) = (all.as_matrix().1, all.as_slice::<i32>()?);
+    let (width, rows) = (all.as_matrix().1, all.ready()?.as_slice::<i32>()?);
     let row = |&row: &u32| &rows[row as usize * width..][..width];
     let in_order: Vec<i32> = spread.order_of_all(device)?.copies.iter().flat_map(row).copied().collect();
     Ok(Tensor::from_slice(all.arena(), all.shape(), &in_order)?)

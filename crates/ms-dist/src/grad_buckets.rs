@@ -97,7 +97,7 @@ impl GradSink for GradBuckets {
             return Ok(());
         }
         let mut whole = self.whole(p)?;
-        for (sum, added) in whole.as_mut_slice::<bf16>()?.iter_mut().zip(added.as_slice::<f32>()?) {
+        for (sum, added) in whole.as_mut_slice::<bf16>()?.iter_mut().zip(added.ready()?.as_slice::<f32>()?) {
             *sum = bf16::from_f32(sum.to_f32() + bf16::from_f32(*added).to_f32());
         }
         Ok(())

@@ -3,33 +3,15 @@
 //! What is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] runs while rows are on their way;
 //! in the backward pass, while their gradients are on the way back.
 
+use crate::Communicator;
+use crate::arriving::Arriving;
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows};
-use crate::{Communicator, Pending};
 use ms_core::hold::{self, Held, Holds};
-use ms_core::{BackwardCx, Device, Graph, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Begins an exchange; what it gives may still have to be added up.
 type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
-
-/// What is done to what arrives.
-type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
-
-/// An exchange that was begun.
-pub(crate) struct Arriving {
-    pub(crate) pending: Pending,
-    pub(crate) finish: Finish,
-}
-
-impl Arriving {
-    pub(crate) fn as_it_is(pending: Pending) -> Self {
-        Self { pending, finish: Box::new(|_, t| Ok(t)) }
-    }
-
-    pub(crate) fn wait(self, device: &Device) -> Result<Tensor> {
-        (self.finish)(device, self.pending.wait()?)
-    }
-}
 
 /// Gradients on their way back.
 type Back = Arc<Mutex<Option<Arriving>>>;

@@ -12,6 +12,7 @@
 
 mod adaptive_attention;
 mod around;
+mod arriving;
 pub mod buckets;
 mod column_exchange;
 mod communicator;
@@ -25,6 +26,7 @@ mod gathered_rows;
 mod grad_buckets;
 mod head_shares;
 mod in_flight;
+mod linear_overlap;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
@@ -37,6 +39,7 @@ mod norm;
 #[cfg(any(test, feature = "mpi"))]
 mod office;
 mod parallel_linear;
+mod pieces;
 mod reduce;
 pub mod schedule;
 pub mod threads;
@@ -47,15 +50,16 @@ mod volume;
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
-pub use context_attention::{Piece, Spread, context_attention, to_sequences, to_shares};
+pub use context_attention::{Spread, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;
-pub use data_parallel::{DataParallel, Family, Replicas};
+pub use data_parallel::{DataParallel, Family, Gathering, Replicas};
 pub use error::{Error, Result};
 pub use expert_exchange::{all_rows, gather_rows, sum_rows};
 pub use gathered_rows::{GatheredRows, picks_of_documents, rows_of_documents};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
 pub use in_flight::InFlight;
+pub use linear_overlap::{LinearOverlap, Pieces};
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
-pub use parallel_linear::{LinearOverlap, Pieces};
+pub use pieces::Piece;

@@ -27,13 +27,18 @@ pub(crate) struct MessageFabric {
     world: usize,
     wire: Arc<dyn Wire>,
     office: Arc<Office>,
-    arena: Arena,
     asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
 }
 
 impl MessageFabric {
     pub(crate) fn new(rank: usize, world: usize, wire: Arc<dyn Wire>, office: Arc<Office>) -> Self {
-        Self { rank, world, wire, office, arena: Arena::default(), asked: Arc::default() }
+        Self { rank, world, wire, office, asked: Arc::default() }
+    }
+
+    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // asked for by who starts processes
+    pub(crate) fn wait_at_most(&self, limit: Duration) {
+        self.office.wait_at_most(self.rank, limit);
     }
 
     /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
@@ -108,7 +113,6 @@ impl Fabric for MessageFabric {
                 wire: Arc::clone(&self.wire),
                 office: Arc::clone(&self.office),
             },
-            arena: self.arena.clone(),
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
@@ -194,7 +198,7 @@ fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
     let mut out = Tensor::uninit(arena, all[0].dtype(), shape);
     let mut rest = out.bytes_mut()?;
     for t in all {
-        let (to, after) = rest.split_at_mut(t.bytes().len());
+        let (to, after) = rest.split_at_mut(volume::bytes(t));
         to.copy_from_slice(t.bytes());
         rest = after;
     }
@@ -204,7 +208,6 @@ fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
 struct MessageComm {
     group: Group,
     /// Where messages become tensors.
-    arena: Arena,
     next: AtomicU64,
     sent: AtomicU64,
 }
@@ -263,8 +266,8 @@ impl Communicator for MessageComm {
         }
         self.count(volume::all_reduce(&t, size));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
-        let meeting = self.meeting(name, what, &about(&t))?;
-        if t.bytes().len() <= SMALL_BYTES.max(size * 8) {
+        let meeting = self.meeting(name, what, &about(t.ready()?))?;
+        if volume::bytes(&t) <= SMALL_BYTES.max(size * 8) {
             for to in meeting.group.others() {
                 meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }
@@ -296,7 +299,7 @@ impl Communicator for MessageComm {
             return Ok(Pending::ready(t));
         }
         self.count(volume::all_gather(&t, size));
-        let meeting = self.meeting(name, "all_gather", &about(&t))?;
+        let meeting = self.meeting(name, "all_gather", &about(t.ready()?))?;
         for to in meeting.group.others() {
             meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
         }
@@ -320,7 +323,7 @@ impl Communicator for MessageComm {
             return Err(Error::Indivisible { name, numel, size });
         }
         self.count(volume::parts(&t, size));
-        let meeting = self.meeting(name, "reduce_scatter", &about(&t))?;
+        let meeting = self.meeting(name, "reduce_scatter", &about(t.ready()?))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
         Ok(waiting("reduce_scatter", name, move || {
             let (arena, own) = (t.arena().clone(), part(numel, rank, size));
@@ -336,7 +339,7 @@ impl Communicator for MessageComm {
         if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        let meeting = self.meeting(name, "broadcast", &about(&t))?;
+        let meeting = self.meeting(name, "broadcast", &about(t.ready()?))?;
         if self.rank() == root {
             self.count(volume::bytes(&t));
             for to in meeting.group.others() {
@@ -357,7 +360,7 @@ impl Communicator for MessageComm {
         }
         self.count(volume::parts(&t, size));
         let numel = t.numel();
-        let meeting = self.meeting(name, "all_to_all", &about(&t))?;
+        let meeting = self.meeting(name, "all_to_all", &about(t.ready()?))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
         Ok(waiting("all_to_all", name, move || {
             let own = part(numel, rank, size);
@@ -386,6 +389,7 @@ impl Communicator for MessageComm {
                 Some(*at - count)
             })
             .collect();
+        t.ready()?;
         for to in meeting.group.others() {
             let bytes = &t.bytes()[starts[to] * row..(starts[to] + rows[to]) * row];
             meeting.post(to, 0, t.dtype(), &[rows[to], width], bytes);
@@ -402,13 +406,13 @@ impl Communicator for MessageComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.group.office.check()?;
         self.count(volume::bytes(&t));
-        self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.bytes());
+        self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.ready()?.bytes());
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.group.office.check()?;
-        let (group, arena) = (self.group.clone(), self.arena.clone());
+        let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let letter = group.wait(from, Topic::Message { tag })?;

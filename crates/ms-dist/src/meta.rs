@@ -18,14 +18,13 @@ pub type Expected = Arc<dyn Fn(&'static str, u64) -> Option<(DType, Shape)> + Se
 pub struct MetaFabric {
     rank: usize,
     world: usize,
-    arena: Arena,
     expected: Expected,
 }
 
 impl MetaFabric {
-    /// Rank `rank` of `world`, whose messages come as `expected` says, in memory of `arena`.
-    pub fn new(rank: usize, world: usize, arena: &Arena, expected: Expected) -> Self {
-        Self { rank, world, arena: arena.clone(), expected }
+    /// Rank `rank` of `world`, whose messages come as `expected` says.
+    pub fn new(rank: usize, world: usize, expected: Expected) -> Self {
+        Self { rank, world, expected }
     }
 }
 
@@ -207,13 +206,13 @@ impl Communicator for MetaGroup {
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         let sent = || self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
         let Some((dtype, shape)) = (self.fabric.expected)(name, tag).or_else(sent) else {
             let found = "nothing: this rank has sent none".to_owned();
             return Err(Error::Unexpected { tag, from, expected: name, found });
         };
-        let arena = self.fabric.arena.clone();
+        let arena = arena.clone();
         Ok(Pending::new(move || Ok(Tensor::uninit(&arena, dtype, shape))))
     }
 
@@ -222,8 +221,9 @@ impl Communicator for MetaGroup {
         _: &'static str,
         _: (usize, u64),
         (dtype, shape): (DType, Shape),
+        arena: &Arena,
     ) -> Result<Pending> {
-        let arena = self.fabric.arena.clone();
+        let arena = arena.clone();
         Ok(Pending::new(move || Ok(Tensor::uninit(&arena, dtype, shape))))
     }
 

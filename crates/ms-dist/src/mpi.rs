@@ -129,6 +129,13 @@ pub struct MpiRun {
     universe: Universe,
 }
 
+impl MpiRun {
+    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    pub fn wait_at_most(&self, limit: std::time::Duration) {
+        self.fabric.wait_at_most(limit);
+    }
+}
+
 /// Begins MPI.
 ///
 /// # Errors
@@ -181,7 +188,7 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     let mine = own.map_or([0; 3], |p| [p.machine, p.number, p.began].map(|n| n as i64));
     let mine = Tensor::from_slice(&Arena::default(), [1, 3], &mine)?;
     let all = fabric.group(&(0..world).collect::<Vec<_>>())?.all_gather("processes", mine)?.wait()?;
-    let all: Vec<u64> = all.as_slice::<i64>()?.iter().map(|&n| n as u64).collect();
+    let all: Vec<u64> = all.ready()?.as_slice::<i64>()?.iter().map(|&n| n as u64).collect();
     let of = |r: usize| (r, Process { machine: all[3 * r], number: all[3 * r + 1], began: all[3 * r + 2] });
     let here = |process: &Process| own.is_some_and(|own| own.machine == process.machine) && process.lives();
     Ok((1..world).map(|i| of((rank + i) % world)).filter(|(_, process)| here(process)).collect())

@@ -11,7 +11,7 @@ fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
 
 /// `f` of every number of `t[T]`, formed in f64.
 fn map(t: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
-    let values: Vec<f64> = t.to_reals()?.into_iter().map(f).collect();
+    let values: Vec<f64> = t.ready()?.to_reals()?.into_iter().map(f).collect();
     Tensor::from_reals(t.arena(), t.dtype(), [values.len()], &values)
 }
 
@@ -67,7 +67,7 @@ impl Op for NormOverTp {
         // dx = rstd · (dy · w) − x · rstd³ · mean(dy · w · x), the mean over the whole row.
         let scaled = device.scale_columns(&dy, &w)?;
         let along = sum(&*comm, device.row_dot(&scaled, &x)?)?;
-        let along = along.to_reals()?.into_iter().zip(rstd.to_reals()?);
+        let along = along.ready()?.to_reals()?.into_iter().zip(rstd.ready()?.to_reals()?);
         let factor: Vec<f64> = along.map(|(a, r)| -(r * r * r * a / width as f64)).collect();
         let factor = Tensor::from_reals(device.arena(), rstd.dtype(), [factor.len()], &factor)?;
         let dx = device.add(&device.scale_rows(&scaled, &rstd)?, &device.scale_rows(&x, &factor)?)?;

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a wait sleeps before it looks whether a rank has failed.
@@ -150,9 +150,16 @@ struct Inbox {
 pub(crate) struct Office {
     inbox: Mutex<Inbox>,
     changed: Condvar,
+    /// This rank of the run, and how long it may wait for a letter, where that has an end.
+    limit: OnceLock<(usize, Duration)>,
 }
 
 impl Office {
+    /// From now on rank `rank`, which this is, waits for a letter no longer than `limit`.
+    pub(crate) fn wait_at_most(&self, rank: usize, limit: Duration) {
+        self.limit.get_or_init(|| (rank, limit));
+    }
+
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -248,6 +255,10 @@ impl Office {
             if inbox.ended.contains(&address.1) {
                 let reason = "it has ended while others wait for it".to_owned();
                 return Err(Error::PeerFailed { rank: address.1, reason });
+            }
+            if let Some(&(rank, limit)) = self.limit.get().filter(|(_, limit)| start.elapsed() >= *limit) {
+                let at = format!("{:?} of rank {}", address.2, address.1);
+                return Err(Error::TimedOut { rank, seconds: limit.as_secs(), at });
             }
             if start.elapsed() < EAGER {
                 drop(inbox);

@@ -81,6 +81,8 @@ impl Shared {
 struct Hub {
     state: Mutex<HubState>,
     changed: Condvar,
+    /// Memory of messages under way.
+    under_way: Arena,
 }
 
 #[derive(Default)]
@@ -401,6 +403,7 @@ impl ThreadComm {
         read: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
     ) -> Result<Pending> {
         let arena = t.arena().clone();
+        t.ready()?;
         let call = format!("{what} of {name} ({} x {})", t.numel(), t.dtype());
         let meeting = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
         let what = what.to_owned();
@@ -450,7 +453,7 @@ impl Communicator for ThreadComm {
                 None => shape.push(all.len()),
             }
             let mut out = Tensor::uninit(arena, all[0].dtype(), shape.as_slice());
-            let part = all[0].bytes().len();
+            let part = out.numel() / all.len() * out.dtype().size();
             for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
                 to.copy_from_slice(t.bytes());
             }
@@ -498,7 +501,7 @@ impl Communicator for ThreadComm {
         self.count(volume::parts(&t, size));
         self.collective(name, "all_to_all", t, move |arena, all| {
             let mut out = Tensor::uninit(arena, all[0].dtype(), all[0].shape());
-            let part = all[0].bytes().len() / size;
+            let part = out.numel() / size * out.dtype().size();
             for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
                 to.copy_from_slice(&t.bytes()[rank * part..(rank + 1) * part]);
             }
@@ -518,6 +521,7 @@ impl Communicator for ThreadComm {
         }
         self.count(volume::rows(&t, rows, rank));
         let (arena, dtype) = (t.arena().clone(), t.dtype());
+        t.ready()?;
         let call = format!("all_to_all_rows of {name} (rows of {width} x {dtype})");
         let meeting = self.post(Post { call, tensor: Some(t), rows: rows.to_vec() })?;
         Ok(Pending::new(move || {
@@ -543,15 +547,17 @@ impl Communicator for ThreadComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.place.shared.check()?;
         self.count(volume::bytes(&t));
+        // What is under way belongs to neither rank, so that no rank's memory hangs on when another comes to it.
+        let t = t.ready()?.copied_to(&self.place.hub.under_way)?;
         lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
         self.place.hub.changed.notify_all();
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.place.shared.check()?;
         let key = (from, self.rank(), tag);
-        let place = self.place.clone();
+        let (place, arena) = (self.place.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let arrived = move |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
@@ -568,8 +574,9 @@ impl Communicator for ThreadComm {
             if queue.is_empty() {
                 state.mail.remove(&key);
             }
+            drop(state);
             match found == name {
-                true => Ok(t),
+                true => Ok(t.copied_to(&arena)?),
                 false => Err(Error::Unexpected { tag, from, expected: name, found: found.to_owned() }),
             }
         }))

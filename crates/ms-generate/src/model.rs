@@ -152,7 +152,7 @@ impl LoadedModel {
         let logits = self.model.logits(&self.device, &self.store, hidden)?;
         let (padded, vocab) = (self.config().padded_vocab, self.config().vocab);
         let values = self.device.cast(&logits, DType::F32)?;
-        let values = values.as_slice::<f32>()?;
+        let values = values.ready()?.as_slice::<f32>()?;
         Ok(values.chunks_exact(padded).flat_map(|row| &row[..vocab]).copied().collect())
     }
 

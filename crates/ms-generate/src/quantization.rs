@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How matrices of linear layers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantization {
-    /// A byte for an element, a scale for a row; see `ms_kernels::int8`.
+    /// A byte for an element, a scale for a row; see [`int8_row_bytes`](ms_core::int8_row_bytes).
     Int8,
 }
 

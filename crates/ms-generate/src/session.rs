@@ -123,11 +123,9 @@ fn rows(m: &LoadedModel, rows: &[Tensor]) -> Result<Tensor> {
     if others.is_empty() {
         return Ok(first.clone());
     }
-    let width = first.shape()[1];
-    let mut all = Tensor::zeros(m.device.arena(), first.dtype(), [rows.len(), width]);
-    let bytes = first.bytes().len();
-    for (row, place) in rows.iter().zip(all.bytes_mut()?.chunks_exact_mut(bytes)) {
-        place.copy_from_slice(row.bytes());
+    let mut all = Tensor::uninit(m.device.arena(), first.dtype(), [rows.len(), first.shape()[1]]);
+    for (to, row) in rows.iter().enumerate() {
+        all.put_rows(row, [(to, 0)])?;
     }
     Ok(all)
 }

@@ -1,7 +1,7 @@
 //! What is kept of tokens that were seen before: keys and values, or the states of recurrent layers.
 
 use crate::{Batch, Error, Result};
-use ms_core::{DType, Device, Pooling, Segment, Shape, Tensor};
+use ms_core::{DType, Device, Pooling, Segment, Tensor};
 use std::ops::Range;
 
 /// What one layer keeps of a slot's tokens.
@@ -112,7 +112,7 @@ impl LayerCache {
     }
 
     fn bytes(&self) -> usize {
-        let size = |t: &Tensor| t.bytes().len();
+        let size = |t: &Tensor| t.numel() * t.dtype().size();
         match self {
             Self::Attention { keys, values, index } => {
                 size(keys) + size(values) + index.as_ref().map_or(0, size)
@@ -131,9 +131,9 @@ impl LayerCache {
         if let Self::Recurrent { history, states } = self {
             for kept in [history, states] {
                 let width = kept.rows.as_matrix().1;
-                let row = width * kept.rows.dtype().size();
-                let rows = kept.rows.bytes_mut().expect("nobody else holds a cache's own tensors");
-                rows[slot * row..][..row].fill(0); // zeros of every element type
+                let nothing = Tensor::zeros(kept.rows.arena(), kept.rows.dtype(), [width]);
+                let put = kept.rows.put(slot * width, &nothing);
+                put.expect("nobody else holds a cache's own tensors");
             }
         }
     }
@@ -148,24 +148,15 @@ pub(crate) struct PerSlot {
 impl PerSlot {
     /// The rows of `slots`, one after the other.
     pub(crate) fn gather(&self, slots: &[usize]) -> ms_core::Result<Tensor> {
-        let width = self.rows.as_matrix().1;
-        let dtype = self.rows.dtype();
-        let mut out = Tensor::uninit(self.rows.arena(), dtype, Shape::new(&[slots.len(), width]));
-        let (row, from) = (width * dtype.size(), self.rows.bytes());
-        for (to, &slot) in out.bytes_mut()?.chunks_exact_mut(row.max(1)).zip(slots) {
-            to.copy_from_slice(&from[slot * row..][..row]);
-        }
+        let shape = [slots.len(), self.rows.as_matrix().1];
+        let mut out = Tensor::uninit(self.rows.arena(), self.rows.dtype(), shape);
+        out.put_rows(&self.rows, slots.iter().copied().enumerate())?;
         Ok(out)
     }
 
     /// Puts rows back.
     pub(crate) fn scatter(&mut self, slots: &[usize], rows: &Tensor) -> ms_core::Result<()> {
-        let row = self.rows.as_matrix().1 * self.rows.dtype().size();
-        let to = self.rows.bytes_mut()?;
-        for (from, &slot) in rows.bytes().chunks_exact(row.max(1)).zip(slots) {
-            to[slot * row..][..row].copy_from_slice(from);
-        }
-        Ok(())
+        self.rows.put_rows(rows, slots.iter().copied().zip(0..))
     }
 }
 
@@ -211,16 +202,11 @@ impl PoolCache {
         new: &Tensor,
         sources: &[Result<usize, usize>],
     ) -> ms_core::Result<Tensor> {
-        let (width, size) = (new.as_matrix().1, new.as_matrix().1 * new.dtype().size());
-        let mut out = Tensor::uninit(new.arena(), new.dtype(), Shape::new(&[sources.len(), width]));
-        let (fresh, kept) = (new.bytes(), self.history[which].bytes());
-        for (to, source) in out.bytes_mut()?.chunks_exact_mut(size.max(1)).zip(sources) {
-            let (from, row) = match source {
-                Ok(row) => (fresh, row),
-                Err(row) => (kept, row),
-            };
-            to.copy_from_slice(&from[row * size..][..size]);
-        }
+        let mut out = Tensor::uninit(new.arena(), new.dtype(), [sources.len(), new.as_matrix().1]);
+        let fresh = sources.iter().enumerate().filter_map(|(to, from)| from.ok().map(|from| (to, from)));
+        out.put_rows(new, fresh)?;
+        let kept = sources.iter().enumerate().filter_map(|(to, from)| from.err().map(|from| (to, from)));
+        out.put_rows(&self.history[which], kept)?;
         Ok(out)
     }
 
@@ -235,23 +221,14 @@ impl PoolCache {
         let skip = rows.len().saturating_sub(self.span);
         let places: Vec<usize> = (skip..rows.len()).map(|i| self.remembered(slot, first + i)).collect();
         for (history, new) in self.history.iter_mut().zip(new) {
-            let size = new.as_matrix().1 * new.dtype().size();
-            let (to, from) = (history.bytes_mut()?, new.bytes());
-            for (&place, row) in places.iter().zip(rows.clone().skip(skip)) {
-                to[place * size..][..size].copy_from_slice(&from[row * size..][..size]);
-            }
+            history.put_rows(new, places.iter().copied().zip(rows.clone().skip(skip)))?;
         }
         Ok(())
     }
 
     /// Puts new entries at their places.
     pub(crate) fn keep(&mut self, new: &Tensor, places: &[usize]) -> ms_core::Result<()> {
-        let size = new.as_matrix().1 * new.dtype().size();
-        let to = self.entries.bytes_mut()?;
-        for (row, &place) in new.bytes().chunks_exact(size.max(1)).zip(places) {
-            to[place * size..][..size].copy_from_slice(row);
-        }
-        Ok(())
+        self.entries.put_rows(new, places.iter().copied().zip(0..))
     }
 }
 

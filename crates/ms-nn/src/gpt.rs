@@ -1,14 +1,15 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
+mod again;
 mod serving;
 
 use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
-use crate::hyper_connections::{Streams, spread};
-use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
-use crate::norm::NormShape;
+use crate::layer::{Cut, Layer, Shared};
 use crate::params::{Linear, Table};
-use crate::predict::Predictor;
+use crate::pass::{Beside, Carry, Pass};
+use crate::predict::{Inputs, Predictor};
+use crate::residual::{NormShape, Streams, spread};
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
@@ -72,18 +73,6 @@ pub struct Seat<'a> {
     pub placement: &'a Placement,
     /// How ranks share a sequence.
     pub context: ContextParallel,
-}
-
-/// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
-/// of a pipeline stage.
-#[derive(Clone)]
-pub struct Carry {
-    /// The residual stream `[T,H]`, or streams `[T,n·H]`.
-    pub stream: Var,
-    /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
-    pub lent: Option<Var>,
-    /// The keys that the last indexer picked, where later layers borrow them; without a gradient.
-    pub picks: Option<Tensor>,
 }
 
 impl Gpt {
@@ -298,7 +287,8 @@ impl Gpt {
             carry = Some(self.forward_chunk(g, store, ctx, batch, (chunk, carry), None)?);
         }
         let carry = carry.expect("a model has at least one chunk");
-        self.finish(g, store, ctx, batch, (carry, ahead), None)
+        let inputs: Vec<Inputs> = ahead.iter().cloned().map(Inputs::from).collect();
+        self.finish(g, store, ctx, batch, (carry, &inputs), None)
     }
 
     /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens. Where tokens
@@ -330,7 +320,7 @@ impl Gpt {
         };
         let recomputed = self.recomputed(recompute, chunk);
         let ways = (ctx, beside);
-        carry.stream = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry.stream)?;
+        carry = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
         (pass.host, pass.beside) = (self.host.as_ref(), beside);
@@ -354,7 +344,7 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
-        (carry, ahead): (Carry, &[Tensor]),
+        (carry, ahead): (Carry, &[Inputs]),
         beside: Option<&dyn Beside>,
     ) -> Result<(Var, Vec<Var>)> {
         if ahead.len() > self.predictors.len() {
@@ -367,8 +357,9 @@ impl Gpt {
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
         (pass.host, pass.beside) = (self.host.as_ref(), beside);
         let mut predictions = Vec::with_capacity(ahead.len());
-        for (k, (module, tokens)) in self.predictors.iter().zip(ahead).enumerate() {
-            let embedded = self.embed(&mut pass, tokens, Place::Embedding(1 + k))?;
+        for (k, (module, inputs)) in self.predictors.iter().zip(ahead).enumerate() {
+            let embedded = self.embed(&mut pass, &inputs.tokens, Place::Embedding(1 + k))?;
+            pass.batch = inputs.batch.as_ref().unwrap_or(batch);
             let (next, normed) = module.forward(&mut pass, &self.keeping, &embedded, &x)?;
             predictions.push(normed);
             x = next;
@@ -399,71 +390,6 @@ impl Gpt {
     /// Entries of a chunk that make one layer of the model: two of a shortcut block.
     fn halves(&self) -> usize {
         if self.config.block == Block::Shortcut { 2 } else { 1 }
-    }
-
-    /// How many of a chunk's first layers run again in the backward pass.
-    fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
-        let all = chunk.layers.len() / self.halves();
-        let spared = usize::from(self.keeping.spare_last && chunk.ends);
-        recompute.layers(all).min(all - spared.min(all)) * self.halves()
-    }
-
-    /// Runs the layers of which only the input is kept.
-    fn recomputed_layers(
-        &self,
-        g: &mut Graph,
-        store: &ParamStore,
-        (ctx, beside): (&ParallelCtx, Option<&dyn Beside>),
-        batch: &Batch,
-        (chunk, recomputed): (&Chunk, usize),
-        mut x: Var,
-    ) -> Result<Var> {
-        let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
-        if recomputed > 0 && (0..self.config.layers).any(borrows) {
-            let part = "layers that borrow from earlier ones, which recomputation would lose";
-            return Err(Error::Unsupported { family: self.config.family, part });
-        }
-        let group = match self.recompute {
-            Recompute::Uniform(n) => n.max(1),
-            _ => 1,
-        };
-        let groups = chunk.layers[..recomputed].chunks(group.saturating_mul(self.halves()));
-        for (i, layers) in groups.enumerate() {
-            let number = |home| layers.iter().any(|layer| home == Home::Layer(layer.number()));
-            self.await_weights(store, number)?;
-            let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
-            let batch = batch.clone();
-            let of = ctx.clone();
-            let run = move |g: &mut Graph, x: &Var, beside: Option<&dyn Beside>| {
-                let mut pass = Pass { beside, ..Pass::new(g, &store, &of, &batch) };
-                layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
-            };
-            let out = run_again(g, &x, beside, run)?;
-            // What came from elsewhere stays for its gradient.
-            if g.records() && (i > 0 || chunk.begins) {
-                self.put_away(&ctx, &x)?;
-            }
-            x = out;
-        }
-        Ok(x)
-    }
-
-    /// Keeps less of the input of layers that run again, once they have run.
-    fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
-        if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
-            return Ok(input.send(host)?);
-        }
-        let (rank, ranks, n) = (ctx.tp.rank(), ctx.tp.size(), input.value().numel());
-        if self.keeping.inputs_shared && ranks > 1 && n.is_multiple_of(ranks) {
-            let part = input.value().slice_flat(rank * (n / ranks), [n / ranks])?.copied()?;
-            let (tp, shape) = (ctx.tp.clone(), input.value().shape());
-            let whole = move |_: &Device| {
-                let whole = tp.all_gather("inputs of layers", part)?.wait()?;
-                whole.reshape(shape)
-            };
-            input.clone().rebuilt_by(whole).forget();
-        }
-        Ok(())
     }
 
     /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.

@@ -1,347 +1,18 @@
-//! One decoder layer, and what a pass over the layers carries.
+//! One decoder layer.
 
 mod build;
 
-use crate::attention::{Attention, CompressedAttention, CompressedShape, Grouped, Latent, LatentShape};
+use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::feed::{Dense, Experts};
-use crate::hyper_connections::Streams;
-use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer};
-use crate::norm::NormShape;
+use crate::mixer::Mixer;
 use crate::params::Linear;
-use crate::routing::{AuxiliaryLoss, RouterLoad};
-use crate::{Batch, Carry};
-use ms_core::{
-    Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
-};
-use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
-use ms_spec::LayerKeeping;
-use std::ops::Range;
+use crate::pass::{Beside, Pass, run_again};
+use crate::residual::NormShape;
+use crate::residual::Streams;
+use ms_core::{Graph, Var, ops};
 use std::sync::Arc;
-
-/// What a forward pass hands from layer to layer beside the stream.
-pub(crate) struct Pass<'a> {
-    pub(crate) g: &'a mut Graph,
-    pub(crate) store: &'a ParamStore,
-    pub(crate) ctx: &'a ParallelCtx,
-    pub(crate) batch: &'a Batch,
-    /// Cache rows of the tokens; empty without a cache.
-    pub(crate) places: &'a [usize],
-    /// Cache slots of the segments; empty without a cache.
-    pub(crate) slots: &'a [usize],
-    /// The keys that the last indexer picked.
-    pub(crate) picks: Option<Tensor>,
-    /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
-    pub(crate) lent: Option<Var>,
-    /// What the experts of a shortcut block made, until it joins the stream.
-    pub(crate) aside: Option<Var>,
-    /// The auxiliary loss of routers.
-    pub(crate) balance: Option<Arc<AuxiliaryLoss>>,
-    /// Where routers report.
-    pub(crate) load: Option<Arc<RouterLoad>>,
-    /// Number of the layer at hand.
-    pub(crate) layer: usize,
-    /// What it keeps less of.
-    pub(crate) keeping: LayerKeeping,
-    /// Where it sends what leaves the device.
-    pub(crate) host: Option<&'a Host>,
-    /// Values that are forgotten at the end of the sublayer at hand.
-    pub(crate) passing: Vec<Var>,
-    /// Values that go to the host there.
-    pub(crate) leaving: Vec<Var>,
-    /// Rows on their way to experts that are forgotten once these have run.
-    pub(crate) on_their_way: Vec<Var>,
-    /// The shared experts of the layer at hand.
-    pub(crate) meanwhile: Option<Meanwhile>,
-    /// Another pass that works while this one waits.
-    pub(crate) beside: Option<&'a dyn Beside>,
-}
-
-/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens on their way between ranks.
-pub trait Beside {
-    /// Goes on until it has sent tokens itself and would wait for them, or to its end.
-    ///
-    /// # Errors
-    /// As what it does.
-    fn go_on(&self) -> ms_core::Result<()>;
-}
-
-/// The work of shared experts, which may be done while tokens are on their way to others.
-#[derive(Clone, Debug)]
-pub(crate) enum Meanwhile {
-    /// Their input.
-    ToDo(Var),
-    /// What they have made of it.
-    Done(Var),
-}
-
-impl<'a> Pass<'a> {
-    /// A pass without a cache.
-    pub(crate) fn new(
-        g: &'a mut Graph,
-        store: &'a ParamStore,
-        ctx: &'a ParallelCtx,
-        batch: &'a Batch,
-    ) -> Self {
-        Self {
-            g,
-            store,
-            ctx,
-            batch,
-            places: &[],
-            slots: &[],
-            picks: None,
-            lent: None,
-            aside: None,
-            balance: batch.balance.clone(),
-            load: batch.load.clone(),
-            layer: 0,
-            keeping: LayerKeeping::default(),
-            host: None,
-            passing: Vec::new(),
-            leaving: Vec::new(),
-            on_their_way: Vec::new(),
-            meanwhile: None,
-            beside: None,
-        }
-    }
-
-    /// Lets the other pass work while tokens are on their way, if there is one.
-    pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
-        self.beside.map_or(Ok(()), Beside::go_on)
-    }
-
-    /// Takes up what an earlier chunk handed on.
-    pub(crate) fn resume(&mut self, carry: &Carry) {
-        self.lent.clone_from(&carry.lent);
-        self.picks.clone_from(&carry.picks);
-    }
-
-    /// What the next chunk needs beside its own weights.
-    pub(crate) fn hand_on(self, stream: Var) -> Carry {
-        Carry { stream, lent: self.lent, picks: self.picks }
-    }
-
-    pub(crate) fn param(&mut self, id: ParamId) -> Var {
-        self.g.param(self.store, id)
-    }
-
-    /// [`ParallelCtx::enter_tp`]; where norms are formed again, so is what ranks gather of them.
-    pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
-        let entered = self.ctx.enter_tp(self.g, x)?;
-        let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
-        if !self.keeping.norms_again || !gathered || !self.g.records() {
-            return Ok(entered);
-        }
-        let (ctx, x) = (self.ctx.clone(), x.saved());
-        let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
-        self.passing.push(entered.clone());
-        Ok(entered)
-    }
-
-    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the
-    /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
-    /// gathered again in the backward pass.
-    pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
-        let Some(spread) = self.batch.spread.clone() else { return Ok(x.clone()) };
-        let all = of.gather(self.g, self.ctx, x, &spread)?;
-        if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == KeptOfRing::KeysAndValues {
-            return Ok(all);
-        }
-        let (ctx, x) = (self.ctx.clone(), x.saved());
-        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &spread)?));
-        self.passing.push(all.clone());
-        Ok(all)
-    }
-
-    /// How the tokens are spread over ranks that exchange heads for them; `None`: they do not.
-    pub(crate) fn heads_for_tokens(&self) -> Option<Arc<Spread>> {
-        self.batch.spread.clone().filter(|_| self.ctx.context == ContextParallel::Ulysses)
-    }
-
-    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.
-    pub(crate) fn enter_experts(&mut self, x: &Var) -> ms_core::Result<Var> {
-        let gathered = self.ctx.dispatcher == Dispatcher::AllGather;
-        match gathered && self.ctx.etp.size() == self.ctx.tp.size() {
-            true => self.enter(x),
-            false => self.ctx.enter_experts(self.g, x),
-        }
-    }
-
-    /// Weight and bias as values of the graph.
-    fn weights(&mut self, layer: Linear) -> (Var, Option<Var>) {
-        (self.param(layer.weight), layer.bias.map(|b| self.param(b)))
-    }
-
-    pub(crate) fn linear(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let (w, b) = self.weights(layer);
-        ops::linear(self.g, x, &w, b.as_ref())
-    }
-
-    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` forms again where the network at hand
-    /// does so.
-    pub(crate) fn inner_again(
-        &self,
-        y: Var,
-        x: &Var,
-        of: (&Var, Option<&Var>),
-        layer: impl FnOnce(&Device, &Tensor, &Tensor, Option<&Tensor>) -> ms_core::Result<Tensor> + Send + 'static,
-    ) -> Var {
-        if !self.keeping.inner_again || !self.g.records() {
-            return y;
-        }
-        let (x, w, b) = (x.saved(), of.0.saved(), of.1.map(Var::saved));
-        y.rebuilt_by(move |device| {
-            let b = b.map(|b| b.get(device)).transpose()?;
-            layer(device, &x.get(device)?, &w.get(device)?, b.as_ref())
-        })
-    }
-
-    /// Once a network has run: forgets what is formed again before its activation and behind it.
-    pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
-        if self.keeping.activations_again {
-            behind.forget();
-        }
-        if self.keeping.inner_again {
-            before.forget();
-        }
-    }
-
-    /// `y`, which `recipe` makes of `x` on the way to experts, and again where rows on that way are not kept.
-    pub(crate) fn on_the_way(
-        &mut self,
-        y: Var,
-        x: &Var,
-        recipe: impl FnOnce(&Device, Tensor) -> ms_core::Result<Tensor> + Send + 'static,
-    ) -> Var {
-        if !self.keeping.experts_again || !self.g.records() {
-            return y;
-        }
-        let x = x.saved();
-        let y = y.rebuilt_by(move |device| recipe(device, x.get(device)?));
-        self.on_their_way.push(y.clone());
-        y
-    }
-
-    /// [`ParallelCtx::column_parallel`].
-    pub(crate) fn columns_parallel(&mut self, x: &Var, layers: &[Linear]) -> ms_core::Result<Vec<Var>> {
-        let layers: Vec<_> = layers.iter().map(|&layer| self.weights(layer)).collect();
-        self.ctx.column_parallel(self.g, x, &layers)
-    }
-
-    /// [`Pass::columns_parallel`] of a known number of layers.
-    pub(crate) fn column_parallel<const N: usize>(
-        &mut self,
-        x: &Var,
-        layers: [Linear; N],
-    ) -> ms_core::Result<[Var; N]> {
-        let made = self.columns_parallel(x, &layers)?;
-        Ok(made.try_into().expect("an output for each layer"))
-    }
-
-    /// [`ParallelCtx::row_parallel`].
-    pub(crate) fn row_parallel(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let (w, b) = self.weights(layer);
-        self.ctx.row_parallel(self.g, x, &w, b.as_ref())
-    }
-
-    /// The columns `values` of what heads have given, which are taken again from `out` where that is formed `again` or goes to
-    /// the host.
-    pub(crate) fn values_of(&mut self, out: &Var, values: &Arc<[Run]>, again: bool) -> ms_core::Result<Var> {
-        let mut taken = ops::columns(self.g, out, values)?;
-        let leaves = self.keeping.swap_latent_outputs && !again;
-        if self.g.records() && (again || leaves) {
-            let (out_again, values) = (out.saved(), values.clone());
-            taken = taken.rebuilt_by(move |device| device.columns(&out_again.get(device)?, &values));
-            self.passing.push(taken.clone());
-            if leaves {
-                self.leaving.push(out.clone());
-            }
-        }
-        Ok(taken)
-    }
-
-    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`, and sends away what leaves.
-    fn forget(&mut self, normed: Option<&Var>) -> ms_core::Result<()> {
-        let again = normed.filter(|_| self.keeping.norms_again);
-        again.into_iter().chain(&self.passing).for_each(Var::forget);
-        self.passing.clear();
-        let leaving = std::mem::take(&mut self.leaving);
-        self.host.map_or(Ok(()), |host| leaving.iter().try_for_each(|var| var.send(host)))
-    }
-
-    /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.
-    fn noisy(&mut self, x: &Var, keys: &[u64], place: Place, noise: Noise) -> ms_core::Result<Var> {
-        ops::noise(self.g, x, &keys.into(), place.site(), noise)
-    }
-
-    /// `x[T,H]`, or this rank's share of it under sequence parallelism, with values dropped as the batch says.
-    pub(crate) fn dropout(&mut self, x: Var, place: Place) -> ms_core::Result<Var> {
-        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.hidden_dropout > 0.0) else {
-            return Ok(x);
-        };
-        let rows = x.value().as_matrix().0;
-        let first = if self.ctx.sequence_parallel { self.ctx.tp.rank() * rows } else { 0 };
-        let rate = chance.hidden_dropout;
-        self.noisy(&x, &chance.keys[first..first + rows], place, Noise::Dropout { rate })
-    }
-
-    /// Where weights of the layer's attention are dropped; kernels put the head above it.
-    pub(crate) fn attention_site(&self) -> u64 {
-        Place::Mixer(self.layer).site()
-    }
-
-    /// The inputs of a router, those of `tokens` of the batch, with the jitter of training.
-    pub(crate) fn jitter(&mut self, x: &Var, tokens: Range<usize>) -> ms_core::Result<Var> {
-        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.router_jitter > 0.0) else {
-            return Ok(x.clone());
-        };
-        let (eps, place) = (chance.router_jitter, Place::Router(self.layer));
-        self.noisy(x, &chance.keys[tokens], place, Noise::Jitter { eps })
-    }
-
-    /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
-    /// place in a row of zeros, and the ranks' rows are summed.
-    pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let [y] = self.column_parallel(x, [layer])?;
-        let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
-        if size == 1 {
-            return Ok(y);
-        }
-        let place = [
-            Run::Zero { len: rank * width },
-            Run::Copy { start: 0, len: width },
-            Run::Zero { len: (size - 1 - rank) * width },
-        ];
-        // Beside zeros a part is a summand of the whole.
-        let y = ops::columns(self.g, &y, &place.into())?.held(Some(Hold::Partial));
-        self.ctx.leave_tp(self.g, &y)
-    }
-}
-
-/// What `run` makes of `x`, which keeps only `x` and runs again, alone, for its backward.
-pub(crate) fn run_again(
-    g: &mut Graph,
-    x: &Var,
-    beside: Option<&dyn Beside>,
-    run: impl Fn(&mut Graph, &Var, Option<&dyn Beside>) -> ms_core::Result<Var> + Send + Sync + 'static,
-) -> ms_core::Result<Var> {
-    let run = Arc::new(run);
-    let again = run.clone();
-    ops::recompute_behind(g, x, |g, x| run(g, x, beside), Arc::new(move |g, x| again(g, x, None)))
-}
-
-/// What mixes tokens.
-#[derive(Clone, Debug)]
-enum Mix {
-    Attention(Attention),
-    Latent(Box<Latent>),
-    Compressed(Box<CompressedAttention>),
-    StateSpace(Mamba2Mixer),
-    Trapezoid(Box<Mamba3Mixer>),
-    Delta(GatedDeltaMixer),
-}
 
 /// What follows.
 #[derive(Clone, Debug)]
@@ -370,13 +41,12 @@ pub(crate) struct Layer {
     number: usize,
     /// Number among the parts that draw something at random: halves of a shortcut block have their own.
     site: usize,
-    mix: Option<Sub<Mix>>,
+    mix: Option<Sub<Arc<dyn Mixer>>>,
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f64,
     /// Around the mixer and around the network.
     streams: Option<[Streams; 2]>,
-    memory: LayerMemory,
 }
 
 /// A rank's place among those that share a layer: coordinate and size.
@@ -405,7 +75,7 @@ impl Layer {
 
     /// What the layer keeps of a token.
     pub(crate) fn memory(&self) -> LayerMemory {
-        self.memory
+        self.mix.as_ref().map_or(LayerMemory::None, |mix| mix.part.memory())
     }
 
     /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`, or streams `[T,n·H]` to streams.
@@ -471,7 +141,7 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        mix: &Sub<Mix>,
+        mix: &Sub<Arc<dyn Mixer>>,
         x: &Var,
     ) -> ms_core::Result<Var> {
         let host = pass.host.filter(|_| pass.keeping.swap_attention);
@@ -479,14 +149,7 @@ impl Layer {
             pass.g.note_kept();
         }
         let h = &self.normed(pass, mix.norm, x)?;
-        let mixed = match &mix.part {
-            Mix::Attention(part) => part.forward(pass, cache, h)?,
-            Mix::Latent(part) => part.forward(pass, cache, h)?,
-            Mix::Compressed(part) => part.forward(pass, cache, h)?,
-            Mix::StateSpace(part) => part.forward(pass, cache, h)?,
-            Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
-            Mix::Delta(part) => part.forward(pass, cache, h)?,
-        };
+        let mixed = mix.part.forward(pass, cache, h)?;
         pass.forget(mix.norm.map(|_| h))?;
         if let Some(host) = host {
             pass.g.send_kept(host)?;

@@ -1,20 +1,36 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
-use crate::Result;
-use crate::hyper_connections::{Streams, spread};
-use crate::layer::{Beside, Cut, Layer, Pass, Shared, run_again};
-use crate::norm::NormShape;
+use crate::layer::{Cut, Layer, Shared};
 use crate::params::{Linear, Table};
-use ms_core::{Graph, Var, ops};
+use crate::pass::{Beside, Pass, run_again};
+use crate::residual::{NormShape, Streams, spread};
+use crate::{Batch, Result};
+use ms_core::{Graph, Tensor, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;
+
+/// What a module sees beside the states before it.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The token that it embeds at each place, `[T]` i32.
+    pub tokens: Tensor,
+    /// Whose documents and positions these have; `None`: those of the decoder.
+    pub batch: Option<Batch>,
+}
+
+impl From<Tensor> for Inputs {
+    fn from(tokens: Tensor) -> Self {
+        Self { tokens, batch: None }
+    }
+}
 
 /// Module `k`: it sees the states of the module before it and the embedding of the token `k + 1` places ahead.
 ///
 /// # Source
 /// DeepSeek-V3, arXiv:2412.19437, section 2.2; MindSpeed-LLM (2026),
 /// `mindspeed_llm/core/transformer/multi_token_prediction.py`: states enter before their final norm, positions are
-/// those of the decoder, the embedding comes first in `eh_proj`.
+/// those of the decoder, the embedding comes first in `eh_proj`. In MindSpeed-LLM 2.0.0 (`multi_token_predication.py`) positions
+/// are the module's own, and the states come first.
 #[derive(Clone, Debug)]
 pub(crate) struct Predictor {
     enorm: Linear,
@@ -25,6 +41,8 @@ pub(crate) struct Predictor {
     streams: Option<Streams>,
     final_norm: Linear,
     norm: NormShape,
+    /// Whether the states come first in `eh_proj`.
+    hidden_first: bool,
 }
 
 impl Predictor {
@@ -40,6 +58,7 @@ impl Predictor {
             streams: c.hyper.as_ref().map(|h| Streams::new(&scope.of(Part::LastStreams), c, h, true)),
             final_norm: scope.of(Part::Last).linear(Role::FinalLayernorm),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            hidden_first: c.mtp_hidden_first,
         })
     }
 
@@ -55,11 +74,12 @@ impl Predictor {
         pass.keeping = keeping.of_predictor();
         let e = self.norm.apply(pass, self.enorm, embedded)?;
         let h = self.norm.apply(pass, self.hnorm, before)?;
-        let mut both = ops::concat(pass.g, &[&e, &h])?;
+        let [first, second] = if self.hidden_first { [&h, &e] } else { [&e, &h] };
+        let mut both = ops::concat(pass.g, &[first, second])?;
         let norms_again = keeping.predictor_norms_again && pass.g.records();
         if norms_again {
-            let (e, h) = (e.saved(), h.saved());
-            both = both.rebuilt_by(move |device| device.concat(&[&e.get(device)?, &h.get(device)?]));
+            let (first, second) = (first.saved(), second.saved());
+            both = both.rebuilt_by(move |device| device.concat(&[&first.get(device)?, &second.get(device)?]));
         }
         let x = pass.column_parallel_whole(&both, self.eh_proj)?;
         if norms_again {

@@ -115,7 +115,8 @@ fn logits(m: &Loaded, ids: &[i32], seq: usize) -> Vec<f32> {
 
 #[test]
 fn logits_are_those_of_transformers() {
-    for family in ["llama2_mha", "llama3_gqa", "qwen2", "qwen3"] {
+    let own = ["llama2_mha", "llama3_gqa", "qwen2", "qwen3"];
+    for family in own.into_iter().chain(["shared/llama3_gqa", "shared/qwen2", "shared/qwen3"]) {
         let Some(dir) = golden_model(family) else { continue };
         let (reference, _) = read_golden(&dir.join("reference.safetensors"));
         let (ids, want) = (&reference["input_ids"], &reference["logits"]);

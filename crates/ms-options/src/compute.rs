@@ -20,6 +20,7 @@ options! {
     /// The checkpoint that a program reads.
     pub struct Source in "Checkpoint" {
         load: Option<PathBuf> = "--load", "folder of the checkpoint to start from";
+        pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder whose weights a run starts from where --load has no checkpoint yet: iteration 0, fresh optimizer";
         step: Option<u64> = "--ckpt-step", "iteration to load instead of the last", range = "[1,1000000000000]";
         described_by_checkpoint: bool = "--use-checkpoint-args", "take the architecture from the checkpoint";
     }
@@ -84,9 +85,18 @@ impl Compute {
 }
 
 impl Source {
-    /// The folder of `--load`, if it was given.
+    /// The folder that is read, if there is one: that of `--load`, or that of `--pretrained-checkpoint` where the first has no
+    /// checkpoint.
+    ///
+    /// # Source
+    /// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `load_checkpoint`.
     pub fn folder(&self) -> Option<&Path> {
-        self.load.as_deref()
+        self.pretrained.as_deref().filter(|_| self.is_pretrained()).or(self.load.as_deref())
+    }
+
+    /// Whether weights come from `--pretrained-checkpoint`.
+    pub fn is_pretrained(&self) -> bool {
+        self.pretrained.is_some() && !self.load.as_deref().is_some_and(ms_ckpt::present)
     }
 
     /// The folder of the model that a program cannot do without.

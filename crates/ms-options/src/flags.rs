@@ -16,12 +16,13 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) const MODEL: [Entry; 131] = [
+pub(crate) const MODEL: [Entry; 133] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
     family("--add-rmsnorm-offset", "", "scale norms by 1 + w"),
     family("--apply-layernorm-1p", "", "scale norms by 1 + w"),
+    family("--apply-rope-no-in-complex", "", "the scorer of --enable-dsa-indexer rotates neighbouring elements instead of halves"),
     family("--attn-logit-softcapping", "(0,)", "cap of attention scores"),
     family("--beta-fast", "(0,)", "yarn: rotations above which a frequency is kept (head)"),
     family("--beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full (head)"),
@@ -136,6 +137,7 @@ pub(crate) const MODEL: [Entry; 131] = [
     family("--scale-depth", "(,)", "factor of what layers add"),
     family("--scale-emb", "(,)", "factor of the embedding"),
     family("--shared-expert-gate", "", "gate of the shared expert"),
+    family("--shared-expert-gate-output-dimension", "[1,16777216]", "v2.0.0: numbers of that gate: 1, or hidden size"),
     family("--short-factor", "", "longrope divisors of short sequences"),
     family("--short-mscale", "(0,)", "longrope factor of short sequences"),
     family("--sliding-window", "[1,268435456]", "keys that a query sees"),

@@ -33,7 +33,7 @@ use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
 pub struct Reference {
     arena: Arena,
     /// Is told the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when they
-    /// are formed.
+    /// are formed, and the elements that an optimizer updates.
     watch: Option<Watch>,
 }
 
@@ -46,7 +46,7 @@ pub fn device() -> Device {
 }
 
 /// A reference device that tells `watch` the multiply-adds of every product of a linear layer or of experts, and of attention
-/// to packed rows, forward and backward: a clock that runs alike on every machine.
+/// to packed rows, forward and backward, and the elements that an optimizer updates: a clock that runs alike on every machine.
 pub fn watched(watch: Watch) -> Device {
     Device::new(Reference { watch: Some(watch), ..Reference::default() })
 }

@@ -15,6 +15,7 @@ impl OptimBackend for Reference {
         step: &AdamW,
     ) -> Result<()> {
         let AdamW { lr, beta1, beta2, eps, weight_decay, step } = *step;
+        self.worked(g.numel());
         let unbias = |beta: f64| 1.0 - beta.powf(step as f64);
         let state = master.as_mut_slice::<f64>()?.iter_mut().zip(m.as_mut_slice::<f64>()?);
         for (((p, m), v), g) in state.zip(v.as_mut_slice::<f64>()?).zip(reals(g)?) {
@@ -35,6 +36,7 @@ impl OptimBackend for Reference {
         grad_scale: f64,
         step: &Sgd,
     ) -> Result<()> {
+        self.worked(g.numel());
         let state = master.as_mut_slice::<f64>()?.iter_mut().zip(momentum.as_mut_slice::<f64>()?);
         for ((p, m), g) in state.zip(reals(g)?) {
             *m = step.momentum * *m + grad_scale * g + step.weight_decay * *p;

@@ -2,41 +2,11 @@
 
 mod mixers;
 
-pub(crate) use mixers::Kept;
-
-use crate::keeping::{Keeping, LayerKeeping, Recompute};
+use crate::keeping::{LayerKeeping, Recompute};
+use crate::kept::Activations;
 use crate::sizes::{Attention, Block, Feed, Mixer, Mla, Norm, QkNorm};
 use crate::{Item, ModelConfig};
-use ms_core::{Dispatcher, KeptOfRing, RingCache};
-
-/// What decides the size of what a forward pass keeps for its backward.
-#[derive(Clone, Copy, Debug)]
-pub struct Activations {
-    /// Tokens of a micro-batch on the rank.
-    pub tokens: usize,
-    /// Tokens of one of its rows.
-    pub row: usize,
-    /// Bytes of an element of the stream.
-    pub element_bytes: usize,
-    /// Ranks that share a matrix.
-    pub tp: usize,
-    /// Whether they share the tokens between matrices.
-    pub sequence_parallel: bool,
-    /// Ranks that share an expert.
-    pub etp: usize,
-    /// Ranks that share the experts.
-    pub ep: usize,
-    /// How tokens reach them.
-    pub dispatcher: Dispatcher,
-    /// Ranks that exchange heads for tokens, and those that pass keys and values around.
-    pub ulysses_and_ring: (usize, usize),
-    /// What layers keep of the latter.
-    pub ring_cache: RingCache,
-    /// Which layers run again as a whole.
-    pub recompute: Recompute,
-    /// What the others keep less of.
-    pub keeping: Keeping,
-}
+use ms_core::{Dispatcher, KeptOfRing};
 
 /// Bytes of one forward pass through a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,25 +39,6 @@ struct Tokens {
 }
 
 impl Activations {
-    /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
-    pub fn plain(tokens: usize, element_bytes: usize) -> Self {
-        let (recompute, keeping) = (Recompute::None, Keeping::default());
-        Self {
-            tokens,
-            row: tokens,
-            element_bytes,
-            tp: 1,
-            sequence_parallel: false,
-            etp: 1,
-            ep: 1,
-            dispatcher: Dispatcher::default(),
-            ulysses_and_ring: (1, 1),
-            ring_cache: RingCache::default(),
-            recompute,
-            keeping,
-        }
-    }
-
     /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands
     /// of every operation that has a backward; of layers that run again their input.
     ///
@@ -209,11 +160,6 @@ impl Activations {
     pub fn input(&self, c: &ModelConfig) -> usize {
         let streams = c.hyper.as_ref().map_or(1, |h| h.streams);
         self.stream().saturating_mul(c.hidden * streams).saturating_mul(self.element_bytes)
-    }
-
-    /// Tokens of the stream on this rank.
-    pub(crate) fn stream(&self) -> usize {
-        if self.sequence_parallel { self.tokens / self.tp } else { self.tokens }
     }
 
     fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
@@ -367,16 +313,6 @@ impl Activations {
         }
     }
 
-    /// Ranks that share a sequence.
-    pub(crate) fn context_ranks(&self) -> usize {
-        self.ulysses_and_ring.0 * self.ulysses_and_ring.1
-    }
-
-    /// Whether a layer keeps what it has gathered of other ranks' tokens.
-    pub(crate) fn keeps_gathered(&self, number: usize) -> bool {
-        self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
-    }
-
     /// Bytes of the keys that queries have picked; `None`: none has. Layers that borrow picks refer to the same ones, but ranks
     /// that exchange heads for tokens gather those of all queries in each, unless attention runs `again`.
     fn picks(&self, c: &ModelConfig, number: usize, again: bool) -> Option<usize> {
@@ -470,8 +406,10 @@ impl Activations {
                     0
                 };
                 // A gate of the shared experts takes their output.
-                let gate =
-                    moe.shared.map_or(0, |s| usize::from(s.gate) * self.stream() * (c.hidden + 1) * element);
+                let gate = moe.shared.filter(|s| s.gate).map_or(0, |s| {
+                    let by = if s.wide_gate { c.hidden } else { 1 };
+                    self.stream() * (c.hidden + by) * element
+                });
                 let shared = moe.shared.map_or(0, |s| inner(s.ffn, keeping.of_experts())) + gate;
                 let routed = moe.top_k * inner(moe.ffn, keeping.of_routed_experts());
                 let kept = scores + picks + rows + rounded + shared + routed;

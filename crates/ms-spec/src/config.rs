@@ -101,6 +101,9 @@ pub struct ModelConfig {
     /// Multi-token prediction layers.
     #[serde(default)]
     pub mtp: usize,
+    /// The states come before the embedding in what these layers project (`eh_proj`), as MindSpeed-LLM 2.0.0 trains them.
+    #[serde(default)]
+    pub mtp_hidden_first: bool,
     /// A linear layer scores the last hidden state with one number (an outcome reward model): what an output layer holds
     /// is not used.
     #[serde(default)]
@@ -155,6 +158,7 @@ impl Default for ModelConfig {
             scales: Scales::default(),
             logit_softcap: None,
             mtp: 0,
+            mtp_hidden_first: false,
             reward: false,
             tied: false,
             init_std: 0.02,

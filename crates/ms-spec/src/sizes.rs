@@ -376,6 +376,9 @@ pub struct SharedExpert {
     pub ffn: usize,
     /// Its output is multiplied by `sigmoid(gate . x)`.
     pub gate: bool,
+    /// The gate is a number for each element of the output instead of one for all of them.
+    #[serde(default)]
+    pub wide_gate: bool,
 }
 
 /// From a token's router logits to experts and weights.

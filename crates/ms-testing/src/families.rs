@@ -1,15 +1,37 @@
 //! The tiny models with known logits: where they live and what they are called.
 
-use crate::{shared, workspace_root};
+use crate::{golden_or_shared, shared, workspace_root};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Folder of a golden model: in the repository, or among the shared reference values (`None` where those are absent).
-pub fn golden_model(family: &str) -> Option<PathBuf> {
+/// What the names of larger samples of the same families begin with, those beside the project.
+const BESIDE: &str = "shared/";
+
+/// Folder of a golden model: the repository's or, of a name that begins with `shared/`, the one among the shared reference
+/// values (`None` where those are absent).
+///
+/// # Panics
+/// If the repository has no such model.
+pub fn golden_model(name: &str) -> Option<PathBuf> {
+    if let Some(name) = name.strip_prefix(BESIDE) {
+        return shared("goldens/models").map(|dir| dir.join(name));
+    }
     let own = ["tests/golden/models", "tests/golden/models-by-arguments"]
-        .map(|folder| workspace_root().join(folder).join(family));
+        .map(|folder| workspace_root().join(folder).join(name));
     let own = own.into_iter().find(|dir| dir.is_dir());
-    own.or_else(|| shared("goldens/models").map(|dir| dir.join(family)))
+    Some(own.unwrap_or_else(|| panic!("{name}: no such sample")))
+}
+
+/// The name of a golden model without what says that it lies beside the project.
+pub fn form_of(name: &str) -> &str {
+    name.strip_prefix(BESIDE).unwrap_or(name)
+}
+
+/// A model that upstream's converters read, by its place among the reference values: those whose outcomes the repository has,
+/// or those beside it, of which it has other models under the same names.
+pub fn converted_model(relative: &str) -> Option<PathBuf> {
+    let anew = relative.starts_with("models/") && relative != "models/llama2_mha";
+    if anew { shared(&format!("goldens/{relative}")) } else { golden_or_shared(relative) }
 }
 
 /// The names of all folders of golden models that exist here, in order.
@@ -17,13 +39,19 @@ pub fn golden_model(family: &str) -> Option<PathBuf> {
 /// # Panics
 /// If a folder cannot be listed.
 pub fn golden_models() -> Vec<String> {
-    let folders = [Some(workspace_root().join("tests/golden/models")), shared("goldens/models")];
-    let entries = folders.into_iter().flatten().flat_map(|dir| {
-        let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        entries.map(|entry| entry.expect("a folder can be listed to its end")).filter(|e| e.path().is_dir())
-    });
-    let names: BTreeSet<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let own = Some(workspace_root().join("tests/golden/models"));
+    let folders = [("", own), (BESIDE, shared("goldens/models"))];
+    let mut names = BTreeSet::new();
+    for (prefix, dir) in folders.into_iter().filter_map(|(prefix, dir)| Some((prefix, dir?))) {
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let entry = entry.expect("a folder can be listed to its end");
+            if entry.path().is_dir() {
+                names.insert(format!("{prefix}{}", entry.file_name().to_string_lossy()));
+            }
+        }
+    }
+    // The repository has the same files.
+    names.remove("shared/llama2_mha");
     names.into_iter().collect()
 }
 
@@ -38,6 +66,16 @@ macro_rules! golden_model_tests {
             granite hunyuan_large hunyuan_v1_moe hy_v3 internlm internlm2 internlm3 kimi_k2 ling_v2 llama2_mha llama3_gqa
             longcat_flash mamba2 mamba3 mamba3_mimo minicpm minicpm3 minicpm_moe minimax_m2 mistral_swa mixtral
             olmo2 phi3_longrope phimoe plm qwen1 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss step3p5
+        }
+
+        /// Larger samples of the same families, where they are.
+        mod beside_the_project {
+            $crate::golden_model_tests! {
+                beside $check:
+                baichuan_7b bloom chatglm3 deepseek_v2_lite deepseek_v3 deepseek_v32 gemma2 glm45_air glm4_0414 glm_9b_chat
+                hy_v3 internlm2 ling_v2 llama3_gqa mamba2 minicpm3 minimax_m2 mistral_swa mixtral phi3_longrope phimoe
+                qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next
+            }
         }
 
         /// Models that only Megatron's arguments describe.
@@ -67,7 +105,21 @@ macro_rules! golden_model_tests {
         #[test]
         fn every_golden_model_is_tested() {
             let known = [$(stringify!($name)),*];
-            for name in $crate::golden_models() {
+            for name in $crate::golden_models().iter().filter(|name| !name.starts_with("shared/")) {
+                assert!(known.contains(&name.as_str()), "{name} is not tested");
+            }
+        }
+    };
+    (beside $check:ident: $($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            super::$check(concat!("shared/", stringify!($name)));
+        })*
+
+        #[test]
+        fn every_golden_model_is_tested() {
+            let known = [$(concat!("shared/", stringify!($name))),*];
+            for name in $crate::golden_models().iter().filter(|name| name.starts_with("shared/")) {
                 assert!(known.contains(&name.as_str()), "{name} is not tested");
             }
         }

@@ -7,9 +7,11 @@
 //! a test that needs it returns early when it is absent, unless `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test
 //! cannot be skipped unnoticed.
 
+mod data;
 mod families;
 
-pub use families::{golden_model, golden_models};
+pub use data::write_data_sets;
+pub use families::{converted_model, form_of, golden_model, golden_models};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,13 +4,15 @@ use ms_data::MicroBatch;
 
 /// A micro-batch whose places were all moved on by one or more tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ahead {
+pub(crate) struct Ahead<'a> {
     /// `[T]`.
     pub(crate) tokens: Vec<i32>,
     /// `[T]`.
     pub(crate) labels: Vec<i32>,
     /// `[T]`.
     pub(crate) loss_mask: Vec<f32>,
+    /// Whose documents and positions its tokens have; `None`: those of the micro-batch.
+    pub(crate) window: Option<&'a MicroBatch>,
 }
 
 /// A row moved left by one, in place; zero comes in at its end.
@@ -27,14 +29,33 @@ fn roll<T: Copy + Default>(values: &mut [T], rows: &[usize]) {
 }
 
 /// The micro-batch as module 0, 1, ... of `depth` sees it: tokens, labels and mask moved on by 1, 2, ... tokens in each
-/// row. Borders of documents inside a row do not stop them, as upstream.
+/// row. Borders of documents inside a row do not stop them, as upstream. Where the rows go on behind what is trained, modules see
+/// that, and the mask stays where it is.
 ///
 /// # Source
-/// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`.
-pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead> {
+/// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`; MindSpeed-LLM 2.0.0,
+/// `mindspeed_llm/core/models/gpt/gpt_model.py`.
+pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead<'_>> {
     let rows = &mb.row_ends;
-    let mut now =
-        Ahead { tokens: mb.tokens.clone(), labels: mb.labels.clone(), loss_mask: mb.loss_mask.clone() };
+    if !mb.ahead.is_empty() {
+        return mb
+            .ahead
+            .iter()
+            .take(depth)
+            .map(|window| Ahead {
+                tokens: window.tokens.clone(),
+                labels: window.labels.clone(),
+                loss_mask: mb.loss_mask.clone(),
+                window: Some(window),
+            })
+            .collect();
+    }
+    let mut now = Ahead {
+        tokens: mb.tokens.clone(),
+        labels: mb.labels.clone(),
+        loss_mask: mb.loss_mask.clone(),
+        window: None,
+    };
     (0..depth)
         .map(|_| {
             roll(&mut now.tokens, rows);
@@ -52,6 +73,7 @@ mod tests {
     fn batch(row_ends: &[usize], cu_seqlens: &[i32]) -> MicroBatch {
         let total = *cu_seqlens.last().unwrap();
         MicroBatch {
+            ahead: Vec::new(),
             tokens: (1..=total).collect(),
             labels: (2..=total + 1).collect(),
             loss_mask: vec![1.0; total as usize],
@@ -64,7 +86,8 @@ mod tests {
 
     #[test]
     fn rows_roll_across_documents_and_never_into_the_next_row() {
-        let seen = ahead(&batch(&[4, 8], &[0, 2, 4, 8]), 2);
+        let whole = batch(&[4, 8], &[0, 2, 4, 8]);
+        let seen = ahead(&whole, 2);
         assert_eq!(seen[0].tokens, [2, 3, 4, 0, 6, 7, 8, 0]);
         assert_eq!(seen[1].tokens, [3, 4, 0, 0, 7, 8, 0, 0]);
         assert_eq!(seen[1].labels, [4, 5, 0, 0, 8, 9, 0, 0]);
@@ -74,7 +97,8 @@ mod tests {
     #[test]
     fn rows_may_have_any_length() {
         // The first row ends inside the second half, where a document also ends at the half.
-        let seen = ahead(&batch(&[5, 8], &[0, 4, 5, 8]), 1);
+        let whole = batch(&[5, 8], &[0, 4, 5, 8]);
+        let seen = ahead(&whole, 1);
         assert_eq!(seen[0].tokens, [2, 3, 4, 5, 0, 7, 8, 0]);
         assert_eq!(ahead(&batch(&[1], &[0, 1]), 1)[0].tokens, [0]);
     }
@@ -86,6 +110,7 @@ mod tests {
         let floats = |name: &str| golden[name].f32();
         let length = golden["roll.tokens0"].shape[1] as i32;
         let mb = MicroBatch {
+            ahead: Vec::new(),
             tokens: ints("roll.tokens0"),
             labels: ints("roll.labels0"),
             loss_mask: floats("roll.loss_mask0"),

@@ -11,7 +11,7 @@ use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::{Decoupled, Schedule};
 use crate::{Error, Result};
-use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name, sharded};
+use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};
@@ -165,7 +165,7 @@ pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
 /// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
-    if config.checkpoint.load_step.is_none() && !holds_checkpoint(dir) {
+    if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
         check_nothing_there(dir)?;
         if config.checkpoint.exit_on_missing {
             return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
@@ -290,18 +290,6 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
         None => format!("no older one is whole: {damaged}"),
     };
     Error::Damaged { source: error, hint }
-}
-
-/// Whether there is something that `ms_ckpt::open` takes for a checkpoint, whole or damaged.
-fn holds_checkpoint(dir: &Path) -> bool {
-    let ranks = || {
-        let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.any(|e| e.file_name().to_string_lossy().starts_with("mp_rank_"))
-    };
-    ["latest_checkpointed_iteration.txt", "config.json", sharded::MANIFEST, ".metadata"]
-        .iter()
-        .any(|name| dir.join(name).is_file())
-        || ranks()
 }
 
 /// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's

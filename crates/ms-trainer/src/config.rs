@@ -81,6 +81,8 @@ pub struct TrainConfig {
     pub overlap_grad_reduce: bool,
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
     pub overlap_param_gather: bool,
+    /// A bucket's new weights are gathered as soon as they are formed, while those of other buckets still are.
+    pub gather_beside_step: bool,
     /// What layers inside tensor parallelism compute while their ranks exchange.
     pub tp_overlap: LinearOverlap,
     /// Gradients are kept in bf16, of bf16 weights: every micro-batch's is rounded when it is added (`--o2-gradient`).
@@ -119,6 +121,9 @@ pub struct TrainConfig {
     pub profile: Option<std::ops::Range<u64>>,
     /// Factor of the mean loss of multi-token prediction modules, where the model has some.
     pub mtp_loss_scale: f64,
+    /// Rows are longer than `longest_row` by as many tokens as there are prediction modules, which see windows of them
+    /// ([`ms_data::MicroBatch::windows`]); the reported loss is the sum of all, as in MindSpeed-LLM 2.0.0.
+    pub mtp_windows: bool,
     /// The flags as given, for the checkpoint.
     pub args: Map<String, Value>,
 }
@@ -166,6 +171,7 @@ impl TrainConfig {
             order: PipelineOrder::default(),
             passes_beside: false,
             routing: Routing::default(),
+            mtp_windows: false,
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
             attention_dropout: 0.0,
@@ -173,6 +179,7 @@ impl TrainConfig {
             bucket_size: None,
             overlap_grad_reduce: false,
             overlap_param_gather: false,
+            gather_beside_step: false,
             tp_overlap: LinearOverlap::default(),
             rounded_gradients: false,
             check_for_nan: true,
@@ -304,8 +311,11 @@ pub enum PipelineOrder {
         /// All forwards come first where there are as many micro-batches as stages (`core_r0.8.0`).
         forwards_first: bool,
     },
-    /// One forward, one backward, with weight gradients in the bubble.
-    ZeroBubble,
+    /// One forward, one backward, with weight gradients in the bubble; interleaved where stages have several chunks.
+    ZeroBubble {
+        /// As of [`PipelineOrder::Plain`].
+        group: Option<usize>,
+    },
     /// Chunks from both ends.
     DualPipeV,
     /// Any order that can be executed, drawn from this seed; for tests.
@@ -316,13 +326,13 @@ impl PipelineOrder {
     /// The schedule for as many stages and chunks.
     pub fn kind(self, stages: usize, chunks: usize) -> Kind {
         match self {
-            Self::ZeroBubble if chunks == 1 => Kind::ZeroBubble,
+            Self::ZeroBubble { group } => Kind::ZeroBubble { group: group.unwrap_or(stages) },
             Self::DualPipeV => Kind::DualPipeV,
             Self::Drawn(seed) => Kind::Drawn { seed },
             Self::Plain { group, forwards_first } if chunks > 1 => {
                 Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
             }
-            Self::Plain { .. } | Self::ZeroBubble => Kind::OneFOneB,
+            Self::Plain { .. } => Kind::OneFOneB,
         }
     }
 }

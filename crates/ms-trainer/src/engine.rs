@@ -40,6 +40,9 @@ pub struct Engine {
     overlap: Option<Vec<usize>>,
     /// New weights are gathered while the next forward pass runs.
     overlap_gather: bool,
+    gather_beside_step: bool,
+    /// Losses of predictions are part of the one that is reported.
+    one_loss: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
@@ -152,6 +155,8 @@ impl Engine {
             grads,
             overlap,
             overlap_gather: config.overlap_param_gather,
+            gather_beside_step: config.gather_beside_step,
+            one_loss: config.mtp_windows,
             counts,
             clip_grad: config.clip_grad,
             count_zeros: config.log_num_zeros,
@@ -215,14 +220,31 @@ impl Engine {
         }
         report.zeros = self.count_zeros.then(|| self.zeros(&parts)).transpose()?;
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        let weights = self.optimizer.update(&self.device, &parts, clip, rates.into(), &self.store)?;
-        if self.overlap_gather {
-            self.dp.begin_gathering(&mut self.store, weights)?;
-        } else {
-            self.dp.gather_weights(&mut self.store, weights)?;
-        }
+        self.update((parts, clip), rates.into())?;
         self.publish_biases()?;
         Ok(report)
+    }
+
+    /// New weights from gradients times `clip`, gathered from the ranks that update them.
+    fn update(&mut self, (parts, clip): (Vec<Tensor>, f64), rates: Rates) -> Result<()> {
+        let order = self.dp.forward_order();
+        let (mut gathering, mut waiting) = (self.dp.gathering(), Vec::with_capacity(order.len()));
+        let updated = |bucket, part| {
+            if self.gather_beside_step {
+                return Ok(gathering.begin(bucket, part)?);
+            }
+            waiting.push((bucket, part));
+            Ok(())
+        };
+        self.optimizer.update(&self.device, (&parts, clip), rates, &self.store, order, updated)?;
+        for (bucket, part) in waiting {
+            gathering.begin(bucket, part)?;
+        }
+        gathering.announce(&mut self.store)?;
+        if !self.overlap_gather {
+            self.store.settle()?;
+        }
+        Ok(())
     }
 
     /// Forward and backward over the micro-batches: this rank's part of the reduced gradients, a tensor for each bucket,
@@ -266,10 +288,16 @@ impl Engine {
             let mine = &losses.of_micro_batches;
             let mine = Tensor::from_slice(self.device.arena(), [mine.len()], mine)?;
             let sums = self.ctx.cp.all_reduce("losses of micro-batches", mine, ReduceOp::Sum)?.wait()?;
-            usual.look(sums.as_slice()?, iteration, || self.ctx.describe())?;
+            usual.look(sums.ready()?.as_slice()?, iteration, || self.ctx.describe())?;
         }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
-        let loss = losses.main.value(self.log_token_mean);
+        let mut loss = losses.main.value(self.log_token_mean);
+        let mut of_predictions: Vec<f64> = losses.ahead.iter().map(|l| l.value(false)).collect();
+        if self.one_loss {
+            let each = self.pipeline.scale_of_predictions();
+            loss += losses.ahead.iter().map(|l| each * l.value(self.log_token_mean)).sum::<f64>();
+            of_predictions.clear();
+        }
         if self.check_for_nan && !loss.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
@@ -291,7 +319,7 @@ impl Engine {
             skipped: false,
             loss_scale: self.scaler.scale,
             tokens: losses.main.tokens as u64,
-            ahead: losses.ahead.iter().map(|l| l.value(false)).collect(),
+            ahead: of_predictions,
             experts: None,
         };
         Ok((parts, report))
@@ -399,7 +427,7 @@ impl Engine {
         for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0).filter(|_| !values.is_meta()) {
-                share[range].copy_from_slice(values.as_slice()?);
+                share[range].copy_from_slice(values.ready()?.as_slice()?);
             }
         }
         for (id, share) in shares {
@@ -444,7 +472,8 @@ impl Engine {
         let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
         let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
-        for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
+        for (layer, row) in
+            sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
             losses.iter_mut().zip(row).for_each(|(sum, l)| *sum += l * seen);
             passes += row[4] * passed;
@@ -463,7 +492,7 @@ impl Engine {
         if self.routing.watch_margins {
             let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
-            margin = Some(-closest.as_slice::<f64>()?[0]);
+            margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
         }
         Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64, margin }))
     }
@@ -513,7 +542,7 @@ impl Engine {
         let found = self.optimizer.exceeds(parts, most)?;
         let found = Tensor::from_slice(self.device.arena(), [1], &[f64::from(u8::from(found))])?;
         let found = self.ctx.world.all_reduce("overflow", found, ReduceOp::Max)?.wait()?;
-        Ok(found.as_slice::<f64>()?[0] > 0.0)
+        Ok(found.ready()?.as_slice::<f64>()?[0] > 0.0)
     }
 
     /// The factor of the loss with what it depends on.
@@ -535,7 +564,8 @@ impl Engine {
         let digits = squares.to_digits();
         let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;
         let sum = self.ctx.world.all_reduce("squared norm", t, ReduceOp::Sum)?.wait()?;
-        let sum = ExactSum::from_digits(sum.as_slice()?).expect("a sum has the digits of its summands");
+        let sum =
+            ExactSum::from_digits(sum.ready()?.as_slice()?).expect("a sum has the digits of its summands");
         Ok(sum.value().sqrt())
     }
 

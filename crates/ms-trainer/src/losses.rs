@@ -22,7 +22,7 @@ impl LossSums {
     /// micro-batch has `counted` such tokens. Returns the sum over these tokens.
     pub(crate) fn add(&mut self, nll: &Tensor, mask: &[f32], counted: f64, share: f64) -> Result<f64> {
         let (mut sum, mut tokens) = (0.0, 0.0);
-        for (&n, &m) in nll.to_reals()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
+        for (&n, &m) in nll.ready()?.to_reals()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
             sum += n * f64::from(m);
             tokens += f64::from(m);
         }
@@ -59,7 +59,7 @@ impl Losses {
         let mine = Tensor::from_slice(device.arena(), [mine.len()], &mine)?;
         let sum = ctx.dp_cp.all_reduce("loss", mine, ReduceOp::Sum)?.wait()?;
         let sum = ctx.pp.all_reduce("loss", sum, ReduceOp::Sum)?.wait()?;
-        let mut sums = sum.as_slice::<f64>()?.chunks_exact(4).map(|s| LossSums {
+        let mut sums = sum.ready()?.as_slice::<f64>()?.chunks_exact(4).map(|s| LossSums {
             means: s[0],
             micro_batches: s[1],
             nll: s[2],

@@ -89,15 +89,17 @@ impl Shard {
 }
 
 impl Shard {
+    /// What this rank owns of a bucket.
+    fn of_bucket(&self, bucket: usize) -> &[Owned] {
+        let first = self.parts.partition_point(|own| own.slice.bucket < bucket);
+        let behind = self.parts.partition_point(|own| own.slice.bucket <= bucket);
+        &self.parts[first..behind]
+    }
+
     /// First element of a part in the model's buffer.
     fn home(&self, own: &Owned) -> usize {
         self.homes[own.slice.bucket] + own.slice.offset
     }
-}
-
-/// The part of `all`, a tensor for each bucket, that `own` is: filled with `values` from its element `start` on.
-fn put(all: &mut [Tensor], (own, start): (&Owned, usize), values: &Tensor) -> Result<()> {
-    Ok(all[own.slice.bucket].put(own.slice.offset + start, values)?)
 }
 
 /// The part of gradients, a tensor for each bucket, that `slice` is, in the type that is computed with.
@@ -210,6 +212,7 @@ impl Optimizer {
             self.shard.parts.iter().filter(|own| own.counts && !parts[own.slice.bucket].is_meta())
         {
             let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            part.ready()?;
             zeros += match part.dtype() {
                 DType::F32 => part.as_slice::<f32>()?.iter().filter(|g| **g == 0.0).count(),
                 _ => part.to_reals()?.iter().filter(|g| **g == 0.0).count(),
@@ -225,6 +228,7 @@ impl Optimizer {
     pub fn exceeds(&self, parts: &[Tensor], most: f64) -> Result<bool> {
         for Owned { slice, .. } in self.shard.parts.iter().filter(|own| !parts[own.slice.bucket].is_meta()) {
             let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            part.ready()?;
             let beyond = match part.dtype() {
                 DType::F32 => {
                     let most = most as f32;
@@ -302,7 +306,8 @@ impl Optimizer {
     where
         crate::Error: Into<E>,
     {
-        let mut new = self.new_weights(device, which);
+        let buckets = 0..self.shard.buckets.len();
+        let mut new: Option<Vec<_>> = buckets.map(|bucket| self.new_weights(device, which, bucket)).collect();
         for own in &self.shard.parts {
             let s = &own.slice;
             if let State::Here(all) = &mut self.state[which] {
@@ -321,7 +326,7 @@ impl Optimizer {
             read(ParamId(s.param as u32), s.range.clone(), values.whole_mut()?)?;
             let upper = self.state[which].write(device, own.at, &values).map_err(Into::into)?;
             if let (Some(new), Some(upper)) = (&mut new, upper) {
-                put(new, (own, 0), &upper).map_err(Into::into)?;
+                new[s.bucket].put(s.offset, &upper)?;
             }
         }
         if new.is_some() {
@@ -330,18 +335,15 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Zeros in the place of the model's weights, if these hold state `which`.
-    fn new_weights(&self, device: &Device, which: usize) -> Option<Vec<Tensor>> {
-        let zeros = |&(_, len): &(usize, usize)| Tensor::zeros(device.arena(), self.weights, [len]);
+    /// Zeros in the place of the model's weights in `bucket`, if these hold state `which`.
+    fn new_weights(&self, device: &Device, which: usize, bucket: usize) -> Option<Tensor> {
         let held = matches!(self.state[which], State::InWeights(_));
-        held.then(|| self.shard.buckets.iter().map(zeros).collect())
+        held.then(|| Tensor::zeros(device.arena(), self.weights, [self.shard.buckets[bucket].1]))
     }
 
-    /// This rank's part of the model's weights in each bucket, in memory of its own: these stay writable while the model uses
-    /// them.
-    fn copies(&self, store: &ParamStore) -> Result<Vec<Tensor>> {
-        let copy = |(&(_, len), &home): (&(usize, usize), &usize)| Ok(store.slice(home, len)?.copied()?);
-        self.shard.buckets.iter().zip(&self.shard.homes).map(copy).collect()
+    /// This rank's part of the model's weights in `bucket`, in memory of its own: these stay writable while the model uses them.
+    fn copy(&self, store: &ParamStore, bucket: usize) -> Result<Tensor> {
+        Ok(store.slice(self.shard.homes[bucket], self.shard.buckets[bucket].1)?.copied()?)
     }
 
     /// Changes this rank's master weights of the parameters that are `wanted` outside the update rule: `change` gets parameter,
@@ -360,7 +362,7 @@ impl Optimizer {
         for i in parts.collect::<Vec<_>>() {
             let own = &self.shard.parts[i];
             let mut master = self.read(device, store, 0, own)?;
-            let mut values = master.to_reals()?;
+            let mut values = master.ready()?.to_reals()?;
             change(ParamId(own.slice.param as u32), own.slice.range.clone(), &mut values);
             master.whole_mut()?.set_reals(&values)?;
             // Of what is in weights these are kept as a whole, so the weights need not be known.
@@ -369,25 +371,41 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by
-    /// `grad_scale`, and returns the new weights of each bucket's part, of the type of `store`.
+    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by `grad_scale`, in the
+    /// `order` of buckets, and hands on each bucket's number and new weights, of the type of `store`, when it has them.
     ///
     /// # Errors
-    /// If a state tensor is in use elsewhere.
+    /// If a state tensor is in use elsewhere; as `updated`.
     pub fn update(
         &mut self,
         device: &Device,
-        grads: &[Tensor],
-        grad_scale: f64,
+        (grads, grad_scale): (&[Tensor], f64),
         rates: Rates,
         store: &ParamStore,
-    ) -> Result<Vec<Tensor>> {
+        order: &[usize],
+        mut updated: impl FnMut(usize, Tensor) -> Result<()>,
+    ) -> Result<()> {
         self.step += 1;
         let all = StepNumbers { rule: self.rule, step: self.step, lr: rates.lr, grad_scale };
+        order.iter().try_for_each(|&bucket| {
+            updated(bucket, self.update_bucket(device, grads, (all, rates), store, bucket)?)
+        })
+    }
+
+    /// [`Optimizer::update`] of one bucket.
+    fn update_bucket(
+        &mut self,
+        device: &Device,
+        grads: &[Tensor],
+        (all, rates): (StepNumbers, Rates),
+        store: &ParamStore,
+        bucket: usize,
+    ) -> Result<Tensor> {
         let direct = self.state[0].is_weights();
-        let mut new = if direct { Some(self.copies(store)?) } else { self.new_weights(device, 0) };
+        let mut new =
+            if direct { Some(self.copy(store, bucket)?) } else { self.new_weights(device, 0, bucket) };
         let here = |state: &State| matches!(state, State::Here(_));
-        for own in &self.shard.parts {
+        for own in self.shard.of_bucket(bucket) {
             let (s, len) = (&own.slice, own.slice.range.len());
             let weight_decay = if own.decay { rates.weight_decay } else { 0.0 };
             let lr = rates.decoupled_lr.filter(|_| own.words).unwrap_or(rates.lr);
@@ -395,7 +413,7 @@ impl Optimizer {
             let grad = unrounded(device, grads, s)?;
             let is_whole = self.state[0].is_whole(own.at);
             if (direct && !is_whole || here(&self.state[0])) && self.state[1..].iter().all(here) {
-                let own_weights = new.iter_mut().map(|new| new[s.bucket].view_mut(s.offset, [len]));
+                let own_weights = new.iter_mut().map(|new| new.view_mut(s.offset, [len]));
                 let of_state = self.state.iter_mut().filter_map(|state| match state {
                     State::Here(all) => Some(all.view_mut(own.at, [len])),
                     _ => None,
@@ -417,14 +435,14 @@ impl Optimizer {
                 for (which, (state, values)) in self.state.iter_mut().zip(&values).enumerate() {
                     let upper = state.write(device, at, values)?;
                     if let (0, Some(new), Some(upper)) = (which, &mut new, upper) {
-                        put(new, (own, start), &upper)?;
+                        new.put(s.offset + start, &upper)?;
                     }
                 }
             }
         }
         match new {
             Some(new) => Ok(new),
-            None => self.weights(device, store),
+            None => self.bucket_weights(device, store, bucket),
         }
     }
 
@@ -436,18 +454,21 @@ impl Optimizer {
         if let Some(new) = self.unpublished.take() {
             return Ok(new);
         }
-        let (dtype, buckets) = (self.weights, &self.shard.buckets);
-        let State::InWeights(_) = &self.state[0] else {
-            let of = |&(start, len): &(usize, usize)| match &self.state[0] {
-                State::Here(all) => Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
-                state => self.narrowed(device, state, (start, len), dtype),
-            };
-            return buckets.iter().map(of).collect();
-        };
-        let mut weights = self.copies(store)?;
+        (0..self.shard.buckets.len()).map(|bucket| self.bucket_weights(device, store, bucket)).collect()
+    }
+
+    /// The master weights of one bucket's part.
+    fn bucket_weights(&self, device: &Device, store: &ParamStore, bucket: usize) -> Result<Tensor> {
+        let (dtype, (start, len)) = (self.weights, self.shard.buckets[bucket]);
+        match &self.state[0] {
+            State::InWeights(_) => {}
+            State::Here(all) => return Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
+            state => return self.narrowed(device, state, (start, len), dtype),
+        }
+        let mut weights = self.copy(store, bucket)?;
         if dtype == self.dtype {
-            for own in self.shard.parts.iter().filter(|own| self.state[0].is_whole(own.at)) {
-                put(&mut weights, (own, 0), &self.read(device, store, 0, own)?)?;
+            for own in self.shard.of_bucket(bucket).iter().filter(|own| self.state[0].is_whole(own.at)) {
+                weights.put(own.slice.offset, &self.read(device, store, 0, own)?)?;
             }
         }
         Ok(weights)

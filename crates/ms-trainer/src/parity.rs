@@ -170,6 +170,7 @@ impl Trial {
             replay: Replay::default(),
             overlap_grad_reduce: false,
             overlap_param_gather: false,
+            gather_beside_step: false,
             optimizer_form: OptimizerForm { swapped: None, ..self.config.optimizer_form },
             ..self.config.clone()
         };
@@ -239,7 +240,7 @@ impl Trial {
             let (_, owned) = engine.owned_gradients(&mine(&steps[0]))?;
             let sent = between(before, sent_until(&engine));
             let mut step_sent = BTreeMap::new();
-            let reals = |o: OwnedPart| Ok((o.name, o.region, o.range, o.values.to_reals()?));
+            let reals = |o: OwnedPart| Ok((o.name, o.region, o.range, o.values.ready()?.to_reals()?));
             let owned = owned.into_iter().map(reals).collect::<ms_core::Result<Vec<_>>>()?;
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {
@@ -368,6 +369,7 @@ impl Drawn {
         let loss_mask = (0..total).map(|_| if masked || self.below(4) == 0 { 0.0 } else { 1.0 }).collect();
         let lengths = borders.windows(2).map(|pair| pair[1] - pair[0]);
         MicroBatch {
+            ahead: Vec::new(),
             tokens,
             labels,
             loss_mask,

@@ -14,12 +14,12 @@ use crate::repeat::Repeats;
 use crate::share::{Share, share};
 use crate::{Error, Result};
 use border::Border;
-pub(crate) use border::is_stream;
+pub(crate) use border::Letter;
 use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, Walk, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::Action;
-use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, RouterLoad};
+use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, Inputs, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ struct Prepared {
 
 /// What a prediction module sees and must predict: the rank's share, and the mask of the whole micro-batch.
 struct Prediction {
-    tokens: Tensor,
+    inputs: Inputs,
     labels: Tensor,
     weights: Tensor,
     loss_mask: Vec<f32>,
@@ -135,6 +135,11 @@ fn hands_on_more(c: &ModelConfig) -> bool {
 }
 
 impl Pipeline {
+    /// What the loss of each prediction module is multiplied by.
+    pub(crate) fn scale_of_predictions(&self) -> f64 {
+        self.mtp_loss_scale / self.mtp.max(1) as f64
+    }
+
     pub(crate) fn new(config: &TrainConfig, placement: &Placement, load: Arc<RouterLoad>) -> Self {
         Self {
             chain: placement.order(),
@@ -334,10 +339,10 @@ impl Run<'_> {
     /// What a rank needs of a micro-batch.
     fn prepare(&self, mb: &MicroBatch, micro_batches: usize) -> Result<Prepared> {
         let arena = self.device.arena();
-        let share = share(mb, self.ctx)?;
+        let own = share(mb, self.ctx)?;
         let ints = |values: &[i32]| Tensor::from_slice(arena, [values.len()], values);
-        let mut batch = share.batch(arena, mb)?;
-        let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
+        let mut batch = own.batch(arena, mb)?;
+        let weights = self.loss_weights(&mb.loss_mask, &own, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
             let of_loss = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
@@ -345,7 +350,7 @@ impl Run<'_> {
             let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = self.this.routing;
             batch.balance = coefficients.any().then(|| {
                 let sequence_of: Arc<[u32]> =
-                    if by_sequence { share.rows(mb).into() } else { Vec::new().into() };
+                    if by_sequence { own.rows(mb).into() } else { Vec::new().into() };
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
                 let biased = self.this.routing.balance_biased;
                 Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, sequence_of, sequences })
@@ -354,7 +359,7 @@ impl Run<'_> {
             if let (Some(_), Some(shares)) = (batch.capacity, &self.this.routing.capacity_shares) {
                 batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
             }
-            let places = || share.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
+            let places = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
             batch.even_choice = self.this.routing.even_choice && self.iteration.is_some();
             batch.fixed_routes = self.this.routing.fixed.then(places);
@@ -365,19 +370,25 @@ impl Run<'_> {
         let drawn = [hidden_dropout, attention_dropout, router_jitter].iter().any(|&x| x > 0.0);
         if let Some(iteration) = self.iteration.filter(|_| drawn) {
             let all_keys: Arc<[u64]> = keys(self.this.seed, iteration, mb).into();
-            let keys = share.take(&all_keys);
+            let keys = own.take(&all_keys);
             let chance = Chance { keys, all_keys, hidden_dropout, attention_dropout, router_jitter };
             batch.chance = Some(Arc::new(chance));
         }
-        let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;
+        let scale = self.this.scale_of_predictions();
         let mut modules = Vec::with_capacity(self.this.mtp);
         for a in ahead(mb, self.this.mtp) {
-            let weights = self.loss_weights(&a.loss_mask, &share, micro_batches, scale)?;
-            let tokens = ints(&share.take(&a.tokens))?;
-            let labels = ints(&share.take(&a.labels))?;
-            modules.push(Prediction { tokens, labels, weights, loss_mask: a.loss_mask });
+            let weights = self.loss_weights(&a.loss_mask, &own, micro_batches, scale)?;
+            let tokens = ints(&own.take(&a.tokens))?;
+            let labels = ints(&own.take(&a.labels))?;
+            let seen = |w: &MicroBatch| -> Result<Batch> {
+                let Batch { positions, segments, max_position, spread, .. } =
+                    share(w, self.ctx)?.batch(arena, w)?;
+                Ok(Batch { positions, segments, max_position, spread, ..batch.clone() })
+            };
+            let inputs = Inputs { tokens, batch: a.window.map(seen).transpose()? };
+            modules.push(Prediction { inputs, labels, weights, loss_mask: a.loss_mask });
         }
-        Ok(Prepared { batch, labels: ints(&share.take(&mb.labels))?, weights, share, ahead: modules })
+        Ok(Prepared { batch, labels: ints(&own.take(&mb.labels))?, weights, share: own, ahead: modules })
     }
 
     /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the
@@ -413,8 +424,8 @@ impl Run<'_> {
             return Ok((input, Output::HandedOn(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;
-        let tokens: Vec<Tensor> = p.ahead.iter().map(|a| a.tokens.clone()).collect();
-        let tokens = if g.records() { &tokens[..] } else { &[] };
+        let inputs: Vec<Inputs> = p.ahead.iter().map(|a| a.inputs.clone()).collect();
+        let tokens = if g.records() { &inputs[..] } else { &[] };
         let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), beside)?;
         let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
         drop(hidden);

@@ -360,7 +360,7 @@ impl Loop<'_> {
         // One rank's reason stops all of them.
         let t = Tensor::from_slice(self.engine.device.arena(), [1], &[here])?;
         let all = self.engine.ctx.world.all_reduce("stop", t, ReduceOp::Max)?.wait()?;
-        let code: f64 = all.as_slice::<f64>()?[0];
+        let code: f64 = all.ready()?.as_slice::<f64>()?[0];
         Ok(if code == 1.0 {
             Some("a signal asked for it")
         } else if code == 2.0 {

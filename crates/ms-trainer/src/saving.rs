@@ -110,7 +110,7 @@ impl Part<'_> {
 
     fn bytes(&self) -> usize {
         match &self.values {
-            Values::Here(values) => values.bytes().len(),
+            Values::Here(values) => values.numel() * values.dtype().size(),
             Values::Away(_, share) => share.range().len() * share.dtype().size(),
         }
     }
@@ -216,7 +216,7 @@ pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl
 fn all(engine: &Engine, mine: bool) -> Result<bool> {
     let waits = Tensor::from_slice(engine.device.arena(), [1], &[f64::from(u8::from(!mine))])?;
     let waits = engine.ctx.world.all_reduce("saving", waits, ReduceOp::Max)?.wait()?;
-    Ok(waits.as_slice::<f64>()?[0] == 0.0)
+    Ok(waits.ready()?.as_slice::<f64>()?[0] == 0.0)
 }
 
 /// Bytes of a reason that ranks tell each other.
@@ -227,7 +227,7 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
     let (world, arena) = (&engine.ctx.world, engine.device.arena());
     let after = if mine.is_err() { (world.size() - engine.ctx.rank) as f64 } else { 0.0 };
     let after = Tensor::from_slice(arena, [1], &[after])?;
-    let after = world.all_reduce("saved", after, ReduceOp::Max)?.wait()?.as_slice::<f64>()?[0];
+    let after = world.all_reduce("saved", after, ReduceOp::Max)?.wait()?.ready()?.as_slice::<f64>()?[0];
     if after == 0.0 {
         return mine;
     }
@@ -237,7 +237,8 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
         said.iter_mut().zip(e.to_string().bytes()).for_each(|(to, byte)| *to = i64::from(byte));
     }
     let said = world.broadcast("why not", Tensor::from_slice(arena, [REASON], &said)?, rank)?.wait()?;
-    let said: Vec<u8> = said.as_slice::<i64>()?.iter().map(|&b| b as u8).take_while(|&b| b != 0).collect();
+    let said: Vec<u8> =
+        said.ready()?.as_slice::<i64>()?.iter().map(|&b| b as u8).take_while(|&b| b != 0).collect();
     match mine {
         Err(e) if rank == engine.ctx.rank => Err(e),
         _ => Err(Error::OtherRank { rank, reason: String::from_utf8_lossy(&said).into_owned() }),
@@ -314,7 +315,7 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()
     let mut pieces = Vec::with_capacity(parts.len());
     for (part, runs) in parts.iter().zip(&runs) {
         let (dtype, bytes) = match (&part.values, runs) {
-            (Values::Here(values), _) => (values.dtype(), sharded::Bytes::Here(values.bytes())),
+            (Values::Here(values), _) => (values.dtype(), sharded::Bytes::Here(values.ready()?.bytes())),
             (Values::Away(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Coming(&**runs)),
             (Values::Away(..), None) => unreachable!("what is away comes in runs"),
         };

@@ -135,6 +135,7 @@ mod tests {
     fn rows_are_cut_in_zigzag_and_documents_with_them() {
         // Two rows of 8; the first has documents of 3 and 5 tokens.
         let mb = MicroBatch {
+            ahead: Vec::new(),
             tokens: (0..16).collect(),
             labels: vec![0; 16],
             loss_mask: vec![1.0; 16],

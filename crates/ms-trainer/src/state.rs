@@ -82,7 +82,7 @@ impl Lower {
         if lower.is_meta() {
             return Ok(Tensor::uninit(device.arena(), DType::F32, [len]));
         }
-        let (upper, lower) = (upper.as_slice::<bf16>()?, lower.as_slice::<i16>()?);
+        let (upper, lower) = (upper.ready()?.as_slice::<bf16>()?, lower.ready()?.as_slice::<i16>()?);
         let mut values = Tensor::uninit(device.arena(), DType::F32, [len]);
         let each = upper.iter().zip(lower).enumerate();
         for (value, (i, (upper, lower))) in values.as_mut_slice::<f32>()?.iter_mut().zip(each) {
@@ -97,7 +97,7 @@ impl Lower {
         if self.halves.is_meta() {
             return Ok(upper);
         }
-        let (values, to) = (values.as_slice::<f32>()?, upper.as_mut_slice::<bf16>()?);
+        let (values, to) = (values.ready()?.as_slice::<f32>()?, upper.as_mut_slice::<bf16>()?);
         let lower = &mut self.halves.as_mut_slice::<i16>()?[at..at + values.len()];
         for (i, ((value, to), lower)) in values.iter().zip(to).zip(lower).enumerate() {
             let (high, low, lowered) = split(*value, self.ties_to_even);

@@ -76,6 +76,6 @@ impl RankUsage {
                 sent_bytes: sent.map(|(name, &bytes)| (name, bytes as u64)).collect(),
             }
         };
-        Ok(all.as_slice::<i64>()?.chunks_exact(NUMBERS + names.len()).map(of_rank).collect())
+        Ok(all.ready()?.as_slice::<i64>()?.chunks_exact(NUMBERS + names.len()).map(of_rank).collect())
     }
 }

@@ -15,7 +15,7 @@ use parity::{Case, run, same};
 /// Layers with and without experts in turn, four experts a layer with or without one that all tokens share.
 fn model(layers: usize, shared: bool) -> ModelConfig {
     let router = Router::plain(Score::SoftmaxOfChosen);
-    let shared = shared.then_some(SharedExpert { ffn: 8, gate: false });
+    let shared = shared.then_some(SharedExpert { ffn: 8, gate: false, wide_gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 12, router, shared, zero_experts: 0 };
     let feed = |layer: usize| if layer % 3 == 1 { Feed::Dense } else { Feed::Moe };
     ModelConfig {
@@ -110,7 +110,7 @@ fn passes_beside_each_other_change_no_bit_in_a_pipeline() {
         changes_nothing(&predicts, &case, 8);
     }
     // Orders in which a plain pipeline, or one without chunks, has no pairs.
-    for order in [PipelineOrder::default(), PipelineOrder::ZeroBubble] {
+    for order in [PipelineOrder::default(), PipelineOrder::ZeroBubble { group: None }] {
         let stages = Stages { pp: 2, ..Stages::default() };
         let case = Case { stages, order, dispatcher: Dispatcher::AllToAll, ..Case::of(4, 1, 1, 2, 2) };
         changes_nothing(&model(4, true), &case, 8);

@@ -57,8 +57,10 @@ fn weights_gathered_beside_the_forward_pass_change_no_bit() {
     ] {
         for (overlap, bucket_size) in [(false, None), (false, Some(300)), (true, Some(300))] {
             let plain = Case { overlap, bucket_size, ..case.clone() };
-            let gathered = Case { overlap_gather: true, ..plain.clone() };
-            same("weights on their way", &found(&plain, 4), &found(&gathered, 4));
+            for gather_beside_step in [false, true] {
+                let gathered = Case { overlap_gather: true, gather_beside_step, ..plain.clone() };
+                same("weights on their way", &found(&plain, 4), &found(&gathered, 4));
+            }
         }
     }
 }
@@ -69,7 +71,10 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
         Case::of(2, 2, 1, 1, 1),
         Case::of(4, 4, 1, 1, 1).sequence_parallel(),
         Case { recompute: Recompute::Block(2), ..Case::of(2, 2, 1, 1, 1).sequence_parallel() },
-        Case { order: PipelineOrder::ZeroBubble, ..Case::of(4, 2, 1, 2, 1).sequence_parallel() },
+        Case {
+            order: PipelineOrder::ZeroBubble { group: None },
+            ..Case::of(4, 2, 1, 2, 1).sequence_parallel()
+        },
         Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 2, 1, 1, 1).sequence_parallel() },
     ] {
         let waiting = LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1) };
@@ -86,7 +91,7 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
 #[test]
 fn weight_gradients_put_off_change_no_bit() {
     let case = Case::of(2, 1, 1, 2, 1);
-    let zero = Case { order: PipelineOrder::ZeroBubble, ..case.clone() };
+    let zero = Case { order: PipelineOrder::ZeroBubble { group: None }, ..case.clone() };
     same("zero-bubble", &found(&case, 4), &found(&zero, 4));
 }
 
@@ -119,11 +124,12 @@ fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
     }
 }
 
-/// Two stages of two chunks in turn, with weight gradients put off, and from both ends.
-fn orders(plain: &Case) -> [Case; 3] {
+/// Two stages of two chunks in turn, with weight gradients put off, both, and from both ends.
+fn orders(plain: &Case) -> [Case; 4] {
     [
         Case { stages: interleaved(), ..plain.clone() },
-        Case { order: PipelineOrder::ZeroBubble, ..plain.clone() },
+        Case { order: PipelineOrder::ZeroBubble { group: None }, ..plain.clone() },
+        Case { order: PipelineOrder::ZeroBubble { group: None }, stages: interleaved(), ..plain.clone() },
         Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..plain.clone() },
     ]
 }
@@ -169,8 +175,8 @@ fn prediction_modules_have_the_same_bits_in_every_order_of_a_pipeline() {
                 let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
                 let first = of(&plain);
                 assert!(first.reports.iter().any(|r| r.grad_norm > 1.0), "clipping");
-                let [interleaved, zero, both] = orders(&plain);
-                for other in [interleaved, zero] {
+                let [interleaved, zero, zero_interleaved, both] = orders(&plain);
+                for other in [interleaved, zero, zero_interleaved] {
                     same(&format!("{dtype}, {} modules, {:?}", c.mtp, other.order), &first, &of(&other));
                 }
                 let both = of(&both);
@@ -400,7 +406,7 @@ fn overlapped_sums_start_in_one_order_whatever_tokens_come() {
         of(4, 1, 2),
         Case { recompute: Recompute::Uniform(1), ..of(4, 1, 2) },
         of(4, 2, 2),
-        Case { order: PipelineOrder::ZeroBubble, ..of(4, 2, 2) },
+        Case { order: PipelineOrder::ZeroBubble { group: None }, ..of(4, 2, 2) },
         Case { stages: interleaved(), ..of(4, 2, 1) },
         Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..of(4, 2, 1) },
         Case { order: PipelineOrder::Drawn(3), stages: both_ends(), ..of(4, 2, 1) },
@@ -431,7 +437,7 @@ fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
         Case::of(4, 1, 1, 2, 1),
         Case::of(4, 1, 2, 1, 1),
         Case { rounded_gradients: true, ..Case::of(4, 1, 1, 2, 1) },
-        Case { order: PipelineOrder::ZeroBubble, ..Case::of(4, 1, 1, 2, 1) },
+        Case { order: PipelineOrder::ZeroBubble { group: None }, ..Case::of(4, 1, 1, 2, 1) },
         Case { stages: interleaved(), ..Case::of(4, 1, 1, 2, 1) },
         Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..Case::of(4, 1, 1, 2, 1) },
         Case { order: PipelineOrder::Drawn(5), stages: interleaved(), ..Case::of(4, 1, 1, 2, 1) },

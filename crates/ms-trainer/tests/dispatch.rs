@@ -21,7 +21,7 @@ const ALL: [Dispatcher; 3] = [Dispatcher::AllGather, Dispatcher::AllToAll, Dispa
 
 fn model(shared: bool, zero_experts: usize) -> ModelConfig {
     let router = Router::plain(Score::SoftmaxOfChosen);
-    let shared = shared.then_some(SharedExpert { ffn: 8, gate: false });
+    let shared = shared.then_some(SharedExpert { ffn: 8, gate: false, wide_gate: false });
     let moe = Moe { experts: 8, top_k: 2, ffn: 12, router, shared, zero_experts };
     ModelConfig {
         groups: 4,
@@ -142,13 +142,14 @@ fn ranks_send_around_experts_what_the_formulas_say() {
 fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
     let routing = Routing { auxiliary, ..Routing::default() };
-    let gated = {
+    let gated = |wide_gate| {
         let mut c = model(true, 0);
-        c.moe.as_mut().unwrap().shared.as_mut().unwrap().gate = true;
+        let shared = c.moe.as_mut().unwrap().shared.as_mut().unwrap();
+        (shared.gate, shared.wide_gate) = (true, wide_gate);
         c
     };
-    // None, one without and one with a gate, with choices that return what they are given.
-    let models = [model(false, 0), model(true, 4), gated];
+    // None, one without and two with a gate, with choices that return what they are given.
+    let models = [model(false, 0), model(true, 4), gated(false), gated(true)];
     let stages = Stages { pp: 2, ..Stages::default() };
     let both_ends = Stages { dual_pipe: true, ..stages.clone() };
     let four =
@@ -161,7 +162,7 @@ fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
         Case { keeping: again, ..Case::of(4, 2, 1, 1, 2) },
         Case { overlap: true, overlap_gather: true, bucket_size: Some(300), ..Case::of(4, 1, 1, 1, 2) },
         Case { stages: stages.clone(), ..in_stages.clone() },
-        Case { stages, order: PipelineOrder::ZeroBubble, ..in_stages.clone() },
+        Case { stages, order: PipelineOrder::ZeroBubble { group: None }, ..in_stages.clone() },
         Case { stages: both_ends, order: PipelineOrder::DualPipeV, ..in_stages },
     ]);
     for case in cases {

@@ -53,8 +53,10 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
     let cases = [
         (2, 4, 1, false, plain),
         (4, 8, 1, false, plain),
-        (3, 5, 1, false, PipelineOrder::ZeroBubble),
+        (3, 5, 1, false, PipelineOrder::ZeroBubble { group: None }),
         (2, 4, 2, false, plain),
+        (2, 4, 2, false, PipelineOrder::ZeroBubble { group: None }),
+        (2, 6, 3, false, PipelineOrder::ZeroBubble { group: Some(3) }),
         (2, 2, 2, false, plain),
         (3, 6, 2, false, late),
         (2, 6, 3, false, groups),

@@ -43,7 +43,7 @@ fn on_all(what: &str, case: &Case, fitting: impl Fn(&str) -> bool) {
         let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|m| c.has(m));
         c.init_std = if recurrent { 0.05 } else { 0.2 };
         let fits = fits(&c, case);
-        if fits != fitting(&name) {
+        if fits != fitting(ms_testing::form_of(&name)) {
             wrong.push(format!("{name}: {}", if fits { "is not refused" } else { "is refused" }));
         }
         if !fits {
@@ -68,6 +68,11 @@ const SIX_HEADS: [&str; 3] = ["baichuan2_13b", "baichuan2_7b", "baichuan_13b"];
 
 /// Attention that picks its keys among all.
 const PICKING: [&str; 3] = ["deepseek_v32", "deepseek_v4", "glm_moe_dsa"];
+
+/// The samples of them.
+fn picking() -> Vec<(String, ModelConfig)> {
+    samples().into_iter().filter(|(name, _)| PICKING.contains(&ms_testing::form_of(name))).collect()
+}
 
 const WITH_EXPERTS: [&str; 24] = [
     "deepseek_v2",
@@ -182,7 +187,7 @@ fn gathered_cases() -> Vec<(&'static str, Case)> {
 fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
     let shape = Shape { rows: 2, length: 24, micro: 4, packed: true };
     let mut wrong = Vec::new();
-    for (name, mut c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
+    for (name, mut c) in picking() {
         c.init_std = 0.2;
         let by_heads = |(what, case): (&'static str, Case)| (what, case.context(ContextParallel::Ulysses));
         let by_heads = gathered_cases().into_iter().map(by_heads).filter(|(_, case)| fits(&c, case));
@@ -211,7 +216,7 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
 
 #[test]
 fn picked_and_pooled_keys_are_refused_where_ranks_see_parts_of_documents() {
-    for (name, c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
+    for (name, c) in picking() {
         for context in [ContextParallel::Ring { window: 1 }, ContextParallel::Adaptive { ulysses: 1 }] {
             let steps = batches(&c, Shape { rows: 1, length: 16, micro: 1, packed: false }, 1);
             let case = Case::of(2, 1, 2, 1, 1).context(context);

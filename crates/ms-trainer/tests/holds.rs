@@ -35,7 +35,7 @@ impl Rank {
         let context = ContextParallel::Gather;
         let model =
             Gpt::part(c, &device, Seat { grid: &grid, rank: 1, placement: &placement, context }, 64).ok()?;
-        let fabric = MetaFabric::new(1, 2, device.arena(), Arc::new(|_, _| None));
+        let fabric = MetaFabric::new(1, 2, Arc::new(|_, _| None));
         let ctx = ParallelCtx::new(grid, sequence_parallel, context, &fabric).unwrap();
         let ctx = ctx.with_dispatcher(dispatcher, false);
         let shapes =

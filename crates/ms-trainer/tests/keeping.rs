@@ -7,9 +7,10 @@ mod parity;
 use ms_core::DType;
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
-use ms_spec::{Activations, Attention, Indexer, Mla, ModelConfig, Placement, Stages};
+use ms_spec::{Activations, Attention, Indexer, Mixer, Mla, ModelConfig, Placement, Stages};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Found, Shape, batches};
+use parity::samples::samples;
 use parity::{Case, rehearsed, run, small_experts};
 
 const ROWS: usize = 2;
@@ -158,6 +159,40 @@ fn prediction_modules_that_run_again_give_the_same_bits() {
     // Loads of routers are counted once although they run twice.
     let (plain, again) = (Case::single().single_precision(), ways_of_predictors()[2].1);
     same("experts", &found(&experts, &plain), &found(&experts, &Case { keeping: again, ..plain.clone() }));
+}
+
+/// What borrowers give back to the layer that lends is summed in the order of one pass, whatever runs again together.
+#[test]
+fn layers_that_lend_run_again_with_the_same_bits() {
+    let mut seen = 0;
+    for (name, c) in samples() {
+        let lends = c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index);
+        if !lends {
+            continue;
+        }
+        seen += 1;
+        let again =
+            [Recompute::Uniform(1), Recompute::Uniform(2), Recompute::Uniform(3), Recompute::Block(2)];
+        for case in [Case::single(), Case::of(2, 1, 1, 2, 1), Case::of(2, 2, 1, 1, 1).sequence_parallel()] {
+            let shape = Shape { rows: ROWS, length: 16, micro: case.sizes.pp, packed: true };
+            let steps = batches(&c, shape, 2);
+            for dtype in [DType::F32, DType::Bf16] {
+                let with = |recompute, keeping| {
+                    let case = Case { recompute, keeping, dtype, ..case.clone() };
+                    run(&c, &case, Routing::default(), &steps)
+                        .unwrap_or_else(|e| panic!("{name}, {dtype}: {e}"))
+                };
+                let plain = with(Recompute::None, Keeping::default());
+                for recompute in again {
+                    let what = format!("{name}, {dtype}, pp {}, {recompute:?}", case.sizes.pp);
+                    same(&what, &plain, &with(recompute, Keeping::default()));
+                }
+                let away = Keeping { swap_inputs: true, ..Keeping::default() };
+                same(&format!("{name}, sent"), &plain, &with(Recompute::Uniform(1), away));
+            }
+        }
+    }
+    assert!(seen >= 2, "keys and values are lent, and picks: {seen}");
 }
 
 #[test]

@@ -395,7 +395,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
 /// A model of four layers with four experts each.
 fn experts() -> ModelConfig {
     let router = Router::plain(Score::SoftmaxOfChosen);
-    let shared = Some(SharedExpert { ffn: 16, gate: false });
+    let shared = Some(SharedExpert { ffn: 16, gate: false, wide_gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
     ModelConfig { moe: Some(moe), pattern, ..model() }
@@ -470,6 +470,26 @@ fn counted_on(
     *clock.time.lock().unwrap()
 }
 
+/// By which share of what new weights take on the wire, as long as the optimizer, about, steps grow: gathered once all are
+/// updated, beside the forward pass, and beside the update of others, too.
+#[test]
+fn weights_are_on_their_way_while_others_are_updated() {
+    let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
+    let config =
+        TrainConfig { bucket_size: Some(300), stages, ..TrainConfig::steps(model(), DType::F64, 16, 1) };
+    let sizes = GridSizes { pp: 2, ..GridSizes::default() };
+    let grown = [(false, false), (false, true), (true, false), (true, true)].map(|(gather, beside)| {
+        let config =
+            TrainConfig { overlap_param_gather: gather, gather_beside_step: beside, ..config.clone() };
+        let on = (Dispatcher::default(), false);
+        grown_by(0.002, |per_byte| counted_on((&config, &["weights"]), &sizes, on, 4, per_byte))
+    });
+    println!("share of the wire's time that a step waits: {grown:.2?}");
+    let [plain, beside_step, beside_forward, both] = grown;
+    assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
+    assert!(beside_step < 0.9 && both < beside_forward, "{grown:?}");
+}
+
 /// By which share of what gradients take on the wire, a twentieth of what products take, steps grow without and with overlap.
 fn grown_by_gradients(config: &TrainConfig, sizes: &GridSizes, micro: usize) -> [f64; 2] {
     [false, true].map(|overlap_grad_reduce| {
@@ -488,7 +508,7 @@ fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_form
         ..TrainConfig::steps(model, DType::F64, 16, 1)
     };
     let two = Stages { pp: 2, ..Stages::default() };
-    let zero = PipelineOrder::ZeroBubble;
+    let zero = PipelineOrder::ZeroBubble { group: None };
     let zero = TrainConfig { order: zero, stages: two.clone(), ..of(experts()) };
     let both_ends = Stages { dual_pipe: true, ..two.clone() };
     let both_ends = TrainConfig { order: PipelineOrder::DualPipeV, stages: both_ends, ..of(experts()) };

@@ -18,6 +18,26 @@ fn golden() -> BTreeMap<String, Golden> {
 
 /// One step on the golden batch with the golden weights.
 fn step(golden: &BTreeMap<String, Golden>, change: impl FnOnce(&mut TrainConfig)) -> StepReport {
+    let ints = |name: &str| -> Vec<i32> { golden[name].i64().iter().map(|&v| v as i32).collect() };
+    let batch = MicroBatch {
+        ahead: Vec::new(),
+        tokens: ints("tokens"),
+        labels: ints("labels"),
+        loss_mask: golden["mask"].f32(),
+        position_ids: (0..18).map(|t| t % 9).collect(),
+        cu_seqlens: vec![0, 9, 18],
+        row_ends: vec![9, 18],
+        samples: Vec::new(),
+    };
+    step_on(golden, &batch, change)
+}
+
+/// One step on `batch` with the golden weights.
+fn step_on(
+    golden: &BTreeMap<String, Golden>,
+    batch: &MicroBatch,
+    change: impl FnOnce(&mut TrainConfig),
+) -> StepReport {
     let model = ModelConfig {
         family: Family::Llama,
         layers: 2,
@@ -44,17 +64,7 @@ fn step(golden: &BTreeMap<String, Golden>, change: impl FnOnce(&mut TrainConfig)
         weight.as_mut_slice::<f32>().unwrap().copy_from_slice(&golden[name].f32());
     }
     engine.adopt_weights().unwrap();
-    let ints = |name: &str| -> Vec<i32> { golden[name].i64().iter().map(|&v| v as i32).collect() };
-    let batch = MicroBatch {
-        tokens: ints("tokens"),
-        labels: ints("labels"),
-        loss_mask: golden["mask"].f32(),
-        position_ids: (0..18).map(|t| t % 9).collect(),
-        cu_seqlens: vec![0, 9, 18],
-        row_ends: vec![9, 18],
-        samples: Vec::new(),
-    };
-    engine.step(1, &[batch], (0.0, 0.0)).unwrap()
+    engine.step(1, std::slice::from_ref(batch), (0.0, 0.0)).unwrap()
 }
 
 #[test]
@@ -81,4 +91,33 @@ fn the_factor_changes_the_gradient_and_not_the_losses() {
     let without = step(&golden, |config| config.mtp_loss_scale = 0.0);
     assert_eq!((with.loss, &with.ahead), (without.loss, &without.ahead));
     assert!((with.grad_norm - without.grad_norm).abs() > 1e-3);
+}
+
+/// Rows that go on behind what is trained, one mask, one loss, states before embeddings: MindSpeed-LLM 2.0.0's form.
+#[test]
+fn windows_of_longer_rows_have_the_loss_and_the_gradient_of_pytorch() {
+    let golden = golden();
+    let ints = |name: &str| -> Vec<i32> { golden[name].i64().iter().map(|&v| v as i32).collect() };
+    let whole = MicroBatch {
+        ahead: Vec::new(),
+        tokens: ints("windows.tokens"),
+        labels: ints("windows.labels"),
+        loss_mask: golden["windows.mask"].f32(),
+        position_ids: ints("windows.positions"),
+        cu_seqlens: vec![0, 5, 10, 11, 22],
+        row_ends: vec![11, 22],
+        samples: Vec::new(),
+    };
+    for recompute in [Recompute::None, Recompute::Uniform(1)] {
+        let report = step_on(&golden, &whole.windows(2), |config| {
+            (config.recompute, config.mtp_windows, config.model.mtp_hidden_first) = (recompute, true, true);
+        });
+        let near = |found: f64, name: &str| {
+            let expected = golden[name].values[0];
+            assert!((found - expected).abs() <= 2e-6 * expected.abs(), "{name}: {found} {expected}");
+        };
+        near(report.loss, "windows.loss");
+        near(report.grad_norm, "windows.grad_norm");
+        assert!(report.ahead.is_empty(), "there is one loss");
+    }
 }

@@ -146,7 +146,7 @@ fn chunks_of_stages_hand_on_as_often_as_they_are_cut() {
     let dual = PipelineOrder::DualPipeV;
     let grouped = |pp: usize| PipelineOrder::Plain { group: Some(2 * pp), forwards_first: false };
     for (layers, stages, chunks, order, micro) in [
-        (6, plain(3), Chunks::InTurn(1), PipelineOrder::ZeroBubble, 5),
+        (6, plain(3), Chunks::InTurn(1), PipelineOrder::ZeroBubble { group: None }, 5),
         (6, plain(2), Chunks::InTurn(1), PipelineOrder::default(), 3),
         (8, turn(2, 2), Chunks::InTurn(2), PipelineOrder::default(), 4),
         (6, turn(2, 1), Chunks::InTurn(3), grouped(2), 8),
@@ -315,7 +315,7 @@ fn stages_with_prediction_modules_sum_the_gradients_of_the_table_that_they_embed
 
 fn experts(number: usize, top_k: usize) -> ModelConfig {
     let router = Router::plain(Score::SoftmaxOfChosen);
-    let shared = Some(SharedExpert { ffn: 6, gate: false });
+    let shared = Some(SharedExpert { ffn: 6, gate: false, wide_gate: false });
     let moe = Moe { experts: number, top_k, ffn: 6, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 2];
     ModelConfig { moe: Some(moe), pattern, hidden: 24, init_std: 0.5, ..model(2, (12, 6)) }
@@ -391,6 +391,7 @@ fn apart(mb: &MicroBatch, length: usize, cp: usize) -> MicroBatch {
     let part = length / cp;
     let documents = mb.tokens.len() / part;
     MicroBatch {
+        ahead: Vec::new(),
         cu_seqlens: (0..=documents).map(|d| (d * part) as i32).collect(),
         position_ids: (0..mb.tokens.len()).map(|t| (t % part) as i32).collect(),
         ..mb.clone()
@@ -409,6 +410,7 @@ fn part_of(mb: &MicroBatch, length: usize, (c, cp): (usize, usize), (k, tp): (us
     let ints = |of: &[i32]| mine.iter().map(|&t| of[t]).collect::<Vec<_>>();
     let documents = each / part;
     MicroBatch {
+        ahead: Vec::new(),
         tokens: ints(&mb.tokens),
         labels: ints(&mb.labels),
         loss_mask: mine.iter().map(|&t| mb.loss_mask[t]).collect(),

@@ -143,8 +143,11 @@ def make(name, length=16, batch=2):
 
     def write(tensors, config):
         (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-        save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+        for file in [*folder.glob("model*"), *folder.glob("pytorch_model*")]:
+            file.unlink()
+        writer(folder, tensors)
 
+    writer = in_parts(1, "safetensors")
     if not derived:
         write(tensors, config)
         again = transformers.AutoModelForCausalLM.from_pretrained(
@@ -152,6 +155,7 @@ def make(name, length=16, batch=2):
         ).eval()
         difference = (run(again, ids)[0] - logits).abs().max().item()
         assert difference <= 1e-6, f"{name}: the stored model differs by {difference}"
+    writer = made.get("write", writer)
     write(made.get("weights", lambda t: t)(tensors), made.get("config", lambda c: c)(config))
     reference = {"input_ids": ids, "logits": logits.contiguous()}
     reference |= {f"hidden_states.{i}": h.contiguous() for i, h in enumerate(hidden)}
@@ -524,8 +528,8 @@ class Alibi(nn.Module):
         return a.o_proj(out.transpose(1, 2).reshape(b, s, -1)), None
 
 
-def baichuan(seed, architecture, alibi, unit_rows):
-    model = llama_like(seed, hidden_size=36, num_attention_heads=6, num_key_value_heads=6)
+def baichuan(seed, architecture, alibi, unit_rows, heads=6, hidden=36):
+    model = llama_like(seed, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=heads)
     if alibi:
         for layer in model.model.layers:
             layer.self_attn = Alibi(layer.self_attn)
@@ -641,6 +645,316 @@ def step3p5():
         "use_head_wise_attn_gate": True, "use_qk_norm": True, "use_rope_layers": [], "zero_centered": True, "sink": False,
     }
     return {"model": model, "seed": 121, "weights": names, "config": lambda _: hub | more}
+
+
+def older(**more):
+    """The same configuration in the dialect of transformers 4."""
+
+    def change(c):
+        rope = dict(c.pop("rope_parameters", None) or {})
+        c |= {"torch_dtype": c.pop("dtype"), "rope_theta": rope.pop("rope_theta", 10000.0)}
+        if "partial_rotary_factor" in rope:
+            c["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        c["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else rope
+        c |= more
+        return {k: v for k, v in c.items() if v is not ... and k != "transformers_version"}
+
+    return change
+
+
+def in_parts(parts, form):
+    """Weights in several files with an index, as those that are too large for one: safetensors or `torch.save`."""
+    stem, end = {"safetensors": ("model", "safetensors"), "bin": ("pytorch_model", "bin")}[form]
+
+    def write(folder, tensors):
+        names = [f"{stem}.{end}"] if parts == 1 else [f"{stem}-{i + 1:05}-of-{parts:05}.{end}" for i in range(parts)]
+        order, chosen = list(tensors), {}
+        for i, file in enumerate(names):
+            part = {n: tensors[n].contiguous().clone() for n in order[i * len(order) // parts : (i + 1) * len(order) // parts]}
+            chosen |= dict.fromkeys(part, file)
+            torch.save(part, folder / file) if form == "bin" else save_file(part, folder / file, {"format": "pt"})
+        if parts > 1:
+            size = sum(t.numel() * t.element_size() for t in tensors.values())
+            index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(chosen.items()))}
+            (folder / f"{stem}.{end}.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+    return write
+
+
+def moved(model, where, by, times=1.0):
+    """Adds to parameters whose names end so, and rounds them again."""
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith(where):
+                p.copy_((p * times + by).bfloat16().float())
+
+
+@sample("four queries a key head, Llama 3's frequencies (original length 16), heads times head size is not the hidden size, tied")
+def llama3_gqa():
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16, "rope_theta": 500000.0}
+    model = llama_like(201, num_hidden_layers=4, num_attention_heads=8, head_dim=8, rms_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters=rope)
+    return {"model": model, "seed": 201, "config": older()}
+
+
+@sample("a window of 6 in all layers; head size given")
+def mistral_swa():
+    model = llama_like(202, T.MistralConfig, num_hidden_layers=4, head_dim=12, sliding_window=6, rms_norm_eps=1e-5)
+    return {"model": model, "seed": 202, "config": older()}
+
+
+@sample("biases in query, key and value, tied")
+def qwen2():
+    model = llama_like(203, T.Qwen2Config, num_hidden_layers=4, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    return {"model": model, "seed": 203, "config": older()}
+
+
+@sample("norms of queries and keys per head; heads times head size is not the hidden size")
+def qwen3():
+    return {"model": llama_like(204, T.Qwen3Config, num_hidden_layers=4, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 1e6}), "seed": 204}
+
+
+@sample("packed q, k, v by groups of queries", derived="LlamaForCausalLM: the same arithmetic, weights renamed and packed")
+def internlm2():
+    model = llama_like(205, num_attention_heads=8, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+
+    def grouped(tensors):
+        out = {n: t for n, t in tensors.items() if not any(f"{p}_proj" in n for p in "qkv")}
+        for name, t in tensors.items():
+            if ".q_proj." in name:
+                q, k, v = (tensors[name.replace(".q_proj.", f".{p}_proj.")].view(2, -1, 4, 32) for p in "qkv")
+                out[name.replace("self_attn.q_proj", "attention.wqkv")] = torch.cat([q, k, v], 1).reshape(-1, 32)
+        return out
+
+    names = renamed(
+        ("embed_tokens", "tok_embeddings"), ("lm_head", "output"), ("input_layernorm", "attention_norm"),
+        ("post_attention_layernorm", "ffn_norm"), ("self_attn.o_proj", "attention.wo"), ("mlp.gate_proj", "feed_forward.w1"),
+        ("mlp.up_proj", "feed_forward.w3"), ("mlp.down_proj", "feed_forward.w2"),
+    )
+    more = {"bias": False, "attention_bias": ..., "mlp_bias": ..., "head_dim": ..., "rope_scaling": None}
+    config = as_type("internlm2", "InternLM2ForCausalLM", **more)
+    return {"model": model, "seed": 205, "weights": lambda t: names(grouped(t)), "config": config}
+
+
+@sample("packed q, k, v, in a file of torch.save", derived="LlamaForCausalLM: the same arithmetic, weights packed")
+def baichuan_7b():
+    return baichuan(206, "BaiChuanForCausalLM", False, False, 4, 32) | {"write": in_parts(1, "bin")}
+
+
+@sample("ALiBi, LayerNorm also of the embedding, biases everywhere, tanh GELU, q, k and v side by side of every head, tied")
+def bloom():
+    config = T.BloomConfig(vocab_size=128, hidden_size=32, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2)
+    return {"model": build(config, 207), "seed": 207, "config": lambda c: c | {"torch_dtype": c.pop("dtype")}}
+
+
+def glm_like(seed, cls, **more):
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    return llama_like(seed, cls, head_dim=8, attention_bias=True, pad_token_id=0, **{"rope_parameters": rope, **more})
+
+
+@sample("biases of q, k and v, half of each head turned, pairs side by side, gate and up as one")
+def glm_9b_chat():
+    return {"model": glm_like(208, T.GlmConfig, rms_norm_eps=1.5625e-07), "seed": 208, "config": older()}
+
+
+@sample("packed q, k, v with biases, half of each head turned, gate and up as one, in two files of torch.save",
+        derived="GlmForCausalLM: the same arithmetic, weights renamed and packed")
+def chatglm3():
+    model = glm_like(209, T.GlmConfig, rms_norm_eps=1e-5)
+    pack = packed_qkv("self_attention.query_key_value")
+    names = renamed(
+        ("model.embed_tokens", "transformer.embedding.word_embeddings"), ("model.norm", "transformer.encoder.final_layernorm"),
+        ("lm_head", "transformer.output_layer"), ("model.layers", "transformer.encoder.layers"),
+        ("self_attn.o_proj", "self_attention.dense"), ("mlp.gate_up_proj", "mlp.dense_h_to_4h"), ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    )
+    turn = {"transformer.rotary_pos_emb.inv_freq": (10000.0 ** -(torch.arange(0, 4, 2) / 4)).bfloat16()}
+    hub = lambda _: {
+        "architectures": ["ChatGLMModel"], "model_type": "chatglm", "add_bias_linear": False, "add_qkv_bias": True,
+        "apply_query_key_layer_scaling": True, "apply_residual_connection_post_layernorm": False, "attention_softmax_in_fp32": True,
+        "ffn_hidden_size": 48, "fp32_residual_connection": False, "hidden_size": 32, "kv_channels": 8, "layernorm_epsilon": 1e-05,
+        "multi_query_attention": True, "multi_query_group_num": 2, "num_attention_heads": 4, "num_layers": 3, "original_rope": True,
+        "padded_vocab_size": 128, "post_layer_norm": True, "rmsnorm": True, "seq_length": 64, "tie_word_embeddings": False,
+        "torch_dtype": "float16", "use_cache": True,
+    }
+    return {"model": model, "seed": 209, "weights": lambda t: names(pack(t)) | turn, "config": hub, "write": in_parts(2, "bin")}
+
+
+@sample("norms before and behind the sublayers, biases of q, k and v, half of each head turned, pairs side by side, gate and up as one")
+def glm4_0414():
+    return {"model": glm_like(210, T.Glm4Config, rms_norm_eps=1e-5), "seed": 210}
+
+
+@sample("biases of q, k and v, half of each head turned by halves, sigmoid router with bias, one shared expert, first layer dense")
+def glm45_air():
+    model = glm_like(
+        211, T.Glm4MoeConfig, rms_norm_eps=1e-5, intermediate_size=40, moe_intermediate_size=12, n_routed_experts=8, num_experts_per_tok=2,
+        n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=False, num_mtp_layers=0,
+    )
+    return {"model": model, "seed": 211}
+
+
+@sample("packed q, k, v, norms of queries and keys before the half rotation, sigmoid router with bias, 2 of 4 groups by their two best, "
+        "one shared expert, first layer dense", derived="Glm4MoeForCausalLM: the same arithmetic, weights renamed and packed")
+def ling_v2():
+    model = llama_like(
+        212, T.Glm4MoeConfig, head_dim=8, attention_bias=False, use_qk_norm=True, num_mtp_layers=0, intermediate_size=40,
+        moe_intermediate_size=12, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+        first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 600000.0, "partial_rotary_factor": 0.5},
+    )
+    pack = packed_qkv("attention.query_key_value")
+    names = renamed(
+        ("embed_tokens", "word_embeddings"), ("self_attn.o_proj", "attention.dense"), ("self_attn.q_norm", "attention.query_layernorm"),
+        ("self_attn.k_norm", "attention.key_layernorm"), ("gate.e_score_correction_bias", "gate.expert_bias"),
+    )
+    hub = lambda _: {
+        "architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe", "first_k_dense_replace": 1, "head_dim": 8,
+        "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 40, "max_position_embeddings": 64, "moe_intermediate_size": 12,
+        "moe_router_enable_expert_bias": True, "n_group": 4, "norm_topk_prob": True, "num_attention_heads": 4, "num_experts": 8,
+        "num_experts_per_tok": 3, "num_hidden_layers": 3, "num_key_value_heads": 2, "num_nextn_predict_layers": 0,
+        "num_shared_experts": 1, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 600000,
+        "routed_scaling_factor": 2.5, "router_dtype": "fp32", "score_function": "sigmoid", "tie_word_embeddings": False, "topk_group": 2,
+        "torch_dtype": "bfloat16", "use_bias": False, "use_qk_norm": True, "use_qkv_bias": False, "use_rmsnorm": True, "vocab_size": 128,
+    }
+    return {"model": model, "seed": 212, "weights": lambda t: names(pack(t)), "config": hub}
+
+
+@sample("softmax over all experts, two of four, renormalised; in three files")
+def mixtral():
+    model = llama_like(213, T.MixtralConfig, intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5)
+    return {"model": model, "seed": 213, "config": older(sliding_window=None), "write": in_parts(3, "safetensors")}
+
+
+@sample("biases of q, k and v, two of six experts without renormalisation, a shared expert times the sigmoid of its gate")
+def qwen2_moe():
+    model = llama_like(
+        214, T.Qwen2MoeConfig, num_key_value_heads=4, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
+        shared_expert_intermediate_size=24, norm_topk_prob=False, qkv_bias=True, decoder_sparse_step=1, mlp_only_layers=[],
+    )
+    return {"model": model, "seed": 214, "config": older()}
+
+
+@sample("norms of queries and keys per head, three of eight experts by softmax, renormalised")
+def qwen3_moe():
+    model = llama_like(
+        215, T.Qwen3MoeConfig, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=12, norm_topk_prob=True,
+        decoder_sparse_step=1, mlp_only_layers=[],
+    )
+    return {"model": model, "seed": 215}
+
+
+@sample("three layers of gated delta rule and one of gated attention, of whose heads a quarter is turned; norms scale by 1 + w; experts with "
+        "a gated shared one")
+def qwen3_next():
+    rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    model = llama_like(
+        231, T.Qwen3NextConfig, num_hidden_layers=4, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+        shared_expert_intermediate_size=16, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_parameters=rope,
+        linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
+    )
+    moved(model, ("layernorm.weight", "q_norm.weight", "k_norm.weight", "model.norm.weight"), -1.0)
+    moved(model, "dt_bias", -1.0)
+    return {"model": model, "seed": 231}
+
+
+@sample("norms of queries and keys over whole projections, half of each head turned, sigmoid router with bias")
+def minimax_m2():
+    rope = {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5}
+    model = llama_like(
+        217, T.MiniMaxM2Config, head_dim=16, intermediate_size=12, num_local_experts=6, num_experts_per_tok=2, rope_parameters=rope,
+    )
+    return {"model": model, "seed": 217}
+
+
+@sample("norms of queries and keys per head, sigmoid router with bias, one shared expert, first layer dense")
+def hy_v3():
+    model = llama_like(
+        218, T.HYV3Config, head_dim=16, intermediate_size=40, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
+        num_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], router_scaling_factor=2.826, rms_norm_eps=1e-5,
+    )
+    return {"model": model, "seed": 218}
+
+
+LONGROPE = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.8, 2.6, 3.4]}
+
+
+@sample("q, k, v and gate and up as one; longrope beyond the original length of 8, so by the long factors")
+def phi3_longrope():
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 8, "partial_rotary_factor": 1.0} | LONGROPE
+    model = llama_like(219, T.Phi3Config, rope_parameters=rope, original_max_position_embeddings=8, pad_token_id=0, rms_norm_eps=1e-5)
+    more = {"rope_scaling": {"type": "longrope"} | LONGROPE, "sliding_window": None, "original_max_position_embeddings": 8}
+    return {"model": model, "seed": 219, "config": older(**more)}
+
+
+@sample("LayerNorm, biases of attention and output layer, two of four experts by sparse mixing; longrope with magnitudes given, "
+        "within the original length of 32")
+def phimoe():
+    rope = {"rope_type": "longrope", "rope_theta": 1e6, "original_max_position_embeddings": 32, "short_mscale": 1.1, "long_mscale": 1.2} | LONGROPE
+    model = llama_like(
+        220, T.PhimoeConfig, intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True,
+        rope_parameters=rope, rms_norm_eps=1e-5,
+    )
+    more = {"rope_scaling": {k: v for k, v in rope.items() if k != "rope_theta"} | {"type": "longrope"}, "original_max_position_embeddings": 32}
+    return {"model": model, "seed": 220, "config": older(**more)}
+
+
+@sample("norms before and behind the sublayers, soft caps of scores (5) and logits (3), a window of 6 in every second layer, scores by "
+        "12 to the power -1/2, tied")
+def gemma2():
+    model = llama_like(
+        221, T.Gemma2Config, head_dim=16, num_hidden_layers=4, sliding_window=6, attn_logit_softcapping=5.0, final_logit_softcapping=3.0,
+        query_pre_attn_scalar=12, tie_word_embeddings=True, pad_token_id=0,
+    )
+    return {"model": model, "seed": 221}
+
+
+@sample("latent attention turned by halves, dense; scaled embedding, residuals and logits, tied")
+def minicpm3():
+    model = llama_like(
+        222, T.MiniCPM3Config, num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8,
+        v_head_dim=8, scale_emb=12, scale_depth=1.4, dim_model_base=16, tie_word_embeddings=True, rms_norm_eps=1e-5,
+    )
+    return {"model": model, "seed": 222}
+
+
+@sample("the small form: no query latent, three of eight experts by softmax without renormalisation, two shared ones, yarn with magnitudes")
+def deepseek_v2_lite():
+    yarn = YARN | {"rope_theta": 10000.0, "mscale": 0.707, "mscale_all_dim": 0.707}
+    model = latent(
+        T.DeepseekV2Config, 223, q_lora_rank=None, n_group=None, topk_group=None, topk_method="greedy", norm_topk_prob=False,
+        n_shared_experts=2, routed_scaling_factor=1.0, rope_parameters=yarn,
+    )
+    return {"model": model, "seed": 223}
+
+
+@sample("sigmoid router with bias, 2 of 4 groups by their two best, renormalised and scaled; yarn; pairs side by side")
+def deepseek_v3():
+    yarn = YARN | {"rope_theta": 10000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    model = latent(
+        T.DeepseekV3Config, 224, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, num_mtp_layers=0, rope_parameters=yarn,
+    )
+    return {"model": model, "seed": 224}
+
+
+@sample("DeepSeek-V3 with an indexer, turned by halves, that picks 5 keys")
+def deepseek_v32():
+    model = latent(
+        T.DeepseekV32Config, 251, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, index_topk=5, index_head_dim=16,
+        index_n_heads=8,
+    )
+    return {"model": model, "seed": 251}
+
+
+@sample("state-space layers of 8 heads with two groups of keys, by chunks of 8 tokens")
+def mamba2():
+    config = T.Mamba2Config(
+        vocab_size=128, hidden_size=32, num_hidden_layers=3, num_heads=8, head_dim=8, state_size=16, n_groups=2, expand=2, conv_kernel=4,
+        chunk_size=8, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False,
+    )
+    model = build(config, 226)
+    moved(model, ".D", 1.0)
+    moved(model, "dt_bias", -1.0)
+    return {"model": model, "seed": 226, "config": lambda c: c | {"torch_dtype": c.pop("dtype")}}
 
 
 class Mamba3(nn.Module):

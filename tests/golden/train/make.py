@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes the training runs of this folder: weights, rows of tokens, and what JAX gives for each iteration in float64.
 
-    python make.py                   writes ./CASE/{config.json,model.safetensors,data.safetensors,golden.json}
+    python make.py [CASE ...]        writes ./CASE/{config.json,model.safetensors,data.safetensors,golden.json}
     python make.py --check FOLDER    computes a run of this form again and says how far the two are apart
 
 The model is written out below (RMSNorm, half-split rotation, grouped attention, SwiGLU, experts chosen by their logits), its
 gradients are JAX's. The rules of an iteration are Megatron's: rows in order, a micro-batch's loss is the mean over its counted
-tokens, gradients and losses are means over micro-batches, AdamW without decay of vectors, clipping by the global norm. Needs
-jax and numpy.
+tokens, gradients and losses are means over micro-batches, AdamW without decay of vectors, clipping by the global norm. Where an
+end of document is named, attention stays in a document and positions begin anew behind it; where experts have a capacity, each
+keeps the tokens of a micro-batch that weigh most, and what it loses weighs nothing. Needs jax and numpy.
 """
 
 import json
@@ -32,6 +33,8 @@ CASES = {
     "dense": dict(COMMON, seed=1),
     "masked": dict(COMMON, lr=4e-3, min_lr=0.0, wd=0.0, style="linear", seed=2),
     "experts": dict(COMMON, nkv=2, ffn=16, experts=4, aux=0.02, seed=3),
+    "documents": dict(COMMON, nkv=2, gbs=6, eod=0, seed=4),
+    "capacity": dict(COMMON, nkv=2, ffn=16, experts=4, aux=0.02, capacity=1.0, gbs=6, seed=24),
 }
 
 
@@ -85,7 +88,14 @@ def forward(c, w, tokens, mask):
     rows, n = inputs.shape
     norm = lambda x, name: x / jnp.sqrt(jnp.mean(x * x, -1, keepdims=True) + c["eps"]) * w[name]
     swiglu = lambda x, gate, up, down: (jax.nn.silu(x @ gate.T) * (x @ up.T)) @ down.T
-    angle = jnp.outer(jnp.arange(n), c["theta"] ** (-jnp.arange(0, c["hd"], 2) / c["hd"]))[None, :, None, :]
+    place = jnp.broadcast_to(jnp.arange(n), (rows, n))
+    seen = jnp.broadcast_to(jnp.tril(jnp.ones((n, n), bool)), (rows, n, n))
+    if c.get("eod") is not None:
+        ends = inputs == c["eod"]
+        document = jnp.cumsum(ends, -1) - ends
+        seen = seen & (document[:, :, None] == document[:, None, :])
+        place = place - jnp.argmax(document[:, None, :] == document[:, :, None], -1)
+    angle = (place[..., None] * c["theta"] ** (-jnp.arange(0, c["hd"], 2) / c["hd"]))[:, :, None, :]
 
     def rotated(x):
         a, b = jnp.split(x, 2, -1)
@@ -100,7 +110,7 @@ def forward(c, w, tokens, mask):
         q, k, v = rotated(heads("q", c["nh"])), rotated(heads("k", c["nkv"])), heads("v", c["nkv"])
         k, v = (jnp.repeat(t, c["nh"] // c["nkv"], 2) for t in (k, v))
         scores = jnp.einsum("bihd,bjhd->bhij", q, k) / math.sqrt(c["hd"])
-        scores = jnp.where(jnp.tril(jnp.ones((n, n), bool)), scores, -jnp.inf)
+        scores = jnp.where(seen[:, None], scores, -jnp.inf)
         y = jnp.einsum("bhij,bjhd->bihd", jax.nn.softmax(scores, -1), v).reshape(rows, n, -1)
         x = x + y @ w[at + "self_attn.o_proj.weight"].T
         y = norm(x, at + "post_attention_layernorm.weight")
@@ -111,6 +121,14 @@ def forward(c, w, tokens, mask):
         logits = (y @ w[moe + "gate.weight"].T).reshape(-1, c["experts"])
         best, chosen = jax.lax.top_k(logits, c["topk"])
         weights = jnp.zeros_like(logits).at[jnp.arange(len(logits))[:, None], chosen].set(jax.nn.softmax(best, -1))
+        kept = jnp.ones_like(weights)
+        if c.get("capacity"):
+            room = math.ceil(len(logits) * c["topk"] / c["experts"] * c["capacity"])
+            heaviest = jnp.sort(weights, 0)[::-1]
+            kept = weights >= heaviest[room - 1]
+            full = heaviest[room] > 0
+            margins.append(jnp.min(jnp.where(full, heaviest[room - 1] - heaviest[room], jnp.inf)))
+        weights = weights * jax.lax.stop_gradient(kept)
         each = [swiglu(y, *(w[moe + f"experts.{e}.w{i}.weight"] for i in (1, 3, 2))) for e in range(c["experts"])]
         x = x + sum(weights[:, e].reshape(rows, n, 1) * out for e, out in enumerate(each))
         count = jax.lax.stop_gradient(jnp.zeros(c["experts"]).at[chosen.ravel()].add(1.0))
@@ -171,6 +189,26 @@ def train(c, weights, data):
     return steps, margin
 
 
+def tokenizer(c, folder):
+    """Names the end of documents: the other tokens are single characters."""
+    end = "<|endoftext|>"
+    others = [i for i in range(c["vocab"]) if i != c["eod"]]
+    vocabulary = {end: c["eod"]} | {chr(ord("!") + k): i for k, i in enumerate(others)}
+    special = {"id": c["eod"], "content": end, "special": True, "normalized": False}
+    special |= {"single_word": False, "lstrip": False, "rstrip": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    file = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None, "pre_tokenizer": level,
+        "post_processor": None, "decoder": level, "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocabulary, "merges": [],
+        },
+    }
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "pad_token": end, "model_max_length": c["seq"]}
+    (folder / "tokenizer.json").write_text(json.dumps(file, indent=1) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
+
+
 def make(case, c):
     g = np.random.default_rng(c["seed"])
     weights = {}
@@ -187,6 +225,12 @@ def make(case, c):
         # Answers of unequal length behind questions that do not count.
         begin = g.integers(4, c["seq"] - 4, mask.shape[:2])[..., None]
         mask = (np.arange(c["seq"])[None, None, :] >= begin).astype(np.int8)
+    if "eod" in c:
+        # Documents of a dozen tokens: rows begin and end with an end, have two in a row, or none at all.
+        tokens[tokens == c["eod"]] = c["eod"] + 1
+        tokens[g.random(tokens.shape) < 0.08] = c["eod"]
+        tokens[:, 0, 0] = tokens[:, 1, -2:] = tokens[:, 2, 20:22] = c["eod"]
+        tokens[:, 3][tokens[:, 3] == c["eod"]] = c["eod"] + 2
     folder = HERE / case
     folder.mkdir(exist_ok=True)
     data = {"tokens": tokens, "loss_mask": mask}
@@ -204,6 +248,9 @@ def make(case, c):
     if c["experts"]:
         config |= {"num_local_experts": c["experts"], "num_experts_per_tok": c["topk"], "router_aux_loss_coef": c["aux"]}
         config["sliding_window"] = None
+    if "eod" in c:
+        config["eos_token_id"] = c["eod"]
+        tokenizer(c, folder)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     steps, margin = train(c, weights, data)
     golden = {"library": f"jax {jax.__version__}, float64", "config": c, "steps_f64": steps}
@@ -225,5 +272,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]:
         check(pathlib.Path(sys.argv[2]))
     else:
-        for case, c in CASES.items():
-            make(case, c)
+        for case in sys.argv[1:] or CASES:
+            make(case, CASES[case])

@@ -115,7 +115,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 /// A model or a case, of the repository or beside it.
 fn at(relative: &str) -> PathBuf {
-    ms_testing::golden_or_shared(relative).unwrap_or_else(|| panic!("{relative} is not here"))
+    ms_testing::converted_model(relative).unwrap_or_else(|| panic!("{relative} is not here"))
 }
 
 /// Runs cases, each once, in a folder of its own.

@@ -27,7 +27,9 @@ fn write_ids(path: &Path, ids: &[i64], shape: [usize; 2]) {
 
 #[test]
 fn logits_are_those_of_transformers_for_every_family() {
-    for family in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
+    let own = ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"];
+    let beside = ["shared/llama3_gqa", "shared/mistral_swa", "shared/qwen2", "shared/qwen3"];
+    for family in own.into_iter().chain(beside) {
         let Some(model) = golden_model(family) else { continue };
         let (reference, _) = read_golden(&model.join("reference.safetensors"));
         let dir = tempfile::tempdir().unwrap();

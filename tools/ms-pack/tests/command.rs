@@ -223,13 +223,32 @@ fn merge_cat_info_and_verify_agree() {
     assert!(text(&run.stderr).contains("sequence 1 should start at byte"), "{}", text(&run.stderr));
 }
 
+/// Folders with sets, a tokenizer where upstream's command lines have it, and the folders of orders of them: of made-up tokens,
+/// and upstream's own where they are.
+fn sets_and_orders(dir: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let own = dir.join("goldens/data");
+    ms_testing::write_data_sets(&own);
+    std::fs::create_dir_all(dir.join("data/tokenizers")).unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 265, ..Default::default() };
+    let trained = ms_text::bpe::train(&options, ["other".to_owned()]).unwrap();
+    trained.write(dir.join("data/tokenizers/gpt2")).unwrap();
+    let beside = ms_testing::shared("goldens/data").map(|root| (root.clone(), root.join("gptdataset")));
+    std::iter::once((own, ms_testing::golden("data/gptdataset"))).chain(beside).collect()
+}
+
 #[test]
 fn samples_shows_the_order_of_training() {
-    let Some(root) = ms_testing::shared("goldens/data") else { return };
-    let spec = std::fs::read(root.join("gptdataset/blend-weights/spec.json")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (root, orders) in sets_and_orders(dir.path()) {
+        shows_the_order(&root, &orders);
+    }
+}
+
+fn shows_the_order(root: &Path, orders: &Path) {
+    let spec = std::fs::read(orders.join("blend-weights/spec.json")).unwrap();
     let spec: serde_json::Value = serde_json::from_slice(&spec).unwrap();
     let run = tool()
-        .current_dir(&root)
+        .current_dir(root)
         .args([
             "samples",
             "--json",
@@ -437,11 +456,17 @@ fn verify_looks_at_all_keys_of_a_set_and_at_the_vocabulary() {
 
 #[test]
 fn index_files_are_written_and_read() {
-    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for (root, _) in sets_and_orders(dir.path()) {
+        writes_and_reads_index_files(&root);
+    }
+}
+
+fn writes_and_reads_index_files(root: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let samples = || {
         let run = tool()
-            .current_dir(&root)
+            .current_dir(root)
             .args(["samples", "--json", "--split", "100,0,0", "--seq-length", "1024", "--seed", "42"])
             .args(["--train-samples", "95", "--tokenizer-name-or-path", "../../data/tokenizers/gpt2"])
             .args(["--data-path", "pretrain-gpt2-eod/c4_text_document", "--data-cache-path"])

@@ -124,13 +124,11 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
     // What the layers are made of does not matter for their order.
     let model = ModelConfig { layers: pp * chunks, ..ModelConfig::default() };
     let placement = Placement::new(&model, &stages)?;
+    let group = args.microbatch_group_size_per_vp_stage.map(|n| n as usize);
     let order = match args.schedules_method.as_deref() {
-        Some("zero-bubble") => PipelineOrder::ZeroBubble,
+        Some("zero-bubble") => PipelineOrder::ZeroBubble { group },
         Some("dualpipev") => PipelineOrder::DualPipeV,
-        _ => PipelineOrder::Plain {
-            group: args.microbatch_group_size_per_vp_stage.map(|n| n as usize),
-            forwards_first: args.upstream == "v2.0.0",
-        },
+        _ => PipelineOrder::Plain { group, forwards_first: args.upstream == "v2.0.0" },
     };
     let schedule = Schedule::new(order.kind(pp, chunks), &placement.order(), args.micro_batches as usize)
         .map_err(|e| Usage(format!("--micro-batches {}: {e}", args.micro_batches)))?;

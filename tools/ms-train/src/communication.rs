@@ -1,8 +1,8 @@
 //! What a rank sends in an iteration, by formulas: layouts are compared by it before the best of them are tried out, and where a
 //! run cannot be tried out, it is all that a plan says.
 
-use crate::plan;
 use crate::resolve::Resolved;
+use crate::stages;
 use anyhow::Result;
 use ms_core::{Axis, HeadLayout, KeptOfRing};
 use ms_dist::HeadShares;
@@ -53,7 +53,7 @@ struct Rank<'a> {
 impl<'a> Rank<'a> {
     fn new(r: &'a Resolved) -> Self {
         let (c, grid) = (&r.config, &r.topology.grid);
-        let activations = plan::activations(r, c.seq_length);
+        let activations = stages::activations(r, c.seq_length);
         let (tokens, element) = (activations.tokens, activations.element_bytes);
         let experts = ExpertExchange {
             dispatcher: r.topology.dispatcher,
@@ -216,7 +216,7 @@ fn bytes_of(
 ) -> Result<memory::Memory> {
     let c = &r.config;
     let held: Vec<PlacedParam> = held.iter().filter(|p| those(p)).cloned().collect();
-    let rank = plan::first_of_stage(r, stage);
+    let rank = stages::first_of_stage(r, stage);
     Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn of_stage(
             }
         }
     }
-    let streams = plan::activations(r, c.seq_length).input(&c.model);
+    let streams = stages::activations(r, c.seq_length).input(&c.model);
     Ok(json!({
         "dp_reduce_scatter": gradients,
         "dp_all_gather": weights,

@@ -1,6 +1,6 @@
 //! The datasets of a run.
 
-use crate::fit::Checked;
+use crate::checked::Checked;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
@@ -24,6 +24,8 @@ pub(crate) struct DataConfig {
     pub stretch: Option<usize>,
     /// Micro-batches read ahead.
     pub ahead: usize,
+    /// Tokens of a row behind those that are trained, which prediction modules see.
+    pub beyond: usize,
 }
 
 /// Kinds of sample sets.
@@ -118,10 +120,10 @@ impl Data {
                     global
                 );
                 anyhow::ensure!(
-                    tokens == run.seq_length,
-                    "{}: expected samples of {} tokens (--seq-length), found {tokens}",
+                    tokens == run.seq_length + data.beyond,
+                    "{}: expected samples of {} tokens (--seq-length, and --num-nextn-predict-layers more), found {tokens}",
                     path.display(),
-                    run.seq_length
+                    run.seq_length + data.beyond
                 );
                 anyhow::ensure!(
                     !set.holds_pairs(),
@@ -163,7 +165,11 @@ impl Data {
             layout: self.config.layout,
             ahead: self.config.ahead,
         };
-        Ok(Some(Box::new(Loader::new(set.clone(), &config)?)))
+        let batches = Loader::new(set.clone(), &config)?;
+        Ok(Some(match self.config.beyond {
+            0 => Box::new(batches),
+            n => Box::new(batches.map(move |batch| Ok(batch?.windows(n)))),
+        }))
     }
 }
 

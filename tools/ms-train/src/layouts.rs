@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
-use crate::{communication, plan, recompute, rehearse};
+use crate::{communication, plan, rehearse};
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
@@ -300,8 +300,6 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 
 /// Every layout of the run's ranks that its model and batch allow.
 fn layouts(r: &Resolved, o: &Options) -> Vec<Layout> {
-    let lends = recompute::lender(&r.config.model).is_some();
-    let ways = if lends { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
     for tp in divisors(r.world) {
@@ -313,7 +311,7 @@ fn layouts(r: &Resolved, o: &Options) -> Vec<Layout> {
                 }
                 for ep in divisors(dp * cp).filter(|&ep| ep <= experts) {
                     for chunks in [1, 2] {
-                        for &recompute in ways {
+                        for recompute in [Recompute::None, Recompute::Uniform(1)] {
                             let sizes = GridSizes { tp, cp, pp, ep, ..GridSizes::default() };
                             all.extend(layout(r, o, sizes, chunks, recompute));
                         }

@@ -9,6 +9,7 @@
 mod macros;
 
 mod beside;
+mod checked;
 mod communication;
 mod data;
 mod fit;
@@ -29,6 +30,7 @@ mod room;
 mod routing;
 mod schedule;
 mod shares;
+mod stages;
 mod topology;
 
 use anyhow::{Context, Result, bail};

@@ -15,7 +15,34 @@ options! {
         layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, others follow the model flags", group = "Model families";
         divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
         init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
+        pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: as --mtp-num-layers, with rows longer by as many tokens, states before embeddings in eh_proj, one mask and one loss", group = "Model families", range = "[0,16384]";
+        windows_scale: f64 = "--mtp-loss-scale", "--num-nextn-predict-layers: factor of the mean loss of the modules", group = "Model families", range = "[0,)";
+        shared_tables: bool = "--share-mtp-embedding-and-output-weight", "--num-nextn-predict-layers needs it: modules embed and predict with the tables of the decoder", group = "Model families";
         pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
+    }
+}
+
+impl Made {
+    /// Prediction modules that are asked for, and the flag that says so.
+    pub(crate) fn modules(&self) -> Option<(usize, &'static str)> {
+        match self.windows {
+            0 => Some((self.prediction.given().copied().flatten()?, "--mtp-num-layers")),
+            n => Some((n, "--num-nextn-predict-layers")),
+        }
+    }
+
+    /// The factor of the mean loss of v2.0.0's modules, if there are some.
+    ///
+    /// # Errors
+    /// For modules with tables of their own.
+    pub(crate) fn scale_of_windows(&self) -> Result<Option<f64>> {
+        if self.windows > 0 && !self.shared_tables {
+            bail!(Usage(
+                "--num-nextn-predict-layers: expected --share-mtp-embedding-and-output-weight beside it: modules have no tables of their own"
+                    .into()
+            ));
+        }
+        Ok((self.windows > 0).then_some(self.windows_scale))
     }
 }
 
@@ -84,7 +111,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };
     put("seq_length", o.batches.seq_length.map(Into::into));
-    put("mtp_num_layers", o.made.prediction.value.map(Into::into));
+    let windows = Some(o.made.windows).filter(|&n| n > 0);
+    put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
     put("spec", o.made.layers.clone());
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));

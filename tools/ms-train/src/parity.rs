@@ -117,6 +117,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         bucket_size: c.bucket_size.map(|_| 300),
         overlap_grad_reduce: c.overlap_grad_reduce,
         overlap_param_gather: c.overlap_param_gather,
+        gather_beside_step: c.gather_beside_step,
         tp_overlap: c.tp_overlap,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))

@@ -4,14 +4,15 @@ use crate::communication;
 use crate::rehearse::Stage;
 use crate::resolve::Resolved;
 use crate::room::Needs;
+use crate::stages::{activations, first_of_stage};
 use anyhow::{Result, anyhow};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, DType, Grid, ParamId};
+use ms_core::{Axis, Grid, ParamId};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Action, Report, Schedule};
-use ms_spec::{Activations, Item, PassBytes, PlacedParam, Placement, memory};
+use ms_spec::{Item, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::Replay;
 use ms_trainer::rehearsal::Rehearsal;
 use serde_json::{Map, Value, json};
@@ -190,11 +191,6 @@ fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     cp_plan
 }
 
-/// The first rank of a stage.
-pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
-    (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0)
-}
-
 /// Bytes of a rank's parameters.
 fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Memory> {
     let c = &r.config;
@@ -239,26 +235,6 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
         most.again = most.again.max(pass.again);
     }
     most
-}
-
-/// What decides how much passes over rows of `length` tokens keep.
-pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
-    let (c, grid) = (&r.config, &r.topology.grid);
-    Activations {
-        tokens: length.saturating_mul(c.batch.micro) / grid.size(Axis::Cp),
-        row: length / grid.size(Axis::Cp),
-        // float16 weights compute in float32.
-        element_bytes: if c.dtype == DType::F16 { 4 } else { c.dtype.size() },
-        tp: grid.size(Axis::Tp),
-        sequence_parallel: r.topology.sequence_parallel,
-        etp: grid.expert().size(Axis::Tp),
-        ep: grid.size(Axis::Ep),
-        dispatcher: r.topology.dispatcher,
-        ulysses_and_ring: r.topology.ulysses_and_ring(),
-        ring_cache: r.topology.ring_cache,
-        recompute: c.recompute,
-        keeping: c.keeping,
-    }
 }
 
 /// Bytes that the first rank of a stage needs in all.

@@ -12,7 +12,7 @@ options! {
     /// How many ranks there are.
     pub(crate) struct World in "Parallelism" {
         pub(crate) ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
-        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank that is a thread waits for others before it says for what, and the run ends", range = "[1,)";
+        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank waits for others before it says for what, and the run ends", range = "[1,)";
     }
 }
 
@@ -152,7 +152,9 @@ impl Ranks {
         let (rank_here, here) = run.place_here();
         let placed = Placed { rank, world: size, rank_here, world_here: here };
         let ready = surroundings.agree(placed).and_then(|()| {
-            match args.read::<World>()?.ranks.given() {
+            let asked = args.read::<World>()?;
+            asked.limit().into_iter().for_each(|limit| run.wait_at_most(limit));
+            match asked.ranks.given() {
                 Some(&given) if given != size && given != here && given != 1 => bail!(Usage(format!(
                     "--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"
                 ))),

@@ -8,7 +8,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Axis, Dispatcher};
 use ms_nn::{Keeping, Recompute};
-use ms_spec::{Block, Mixer, ModelConfig, Stages};
+use ms_spec::{Block, ModelConfig, Stages};
 use ms_trainer::Replay;
 
 options! {
@@ -218,12 +218,6 @@ pub(crate) fn resolve(
         }
     };
     inputs(o, full, topology)?;
-    if let Some((lender, what, borrower)) = lender(model).filter(|_| full != Recompute::None) {
-        bail!(Usage(format!(
-            "--recompute-granularity full: goes not with layers that lend to later ones what running them again would lose: \
-             decoder.layers.{lender} lends its {what} to decoder.layers.{borrower}; leave it out"
-        )));
-    }
     of_experts.check(full, dispatcher)?;
     if model.moe.is_some() {
         let (tp, etp) = (topology.grid.size(Axis::Tp), topology.grid.expert().size(Axis::Tp));
@@ -264,24 +258,6 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
         tracing::warn!("--swap-layer-input changes nothing without --recompute-granularity full");
     }
     Ok(())
-}
-
-/// The first layer that lends to a later one, what it lends, and the first that borrows it; `None`: all stand for themselves.
-/// Such layers cannot run again as a whole.
-pub(crate) fn lender(model: &ModelConfig) -> Option<(usize, &'static str, usize)> {
-    (0..model.layers).find_map(|borrower| {
-        let layer = model.layer(borrower);
-        let mut before = (0..borrower).rev();
-        if layer.borrows_index {
-            let lender = before.find(|&l| !model.layer(l).borrows_index)?;
-            Some((lender, "picked keys", borrower))
-        } else if layer.mixer == Mixer::SharedKv {
-            let lender = before.find(|&l| model.layer(l).mixer == Mixer::Attention)?;
-            Some((lender, "keys and values", borrower))
-        } else {
-            None
-        }
-    })
 }
 
 /// What upstream swaps where nothing is said: in v2.0.0, and in its older layers and at head. Names that a layer does not have

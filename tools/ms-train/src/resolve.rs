@@ -175,26 +175,35 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let (mut model, model_from) = model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(&o.model_flags, &mut model, seq_length)?;
-    if let Some(modules) = o.made.prediction.given().copied().flatten() {
+    if let Some((modules, flag)) = o.made.modules() {
         if modules > model.mtp {
             bail!(Usage(format!(
-                "--mtp-num-layers: expected at most {}, as the model has it, found {modules}",
+                "{flag}: expected at most {}, as the model has it, found {modules}",
                 model.mtp
             )));
         }
         model.mtp = modules;
     }
+    let scale_of_windows = o.made.scale_of_windows()?;
+    model.mtp_hidden_first = scale_of_windows.is_some();
 
     let micro = need(o.batches.micro, "--micro-batch-size")?;
     let noop = o.model_flags.noop_layers();
     let overlap_experts = o.of_experts.overlaps();
     let (upstream, shares) = (o.upstream, &o.shares);
     let around = Around { world, upstream, overlap_experts, shares, noop, seq_length, micro };
+    if upstream == Upstream::Head && model.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.wide_gate) {
+        bail!(Usage(
+            "--shared-expert-gate-output-dimension: newer upstreams make a gate for every element and never read it: expected 1, \
+             or --upstream v2.0.0"
+                .into()
+        ));
+    }
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
     if !o.doing.dry_run {
         crate::topology::check_run(&o.spread, &topology)?;
     }
-    update::check_gathering(&o.update, &topology.grid)?;
+    update::check_gathering(&o.update, &topology.grid, topology.stages.interleaved())?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
@@ -280,13 +289,15 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         order: topology.order,
         passes_beside,
         routing,
-        mtp_loss_scale: o.update.mtp_loss_scale,
+        mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
+        mtp_windows: scale_of_windows.is_some(),
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,
         bucket_size: bucket_size(o, &topology.grid),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
+        gather_beside_step: o.update.gather_beside_step,
         tp_overlap,
         rounded_gradients: update::rounded_gradients(&o.update, p)?,
         // As upstream: what is no number tells a dynamic scale to fall.

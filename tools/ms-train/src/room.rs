@@ -39,9 +39,9 @@ impl Needs {
         for stage in 0..placement.stages() {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let rank = crate::plan::first_of_stage(r, stage);
+            let rank = crate::stages::first_of_stage(r, stage);
             let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes())?;
-            let sizes = crate::plan::activations(r, c.longest_row);
+            let sizes = crate::stages::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
                 let pass = sizes.of_items(&c.model, items, (k, chunks.len()));

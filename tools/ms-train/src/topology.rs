@@ -19,6 +19,7 @@ options! {
         pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
         pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
+        extended: bool = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)", group = "Model families";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
         instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";
@@ -123,10 +124,15 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
             .map_err(|e| Usage(format!("--num-distributed-optimizer-instances: {e}")))
     };
     let listed = sharing(Grid::new(world, &sizes, rules).map_err(refused)?)?;
+    let mut numbers = rules;
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
     }
-    let grid = sharing(Grid::new(world, &sizes, rules).map_err(refused)?)?;
+    if o.extended {
+        check_extended(o, upstream)?;
+        (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
+    }
+    let grid = sharing(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, around, model)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
@@ -148,6 +154,28 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         sequence_parallel,
         context,
     })
+}
+
+/// Checks what goes with experts that all ranks of a group have a part of.
+///
+/// # Errors
+/// As upstream, and beside whole experts on ranks.
+///
+/// # Source
+/// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/transformer/transformer_config.py`.
+fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
+    let wrong = |what: String| Err(Usage(format!("--moe-extended-tp: {what}")).into());
+    match (o.dispatcher.as_str(), upstream) {
+        (_, Upstream::Head) => wrong(
+            "Megatron-core 0.12 says it as --expert-tensor-parallel-size, and --expert-model-parallel-size 1"
+                .into(),
+        ),
+        ("allgather", _) if o.extend_ep.value => wrong("goes not with --moe-tp-extend-ep".into()),
+        ("allgather", _) => Ok(()),
+        (other, _) => {
+            wrong(format!("expected --moe-token-dispatcher-type allgather, as upstream, found {other}"))
+        }
+    }
 }
 
 /// Who keeps which part of the optimizer's state.
@@ -426,7 +454,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
 fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
     match o.order.value.as_deref() {
         Some("dualpipev") => PipelineOrder::DualPipeV,
-        Some("zero-bubble") => PipelineOrder::ZeroBubble,
+        Some("zero-bubble") => PipelineOrder::ZeroBubble { group: o.group },
         _ => PipelineOrder::Plain { group: o.group, forwards_first: upstream == Upstream::V2_0_0 },
     }
 }

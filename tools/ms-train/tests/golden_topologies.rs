@@ -8,12 +8,13 @@ use serde_json::Value;
 use tiny::{metrics, ms_train};
 
 /// Topologies of dense models. Empty slots give the two layers four chunks.
-const DENSE: [&str; 16] = [
+const DENSE: [&str; 17] = [
     "--nproc-per-node 2 --tp 2",
     "--nproc-per-node 2 --tp 2 --sequence-parallel",
     "--nproc-per-node 2 --pp 2 --schedules-method zero-bubble",
     "--nproc-per-node 2 --pp 2 --noop-layers 1,2 --num-layers-per-virtual-pipeline-stage 1",
     "--nproc-per-node 2 --pp 2 --noop-layers 1,3 --schedules-method dualpipev",
+    "--nproc-per-node 2 --pp 2 --noop-layers 1,2 --num-layers-per-virtual-pipeline-stage 1 --schedules-method zero-bubble",
     "--nproc-per-node 4 --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 5000",
     "--nproc-per-node 2 --cp 2 --context-parallel-algo ulysses_cp_algo",
     "--nproc-per-node 4 --cp 4 --context-parallel-algo megatron_cp_algo --cp-window-size 2",
@@ -27,7 +28,7 @@ const DENSE: [&str; 16] = [
     "--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --cp-attention-mask-type general",
 ];
 
-const EXPERTS: [&str; 17] = [
+const EXPERTS: [&str; 18] = [
     "--nproc-per-node 2 --tp 2 --sequence-parallel",
     "--nproc-per-node 2 --ep 2 --moe-token-dispatcher-type alltoall",
     "--nproc-per-node 4 --ep 4 --moe-token-dispatcher-type alltoall",
@@ -41,6 +42,7 @@ const EXPERTS: [&str; 17] = [
     "--upstream head --nproc-per-node 2 --tp 2 --ep 2 --expert-tensor-parallel-size 1 --sequence-parallel \
      --moe-token-dispatcher-type alltoall",
     "--nproc-per-node 2 --ep 2 --moe-token-dispatcher-type allgather",
+    "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type allgather --moe-extended-tp",
     "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type allgather --moe-allgather-overlap-comm",
     "--upstream head --nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall",
     "--upstream head --nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall_seq \
@@ -175,13 +177,11 @@ fn experts() {
 
 #[test]
 fn documents_in_a_row() {
-    let Some(dir) = ms_testing::shared("goldens/train/llama-tiny-eod") else { return };
-    let tokenizer = format!("--tokenizer-name-or-path {}", dir.display());
-    follows(
-        "llama-tiny-eod",
-        &DOCUMENTS,
-        &format!("--reset-position-ids --reset-attention-mask {tokenizer}"),
-    );
+    for case in ["documents", "llama-tiny-eod"] {
+        let Some(dir) = ms_testing::golden_or_shared(&format!("train/{case}")) else { continue };
+        let tokenizer = format!("--tokenizer-name-or-path {}", dir.display());
+        follows(case, &DOCUMENTS, &format!("--reset-position-ids --reset-attention-mask {tokenizer}"));
+    }
 }
 
 #[test]
@@ -189,5 +189,7 @@ fn experts_with_a_capacity() {
     let more = "--moe-expert-capacity-factor 1.0 --moe-token-drop-policy probs --moe-token-dispatcher-type alltoall \
                 --moe-aux-loss-coeff 0.02 --moe-router-load-balancing-type aux_loss";
     let all: Vec<&str> = [""].into_iter().chain(CAPACITY).collect();
-    follows("mixtral-tiny-capacity", &all, more);
+    for case in ["capacity", "mixtral-tiny-capacity"] {
+        follows(case, &all, more);
+    }
 }

@@ -260,12 +260,10 @@ fn what_becomes_of_every_flag_is_explained() {
     assert_eq!(of("--tensor-model-parallel-size"), "acts");
     assert_eq!(of("--use-flash-attn"), "no effect");
     let mut command = ms_train();
-    let text = command
-        .args("--explain --optimizer-cpu-offload --upstream head".split_whitespace())
-        .assert()
-        .success();
+    let text =
+        command.args("--explain --use-torch-fsdp2 --upstream head".split_whitespace()).assert().success();
     let text = String::from_utf8_lossy(&text.get_output().stdout).into_owned();
-    assert!(text.contains("refused") && text.contains("--optimizer-cpu-offload"), "{text}");
+    assert!(text.contains("refused") && text.contains("--use-torch-fsdp2"), "{text}");
 }
 
 #[cfg(target_os = "linux")]

@@ -159,42 +159,49 @@ fn flags_about_documents_hold_for_ready_samples() {
 
 #[test]
 fn documents_of_the_golden_run_are_kept_apart() {
-    let Some(golden) = ms_testing::shared("goldens/train/llama-tiny-eod") else { return };
-    let want: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(golden.join("golden.json")).unwrap()).unwrap();
-    let config = &want["config"];
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("metrics.jsonl");
-    let mut command = ms_train();
-    command.args(
-        "--reset-position-ids --reset-attention-mask --global-batch-size 6 --micro-batch-size 2".split(' '),
-    );
-    command.args("--train-iters 20 --hidden-dropout 0 --attention-dropout 0".split(' '));
-    for (flag, key) in [
-        ("--weight-decay", "wd"),
-        ("--lr", "lr"),
-        ("--min-lr", "min_lr"),
-        ("--lr-decay-style", "style"),
-        ("--lr-warmup-fraction", "warm"),
-        ("--clip-grad", "clip"),
-        ("--seq-length", "seq"),
-        ("--adam-beta1", "b1"),
-        ("--adam-beta2", "b2"),
-    ] {
-        assert!(!config[key].is_null(), "{key}");
-        command.args([flag, config[key].to_string().trim_matches('"')]);
-    }
-    command.arg("--load").arg(&golden).arg("--tokenizer-name-or-path").arg(&golden);
-    command.arg("--data-path").arg(golden.join("data.safetensors")).arg("--metrics-file").arg(&file);
-    command.assert().success();
-    let got = metrics(&file);
-    let want = want["steps_f64"].as_array().unwrap();
-    assert_eq!(got.len(), want.len());
-    for (got, want) in got.iter().zip(want) {
-        let off = got["lm loss"].as_f64().unwrap() - want["lm_loss"].as_f64().unwrap();
-        assert!(off.abs() <= 2e-5, "iteration {}: loss off by {off:e}", got["iteration"]);
-        let norm = got["grad norm"].as_f64().unwrap() / want["grad_norm"].as_f64().unwrap() - 1.0;
-        assert!(norm.abs() <= 1e-4, "iteration {}: norm off by {norm:e}", got["iteration"]);
+    // The repository's own, and a longer one beside it.
+    let cases =
+        ["documents", "llama-tiny-eod"].map(|case| ms_testing::golden_or_shared(&format!("train/{case}")));
+    for golden in cases.into_iter().flatten() {
+        let want: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(golden.join("golden.json")).unwrap()).unwrap();
+        let config = &want["config"];
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("metrics.jsonl");
+        let mut command = ms_train();
+        command.args(
+            "--reset-position-ids --reset-attention-mask --hidden-dropout 0 --attention-dropout 0".split(' '),
+        );
+        command.args(["--make-vocab-size-divisible-by", "1"]);
+        for (flag, key) in [
+            ("--global-batch-size", "gbs"),
+            ("--micro-batch-size", "mbs"),
+            ("--train-iters", "iters"),
+            ("--weight-decay", "wd"),
+            ("--lr", "lr"),
+            ("--min-lr", "min_lr"),
+            ("--lr-decay-style", "style"),
+            ("--lr-warmup-fraction", "warm"),
+            ("--clip-grad", "clip"),
+            ("--seq-length", "seq"),
+            ("--adam-beta1", "b1"),
+            ("--adam-beta2", "b2"),
+        ] {
+            assert!(!config[key].is_null(), "{key}");
+            command.args([flag, config[key].to_string().trim_matches('"')]);
+        }
+        command.arg("--load").arg(&golden).arg("--tokenizer-name-or-path").arg(&golden);
+        command.arg("--data-path").arg(golden.join("data.safetensors")).arg("--metrics-file").arg(&file);
+        command.assert().success();
+        let got = metrics(&file);
+        let want = want["steps_f64"].as_array().unwrap();
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(want) {
+            let off = got["lm loss"].as_f64().unwrap() - want["lm_loss"].as_f64().unwrap();
+            assert!(off.abs() <= 2e-5, "iteration {}: loss off by {off:e}", got["iteration"]);
+            let norm = got["grad norm"].as_f64().unwrap() / want["grad_norm"].as_f64().unwrap() - 1.0;
+            assert!(norm.abs() <= 1e-4, "iteration {}: norm off by {norm:e}", got["iteration"]);
+        }
     }
 }
 

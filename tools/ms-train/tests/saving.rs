@@ -50,6 +50,34 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
+fn a_run_without_a_checkpoint_starts_from_pretrained_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let losses = |more: &str| -> Vec<(u64, f64)> {
+        let file = dir.path().join("metrics");
+        std::fs::remove_file(&file).ok();
+        train(dir.path(), &format!("{more} --metrics-file metrics")).assert().success();
+        metrics(&file)
+            .iter()
+            .map(|m| (m["iteration"].as_u64().unwrap(), m["lm loss"].as_f64().unwrap()))
+            .collect()
+    };
+    losses("--train-iters 3 --save before --save-interval 3");
+    let tuned = losses("--train-iters 2 --load before --finetune");
+    assert_eq!(
+        losses("--train-iters 2 --pretrained-checkpoint before --load run --save run --save-interval 2"),
+        tuned
+    );
+    // Once there is a checkpoint, the run goes on from it.
+    let on = losses("--train-iters 3 --pretrained-checkpoint before --load run");
+    assert_eq!(on.iter().map(|m| m.0).collect::<Vec<_>>(), [3]);
+    let said = tiny::refused(
+        &mut train(dir.path(), "--train-iters 2 --pretrained-checkpoint nowhere --load none"),
+        1,
+    );
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
 fn checkpoints_written_beside_training_have_the_bytes_of_others() {
     for flags in [
         "--nproc-per-node 4 --tp 2 --bf16",

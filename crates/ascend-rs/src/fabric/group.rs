@@ -66,6 +66,7 @@ impl HcclGroup {
         job: impl FnOnce(&Worker, Tensor) -> Result<Tensor> + Send + 'static,
     ) -> ms_dist::Result<Pending> {
         let Some(lane) = &self.lane else { return Ok(Pending::ready(t)) };
+        t.ready()?;
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
         let call = format!("{what} of {name} ({} x {})", t.numel(), t.dtype());
         let (run, check) = (self.run.clone(), self.run.options.check_calls);
@@ -131,6 +132,11 @@ fn compare(worker: &Worker, call: &str) -> Result<Option<(usize, String)>> {
     }))
 }
 
+/// Bytes of a tensor.
+fn size_of(t: &Tensor) -> usize {
+    t.numel() * t.dtype().size()
+}
+
 /// A tensor of the host with the bytes of a buffer.
 fn download(buffer: &Buffer, arena: &Arena, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let mut out = Tensor::uninit(arena, dtype, shape);
@@ -194,7 +200,7 @@ fn reduce_scatter(worker: &Worker, t: &Tensor) -> Result<Tensor> {
     let (comm, stream) = (&worker.comm, &worker.stream);
     let n = t.numel() / comm.size();
     if t.dtype() == DType::F64 {
-        let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, t.bytes().len())?);
+        let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, size_of(t))?);
         let counts = vec![n; comm.size()];
         comm.all_to_all(stream, &from, &counts, &to, &counts, DType::F64)?;
         let mut all = vec![0f64; t.numel()];
@@ -246,15 +252,15 @@ impl Communicator for HcclGroup {
         if t.dtype() != DType::F64 && !reduces(t.dtype()) {
             return Err(ms_core::Error::Unsupported { op: "reduce", dtype: t.dtype() }.into());
         }
-        self.count(2 * t.bytes().len() * (self.size - 1) / self.size);
+        self.count(2 * size_of(&t) * (self.size - 1) / self.size);
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         self.collective(name, what, t, move |worker, t| all_reduce(worker, &t, op))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.count(t.bytes().len() * (self.size - 1));
+        self.count(size_of(&t) * (self.size - 1));
         self.collective(name, "all_gather", t, |worker, t| {
-            let (comm, stream, n) = (&worker.comm, &worker.stream, t.bytes().len());
+            let (comm, stream, n) = (&worker.comm, &worker.stream, size_of(&t));
             let mut shape = t.shape().to_vec();
             match shape.first_mut() {
                 Some(rows) => *rows *= comm.size(),
@@ -274,16 +280,16 @@ impl Communicator for HcclGroup {
         if t.dtype() != DType::F64 && !reduces(t.dtype()) {
             return Err(ms_core::Error::Unsupported { op: "reduce", dtype: t.dtype() }.into());
         }
-        self.count(t.bytes().len() / self.size * (self.size - 1));
+        self.count(size_of(&t) / self.size * (self.size - 1));
         self.collective(name, "reduce_scatter", t, |worker, t| reduce_scatter(worker, &t))
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> ms_dist::Result<Pending> {
         if self.rank == root && self.size > 1 {
-            self.count(t.bytes().len());
+            self.count(size_of(&t));
         }
         self.collective(name, "broadcast", t, move |worker, t| {
-            let n = t.bytes().len();
+            let n = size_of(&t);
             let buffer = Buffer::from_bytes(&worker.stream, t.bytes())?;
             worker.comm.broadcast(&worker.stream, &buffer, n, DType::U8, root)?;
             download(&buffer, t.arena(), t.dtype(), &t.shape())
@@ -295,9 +301,9 @@ impl Communicator for HcclGroup {
         if !rows.is_multiple_of(self.size) {
             return Err(ms_dist::Error::Indivisible { name, numel: rows, size: self.size });
         }
-        self.count(t.bytes().len() / self.size * (self.size - 1));
+        self.count(size_of(&t) / self.size * (self.size - 1));
         self.collective(name, "all_to_all", t, |worker, t| {
-            let (comm, stream, n) = (&worker.comm, &worker.stream, t.bytes().len());
+            let (comm, stream, n) = (&worker.comm, &worker.stream, size_of(&t));
             let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, n)?);
             let counts = vec![n / comm.size(); comm.size()];
             comm.all_to_all(stream, &from, &counts, &to, &counts, DType::U8)?;
@@ -318,13 +324,14 @@ impl Communicator for HcclGroup {
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> ms_dist::Result<()> {
         self.check_rank(to)?;
-        self.count(t.bytes().len());
+        self.count(size_of(&t));
+        t.ready()?;
         let pair = self.pair(self.rank, to)?;
         // Nobody waits for it; its failure is announced.
         pair.lane.run(name, move |worker| mail::send(worker, name, tag, &t)).map(drop)
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> ms_dist::Result<Pending> {
+    fn recv(&self, name: &'static str, from: usize, tag: u64, into: &Arena) -> ms_dist::Result<Pending> {
         self.check_rank(from)?;
         let pair = self.pair(from, self.rank)?;
         let (reply, letter) = channel();
@@ -350,7 +357,7 @@ impl Communicator for HcclGroup {
             };
             pair.lane.run(name, job)?;
         }
-        let run = self.run.clone();
+        let (run, into) = (self.run.clone(), into.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             // The pair lives until its messages have come.
@@ -373,7 +380,7 @@ impl Communicator for HcclGroup {
                     let text = format!("message {tag} from rank {from}: expected {name}, found {found}");
                     return Err(transport(name, Error::Rendezvous(text)));
                 }
-                return Ok(tensor);
+                return Ok(tensor.copied_to(&into)?);
             }
         }))
     }

@@ -100,7 +100,7 @@ pub fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str,
     keep("first", &first.wait()?);
     keep("second", &second.wait()?);
     comm.send("i", float, (r + 1) % n, 7)?;
-    keep("message", &comm.recv("i", (r + n - 1) % n, 7)?.wait()?);
+    keep("message", &comm.recv("i", (r + n - 1) % n, 7, &Arena::default())?.wait()?);
     comm.barrier()?;
     Ok(out)
 }
@@ -171,20 +171,20 @@ fn messages_come_by_tag_whoever_sends_first() {
         }
         comm.send("empty", Tensor::zeros(&arena, ms_core::DType::I64, [0, 4]), peer, 9).unwrap();
         // Asked for in another order, two at once.
-        let late = comm.recv("act", peer, 4).unwrap();
-        let early = comm.recv("act", peer, 0).unwrap();
+        let late = comm.recv("act", peer, 4, &Arena::default()).unwrap();
+        let early = comm.recv("act", peer, 0, &Arena::default()).unwrap();
         let want = |tag: f32| [tag + 10.0 * peer as f32, -(tag + 10.0 * peer as f32)];
         assert_eq!(early.wait().unwrap().as_slice::<f32>().unwrap(), want(0.0));
         assert_eq!(late.wait().unwrap().as_slice::<f32>().unwrap(), want(4.0));
         for tag in [2, 1, 3] {
-            let t = comm.recv("act", peer, tag).unwrap().wait().unwrap();
+            let t = comm.recv("act", peer, tag, &Arena::default()).unwrap().wait().unwrap();
             assert_eq!(t.as_slice::<f32>().unwrap(), want(tag as f32));
             assert_eq!(t.shape().to_vec(), [2, 1]);
         }
-        let empty = comm.recv("empty", peer, 9).unwrap().wait().unwrap();
+        let empty = comm.recv("empty", peer, 9, &Arena::default()).unwrap().wait().unwrap();
         assert_eq!((empty.shape().to_vec(), empty.dtype()), (vec![0, 4], ms_core::DType::I64));
         comm.send("one", tensor(0.0), peer, 20).unwrap();
-        let e = comm.recv("other", peer, 20).unwrap().wait().unwrap_err().to_string();
+        let e = comm.recv("other", peer, 20, &Arena::default()).unwrap().wait().unwrap_err().to_string();
         assert!(e.contains("expected other, found one"), "{e}");
         assert!(comm.send("self", tensor(0.0), comm.rank(), 0).is_err());
         comm.barrier().unwrap();

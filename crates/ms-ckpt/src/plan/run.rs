@@ -6,13 +6,15 @@ use ms_core::DType;
 use ms_spec::ParamSpec;
 use serde_json::{Map, Value, json};
 
-use super::torch_dist::SPACE;
 use super::{ArgsForm, DTypeOf};
 use crate::adapter::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
 use crate::optim::STATES;
 use crate::torch::Object;
 use crate::{Error, Result};
+
+/// What Megatron calls optimizer state that has the geometry of the weights.
+pub(super) const SPACE: &str = "fully_sharded_model_space";
 
 /// Where a training run stands: what is written beside the weights.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::megatron::holds;
+use super::run::SPACE;
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
 use crate::dcp::{self, Placed, Written};
 use crate::iterations::{TRACKER, iteration_name};
@@ -19,9 +20,6 @@ use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
 use crate::torch::{Object, archive_bytes, archive_of};
 use crate::{Error, Result};
-
-/// What Megatron calls optimizer state that has the geometry of the weights.
-pub(super) const SPACE: &str = "fully_sharded_model_space";
 
 /// The file of objects that are not tensors.
 const OBJECTS: &str = "__0_1.distcp";

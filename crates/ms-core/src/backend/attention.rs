@@ -1,6 +1,7 @@
 //! Attention of a device, and how its operands are described.
 
-use crate::{Result, Tensor, TensorMut};
+use crate::{Alibi, Result, Segment, Tensor, TensorMut};
+use ms_operands::Dropout;
 use std::sync::Arc;
 
 /// Heads of an attention layer as this rank holds them.
@@ -52,9 +53,6 @@ pub struct QkNorm<'a> {
     pub eps: f32,
 }
 
-/// One sequence of a packed run of tokens: where its queries and its keys stand.
-pub type Segment = ms_kernels::attention::Segment;
-
 /// Which keys a query sees and how scores are scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOptions {
@@ -68,7 +66,7 @@ pub struct AttentionOptions {
     pub alibi: Option<Alibi>,
 }
 
-/// Weights of keys that are dropped in training; see [`ms_kernels::attention::Dropout`].
+/// Weights of keys that are dropped in training: a [`Dropout`] with keys of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionDropout {
     /// In `[0, 1)`.
@@ -82,15 +80,12 @@ pub struct AttentionDropout {
 }
 
 impl AttentionDropout {
-    /// As kernels take it.
-    pub fn view(&self) -> ms_kernels::attention::Dropout<'_> {
+    /// As it is defined.
+    pub fn view(&self) -> Dropout<'_> {
         let Self { rate, site, first_head, ref keys } = *self;
-        ms_kernels::attention::Dropout { rate, site, first_head, keys }
+        Dropout { rate, site, first_head, keys }
     }
 }
-
-/// The slopes of attention with linear biases.
-pub type Alibi = ms_kernels::attention::Alibi;
 
 /// Operands of an indexer on the device: queries `[T,N·D]`, keys `[C,D]` and head weights `[T,N]`, all f32.
 #[derive(Clone, Copy, Debug)]

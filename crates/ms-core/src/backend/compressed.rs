@@ -1,14 +1,7 @@
 //! Attention over tokens nearby and pooled entries of those far away, of a device.
 
 use super::{IndexerInputs, Rotary};
-use crate::{Result, Tensor, TensorMut};
-
-/// Sizes of a pooling of windows.
-pub type Pooling = ms_kernels::pooling::Pooling;
-/// Where the rows of a window's tokens begin.
-pub type Window = ms_kernels::pooling::Window;
-/// The keys that a query may see.
-pub type Sight = ms_kernels::selected::Sight;
+use crate::{Pooling, Result, Sight, Tensor, TensorMut, Window};
 
 /// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
 pub trait CompressedBackend {

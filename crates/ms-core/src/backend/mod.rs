@@ -12,13 +12,17 @@ mod recurrent;
 mod streams;
 
 pub use attention::{
-    Alibi, AttentionBackend, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary,
-    Segment,
+    AttentionBackend, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary,
 };
-pub use compressed::{CompressedBackend, Pooling, Sight, Window};
-pub use moe::{ExpertLoad, GroupScore, MoeBackend, Router, RouterScore, Routes};
-pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace, Trapezoid, TurnedPairs};
-pub use streams::{Mixing, StreamBackend};
+pub use compressed::CompressedBackend;
+pub use moe::MoeBackend;
+pub use ms_operands::noise::{Noise, mix};
+pub use ms_operands::{
+    Activation, AdamW, Alibi, DeltaRule, ExpertLoad, GroupScore, Mixing, Pooling, Router, RouterScore,
+    Routes, Run, Segment, Sgd, Sight, StateSpace, Trapezoid, TurnedPairs, VocabShare, Window,
+};
+pub use recurrent::RecurrentBackend;
+pub use streams::StreamBackend;
 
 use crate::{Arena, DType, Error, ExactSum, Result, Tensor, TensorMut};
 use std::fmt;
@@ -32,7 +36,10 @@ pub struct Device(Arc<dyn Backend>);
 impl Device {
     /// A device that runs on `backend`.
     pub fn new(backend: impl Backend + 'static) -> Self {
-        Self(Arc::new(backend))
+        let device: Arc<dyn Backend> = Arc::new(backend);
+        let weak = Arc::downgrade(&device);
+        device.arena().written_by(move || weak.upgrade().map_or(Ok(()), |device| device.synchronize()));
+        Self(device)
     }
 }
 
@@ -90,7 +97,12 @@ pub trait Backend:
         let _ = (name, sizes);
         make().map(Arc::new)
     }
-    /// Waits until everything that was started has finished.
+    /// Waits until everything that was started has finished. Until then the host must not look at what tensors hold that
+    /// operations have written: an asynchronous device only takes note of what it is to do, and operations whose result is no
+    /// tensor wait for themselves. [`Tensor::ready`] calls it for one tensor.
+    ///
+    /// # Errors
+    /// If something that was started has failed.
     fn synchronize(&self) -> Result<()>;
 }
 
@@ -256,17 +268,6 @@ pub trait ActBackend {
     fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
 }
 
-/// An activation function.
-pub type Activation = ms_kernels::activation::Activation;
-
-/// A run of output columns: copies of input columns, or zeros.
-pub type Run = ms_kernels::columns::Run;
-
-/// What values are multiplied by at random, by counters.
-pub type Noise = ms_kernels::noise::Noise;
-/// Mixes 64 bits: what keys of [`LayoutBackend::noise`] are made with.
-pub use ms_kernels::noise::mix;
-
 /// Rearranging and scaling columns.
 pub trait LayoutBackend {
     /// The runs of columns of each row of `x[T,W]`, one after the other.
@@ -346,9 +347,6 @@ pub trait EmbedBackend {
     ) -> Result<()>;
 }
 
-/// Which rows of a vocabulary a table holds.
-pub type VocabShare = ms_kernels::embedding::Share;
-
 /// Cross entropy over the vocabulary.
 pub trait LossBackend {
     /// What each row of `logits[T,V]`, this share of the vocabulary from id `first` on, contributes to its loss: `[T,3]` f32,
@@ -393,26 +391,6 @@ pub trait LossBackend {
         Ok(statistics)
     }
 }
-
-/// One AdamW step's numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// Learning rate of this step.
-    pub lr: f64,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Steps taken, this one included; 1 for the first.
-    pub step: u64,
-}
-
-/// One step's numbers of gradient descent with momentum.
-pub type Sgd = ms_kernels::sgd::Hyper;
 
 /// What the optimizer does to flat f32 buffers.
 pub trait OptimBackend {

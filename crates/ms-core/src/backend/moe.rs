@@ -1,17 +1,6 @@
 //! Mixtures of experts of a device.
 
-use crate::{Result, Tensor, TensorMut};
-
-/// A router of a mixture of experts.
-pub type Router = ms_kernels::routing::Router;
-/// How logits become scores.
-pub type RouterScore = ms_kernels::routing::Score;
-/// How a group of experts is judged.
-pub type GroupScore = ms_kernels::routing::GroupScore;
-/// What the load-balancing loss knows of the tokens of all ranks.
-pub type ExpertLoad = ms_kernels::routing::Load;
-/// Where each copy of a token goes.
-pub type Routes = ms_kernels::experts::Routes;
+use crate::{ExpertLoad, Result, Router, Routes, Tensor, TensorMut};
 
 /// Mixtures of experts. `K` experts per token of `E`.
 pub trait MoeBackend {

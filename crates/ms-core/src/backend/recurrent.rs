@@ -1,15 +1,6 @@
 //! Recurrent layers of a device.
 
-use crate::{Result, Segment, Tensor};
-
-/// Sizes of a state-space scan.
-pub type StateSpace = ms_kernels::state_space::Shape;
-/// Sizes of a delta-rule scan.
-pub type DeltaRule = ms_kernels::delta_rule::Shape;
-/// Sizes of a trapezoidal scan.
-pub type Trapezoid = ms_kernels::trapezoid::Shape;
-/// Which elements of a key are turned together.
-pub type TurnedPairs = ms_kernels::trapezoid::Pairs;
+use crate::{DeltaRule, Result, Segment, StateSpace, Tensor, Trapezoid};
 
 /// Recurrent mixers, all f32. Segments must cover the tokens in order.
 pub trait RecurrentBackend {
@@ -38,8 +29,8 @@ pub trait RecurrentBackend {
         b: Option<&Tensor>,
         segments: &[Segment],
     ) -> Result<[Tensor; 3]>;
-    /// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
-    /// [`ms_kernels::state_space::Scan`]. `states[S,N,P,S']` is read and replaced.
+    /// Mamba-2's scan of inputs `x[T,N·P]`, `b[T,G·S]`, `c[T,G·S]` and `dt[T,N]`, the step before bias and softplus, with weights
+    /// `a_log`, `d` and `dt_bias`, `[N]` each; see [`StateSpace`]. `states[D,N,P,S]`, one for each segment, is read and replaced.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
@@ -63,9 +54,9 @@ pub trait RecurrentBackend {
         segments: &[Segment],
         shape: &StateSpace,
     ) -> Result<([Tensor; 4], [Tensor; 3])>;
-    /// Mamba-3's scan of operands in the order of [`ms_kernels::trapezoid::Operands`], which has their shapes, the last
-    /// three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]` and
-    /// the states `[D,N,P,S]`; both are read and replaced.
+    /// Mamba-3's scan of operands in the order of [`TrapezoidOperands`](ms_operands::TrapezoidOperands), which has their shapes,
+    /// the last three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]`
+    /// and the states `[D,N,P,S]`; both are read and replaced.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
@@ -87,8 +78,9 @@ pub trait RecurrentBackend {
         segments: &[Segment],
         shape: &Trapezoid,
     ) -> Result<[Tensor; 15]>;
-    /// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`].
-    /// `states[S,N,K,V]` is read and replaced.
+    /// The gated delta rule of inputs `q[T,G·K]` and `k[T,G·K]`, which are brought to length 1, `v[T,N·V]`, `g[T,N]`, the
+    /// logarithm of the decay, and `beta[T,N]`, the strength of writing; see [`DeltaRule`]. `states[D,N,K,V]` is read and
+    /// replaced.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.

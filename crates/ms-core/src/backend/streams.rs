@@ -1,11 +1,8 @@
 //! Hyper-connections of a device.
 
-use crate::{Result, Tensor};
+use crate::{Mixing, Result, Tensor};
 
-/// How the weights of streams are formed.
-pub type Mixing = ms_kernels::streams::Mixing;
-
-/// A residual of several streams `[T,n·H]`; weights are rows `[pre | post | comb]`, see [`ms_kernels::streams`].
+/// A residual of several streams `[T,n·H]`; weights are rows as [`Mixing`] says.
 pub trait StreamBackend {
     /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
     ///

@@ -47,6 +47,12 @@ impl CpuBackend {
     }
 }
 
+impl From<ms_kernels::Error> for Error {
+    fn from(e: ms_kernels::Error) -> Self {
+        Self::Device(Box::new(e))
+    }
+}
+
 impl Device {
     /// A CPU device of `threads` threads with the latest instruction set of this machine, or the one that the
     /// environment variable `MS_ISA` forces; [`Choice::of_process`] measures which one is the fastest.

@@ -15,16 +15,8 @@ impl OptimBackend for CpuBackend {
         step: &AdamW,
     ) -> Result<()> {
         op_span!("adamw", 14 * g.numel(), 28 * g.numel());
-        let hyper = adamw::Hyper {
-            lr: step.lr,
-            beta1: step.beta1,
-            beta2: step.beta2,
-            eps: step.eps,
-            weight_decay: step.weight_decay,
-            step: step.step,
-        };
         let (p, m, v) = (master.as_mut_slice()?, m.as_mut_slice()?, v.as_mut_slice()?);
-        adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale as f32, None, &hyper)?;
+        adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale as f32, None, step)?;
         Ok(())
     }
 

@@ -80,6 +80,18 @@ impl Walk {
         self.wrt.iter().map(|o| o.and_then(|o| self.grads[o as usize].clone())).collect()
     }
 
+    /// Takes what has come to `inputs` of an outer walk, to be added to: in the order of one walk over everything.
+    fn go_on_from(&mut self, inputs: &[Option<Source>], outer: &mut [Option<Tensor>]) -> Result<()> {
+        for (source, wrt) in inputs.iter().zip(&self.wrt) {
+            let (Some(Source::Output(from)), Some(to)) = (source, wrt) else { continue };
+            let of_root = std::mem::replace(&mut self.grads[*to as usize], outer[*from as usize].take());
+            if let Some(dy) = of_root {
+                add_gradient(&self.device, &mut self.grads[*to as usize], dy)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Adds gradients to those of the values that they are of.
     fn pass_on(&mut self, inputs: &[Option<Source>], dxs: Vec<Option<Tensor>>) -> Result<()> {
         for (source, dx) in inputs.iter().zip(dxs) {
@@ -132,7 +144,8 @@ impl Walk {
             inner: None,
         };
         let dxs = op.backward(&mut cx, dys)?;
-        if let Some(inner) = cx.inner {
+        if let Some(mut inner) = cx.inner {
+            inner.go_on_from(&inputs, &mut self.grads)?;
             self.inner = Some((Box::new(inner), inputs));
             return Ok(());
         }

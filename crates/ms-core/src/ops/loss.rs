@@ -99,7 +99,7 @@ impl Op for LinearCrossEntropy {
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { mut dx, dw, db, w } = *self;
-        let factor = only(dys).to_reals()?[0];
+        let factor = only(dys).ready()?.to_reals()?[0];
         if factor != 1.0 {
             cx.device.scale(&mut dx, factor)?;
         }
@@ -190,7 +190,7 @@ pub fn linear_cross_entropy(
             dx.put(start * hidden, &device.linear_dx(&d, head.w.value())?)?;
         }
     }
-    let each = nll.to_reals()?.into_iter().zip(weights.to_reals()?);
+    let each = nll.ready()?.to_reals()?.into_iter().zip(weights.ready()?.to_reals()?);
     let sum: f64 = each.map(|(n, w)| if w == 0.0 { 0.0 } else { n * w }).sum();
     let loss = Tensor::from_reals(arena, wide, [1], &[sum])?;
     let none = g.constant(loss.clone());

@@ -34,9 +34,9 @@ fn gap(values: impl Iterator<Item = f64>, k: usize) -> f64 {
 /// If a tensor is not of real numbers.
 pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<f64> {
     let experts = logits.as_matrix().1.max(1);
-    let bias = bias.map(Tensor::to_reals).transpose()?.unwrap_or_else(|| vec![0.0; experts]);
+    let bias = bias.map(|bias| bias.ready()?.to_reals()).transpose()?.unwrap_or_else(|| vec![0.0; experts]);
     let mut least = f64::INFINITY;
-    for row in logits.to_reals()?.chunks_exact(experts) {
+    for row in logits.ready()?.to_reals()?.chunks_exact(experts) {
         let mut choice = scores(row, router.score);
         choice.iter_mut().zip(&bias).for_each(|(c, b)| *c += b);
         if let RouterScore::SparseMixer { .. } = router.score {
@@ -78,7 +78,7 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
 /// # Errors
 /// If the weights are not real numbers.
 pub fn drop_margin(weights: &Tensor, routes: &Routes, (capacity, share_of): (usize, &[u32])) -> Result<f64> {
-    let (values, width) = (weights.to_reals()?, weights.as_matrix().1.max(1));
+    let (values, width) = (weights.ready()?.to_reals()?, weights.as_matrix().1.max(1));
     let mut least = f64::INFINITY;
     for expert in 0..routes.starts.len() - 1 {
         let mut of_shares: BTreeMap<u32, Vec<f64>> = BTreeMap::new();

@@ -195,7 +195,7 @@ fn loads(b: &Balance<'_>, experts: &[i32], router: &Router, count: usize) -> Res
     let load = ExpertLoad {
         group_of: b.group_of.to_vec(),
         groups,
-        bias: b.bias.map(Tensor::to_reals).transpose()?.unwrap_or_default(),
+        bias: b.bias.map(|bias| bias.ready()?.to_reals()).transpose()?.unwrap_or_default(),
         ..ExpertLoad::default()
     };
     Ok(Loads { weights, load, mean: 1.0 / all.max(1) as f64 })
@@ -245,12 +245,12 @@ fn routed(
 ) -> Result<Routed> {
     let device = g.device().clone();
     let count = logits.value().as_matrix().1;
-    let picks = weighed.as_slice::<i32>()?;
+    let picks = weighed.ready()?.as_slice::<i32>()?;
     let sizes = [picks.len(), router.top_k, count];
     let picked = device.routes("picked", sizes, &mut || Ok(Routes::new(picks, router.top_k, count)?))?;
     let routes = match taken {
         Some(taken) => {
-            let taken = taken.as_slice::<i32>()?;
+            let taken = taken.ready()?.as_slice::<i32>()?;
             device.routes("taken", sizes, &mut || Ok(Routes::new(taken, router.top_k, count)?))?
         }
         None => picked.clone(),
@@ -302,7 +302,7 @@ pub fn drop_beyond(
     policy: DropPolicy,
 ) -> Result<(Var, usize)> {
     let device = g.device().clone();
-    let (values, width) = (weights.value().to_reals()?, weights.value().as_matrix().1);
+    let (values, width) = (weights.value().ready()?.to_reals()?, weights.value().as_matrix().1);
     let mut kept = vec![1.0; values.len()];
     let mut dropped = 0;
     for expert in 0..routes.starts.len() - 1 {

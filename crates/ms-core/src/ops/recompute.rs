@@ -1,30 +1,38 @@
 //! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
 
-use super::only;
 use crate::hold::{Held, Hold, Holds};
 use crate::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a model that can be run twice.
-pub type Recomputed = Arc<dyn Fn(&mut Graph, &Var) -> Result<Var> + Send + Sync>;
+/// A part of a model that can be run twice: what it makes of its inputs.
+pub type Recomputed = Arc<dyn Fn(&mut Graph, &[Var]) -> Result<Vec<Var>> + Send + Sync>;
 
-/// The part, its input, and its second run once that has begun: the graph, its input and its output.
+/// The part, its inputs, and its second run once that has begun.
 struct Region {
-    x: Saved,
-    hold: Option<Hold>,
+    xs: Vec<(Saved, Option<Hold>)>,
     f: Recomputed,
-    again: Mutex<Option<(Graph, Var, Var)>>,
+    again: Mutex<Option<Again>>,
+}
+
+/// A second run: the graph, its inputs and its outputs.
+struct Again {
+    g: Graph,
+    xs: Vec<Var>,
+    ys: Vec<Var>,
 }
 
 impl Region {
     /// The second run, which may have been done before.
-    fn run(&self, device: &Device) -> Result<MutexGuard<'_, Option<(Graph, Var, Var)>>> {
+    fn run(&self, device: &Device) -> Result<MutexGuard<'_, Option<Again>>> {
         let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
         if again.is_none() {
             let mut g = Graph::train(device);
-            let x = g.input(self.x.get(device)?).held(self.hold);
-            let y = (self.f)(&mut g, &x)?;
-            *again = Some((g, x, y));
+            let mut xs = Vec::with_capacity(self.xs.len());
+            for (x, hold) in &self.xs {
+                xs.push(g.input(x.get(device)?).held(*hold));
+            }
+            let ys = (self.f)(&mut g, &xs)?;
+            *again = Some(Again { g, xs, ys });
         }
         Ok(again)
     }
@@ -52,10 +60,11 @@ impl Op for Recompute {
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let again = self.0.run(cx.device)?.take();
-        let (g, x, y) = again.expect("it has just been run");
+        let Again { g, xs, ys } = again.expect("it has just been run");
         drop(self);
-        cx.backward_inner(g, &y, only(dys), &[&x])?;
-        Ok(vec![None])
+        let roots = ys.iter().zip(dys).filter_map(|(y, dy)| Some((y, dy?))).collect();
+        cx.backward_inner(g, roots, &xs.iter().collect::<Vec<_>>())?;
+        Ok(vec![None; xs.len()])
     }
 }
 
@@ -64,33 +73,47 @@ impl Op for Recompute {
 ///
 /// # Errors
 /// As `f`.
-pub fn recompute(g: &mut Graph, x: &Var, f: Recomputed) -> Result<Var> {
+pub fn recompute(
+    g: &mut Graph,
+    x: &Var,
+    f: impl Fn(&mut Graph, &Var) -> Result<Var> + Send + Sync + 'static,
+) -> Result<Var> {
+    let f: Recomputed = Arc::new(move |g, xs| Ok(vec![f(g, &xs[0])?]));
     let first = f.clone();
-    recompute_behind(g, x, |g, x| first(g, x), f)
+    let mut made = recompute_behind(g, &[x], |g, xs| first(g, xs), f)?;
+    Ok(made.remove(0))
 }
 
-/// [`recompute`], whose first run is that of `first`, which gives what `f` gives and may let other work be done in between.
+/// [`recompute`] of a part with any number of inputs and outputs, whose first run is that of `first`, which gives what `f` gives
+/// and may let other work be done in between. Gradients by an input go on from what came to it from elsewhere before, so that
+/// their sums have the order that they have where nothing runs again.
 ///
 /// # Errors
 /// As `first`.
 pub fn recompute_behind(
     g: &mut Graph,
-    x: &Var,
-    first: impl FnOnce(&mut Graph, &Var) -> Result<Var>,
+    xs: &[&Var],
+    first: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>>,
     f: Recomputed,
-) -> Result<Var> {
+) -> Result<Vec<Var>> {
+    let given: Vec<Var> = xs.iter().map(|&x| x.clone()).collect();
     if !g.records() {
-        return first(g, x);
+        return first(g, &given);
     }
-    let y = first(&mut Graph::inference(g.device()), x)?.value().clone();
-    let region = Arc::new(Region { x: x.saved(), hold: x.hold(), f, again: Mutex::new(None) });
-    // The operation keeps the region until its own turn, which comes behind that of all who take its output.
+    let ys = first(&mut Graph::inference(g.device()), &given)?;
+    let ys = ys.into_iter().map(|y| y.value().clone()).collect();
+    let xs_kept = xs.iter().map(|x| (x.saved(), x.hold())).collect();
+    let region = Arc::new(Region { xs: xs_kept, f, again: Mutex::new(None) });
+    // The operation keeps the region until its own turn, which comes behind that of all who take its outputs.
     let of_op = Arc::downgrade(&region);
-    let y = g.apply_region(y, x, || Box::new(Recompute(region)));
-    Ok(y.rebuilt_by(move |device| {
-        let region = of_op.upgrade().expect("a value is needed before its operation's turn");
-        let again = region.run(device)?;
-        let (_, _, y) = again.as_ref().expect("it has just been run");
-        Ok(y.value().clone())
-    }))
+    let ys = g.apply_region(ys, xs, || Box::new(Recompute(region)));
+    let formed_again = |(k, y): (usize, Var)| {
+        let region = of_op.clone();
+        y.rebuilt_by(move |device| {
+            let region = region.upgrade().expect("a value is needed before its operation's turn");
+            let again = region.run(device)?;
+            Ok(again.as_ref().expect("it has just been run").ys[k].value().clone())
+        })
+    };
+    Ok(ys.into_iter().enumerate().map(formed_again).collect())
 }

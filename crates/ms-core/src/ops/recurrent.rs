@@ -81,7 +81,7 @@ op!(Scan, "state_space", |op, cx, dy| {
 });
 
 /// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
-/// [`ms_kernels::state_space::Scan`]. Keeps its operands; states are recomputed.
+/// [`RecurrentBackend::state_space`](crate::RecurrentBackend::state_space). Keeps its operands; states are recomputed.
 ///
 /// `states[S,N,P,S']` is read and replaced; with it there is no backward.
 ///
@@ -136,8 +136,8 @@ op!(Trapezoidal, "trapezoid", |op, cx, dy| {
 });
 
 /// Mamba-3's scan of `[x, z, b, c, dt, rate, trap, angle]` with weights `[dt_bias, b_bias, c_bias, d]`, and
-/// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in [`ms_kernels::trapezoid::Operands`]. Keeps
-/// its operands; states are recomputed.
+/// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in
+/// [`TrapezoidOperands`](ms_operands::TrapezoidOperands). Keeps its operands; states are recomputed.
 ///
 /// `memory` is what each document's last token left `[D,N,·]` and the states `[D,N,P,S]`, read and replaced; with it
 /// there is no backward.
@@ -182,8 +182,8 @@ op!(Delta, "delta_rule", |op, cx, dy| {
     Ok(grads.into_iter().map(Some).collect())
 });
 
-/// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`]. Keeps its operands;
-/// states are recomputed.
+/// The gated delta rule of `[q, k, v, g, beta]`; shapes as in
+/// [`RecurrentBackend::delta_rule`](crate::RecurrentBackend::delta_rule). Keeps its operands; states are recomputed.
 ///
 /// `states[S,N,K,V]` is read and replaced; with it there is no backward.
 ///

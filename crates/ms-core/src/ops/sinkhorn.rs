@@ -27,7 +27,7 @@ const EPS: f64 = 1e-8;
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `sinkhorn`; Clark et al., arXiv:2202.01169.
 pub fn sinkhorn(logits: &Tensor, top_k: usize, ranks: Option<&dyn TokenGroup>) -> Result<EvenChoice> {
     let (tokens, count) = logits.as_matrix();
-    let cost: Vec<f64> = logits.to_reals()?.into_iter().map(f64::exp).collect();
+    let cost: Vec<f64> = logits.ready()?.to_reals()?.into_iter().map(f64::exp).collect();
     let rows = || cost.chunks_exact(count.max(1));
     let sum = |values: Vec<f64>| ranks.map_or(Ok(values.clone()), |ranks| ranks.sum_reals(values));
     let all = sum(vec![tokens as f64])?[0].max(1.0);

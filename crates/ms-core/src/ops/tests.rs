@@ -204,11 +204,7 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
                 let y = rms_norm(g, &y, &n, NORM)?;
                 add(g, x, &y)
             };
-            h = if recomputed {
-                recompute(&mut g, &h, Arc::new(block)).unwrap()
-            } else {
-                block(&mut g, &h).unwrap()
-            };
+            h = if recomputed { recompute(&mut g, &h, block).unwrap() } else { block(&mut g, &h).unwrap() };
         }
         let recorded = g.len();
         let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());

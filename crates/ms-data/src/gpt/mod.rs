@@ -8,13 +8,15 @@
 //! blended_megatron_dataset_builder,helpers}`.
 
 mod blend;
+mod blend_index;
 mod cache;
 mod dataset;
 mod index;
 mod md5;
 
 pub(crate) use blend::BlendList;
-pub use blend::{Blend, BlendIndex, DataPaths, GptSet, build};
+pub use blend::{Blend, DataPaths, GptSet, build};
+pub use blend_index::BlendIndex;
 pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};
 pub use index::GptIndex;

@@ -1,5 +1,6 @@
 //! Records brought to one form: prompt messages, responses, system text, tools.
 
+use super::alignment::{Aligned, Alignment};
 use super::fields::{AlpacaFields, FieldMap, SharegptFields};
 use super::openai;
 use ms_text::python_json;
@@ -7,27 +8,6 @@ use ms_text::template::{Message, Role};
 use serde_json::{Map, Value};
 
 type Record = Map<String, Value>;
-
-/// A record as a conversation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Aligned {
-    /// Messages up to the one to be answered.
-    pub(super) prompt: Vec<Message>,
-    /// The answer; chosen and rejected for preference records.
-    pub(super) response: Vec<Message>,
-    /// System text, may be empty.
-    pub(super) system: String,
-    /// Tools as JSON text, may be empty.
-    pub(super) tools: String,
-}
-
-/// What became of a record.
-pub(super) enum Alignment {
-    /// A conversation; `oddity` is what upstream does to it without a word, if anything.
-    Conversation(Aligned, Option<&'static str>),
-    /// Upstream leaves it out, for this reason.
-    Dropped(&'static str),
-}
 
 /// How the messages of a record are read.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Conversations as token rows, one function per family of handlers.
 
-use super::align::{Aligned, text};
+use super::align::text;
+use super::alignment::Aligned;
 use super::{Encoded, Handler, Row, signed, three_columns};
 use crate::sft::IGNORED;
 use crate::{Error, Result as DataResult, Upstream};

@@ -6,6 +6,7 @@
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{data_handler,utils}.py`.
 
 mod align;
+mod alignment;
 mod conversation;
 mod dataset_info;
 mod fields;
@@ -23,9 +24,11 @@ pub use dataset_info::{DescribedSet, described_sets};
 pub use fields::FieldMap;
 pub use kind::Kind;
 
+pub use crate::row::Row;
 use crate::sink::Level;
 use crate::{Error, Result, Upstream};
-use align::{Alignment, Reading};
+use align::Reading;
+use alignment::Alignment;
 use ms_text::Tokenizer;
 use ms_text::sentence::SentenceSplitter;
 use ms_text::template::{Effort, Template};
@@ -101,22 +104,6 @@ impl HandlerOptions {
             fields_of_files: Vec::new(),
             upstream: Upstream::V2_0_0,
         }
-    }
-}
-
-/// One record as tokens: a sequence per column, or none where the record has no text for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// In the order of [`Handler::columns`].
-    pub columns: Vec<Option<Vec<i32>>>,
-    /// The next row belongs to the same document.
-    pub continues: bool,
-}
-
-impl Row {
-    /// A document of one sequence per column.
-    pub fn new(columns: Vec<Option<Vec<i32>>>) -> Self {
-        Self { columns, continues: false }
     }
 }
 

@@ -1,6 +1,6 @@
 //! OpenAI's messages: reasoning, structured tool calls, results of tools.
 
-use super::align::{Aligned, Alignment};
+use super::alignment::{Aligned, Alignment};
 use super::fields::SharegptFields;
 use ms_text::template::{Message, Role, ToolCall};
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
 //! What upstream does in silence, as errors (`--strict`).
 
-use super::align::Aligned;
+use super::alignment::Aligned;
 use super::{Encoded, Handler};
 use crate::{Error, Result as DataResult};
 use ms_text::Tokenizer;

@@ -1,7 +1,7 @@
 //! Rows of Parquet and Arrow tables as objects.
 
 use super::arrow_stream::ArrowBatches;
-use super::groups::{Groups, ParquetBatches};
+use super::groups::{Groups, ParquetBatches, bad, known};
 use arrow_array::cast::AsArray;
 use arrow_array::types as t;
 use arrow_array::{Array, RecordBatch};
@@ -9,7 +9,7 @@ use arrow_schema::DataType;
 use bytes::Bytes;
 use serde_json::{Map, Number, Value};
 use std::fs::File;
-use std::io::{Error, ErrorKind, Read, Result};
+use std::io::{Read, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -200,24 +200,7 @@ fn weightless(data_type: &DataType) -> bool {
     }
 }
 
-pub(super) fn known(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Null | DataType::Boolean | DataType::Struct(_) => true,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
-        DataType::Float32 | DataType::Float64 => true,
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            known(item.data_type())
-        }
-        DataType::Dictionary(_, values) => known(values),
-        other => other.is_integer(),
-    }
-}
-
 /// JSON has no infinities and no NaN.
 fn float(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
-}
-
-pub(super) fn bad(reason: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidData, reason.into())
 }

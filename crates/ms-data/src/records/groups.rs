@@ -1,6 +1,5 @@
 //! The row groups of a Parquet file, one after the other, in bounded memory.
 
-use super::columns::{bad, known};
 use super::pages::Chunk;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -9,7 +8,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::file::reader::ChunkReader;
-use std::io::Result;
+use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// Rows of a batch at most, the bytes that it is meant to refer to, and the values of lists in it.
@@ -164,4 +163,22 @@ fn mark(data_type: &DataType, taken: bool, leaves: &mut Vec<bool>) {
         DataType::Struct(fields) => fields.iter().for_each(|field| mark(field.data_type(), taken, leaves)),
         _ => leaves.push(taken),
     }
+}
+
+/// Whether values of this type become JSON.
+pub(super) fn known(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null | DataType::Boolean | DataType::Struct(_) => true,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Float32 | DataType::Float64 => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            known(item.data_type())
+        }
+        DataType::Dictionary(_, values) => known(values),
+        other => other.is_integer(),
+    }
+}
+
+pub(super) fn bad(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidData, reason.into())
 }

@@ -28,16 +28,47 @@ fn every_golden_order_item_and_batch_is_reproduced() {
     }
 }
 
-fn check_case(root: &Path, case: &Path) {
-    let name = case.file_name().unwrap().to_str().unwrap();
-    let spec: Value = serde_json::from_slice(&std::fs::read(case.join("spec.json")).unwrap()).unwrap();
+/// Orders hang on how many sequences there are. The items, which are of other people's texts, lie beside the project.
+#[test]
+fn every_golden_order_is_reproduced_of_as_many_made_up_sequences() {
+    let specs = std::fs::read(ms_testing::golden("data/sftdataset.json")).unwrap();
+    let specs: Value = serde_json::from_slice(&specs).unwrap();
+    assert_eq!(specs.as_object().unwrap().len(), 8);
+    for (name, spec) in specs.as_object().unwrap() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join(spec["data"].as_str().unwrap());
+        std::fs::create_dir_all(data.parent().unwrap()).unwrap();
+        let ends = ["input_ids", "labels"];
+        let pairs = ["chosen", "rejected"].map(|which| ends.map(|end| format!("{which}_{end}"))).concat();
+        let keys = [&ends.map(str::to_owned)[..], &["attention_mask".to_owned()], &pairs[..]].concat();
+        for key in keys {
+            let prefix = super::dataset::column_prefix(&data, &key);
+            let mut writer = IndexedWriter::create(prefix, TokenType::I32).unwrap();
+            for _ in 0..spec["sequences"].as_u64().unwrap() {
+                writer.sequence(&[1, 2]).unwrap();
+                writer.end_document().unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        let options = options_of(spec, 0, false);
+        let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64().unwrap());
+        let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
+        let sets = SftDataset::open(&data, &split, sizes, &options).unwrap();
+        check_index_files(name, dir.path(), spec, &split, sizes, &options);
+        for (split, set) in ["train", "valid", "test"].iter().zip(&sets) {
+            let want = &spec["splits"][split]["shuffle_index"];
+            match set {
+                Some(set) => assert_eq!(set.order(), ints(want), "{name} {split}"),
+                None => assert!(want.is_null(), "{name} {split}"),
+            }
+        }
+    }
+}
+
+/// What a case's arguments say of its sets.
+fn options_of(spec: &Value, eos: i32, closing: bool) -> SftOptions {
     let args = &spec["args"];
     let flag = |key: &str| args[key] == true;
-    let mut tokenizer = ms_text::Tokenizer::load(root.join(spec["tokenizer"].as_str().unwrap())).unwrap();
-    let template = spec["prompt_type"].as_str().map(|t| ms_text::template::Template::named(t).unwrap());
-    if let Some(template) = &template {
-        template.adjust(&mut tokenizer).unwrap();
-    }
     let form = if flag("is_pairwise_dataset") {
         Form::Pairs
     } else if flag("reset_position_ids") {
@@ -45,12 +76,12 @@ fn check_case(root: &Path, case: &Path) {
     } else if flag("cut_max_seqlen") || args["stage"] == "prm" {
         Form::CutAtEnd
     } else {
-        Form::Conversation { closing: template.is_some_and(|t| t.efficient_eos) }
+        Form::Conversation { closing }
     };
-    let options = SftOptions {
+    SftOptions {
         row_tokens: spec["seq_length"].as_u64().unwrap() as usize,
         form,
-        eos: tokenizer.eod().unwrap() as i32,
+        eos,
         order: Order {
             seed: spec["seed"].as_u64().unwrap() as u32,
             shuffle: !flag("no_shuffle"),
@@ -59,7 +90,20 @@ fn check_case(root: &Path, case: &Path) {
         },
         negative_ids_as_upstream: true,
         index_files: false,
-    };
+    }
+}
+
+fn check_case(root: &Path, case: &Path) {
+    let name = case.file_name().unwrap().to_str().unwrap();
+    let spec: Value = serde_json::from_slice(&std::fs::read(case.join("spec.json")).unwrap()).unwrap();
+    let mut tokenizer = ms_text::Tokenizer::load(root.join(spec["tokenizer"].as_str().unwrap())).unwrap();
+    let template = spec["prompt_type"].as_str().map(|t| ms_text::template::Template::named(t).unwrap());
+    if let Some(template) = &template {
+        template.adjust(&mut tokenizer).unwrap();
+    }
+    let closing = template.is_some_and(|t| t.efficient_eos);
+    let options = options_of(&spec, tokenizer.eod().unwrap() as i32, closing);
+    let form = options.form;
     let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64().unwrap());
     let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
     let sets = SftDataset::open(root.join(spec["data"].as_str().unwrap()), &split, sizes, &options).unwrap();

@@ -2,8 +2,8 @@
 
 use super::{Output, Sink, Summary};
 use crate::Result;
-use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
+use crate::row::Row;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ pub use indexed_sink::IndexedSink;
 pub use packed_sink::PackedSink;
 
 use crate::Result;
-use crate::handler::Row;
 use crate::indexed::{bin_path, idx_path};
+use crate::row::Row;
 use std::path::{Path, PathBuf};
 
 /// Takes rows in order, on whichever thread has the next one.

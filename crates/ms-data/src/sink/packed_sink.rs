@@ -1,9 +1,9 @@
 //! Rows into packs, and packs into indexed datasets.
 
 use super::{Output, Sink, Summary};
-use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
 use crate::pack::{PackOptions, PackedRow, Packer};
+use crate::row::Row;
 use crate::token_stream::{TokenMap, TokenReader};
 use crate::{Error, Result};
 use std::io::Read;

@@ -74,8 +74,8 @@ fn everything(fabric: &dyn Fabric) -> Result<Vec<(String, Vec<u8>)>> {
             let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
             comm.send("later", t.clone(), next, 5)?;
             comm.send("now", t.reshape([numel, 1])?, next, 4)?;
-            keep(at("message"), comm.recv("now", before, 4)?.wait()?);
-            keep(at("message"), comm.recv("later", before, 5)?.wait()?);
+            keep(at("message"), comm.recv("now", before, 4, &Arena::default())?.wait()?);
+            keep(at("message"), comm.recv("later", before, 5, &Arena::default())?.wait()?);
         }
     }
     let pair: Vec<usize> = world[rank / 2 * 2..(rank / 2 * 2 + 2).min(size)].to_vec();
@@ -122,7 +122,7 @@ fn ranks_that_disagree_are_an_error_with_both_calls() {
         let comm = fabric.group(&[0, 1]).unwrap();
         let t = Tensor::from_slice(&Arena::default(), [1], &[0f32]).unwrap();
         comm.send("a", t, 1 - comm.rank(), 3).unwrap();
-        comm.recv("b", 1 - comm.rank(), 3).unwrap().wait().unwrap_err().to_string()
+        comm.recv("b", 1 - comm.rank(), 3, &Arena::default()).unwrap().wait().unwrap_err().to_string()
     });
     assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
 }
@@ -174,12 +174,33 @@ fn a_rank_that_is_gone_without_a_word_releases_the_others_that_do_not_wait_for_i
 }
 
 #[test]
+fn a_rank_that_waits_too_long_says_for_what() {
+    let said = run(2, |fabric| {
+        let comm = fabric.group(&[0, 1]).unwrap();
+        if comm.rank() == 1 {
+            // It is busy with something else for as long as the other waits.
+            let told = comm.recv("a border", 0, 4, &Arena::default()).unwrap().wait().unwrap_err();
+            return told.to_string();
+        }
+        fabric.wait_at_most(Duration::from_millis(200));
+        let late = comm.recv("a border", 1, 3, &Arena::default()).unwrap().wait().unwrap_err().to_string();
+        assert!(fabric.end(Some(&late), Duration::from_secs(20)));
+        late
+    });
+    assert_eq!(
+        said[0],
+        "rank 0 has waited for 0 s, the longest that a run may wait: Message { tag: 3 } of rank 1"
+    );
+    assert!(said[1].starts_with("rank 0 failed: rank 0 has waited"), "{said:?}");
+}
+
+#[test]
 fn what_is_no_letter_is_an_error_and_no_panic() {
     let offices = offices(2);
     let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
     for bytes in [&[][..], &[LETTER], &[LETTER; 40], &[LOST; 4], &[7; 9]] {
         offices[0].deliver(1, bytes);
-        let said = comm.recv("t", 1, 0).map(|_| ()).unwrap_err().to_string();
+        let said = comm.recv("t", 1, 0, &Arena::default()).map(|_| ()).unwrap_err().to_string();
         assert!(said.starts_with("rank 1 failed"), "{said}");
     }
 }

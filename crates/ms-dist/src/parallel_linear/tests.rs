@@ -1,6 +1,7 @@
 //! Layers apart from their exchanges and together with them: the same bits, in another order.
 
 use super::*;
+use crate::Pieces;
 use crate::{Around, ContextParallel, Exchange, threads};
 use ms_core::{
     DType, GradBuffer, GradSink, Grid, GridRules, GridSizes, ParamId, ParamLayout, ParamStore, Rng, TensorMut,

@@ -18,7 +18,7 @@ impl Schedule {
             Kind::OneFOneB if self.stages.len() == 1 => true,
             Kind::DualPipeV => false,
             Kind::Drawn { seed } => seed.is_multiple_of(2),
-            Kind::OneFOneB | Kind::ZeroBubble => return self,
+            Kind::OneFOneB | Kind::ZeroBubble { .. } => return self,
         };
         self.beside = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
         if matches!(kind, Kind::Drawn { .. }) && self.simulate().is_err() {

@@ -10,6 +10,7 @@ mod dual_pipe;
 mod interleaved;
 mod one_f_one_b;
 mod simulate;
+mod zero_bubble;
 
 pub use simulate::{Deadlock, Report};
 
@@ -80,8 +81,11 @@ impl fmt::Display for Action {
 pub enum Kind {
     /// One forward, one backward; one chunk a stage.
     OneFOneB,
-    /// The same with weight gradients put off into the bubble (ZB-H1).
-    ZeroBubble,
+    /// One forward, one backward, or several chunks a stage, with weight gradients put off into the bubble (ZB-H1).
+    ZeroBubble {
+        /// Micro-batches that pass a chunk before the next chunk runs, where there are several; at least the stages.
+        group: usize,
+    },
     /// Several chunks a stage, micro-batches in groups.
     Interleaved {
         /// Micro-batches that pass a chunk before the next chunk runs; at least the stages.
@@ -133,9 +137,13 @@ impl Schedule {
                 one_chunk()?;
                 (0..pp).map(|r| one_f_one_b::stage(r, pp, micro_batches)).collect()
             }
-            Kind::ZeroBubble => {
-                one_chunk()?;
-                (0..pp).map(|r| one_f_one_b::zero_bubble_stage(r, pp, micro_batches)).collect()
+            Kind::ZeroBubble { group } => {
+                let whole = match chunks {
+                    1 => Kind::OneFOneB,
+                    _ => Kind::Interleaved { group, forwards_first: false },
+                };
+                let whole = Self::new(whole, chain, micro_batches)?.stages.into_iter();
+                whole.enumerate().map(|(r, actions)| zero_bubble::stage(r, actions)).collect()
             }
             Kind::Interleaved { group, forwards_first } => {
                 interleaved::check(pp, micro_batches, group)?;

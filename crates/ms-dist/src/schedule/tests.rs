@@ -55,12 +55,34 @@ fn interleaved_stages_wait_less_and_keep_more() {
 fn weight_gradients_put_off_shorten_the_bubble_and_keep_as_much_as_the_first_stage() {
     for (pp, m) in [(2, 4), (3, 6), (4, 8), (4, 12), (8, 16)] {
         let plain = Schedule::new(Kind::OneFOneB, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
-        let zero = Schedule::new(Kind::ZeroBubble, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
+        let zero = Schedule::new(Kind::ZeroBubble { group: pp }, &chain(pp, 1, false), m)
+            .unwrap()
+            .simulate()
+            .unwrap();
         assert!(zero.makespan < plain.makespan, "pp {pp}: {} and {}", zero.makespan, plain.makespan);
         assert_eq!(zero.max_in_flight, vec![plain.max_in_flight[0]; pp]);
         // A third of the bubble: (p - 1)(F + B - W) with F = B = W = 1 against (p - 1)(F + B + W).
         assert_eq!(zero.makespan - 3.0 * m as f64, (pp - 1) as f64, "pp {pp}");
     }
+}
+
+#[test]
+fn weight_gradients_of_interleaved_chunks_fill_the_bubble_too() {
+    for (pp, chunks, m, group) in [(2, 2, 4, 2), (3, 2, 6, 3), (4, 2, 8, 4), (4, 3, 8, 8), (8, 2, 16, 8)] {
+        let chain = chain(pp, chunks, false);
+        let of = |kind| Schedule::new(kind, &chain, m).unwrap();
+        let whole = of(Kind::Interleaved { group, forwards_first: false }).simulate().unwrap();
+        let split = of(Kind::ZeroBubble { group });
+        let zero = split.simulate().unwrap();
+        let work = (3 * m * chunks) as f64;
+        assert_eq!(whole.makespan - work, 3.0 * (pp - 1) as f64, "pp {pp}, {chunks} chunks");
+        assert_eq!(zero.makespan - work, (pp - 1) as f64, "pp {pp}, {chunks} chunks");
+        assert_eq!(zero.max_in_flight[0], whole.max_in_flight[0]);
+        assert!(zero.max_in_flight.iter().all(|&n| n <= zero.max_in_flight[0]), "{:?}", zero.max_in_flight);
+    }
+    let two = Schedule::new(Kind::ZeroBubble { group: 2 }, &chain(2, 2, false), 2).unwrap();
+    assert_eq!(two.text(0), "F0.0 F1.0 F0.1 F1.1 I0.1 W0.1 I1.1 W1.1 I0.0 W0.0 I1.0 W1.0");
+    assert_eq!(two.text(1), "F0.0 F1.0 F0.1 I0.1 F1.1 I1.1 W0.1 I0.0 W1.1 I1.0 W0.0 W1.0");
 }
 
 #[test]
@@ -125,7 +147,7 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
         assert!(many > 0.5, "{many}");
     }
     // A stage of a plain pipeline would wait for the next one in every round: it has no pairs.
-    for kind in [Kind::OneFOneB, Kind::ZeroBubble] {
+    for kind in [Kind::OneFOneB, Kind::ZeroBubble { group: 4 }] {
         let s = beside(kind, &chain(4, 1, false), 8);
         assert!(s.beside.iter().all(BTreeSet::is_empty), "{:?}", s.beside);
     }
@@ -160,7 +182,7 @@ proptest! {
     #[test]
     fn every_schedule_can_be_executed(pp in 1usize..9, more in 0usize..12, chunks in 1usize..5, extra in 0usize..3) {
         let m = 2 * pp + more;
-        for kind in [Kind::OneFOneB, Kind::ZeroBubble] {
+        for kind in [Kind::OneFOneB, Kind::ZeroBubble { group: 4 }] {
             let s = Schedule::new(kind, &chain(pp, 1, false), m).unwrap();
             prop_assert!(s.simulate().is_ok());
         }

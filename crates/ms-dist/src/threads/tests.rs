@@ -29,8 +29,11 @@ fn collectives_deliver_what_they_promise() {
         let before = (comm.rank() + 2) % 3;
         comm.send("ring", tensor(&[r + 0.5]), next, 1)?;
         comm.send("ring", tensor(&[r]), next, 0)?;
-        assert_eq!(values(&comm.recv("ring", before, 0)?.wait()?), [(r + 2.0) % 3.0]);
-        assert_eq!(values(&comm.recv("ring", before, 1)?.wait()?), [(r + 2.0) % 3.0 + 0.5]);
+        assert_eq!(values(&comm.recv("ring", before, 0, &Arena::default())?.wait()?), [(r + 2.0) % 3.0]);
+        assert_eq!(
+            values(&comm.recv("ring", before, 1, &Arena::default())?.wait()?),
+            [(r + 2.0) % 3.0 + 0.5]
+        );
         // Rank r sends q rows to rank q: rank 1 gets one from each, rank 2 two.
         let rows = Tensor::from_slice(mine.arena(), [3, 1], &[r, 10.0 + r, 20.0 + r])?;
         let got = comm.all_to_all_rows("rows", rows, &[0, 1, 2])?.wait()?;
@@ -189,7 +192,7 @@ fn messages_that_nobody_sends_end_all() {
     let said = said(3, |fabric| {
         let comm = fabric.group(&[0, 1, 2])?;
         let before = (comm.rank() + 2) % 3;
-        comm.recv("a border", before, 7)?.wait()
+        comm.recv("a border", before, 7, &Arena::default())?.wait()
     });
     for (rank, from) in [(0, 2), (1, 0), (2, 1)] {
         let at = format!(
@@ -223,7 +226,7 @@ fn what_ranks_disagree_about_is_named_as_soon_as_they_meet() {
         match comm.rank() {
             0 => comm.all_reduce("loss", tensor(&[0.0; 4]), ReduceOp::Sum)?.wait(),
             1 => comm.all_reduce("loss", tensor(&[0.0; 3]), ReduceOp::Sum)?.wait(),
-            _ => fabric.group(&[2, 0])?.recv("never", 1, 0)?.wait(),
+            _ => fabric.group(&[2, 0])?.recv("never", 1, 0, &Arena::default())?.wait(),
         }
     });
     assert!(said.contains("collective 0 of ranks [0, 1, 2] does not match"), "{said}");
@@ -260,7 +263,7 @@ fn a_thread_beside_its_rank_is_part_of_a_circle() {
     let said = said(2, |fabric| {
         let comm = fabric.group(&[0, 1])?;
         if comm.rank() == 1 {
-            return comm.recv("a border", 0, 0)?.wait();
+            return comm.recv("a border", 0, 0, &Arena::default())?.wait();
         }
         let sum = comm.all_reduce("gradients", tensor(&[1.0]), ReduceOp::Sum)?;
         let (mut waiter, mut got) = (Some(thread::spawn(move || sum.wait())), None);

@@ -6,38 +6,7 @@ mod tests;
 use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::{Cpu, Element, Error, Result};
-
-/// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// `x · σ(x)`.
-    Silu,
-    /// `x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
-    GeluTanh,
-    /// `x · Φ(x)` with the normal distribution function `Φ`.
-    GeluErf,
-    /// `max(x, 0)²`.
-    Relu2,
-    /// `σ(x)`.
-    Sigmoid,
-    /// `g · σ(alpha · g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` and raised by 1.
-    Clamped {
-        /// Slope inside the sigmoid.
-        alpha: f32,
-        /// The limit.
-        limit: f32,
-    },
-    /// `g · σ(g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` (DeepSeek-V4).
-    ClampedSilu {
-        /// The limit.
-        limit: f32,
-    },
-    /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
-    Limited {
-        /// The limit.
-        limit: f32,
-    },
-}
+pub use ms_operands::Activation;
 
 pub(crate) mod body {
     use super::Activation;

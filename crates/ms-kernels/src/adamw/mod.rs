@@ -13,23 +13,7 @@ use crate::error::expect_len;
 use crate::isa::instances;
 use crate::narrow::narrowing_instances;
 use crate::{Cpu, Result};
-
-/// Constants of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hyper {
-    /// Learning rate of this step.
-    pub lr: f64,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Number of this step, from 1.
-    pub step: u64,
-}
+pub use ms_operands::AdamW as Hyper;
 
 /// The factors that a step's loop uses, from [`Hyper`] in f64.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::Dropout;
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
 use super::body::{self, BK, BQ, LANES, Limits, Write};
-use super::dropout::{Dropout, Thin, Thinned, Thinning, thin_block};
+use super::dropout::{Thin, Thinned, Thinning, thin_block};
 use super::forward::{block_scores, head_rows, limits, store_row};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};

@@ -4,37 +4,11 @@
 //! is behind the query: not from blocks, ranks or the order of work. So ring attention, whose queries stay while keys pass by,
 //! draws what one rank would, and a backward pass draws again what the forward pass drew.
 
-use super::Segment;
 use super::body::{BQ, Write};
+use super::{Dropout, Segment};
 use crate::isa::instances;
 use crate::narrow::{self, LANES, Narrow};
-use crate::noise::{Noise, after, beginning};
-
-/// Weights of keys that are set to 0 with probability `rate`, the others multiplied by `1 / (1 - rate)`, after their sum was
-/// taken.
-#[derive(Clone, Copy, Debug)]
-pub struct Dropout<'a> {
-    /// In `[0, 1)`.
-    pub rate: f64,
-    /// Number of the place in the model, below 2^32.
-    pub site: u64,
-    /// The model's head that is head 0 of the call.
-    pub first_head: usize,
-    /// Key of each query token of the call, `[T]`.
-    pub keys: &'a [u64],
-}
-
-impl Dropout<'_> {
-    /// The place of head `n` of the call: the head stands above the numbers of places.
-    fn site_of(&self, n: usize) -> u64 {
-        self.site | ((self.first_head + n) as u64 + 1) << 32
-    }
-
-    /// What the weight of a key `distance` tokens behind query token `t` is multiplied by in head `n`.
-    pub fn factor(&self, t: usize, n: usize, distance: i64) -> f64 {
-        Noise::Dropout { rate: self.rate }.at(self.keys[t], self.site_of(n), distance as u64)
-    }
-}
+use crate::noise::{after, beginning};
 
 /// The factors of one block of queries of one head.
 pub(super) struct Thinning {

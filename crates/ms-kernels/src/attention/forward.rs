@@ -4,9 +4,10 @@
 
 use std::marker::PhantomData;
 
+use super::Dropout;
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms, scores};
 use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
-use super::dropout::{Dropout, Thin, Thinned, Thinning};
+use super::dropout::{Thin, Thinned, Thinning};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;

@@ -17,8 +17,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use dropout::Dropout;
 pub use merge::merge;
+pub use ms_operands::{Alibi, Dropout, Segment};
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
@@ -90,29 +90,6 @@ impl<'a, E: Element> Heads<'a, E> {
     }
 }
 
-/// A document: queries `q_start..q_start+q_len` see keys of `k_start..k_start+k_len`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// First query token.
-    pub q_start: usize,
-    /// Query tokens.
-    pub q_len: usize,
-    /// First key token.
-    pub k_start: usize,
-    /// Key tokens.
-    pub k_len: usize,
-    /// Tokens between the last key and the last query of the document, beyond those of the segment: 0 where queries are the
-    /// last tokens of the keys, as in training. Context-parallel ranks meet keys that stand further back, or after.
-    pub ahead: i64,
-}
-
-impl Segment {
-    /// A document whose tokens are both queries and keys, as in training.
-    pub fn of(start: usize, len: usize) -> Self {
-        Self { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 }
-    }
-}
-
 /// Scale, mask and cap of the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -126,32 +103,6 @@ pub struct Options {
     pub causal: bool,
     /// A penalty by distance, added to scores.
     pub alibi: Option<Alibi>,
-}
-
-/// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len + ahead − j)` to its scores.
-///
-/// # Source
-/// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are no power of two as in their code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alibi {
-    /// Heads of the whole model.
-    pub heads: usize,
-    /// The model's head that is head 0 of this call.
-    pub first: usize,
-}
-
-impl Alibi {
-    /// Slope of head `n` of this call.
-    ///
-    /// With `m` the largest power of two that is at most the number of heads: `2^(−8(h+1)/m)` for the first `m`
-    /// heads, then every other slope of `2m` heads.
-    pub fn slope(&self, n: usize) -> f32 {
-        let h = self.first + n;
-        let m = if self.heads == 0 { 1 } else { 1 << self.heads.ilog2() };
-        let exponent =
-            if h < m { 8.0 * (h + 1) as f64 / m as f64 } else { 4.0 * (2 * (h - m) + 1) as f64 / m as f64 };
-        2f64.powf(-exponent) as f32
-    }
 }
 
 /// The part of [`Alibi`] that one head adds in one block: `slope · (base + row − column)`.

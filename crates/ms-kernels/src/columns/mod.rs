@@ -8,32 +8,7 @@ mod tests;
 
 use crate::error::{expect_len, expect_rows};
 use crate::{Cpu, Element, Error, Result};
-
-/// A run of output columns: copies of input columns, or zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
-    /// Columns `start..start + len` of the input.
-    Copy {
-        /// First input column.
-        start: usize,
-        /// Columns.
-        len: usize,
-    },
-    /// Zeros.
-    Zero {
-        /// Columns.
-        len: usize,
-    },
-}
-
-impl Run {
-    /// Columns of the run.
-    pub fn width(&self) -> usize {
-        match *self {
-            Run::Copy { len, .. } | Run::Zero { len } => len,
-        }
-    }
-}
+pub use ms_operands::Run;
 
 /// Columns that `runs` produce, after checking that they read inside `width` columns.
 fn check(op: &'static str, runs: &[Run], width: usize) -> Result<usize> {

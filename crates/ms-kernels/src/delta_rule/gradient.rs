@@ -48,7 +48,7 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     expect_len(OP, "dv", scan.v.len(), grads.v.len())?;
     expect_len(OP, "dg", scan.g.len(), grads.g.len())?;
     expect_len(OP, "dbeta", scan.beta.len(), grads.beta.len())?;
-    let (documents, units) = (scan.segments.len(), scan.shape.units());
+    let (documents, units) = (scan.segments.len(), scan.units());
     with_scratch(Scratch::Rows, 2 * units * tokens * key_dim, |parts: &mut [f32]| {
         let to = To {
             v: Disjoint::new(grads.v),
@@ -112,7 +112,7 @@ fn back<K: Kernel<Packed = f32>>(
     segment: &Segment,
     unit: usize,
 ) {
-    let (of, isa, sizes) = (scan.shape.together(unit), cpu.isa(), scan.shape.sizes());
+    let (of, isa, sizes) = (scan.together(unit), cpu.isa(), scan.sizes());
     let Sizes { s, p, .. } = sizes;
     let (size, most) = (s * p, sizes.rows());
     let chunks = segment.q_len.div_ceil(most);
@@ -229,8 +229,7 @@ impl<'a> Chunk<'a> {
         let tokens = scan.g.len() / all;
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dq, dk) = unsafe {
-            let part =
-                |which: usize| to.qk.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
+            let part = |which: usize| to.qk.part(((which * scan.units() + unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dq.fill(0.0);

@@ -20,20 +20,8 @@ use crate::recurrence::system::System;
 use crate::state_space::expect_covered;
 use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
+pub use ms_operands::DeltaRule as Shape;
 use std::ops::Range;
-
-/// Sizes of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Key heads `G`.
-    pub key_heads: usize,
-    /// Value heads `N`, a multiple of the key heads; head `n` uses key head `n·G/N`.
-    pub value_heads: usize,
-    /// Size of a key `K`.
-    pub key_dim: usize,
-    /// Size of a value `V`.
-    pub value_dim: usize,
-}
 
 /// Operands of a scan, all f32.
 #[derive(Clone, Copy, Debug)]
@@ -66,25 +54,6 @@ struct Heads {
     first: usize,
     count: usize,
     key: usize,
-}
-
-impl Shape {
-    /// Units of heads of a document.
-    fn units(&self) -> usize {
-        self.key_heads * (self.value_heads / self.key_heads).div_ceil(TOGETHER)
-    }
-
-    /// The heads of unit `u`.
-    fn together(&self, u: usize) -> Heads {
-        let per_key = self.value_heads / self.key_heads;
-        let (key, part) = (u / per_key.div_ceil(TOGETHER), u % per_key.div_ceil(TOGETHER));
-        let first = part * TOGETHER;
-        Heads { first: key * per_key + first, count: TOGETHER.min(per_key - first), key }
-    }
-
-    fn sizes(&self) -> Sizes {
-        Sizes { s: self.key_dim, p: self.value_dim, ranks: 1 }
-    }
 }
 
 mod body {
@@ -123,6 +92,23 @@ instances! {
 }
 
 impl<'a> Scan<'a> {
+    /// Units of heads of a document.
+    fn units(&self) -> usize {
+        self.shape.key_heads * (self.shape.value_heads / self.shape.key_heads).div_ceil(TOGETHER)
+    }
+
+    /// The heads of unit `u`.
+    fn together(&self, u: usize) -> Heads {
+        let per_key = self.shape.value_heads / self.shape.key_heads;
+        let (key, part) = (u / per_key.div_ceil(TOGETHER), u % per_key.div_ceil(TOGETHER));
+        let first = part * TOGETHER;
+        Heads { first: key * per_key + first, count: TOGETHER.min(per_key - first), key }
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes { s: self.shape.key_dim, p: self.shape.value_dim, ranks: 1 }
+    }
+
     fn check(&self, op: &'static str) -> Result<usize> {
         let Shape { key_heads, value_heads, key_dim, value_dim } = self.shape;
         if key_heads == 0 || !value_heads.is_multiple_of(key_heads) {
@@ -193,10 +179,10 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
     if kept {
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
-    let units = scan.shape.units();
+    let units = scan.units();
     let (y, states) = (Disjoint::new(y), Disjoint::new(states));
     cpu.for_each_unit(scan.segments.len() * units, |u| {
-        let (document, of) = (u / units, scan.shape.together(u % units));
+        let (document, of) = (u / units, scan.together(u % units));
         let states = match kept {
             // SAFETY: a unit takes the states of its heads of its document.
             true => unsafe { states.part((document * heads + of.first) * size, of.count * size) },
@@ -253,7 +239,7 @@ impl<'a> Keys<'a> {
         (t, n): (usize, usize),
         key: usize,
     ) {
-        let (s, ld) = (scan.shape.key_dim, scan.shape.sizes().rows());
+        let (s, ld) = (scan.shape.key_dim, scan.sizes().rows());
         for (to, of, factor) in [(&mut *self.q, scan.q, scan.scale()), (&mut *self.k, scan.k, 1.0)] {
             let (rows, stride) = scan.keys(of, t, key);
             units_of(isa, &mut to[..n * s], s, rows, stride, factor);
@@ -273,7 +259,7 @@ fn through<K: Kernel<Packed = f32>>(
     segment: &Segment,
     of: Heads,
 ) {
-    let (isa, sizes, heads) = (cpu.isa(), scan.shape.sizes(), scan.shape.value_heads);
+    let (isa, sizes, heads) = (cpu.isa(), scan.sizes(), scan.shape.value_heads);
     let Sizes { s, p, .. } = sizes;
     let (size, most) = (s * p, sizes.rows());
     let own = if states.is_empty() { of.count * size } else { 0 };

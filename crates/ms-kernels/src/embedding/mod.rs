@@ -7,6 +7,7 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::{Cpu, Element, Error, Result};
+pub use ms_operands::VocabShare as Share;
 
 mod body {
     use crate::Element;
@@ -22,27 +23,6 @@ mod body {
 
 instances! {
     fn add_row<E: Element>(sum: &mut [f32], x: &[E]) = body::add_row;
-}
-
-/// Which rows of a vocabulary a table holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Id of the table's first row.
-    pub first: usize,
-    /// Ids of the whole vocabulary: `0..whole`.
-    pub whole: usize,
-}
-
-impl Share {
-    /// A table that holds all `vocab` ids.
-    pub fn all(vocab: usize) -> Self {
-        Self { first: 0, whole: vocab }
-    }
-
-    /// The row of `id` in a table of `rows` rows, if it is there.
-    fn row(self, id: i32, rows: usize) -> Option<usize> {
-        (id as usize).checked_sub(self.first).filter(|&row| row < rows)
-    }
 }
 
 fn check_ids(op: &'static str, ids: &[i32], limit: usize) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::Element;
 use crate::rms_norm::lane_sum;
 
 /// Elements of a line: a cache line of the weight.
-pub(super) const LINE: usize = 64;
+pub(super) const LINE: usize = ms_operands::INT8_LINE;
 pub(super) const LANES: usize = 16;
 /// Neighbours whose products are summed in whole numbers.
 const FOUR: usize = LINE / LANES;

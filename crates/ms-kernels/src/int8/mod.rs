@@ -24,6 +24,7 @@ use crate::matmul::{Dims, Form, Mat, Out, matmul};
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, Isa, Result};
 use body::{Few, LINE, Line};
+pub use ms_operands::int8_row_bytes as row_bytes;
 
 /// Up to so many rows of `x` are rounded to eight bits.
 pub const MAX_ROWS: usize = 8;
@@ -33,15 +34,6 @@ const UNIT_BYTES: usize = 128 * 1024;
 
 /// Rows of the weight that are brought to the type of many rows of `x` at a time.
 const WIDENED: usize = 1536;
-
-/// Bytes of a row of a weight with `k` columns.
-///
-/// ```
-/// assert_eq!(ms_kernels::int8::row_bytes(65), 192);
-/// ```
-pub fn row_bytes(k: usize) -> usize {
-    k.next_multiple_of(LINE) + LINE
-}
 
 instances! {
     fn encode<E: Element>(bytes: &mut [u8], row: &[E]) = body::encode;

@@ -21,7 +21,7 @@ pub(crate) mod vector;
 
 use crate::error::expect_len;
 use crate::{Cpu, Element, Error, Result};
-pub use vector::MAX_ROWS as FEW_ROWS;
+pub use ms_operands::FEW_ROWS;
 
 /// Which operand is transposed; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub fn matmul<E: Element>(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    if form == Form::Nt && m <= vector::MAX_ROWS {
+    if form == Form::Nt && m <= FEW_ROWS {
         vector::product(cpu, dims, a, b, out);
         return Ok(());
     }

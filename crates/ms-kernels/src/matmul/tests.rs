@@ -45,7 +45,7 @@ impl<E: Element> Case<E> {
     /// Runs all three kinds of output and compares with the formula.
     fn check(&self, cpu: &Cpu) {
         // Few rows are summed in another order: compare them by value.
-        let by_value = self.form == Form::Nt && self.dims.m <= super::vector::MAX_ROWS;
+        let by_value = self.form == Form::Nt && self.dims.m <= super::FEW_ROWS;
         self.check_product(cpu, by_value, |out| {
             matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
         });

@@ -4,7 +4,7 @@ mod exact;
 #[cfg(test)]
 mod tests;
 
-pub use exact::ExactSum;
+pub use ms_operands::ExactSum;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -51,7 +51,7 @@ mod body {
 }
 
 instances! {
-    fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32) = ExactSum::add_squares;
+    fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32) = exact::add_squares;
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
     fn has_non_finite_part<E: Element>(x: &[E]) -> bool = body::has_non_finite;
 }

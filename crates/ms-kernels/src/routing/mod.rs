@@ -7,95 +7,52 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::float::{exp, sigmoid, softplus};
 use crate::{Cpu, Error, Result};
+pub use ms_operands::{ExpertLoad as Load, GroupScore, Router, RouterScore as Score};
 
-/// How logits become scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Score {
-    /// Softmax over all experts.
-    Softmax,
-    /// Logistic function of each logit.
-    Sigmoid,
-    /// `sqrt(softplus(logit))` (DeepSeek-V4).
-    SqrtSoftplus,
-    /// Phi-3.5-MoE's SparseMixer in evaluation mode, top 2: each pick has its own softmax over the experts whose
-    /// logit is within `2 · jitter` of the best, relative to the larger magnitude.
-    SparseMixer {
-        /// `router_jitter_noise`.
-        jitter: f32,
-    },
-}
-
-/// How a group of experts is judged when only some groups are open to a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupScore {
-    /// Its best expert (DeepSeek-V2).
-    Best,
-    /// The sum of its two best (DeepSeek-V3).
-    BestTwo,
-    /// Not at all: every group stays and gives as many experts as any other (`MoGE`, Pangu Pro MoE).
-    Alike,
-}
-
-/// A router.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Router {
-    /// Score of an expert.
-    pub score: Score,
-    /// Experts per token `K`.
-    pub top_k: usize,
-    /// Groups of experts, groups that stay open, and how groups are judged.
-    pub groups: Option<(usize, usize, GroupScore)>,
-    /// Weights are divided by their sum.
-    pub normalise: bool,
-    /// Factor of the weights.
-    pub scale: f32,
-}
-
-impl Router {
-    fn check(&self, op: &'static str, experts: usize) -> Result<()> {
-        let open = match self.groups {
-            Some((groups, keep, judge)) => {
-                if groups == 0 || !experts.is_multiple_of(groups) {
-                    return Err(Error::Size {
-                        op,
-                        name: "groups",
-                        want: "a divisor of the experts",
-                        got: groups,
-                    });
-                }
-                if keep == 0 || keep > groups {
-                    return Err(Error::Size {
-                        op,
-                        name: "open groups",
-                        want: "1 to the number of groups",
-                        got: keep,
-                    });
-                }
-                if judge == GroupScore::Alike && (keep != groups || !self.top_k.is_multiple_of(groups)) {
-                    return Err(Error::Size {
-                        op,
-                        name: "top_k",
-                        want: "a multiple of the groups, of which all stay, that give as many experts each",
-                        got: self.top_k,
-                    });
-                }
-                experts / groups * keep
+/// Checks that the router can pick among so many experts.
+fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
+    let open = match router.groups {
+        Some((groups, keep, judge)) => {
+            if groups == 0 || !experts.is_multiple_of(groups) {
+                return Err(Error::Size {
+                    op,
+                    name: "groups",
+                    want: "a divisor of the experts",
+                    got: groups,
+                });
             }
-            None => experts,
-        };
-        if self.top_k == 0 || self.top_k > open {
-            return Err(Error::Size {
-                op,
-                name: "top_k",
-                want: "1 to the experts that are open",
-                got: self.top_k,
-            });
+            if keep == 0 || keep > groups {
+                return Err(Error::Size {
+                    op,
+                    name: "open groups",
+                    want: "1 to the number of groups",
+                    got: keep,
+                });
+            }
+            if judge == GroupScore::Alike && (keep != groups || !router.top_k.is_multiple_of(groups)) {
+                return Err(Error::Size {
+                    op,
+                    name: "top_k",
+                    want: "a multiple of the groups, of which all stay, that give as many experts each",
+                    got: router.top_k,
+                });
+            }
+            experts / groups * keep
         }
-        if matches!(self.score, Score::SparseMixer { .. }) && (self.top_k != 2 || experts < 2) {
-            return Err(Error::Size { op, name: "top_k", want: "2 for a sparse mixer", got: self.top_k });
-        }
-        Ok(())
+        None => experts,
+    };
+    if router.top_k == 0 || router.top_k > open {
+        return Err(Error::Size {
+            op,
+            name: "top_k",
+            want: "1 to the experts that are open",
+            got: router.top_k,
+        });
     }
+    if matches!(router.score, Score::SparseMixer { .. }) && (router.top_k != 2 || experts < 2) {
+        return Err(Error::Size { op, name: "top_k", want: "2 for a sparse mixer", got: router.top_k });
+    }
+    Ok(())
 }
 
 /// Index of the largest of `values` among those `open`; the first of equals.
@@ -232,7 +189,7 @@ pub fn forward(
     router: &Router,
 ) -> Result<()> {
     const OP: &str = "routing::forward";
-    router.check(OP, count)?;
+    check(router, OP, count)?;
     let tokens = expect_rows(OP, "logits", count, logits.len())?;
     let k = router.top_k;
     expect_len(OP, "experts", tokens * k, experts.len())?;
@@ -264,7 +221,7 @@ pub fn weigh(
     router: &Router,
 ) -> Result<()> {
     const OP: &str = "routing::weigh";
-    router.check(OP, count)?;
+    check(router, OP, count)?;
     if matches!(router.score, Score::SparseMixer { .. }) {
         return Err(Error::Size {
             op: OP,
@@ -314,7 +271,7 @@ pub fn backward(
     router: &Router,
 ) -> Result<()> {
     const OP: &str = "routing::backward";
-    router.check(OP, count)?;
+    check(router, OP, count)?;
     let tokens = expect_rows(OP, "logits", count, logits.len())?;
     let k = router.top_k;
     expect_len(OP, "dlogits", logits.len(), dlogits.len())?;
@@ -388,21 +345,6 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
     counts.fill(0);
     experts.iter().for_each(|&e| counts[e as usize] += 1);
     Ok(())
-}
-
-/// What the auxiliary losses of a router know of the tokens of all ranks.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Load {
-    /// What an expert's scores weigh, by how many tokens went to it or to its group: `[G,E]`, group of tokens after group.
-    pub weights: Vec<f64>,
-    /// The group of each token of this rank `[T]`; empty: all tokens are one group.
-    pub group_of: Vec<u32>,
-    /// Groups of tokens `G`.
-    pub groups: usize,
-    /// Added to the scores `[E]` before they are normalised; empty: nothing.
-    pub bias: Vec<f64>,
-    /// What the square of the logarithm of the sum of a token's exponentials weighs.
-    pub z: f64,
 }
 
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.

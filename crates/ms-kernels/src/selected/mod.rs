@@ -11,6 +11,7 @@ use crate::error::expect_len;
 use crate::float::{exp, ln};
 use crate::qkv::Packed;
 use crate::{Cpu, Element, Error, Result};
+pub use ms_operands::Sight;
 
 /// Marks an unused place in a row of picks.
 pub const NONE: i32 = -1;
@@ -28,17 +29,6 @@ pub struct Indexer<'a> {
     pub heads: usize,
     /// Size of a head `D`.
     pub dim: usize,
-}
-
-/// The keys that a query may see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sight {
-    /// Row of the first.
-    pub start: usize,
-    /// How many it sees.
-    pub seen: usize,
-    /// How many there are, those that it does not see yet included.
-    pub all: usize,
 }
 
 /// For each query the `P` keys with the highest scores, among those it sees.

@@ -7,17 +7,7 @@ use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
 use crate::{Cpu, Result};
-
-/// Constants of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hyper {
-    /// Learning rate of this step.
-    pub lr: f64,
-    /// Share of the momentum that stays.
-    pub momentum: f64,
-    /// Weight decay, added to the gradient.
-    pub weight_decay: f64,
-}
+pub use ms_operands::Sgd as Hyper;
 
 mod body {
     #[inline(always)]

@@ -53,7 +53,7 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     for (name, g) in [("da_log", &grads.a_log), ("dd", &grads.d), ("ddt_bias", &grads.dt_bias)] {
         expect_len(OP, name, heads, g.len())?;
     }
-    let (documents, units) = (scan.segments.len(), scan.shape.units());
+    let (documents, units) = (scan.segments.len(), scan.units());
     let mut weights = vec![0f32; 3 * documents * heads];
     with_scratch(Scratch::Rows, 2 * units * tokens * state, |parts: &mut [f32]| {
         let to = To {
@@ -104,8 +104,8 @@ fn back<K: Kernel<Packed = f32>>(
     to: &To<'_>,
     (document, unit): (usize, usize),
 ) {
-    let (segment, of) = (&scan.segments[document], scan.shape.together(unit));
-    let (isa, sizes) = (cpu.isa(), scan.shape.sizes());
+    let (segment, of) = (&scan.segments[document], scan.together(unit));
+    let (isa, sizes) = (cpu.isa(), scan.sizes());
     let (size, most) = (sizes.s * sizes.p, sizes.rows());
     let chunks = segment.q_len.div_ceil(most);
     let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
@@ -196,8 +196,7 @@ impl<'a> Chunk<'a> {
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dk, dq) = unsafe {
             let tokens = scan.dt.len() / all;
-            let part =
-                |which: usize| to.bc.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
+            let part = |which: usize| to.bc.part(((which * scan.units() + unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dk.fill(0.0);

@@ -19,21 +19,7 @@ use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, trans
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
-
-/// Sizes of a scan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
-    /// Heads `N`.
-    pub heads: usize,
-    /// Channels of a head `P`.
-    pub head_dim: usize,
-    /// Groups `G` that share `B` and `C`.
-    pub groups: usize,
-    /// State per channel `S`.
-    pub state: usize,
-    /// Least and largest step after softplus.
-    pub step_limit: (f32, f32),
-}
+pub use ms_operands::StateSpace as Shape;
 
 /// Operands of a scan, all f32.
 #[derive(Clone, Copy, Debug)]
@@ -116,26 +102,24 @@ struct Heads {
     group: usize,
 }
 
-impl Shape {
+impl<'a> Scan<'a> {
     /// Units of heads of a document.
     fn units(&self) -> usize {
-        self.groups * (self.heads / self.groups).div_ceil(TOGETHER)
+        self.shape.groups * (self.shape.heads / self.shape.groups).div_ceil(TOGETHER)
     }
 
     /// The heads of unit `u`.
     fn together(&self, u: usize) -> Heads {
-        let per_group = self.heads / self.groups;
+        let per_group = self.shape.heads / self.shape.groups;
         let (group, part) = (u / per_group.div_ceil(TOGETHER), u % per_group.div_ceil(TOGETHER));
         let first = part * TOGETHER;
         Heads { first: group * per_group + first, count: TOGETHER.min(per_group - first), group }
     }
 
     fn sizes(&self) -> Sizes {
-        Sizes { s: self.state, p: self.head_dim, ranks: 1 }
+        Sizes { s: self.shape.state, p: self.shape.head_dim, ranks: 1 }
     }
-}
 
-impl<'a> Scan<'a> {
     fn check(&self, op: &'static str) -> Result<usize> {
         let Shape { heads, head_dim, groups, state, .. } = self.shape;
         if groups == 0 || !heads.is_multiple_of(groups) {
@@ -222,10 +206,10 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
     let kept = !states.is_empty();
-    let units = scan.shape.units();
+    let units = scan.units();
     let (y, states) = (Disjoint::new(y), Disjoint::new(states));
     cpu.for_each_unit(scan.segments.len() * units, |u| {
-        let (document, heads_of) = (u / units, scan.shape.together(u % units));
+        let (document, heads_of) = (u / units, scan.together(u % units));
         let states = match kept {
             // SAFETY: a unit takes the states of its heads of its document.
             true => unsafe {
@@ -247,7 +231,7 @@ fn through<K: Kernel<Packed = f32>>(
     segment: &Segment,
     of: Heads,
 ) {
-    let (isa, sizes) = (cpu.isa(), scan.shape.sizes());
+    let (isa, sizes) = (cpu.isa(), scan.sizes());
     let (Shape { heads, .. }, Sizes { s, p, .. }) = (scan.shape, sizes);
     let (size, most) = (s * p, sizes.rows());
     let room = Work::len(&sizes) + of.count * lines(size) + lines(most * most) + 2 * lines(most * p);

@@ -1,9 +1,7 @@
 //! Hyper-connections: a residual of several streams, from which a sublayer's input is taken and to which its output is
 //! given back.
 //!
-//! `n` is the number of streams. A token's streams lie one after the other, `[T,n·H]`. The weights of a token are one
-//! row of `2 n + n²` numbers: `pre[n]`, how the streams make the input; `post[n]`, how the output joins each stream;
-//! `comb[n,n]`, how stream `j` goes on into stream `k`. Where streams only end, a row is `pre` alone.
+//! `n` is the number of streams. A token's streams lie one after the other, `[T,n·H]`; their weights are one row, see [`Mixing`].
 
 #[cfg(test)]
 mod tests;
@@ -11,44 +9,21 @@ mod tests;
 use crate::error::{expect_len, expect_rows};
 use crate::float::{exp, sigmoid};
 use crate::{Cpu, Element, Error, Result, lanes};
+pub use ms_operands::Mixing;
 
-/// How the weights of streams are formed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mixing {
-    /// Streams `n`.
-    pub streams: usize,
-    /// Times that the rows and columns of `comb` are brought to sum 1; `None`: there is `pre` alone.
-    pub rounds: Option<usize>,
-    /// Added to `pre`, to `comb` and to the sums that it is divided by.
-    pub eps: f32,
+/// The factor that column `c` of a row has.
+fn part(mixing: &Mixing, c: usize) -> usize {
+    (c / mixing.streams).min(2)
 }
 
-impl Mixing {
-    /// Numbers of a token's row: `2 n + n²`, or `n` where there is `pre` alone.
-    pub fn width(&self) -> usize {
-        let n = self.streams;
-        if self.rounds.is_some() { (2 + n) * n } else { n }
+fn check(mixing: &Mixing, op: &'static str) -> Result<()> {
+    let size = |name, want, got| Error::Size { op, name, want, got };
+    if mixing.streams == 0 || mixing.streams > 64 {
+        return Err(size("streams", "1 to 64", mixing.streams));
     }
-
-    /// Factors: one for each of `pre`, `post`, `comb`.
-    pub fn scales(&self) -> usize {
-        if self.rounds.is_some() { 3 } else { 1 }
-    }
-
-    /// The factor that column `c` of a row has.
-    fn part(&self, c: usize) -> usize {
-        (c / self.streams).min(2)
-    }
-
-    fn check(&self, op: &'static str) -> Result<()> {
-        let size = |name, want, got| Error::Size { op, name, want, got };
-        if self.streams == 0 || self.streams > 64 {
-            return Err(size("streams", "1 to 64", self.streams));
-        }
-        match self.rounds {
-            Some(rounds) if rounds == 0 || rounds > 1000 => Err(size("rounds", "1 to 1000", rounds)),
-            _ => Ok(()),
-        }
+    match mixing.rounds {
+        Some(rounds) if rounds == 0 || rounds > 1000 => Err(size("rounds", "1 to 1000", rounds)),
+        _ => Ok(()),
     }
 }
 
@@ -116,7 +91,7 @@ pub fn weights(
     let (n, eps) = (mixing.streams, mixing.eps);
     cpu.for_each_row(tokens, 16, (w, width), (&mut [] as &mut [u8], 0), |t, w, _| {
         for (c, w) in w.iter_mut().enumerate() {
-            *w = mixes[t * width + c].mul_add(scale[mixing.part(c)], base[c]);
+            *w = mixes[t * width + c].mul_add(scale[part(mixing, c)], base[c]);
         }
         let (pre, rest) = w.split_at_mut(n);
         pre.iter_mut().for_each(|v| *v = sigmoid(*v) + eps);
@@ -138,7 +113,7 @@ fn check_weights(
     scale: &[f32],
     mixing: &Mixing,
 ) -> Result<(usize, usize)> {
-    mixing.check(op)?;
+    check(mixing, op)?;
     let width = mixing.width();
     let tokens = expect_rows(op, "mixes", width, mixes.len())?;
     expect_len(op, "w", mixes.len(), out)?;
@@ -170,7 +145,7 @@ pub fn weights_backward(
     // First by z, from which the gradients of all three follow.
     cpu.for_each_row(tokens, 16, (&mut *dmixes, width), (&mut [] as &mut [u8], 0), |t, d, _| {
         let (dw, mixes) = (&dw[t * width..][..width], &mixes[t * width..][..width]);
-        let z = |c: usize| mixes[c].mul_add(scale[mixing.part(c)], base[c]);
+        let z = |c: usize| mixes[c].mul_add(scale[part(mixing, c)], base[c]);
         for c in 0..width.min(2 * n) {
             let s = sigmoid(z(c));
             d[c] = dw[c] * s * (1.0 - s) * if c < n { 1.0 } else { 2.0 };
@@ -185,11 +160,11 @@ pub fn weights_backward(
         for c in 0..width {
             let d = dz[t * width + c];
             sum[c] += d;
-            sum[width + mixing.part(c)] += d * mixes[t * width + c];
+            sum[width + part(mixing, c)] += d * mixes[t * width + c];
         }
     });
     cpu.for_each_row(tokens, 64, (dmixes, width), (&mut [] as &mut [u8], 0), |_, d, _| {
-        d.iter_mut().enumerate().for_each(|(c, d)| *d *= scale[mixing.part(c)]);
+        d.iter_mut().enumerate().for_each(|(c, d)| *d *= scale[part(mixing, c)]);
     });
     Ok(())
 }
@@ -218,7 +193,7 @@ fn comb_backward(dz: &mut [f32], dcomb: &[f32], z: Vec<f32>, rounds: usize, mixi
 
 /// Checks the streams `x[T,n·H]` against weights `[T,C]`; returns tokens and `H`.
 fn check_streams(op: &'static str, x: usize, w: &[f32], mixing: &Mixing) -> Result<(usize, usize)> {
-    mixing.check(op)?;
+    check(mixing, op)?;
     let tokens = expect_rows(op, "w", mixing.width(), w.len())?;
     let width = expect_rows(op, "x", tokens, x)?;
     Ok((tokens, expect_rows(op, "x", mixing.streams, width)?))

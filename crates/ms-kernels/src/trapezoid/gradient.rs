@@ -2,7 +2,7 @@
 
 use super::body::{self, Gated};
 use super::head::{Document, Head, State, Walk};
-use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, TOGETHER, expect_len};
+use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, TOGETHER, chunk_sizes, expect_len};
 use crate::attention::Segment;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
@@ -90,7 +90,7 @@ struct One<'a> {
 impl<'a> One<'a> {
     /// Elements of scratch in a document of so many tokens.
     fn len(shape: &Shape, tokens: usize) -> usize {
-        let (sizes, chunks) = (shape.sizes(), tokens.div_ceil(shape.sizes().tokens()));
+        let (sizes, chunks) = (chunk_sizes(shape), tokens.div_ceil(chunk_sizes(shape).tokens()));
         let (state, keys, values) = (sizes.s * sizes.p, sizes.ranks * sizes.s, sizes.ranks * sizes.p);
         let kept = lines(chunks * state) + lines(chunks * keys) + lines(tokens * shape.angles);
         State::len(&sizes) + kept + lines(state) + lines(keys) + lines(values)
@@ -139,7 +139,7 @@ impl Way<'_> {
     /// Goes through the document and back with the heads `numbers`, whose sums are `sums`, one after the other.
     fn go<K: Kernel<Packed = f32>>(&self, numbers: Range<usize>, sums: &mut [f32]) {
         let (isa, scan, sizes, a) =
-            (self.cpu.isa(), self.scan, self.scan.shape.sizes(), self.scan.shape.angles);
+            (self.cpu.isa(), self.scan, chunk_sizes(&self.scan.shape), self.scan.shape.angles);
         let (size, keys, len) = (sizes.s * sizes.p, sizes.ranks * sizes.s, self.segment.q_len);
         let chunks = len.div_ceil(sizes.tokens());
         let room = Walk::len(&sizes) + Back::len(&sizes) + numbers.len() * One::len(&scan.shape, len);

@@ -1,6 +1,6 @@
 //! One head on its way through a document, chunk by chunk.
 
-use super::{Pairs, Scan, body};
+use super::{Pairs, Scan, body, chunk_sizes};
 use crate::Isa;
 use crate::attention::Segment;
 use crate::isa::instances;
@@ -93,7 +93,7 @@ impl<'a> State<'a> {
 
     /// Before a document, or behind what `last` and `h`, the state `[P,S]`, have kept of it.
     pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32], last: &[f32], h: &[f32]) -> Self {
-        let (Sizes { s, p, ranks }, a) = (scan.shape.sizes(), scan.shape.angles);
+        let (Sizes { s, p, ranks }, a) = (chunk_sizes(&scan.shape), scan.shape.angles);
         let fresh = last.is_empty();
         let part =
             |from: usize, len: usize| if fresh { vec![0.0; len] } else { last[from..][..len].to_vec() };
@@ -145,7 +145,7 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32]) -> Self {
-        let sizes = scan.shape.sizes();
+        let sizes = chunk_sizes(&scan.shape);
         let (most, Sizes { s, p, ranks }) = (sizes.rows(), sizes);
         let numbers = || vec![0.0; sizes.tokens() * scan.shape.angles];
         Self {

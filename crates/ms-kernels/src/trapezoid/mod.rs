@@ -22,96 +22,8 @@ use crate::state_space::expect_covered;
 use crate::{Cpu, Error, Result};
 pub use gradient::backward;
 use head::{Document, Head, State, Walk};
+pub use ms_operands::{Trapezoid as Shape, TrapezoidOperands as Operands, TurnedPairs as Pairs};
 use std::ops::Range;
-
-/// Which elements of a key are turned together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
-    /// Elements `2j` and `2j + 1`.
-    Neighbours,
-    /// Elements `j` and `j + S/2`.
-    Halves,
-}
-
-/// Sizes of a scan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
-    /// Heads `N`.
-    pub heads: usize,
-    /// Channels of a head `P`.
-    pub head_dim: usize,
-    /// State per channel `S`.
-    pub state: usize,
-    /// Inputs and outputs of a head `R`.
-    pub ranks: usize,
-    /// Pairs that are turned, `A`; the other elements stay.
-    pub angles: usize,
-    /// Which elements are a pair.
-    pub pairs: Pairs,
-    /// Least rate of decay.
-    pub rate_floor: f32,
-}
-
-impl Shape {
-    /// Numbers that a head keeps of the token before: its angles `[A]`, keys `[R,S]`, input `[P]`.
-    pub fn last(&self) -> usize {
-        self.angles + self.ranks * self.state + self.head_dim
-    }
-
-    fn sizes(&self) -> Sizes {
-        Sizes { s: self.state, p: self.head_dim, ranks: self.ranks }
-    }
-}
-
-/// What belongs to each operand of a scan: its elements, or its gradient. All f32.
-#[derive(Clone, Copy, Debug)]
-pub struct Operands<T> {
-    /// Input `[T,N·P]`.
-    pub x: T,
-    /// Gate before SiLU `[T,N·P]`.
-    pub z: T,
-    /// Keys before bias and rotation, of all heads, `[T,R·S]`.
-    pub b: T,
-    /// Queries before bias and rotation, of all heads, `[T,R·S]`.
-    pub c: T,
-    /// Step before bias and softplus `[T,N]`.
-    pub dt: T,
-    /// Rate of decay before softplus `[T,N]`.
-    pub rate: T,
-    /// Weight of the step's end before sigmoid `[T,N]`; its begin has the rest.
-    pub trap: T,
-    /// Angular speed in half turns before tanh, of all heads, `[T,A]`.
-    pub angle: T,
-    /// Bias of the step `[N]`.
-    pub dt_bias: T,
-    /// Bias of the keys `[N,R,S]`.
-    pub b_bias: T,
-    /// Bias of the queries `[N,R,S]`.
-    pub c_bias: T,
-    /// Skip `[N]`.
-    pub d: T,
-    /// Input of a rank by that of the head `[N,R,P]`; empty: ones.
-    pub rank_x: T,
-    /// Gate of a rank by that of the head `[N,R,P]`; empty: ones.
-    pub rank_z: T,
-    /// Output of the head by that of a rank `[N,R,P]`; empty: ones.
-    pub rank_o: T,
-}
-
-impl<T> Operands<T> {
-    /// The operands in the order of their declaration.
-    pub fn of(all: [T; 15]) -> Self {
-        let [x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o] = all;
-        Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o }
-    }
-
-    /// The other direction of [`Operands::of`].
-    pub fn each(self) -> [T; 15] {
-        let Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o } =
-            self;
-        [x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o]
-    }
-}
 
 const NAMES: [&str; 15] = [
     "x", "z", "b", "c", "dt", "rate", "trap", "angle", "dt_bias", "b_bias", "c_bias", "d", "rank_x",
@@ -127,6 +39,10 @@ pub struct Scan<'a> {
     pub segments: &'a [Segment],
     /// Sizes.
     pub shape: Shape,
+}
+
+fn chunk_sizes(shape: &Shape) -> Sizes {
+    Sizes { s: shape.state, p: shape.head_dim, ranks: shape.ranks }
 }
 
 impl<'a> Scan<'a> {
@@ -256,7 +172,7 @@ fn through<K: Kernel<Packed = f32>>(
     segment: &Segment,
     numbers: Range<usize>,
 ) {
-    let (isa, sizes, Shape { heads, head_dim: p, .. }) = (cpu.isa(), scan.shape.sizes(), scan.shape);
+    let (isa, sizes, Shape { heads, head_dim: p, .. }) = (cpu.isa(), chunk_sizes(&scan.shape), scan.shape);
     let (size, width, kept) = (p * sizes.s, scan.shape.last(), !last.is_empty());
     let document = Document::new(isa, scan, segment);
     let of: Vec<Head> = numbers.map(|n| Head::new(isa, scan, segment, n)).collect();

@@ -12,10 +12,11 @@
 use super::entries::{Compressor, Entries};
 use super::grouped::frozen;
 use crate::batch::Stretch;
-use crate::cache::{LayerCache, PoolCache};
-use crate::layer::Pass;
-use crate::norm::{NormShape, unit_norm};
+use crate::cache::{LayerCache, LayerMemory, PoolCache};
+use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
+use crate::residual::{NormShape, unit_norm};
 use ms_core::{
     DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };
@@ -108,76 +109,6 @@ impl CompressedAttention {
         }
     }
 
-    /// Elements of a row, and the pools of a layer's cache.
-    pub(crate) fn memory(&self) -> (usize, [Option<Pooling>; 2]) {
-        let pools = [
-            self.compressor.as_ref().map(Compressor::shape),
-            self.indexer.as_ref().map(|i| i.compressor.shape()),
-        ];
-        (self.shape.dim, pools)
-    }
-
-    /// `[T,H]` to `[T,H]`.
-    #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
-        let shape = &*self.shape;
-        let (dim, positions) = (shape.dim, pass.batch.positions.clone());
-        let x = &pass.enter(x)?;
-        let latent = pass.linear(x, self.q_down)?;
-        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
-        let q = pass.linear(&latent, self.q_up)?;
-        let (tokens, width) = q.value().as_matrix();
-        let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
-        let q = unit_norm(pass, &q, shape.norm.eps)?;
-        let q = ops::reshape(pass.g, &q, [tokens, width])?;
-        let q = ops::rotate_last(pass.g, &q, dim, &self.rotary, &positions, false)?;
-        let row = pass.linear(x, self.kv)?;
-        let row = shape.norm.apply(pass, self.kv_norm, &row)?;
-        let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
-        let (near, [pool, index]) = match cache {
-            Some(LayerCache::Compressed { rows, pools }) => {
-                put_rows(rows, row.value(), pass.places)?;
-                let [pool, index] = &mut **pools;
-                (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
-            }
-            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
-        };
-        let (far, seen) = match &self.compressor {
-            Some(compressor) => {
-                let entries = compressor.forward(pass, pool, x)?;
-                let seen = self.seen(pass, index, x, &latent, &entries)?;
-                (entries.rows, seen)
-            }
-            None => {
-                let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
-                (pass.g.constant(empty), vec![Vec::new(); tokens])
-            }
-        };
-        let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
-        let sinks = pass.param(self.sinks);
-        let out = match pass.heads_for_tokens() {
-            None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
-            Some(spread) => {
-                let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
-                let q = to_sequences(pass.g, ctx, &q, &spread)?;
-                let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
-                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
-                let out =
-                    ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
-                to_shares(pass.g, ctx, &out, &spread)?
-            }
-        };
-        let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
-        let down = pass.param(self.out_down.weight);
-        let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
-        pass.row_parallel(&out, self.out_up)
-    }
-
     /// Rows of the entries that each token sees.
     fn seen(
         &self,
@@ -197,7 +128,7 @@ impl CompressedAttention {
             }
             // Entries of the indexer and of the layer are numbered alike.
             let places = picked.dim(1);
-            let rows = picked.as_slice::<i32>()?.chunks_exact(places.max(1));
+            let rows = picked.ready()?.as_slice::<i32>()?.chunks_exact(places.max(1));
             return Ok(rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect()).collect());
         }
         if pass.g.device().arena().is_meta() {
@@ -237,6 +168,71 @@ impl CompressedAttention {
     }
 }
 
+impl Mixer for CompressedAttention {
+    #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
+        let shape = &*self.shape;
+        let (dim, positions) = (shape.dim, pass.batch.positions.clone());
+        let x = &pass.enter(x)?;
+        let latent = pass.linear(x, self.q_down)?;
+        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
+        let q = pass.linear(&latent, self.q_up)?;
+        let (tokens, width) = q.value().as_matrix();
+        let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
+        let q = unit_norm(pass, &q, shape.norm.eps)?;
+        let q = ops::reshape(pass.g, &q, [tokens, width])?;
+        let q = ops::rotate_last(pass.g, &q, dim, &self.rotary, &positions, false)?;
+        let row = pass.linear(x, self.kv)?;
+        let row = shape.norm.apply(pass, self.kv_norm, &row)?;
+        let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
+        let (near, [pool, index]) = match cache {
+            Some(LayerCache::Compressed { rows, pools }) => {
+                rows.put_rows(row.value(), pass.places.iter().copied().zip(0..))?;
+                let [pool, index] = &mut **pools;
+                (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
+            }
+            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
+        };
+        let (far, seen) = match &self.compressor {
+            Some(compressor) => {
+                let entries = compressor.forward(pass, pool, x)?;
+                let seen = self.seen(pass, index, x, &latent, &entries)?;
+                (entries.rows, seen)
+            }
+            None => {
+                let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
+                (pass.g.constant(empty), vec![Vec::new(); tokens])
+            }
+        };
+        let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
+        let sinks = pass.param(self.sinks);
+        let out = match pass.heads_for_tokens() {
+            None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
+            Some(spread) => {
+                let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
+                let q = to_sequences(pass.g, ctx, &q, &spread)?;
+                let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
+                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
+                let out =
+                    ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
+                to_shares(pass.g, ctx, &out, &spread)?
+            }
+        };
+        let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
+        let down = pass.param(self.out_down.weight);
+        let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
+        pass.row_parallel(&out, self.out_up)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let pools = [
+            self.compressor.as_ref().map(Compressor::shape),
+            self.indexer.as_ref().map(|i| i.compressor.shape()),
+        ];
+        LayerMemory::Compressed { width: self.shape.dim, pools }
+    }
+}
+
 fn pooling(p: Pooled, dim: usize) -> Pooling {
     Pooling { ratio: p.ratio, dim, overlap: p.picked }
 }
@@ -248,16 +244,6 @@ fn sights(stretches: &[Stretch], entries: &[(usize, usize)], ratio: usize) -> Ve
         (0..s.len).map(move |t| Sight { start, seen: (place + t + 1) / ratio, all })
     };
     stretches.iter().flat_map(of).collect()
-}
-
-/// Puts the rows of new tokens at their places.
-fn put_rows(cache: &mut Tensor, rows: &Tensor, places: &[usize]) -> Result<()> {
-    let width = rows.as_matrix().1 * rows.dtype().size();
-    let to = cache.bytes_mut()?;
-    for (row, &place) in rows.bytes().chunks_exact(width.max(1)).zip(places) {
-        to[place * width..][..width].copy_from_slice(row);
-    }
-    Ok(())
 }
 
 /// The scorer that picks the entries each query sees, with entries of its own.

@@ -1,9 +1,9 @@
 //! The compressor of attention to pooled entries: one entry for every window of tokens that is complete.
 
 use crate::cache::PoolCache;
-use crate::layer::Pass;
-use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
+use crate::residual::NormShape;
 use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
 use ms_dist::GatheredRows;
 use ms_spec::Role;

@@ -1,15 +1,16 @@
 //! Attention with grouped keys and values.
 
-use crate::cache::LayerCache;
-use crate::layer::Pass;
-use crate::norm::NormShape;
+use crate::cache::{LayerCache, LayerMemory};
+use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
+use crate::residual::NormShape;
 use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
     Run, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
-use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm, Role};
+use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -67,6 +68,12 @@ fn head_shares(c: &ModelConfig, layer: usize, ranks: usize) -> HeadShares {
     HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks)
 }
 
+/// Columns of the packed rows that `layer` lends to later ones, on each of the `ranks` that share it.
+pub fn lent_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
+    let own = head_shares(c, layer, ranks).own;
+    (own.heads() + 2 * own.groups) * own.head_dim
+}
+
 /// What `rank` of the `ranks` that share a layer of grouped attention and the others hand each other between projections and
 /// attention; `None`: nothing.
 pub fn head_exchange(c: &ModelConfig, layer: usize, rank: usize, ranks: usize) -> Option<ColumnExchange> {
@@ -107,7 +114,7 @@ impl Grouped {
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
             qk_norm: c.qk_norm,
             output_gate: c.scores.output_gate,
-            lends: c.has(Mixer::SharedKv),
+            lends: c.has(Kind::SharedKv),
             rotary,
             pack: pack.collect(),
             unpack: unpack.collect(),
@@ -123,11 +130,6 @@ impl Grouped {
             Some(columns) => pass.ctx.exchange_columns(pass.g, &made, columns),
             None => Ok(made),
         }
-    }
-
-    /// The query heads and key/value groups a rank attends with.
-    pub(crate) fn heads(&self) -> HeadLayout {
-        self.heads
     }
 }
 
@@ -150,7 +152,7 @@ impl Attention {
         tp: (usize, usize),
         shape: &Arc<Grouped>,
     ) -> Self {
-        let projection = if c.layer(layer).mixer == Mixer::SharedKv {
+        let projection = if c.layer(layer).mixer == Kind::SharedKv {
             Projection::Borrowed { q: scope.linear(Role::LinearQkv) }
         } else if c.scores.output_gate {
             let [q, k, v] = [Role::QProj, Role::KProj, Role::VProj].map(|role| scope.linear(role));
@@ -168,33 +170,6 @@ impl Attention {
             options: score_options(c, layer, tp),
             shape: shape.clone(),
         }
-    }
-
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
-        let (qkv, gate, head_gate) = self.project(pass, x)?;
-        let qkv = self.prepare(pass, qkv)?;
-        let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
-        let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
-        let core = CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None };
-        let mut out = core.run(pass, cache, &qkv)?;
-        if let Some(gate) = gate {
-            out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
-        }
-        if let Some(gate) = head_gate {
-            let (tokens, width) = out.value().as_matrix();
-            let heads = tokens * self.shape.heads.heads();
-            let gate = ops::reshape(pass.g, &gate, [heads, 1])?;
-            let apart = ops::reshape(pass.g, &out, [heads, self.shape.heads.head_dim])?;
-            let gated = ops::gate(pass.g, &apart, &gate, Activation::Sigmoid)?;
-            out = ops::reshape(pass.g, &gated, [tokens, width])?;
-        }
-        pass.row_parallel(&out, self.out)
     }
 
     /// Packed rows, the output gate, and a number for each head that its output is gated by.
@@ -298,6 +273,34 @@ impl Attention {
     }
 }
 
+impl Mixer for Attention {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
+        let (qkv, gate, head_gate) = self.project(pass, x)?;
+        let qkv = self.prepare(pass, qkv)?;
+        let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
+        let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
+        let core = CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None };
+        let mut out = core.run(pass, cache, &qkv)?;
+        if let Some(gate) = gate {
+            out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
+        }
+        if let Some(gate) = head_gate {
+            let (tokens, width) = out.value().as_matrix();
+            let heads = tokens * self.shape.heads.heads();
+            let gate = ops::reshape(pass.g, &gate, [heads, 1])?;
+            let apart = ops::reshape(pass.g, &out, [heads, self.shape.heads.head_dim])?;
+            let gated = ops::gate(pass.g, &apart, &gate, Activation::Sigmoid)?;
+            out = ops::reshape(pass.g, &gated, [tokens, width])?;
+        }
+        pass.row_parallel(&out, self.out)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let heads = self.shape.heads;
+        LayerMemory::Attention { width: heads.groups * heads.head_dim, index: None }
+    }
+}
+
 /// Attention between the projections.
 #[derive(Clone)]
 pub(crate) struct CoreAttention {
@@ -329,7 +332,7 @@ impl CoreAttention {
             let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
             this.attend(&mut pass, None, qkv)
         };
-        let out = ops::recompute(pass.g, qkv, Arc::new(again))?;
+        let out = ops::recompute(pass.g, qkv, again)?;
         pass.passing.push(out.clone());
         Ok(out)
     }

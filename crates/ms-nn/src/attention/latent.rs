@@ -7,10 +7,11 @@
 
 use super::grouped::{CoreAttention, frozen, score_options};
 use crate::batch::Stretch;
-use crate::cache::LayerCache;
-use crate::layer::Pass;
-use crate::norm::NormShape;
+use crate::cache::{LayerCache, LayerMemory};
+use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
+use crate::residual::NormShape;
 use ms_core::{
     AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
 };
@@ -88,10 +89,6 @@ impl LatentShape {
         }
     }
 
-    pub(crate) fn heads(&self) -> HeadLayout {
-        self.heads
-    }
-
     pub(crate) fn rotary(&self) -> &Rotary {
         &self.rotary
     }
@@ -121,20 +118,6 @@ impl Latent {
         }
     }
 
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
-        let values = match pass.keeping.latent_attention_again && pass.g.records() {
-            true => self.attend_again(pass, x)?,
-            false => self.attend(pass, cache, x)?,
-        };
-        pass.row_parallel(&values, self.out)
-    }
-
     /// [`Latent::attend`], of which only `x` is kept.
     fn attend_again(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var> {
         let (this, store, ctx, batch) =
@@ -150,7 +133,7 @@ impl Latent {
             *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
             Ok(values)
         };
-        let values = ops::recompute(pass.g, x, Arc::new(again))?;
+        let values = ops::recompute(pass.g, x, again)?;
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
         pass.passing.push(values.clone());
         Ok(values)
@@ -307,6 +290,22 @@ impl Latent {
     }
 }
 
+impl Mixer for Latent {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
+        let values = match pass.keeping.latent_attention_again && pass.g.records() {
+            true => self.attend_again(pass, x)?,
+            false => self.attend(pass, cache, x)?,
+        };
+        pass.row_parallel(&values, self.out)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let (heads, indexer) = (self.shape.heads, &self.indexer);
+        let index = indexer.as_ref().map(|i| i.heads.head_dim);
+        LayerMemory::Attention { width: heads.groups * heads.head_dim, index }
+    }
+}
+
 /// The scorer that picks the keys each query sees. It has no gradient from the model's loss.
 #[derive(Clone, Debug)]
 struct Indexer {
@@ -394,11 +393,7 @@ impl Indexer {
         match cache.and_then(LayerCache::index_keys) {
             None => pick(&k),
             Some(kept) => {
-                let width = d * kept.dtype().size();
-                let rows = kept.bytes_mut()?;
-                for (row, &place) in k.bytes().chunks_exact(width).zip(pass.places) {
-                    rows[place * width..][..width].copy_from_slice(row);
-                }
+                kept.put_rows(&k, pass.places.iter().copied().zip(0..))?;
                 pick(kept)
             }
         }

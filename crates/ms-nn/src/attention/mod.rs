@@ -6,6 +6,6 @@ mod grouped;
 mod latent;
 
 pub(crate) use compressed::{CompressedAttention, CompressedShape};
-pub use grouped::head_exchange;
 pub(crate) use grouped::{Attention, Grouped};
+pub use grouped::{head_exchange, lent_columns};
 pub(crate) use latent::{Latent, LatentShape};

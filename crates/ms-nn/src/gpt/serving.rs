@@ -2,7 +2,8 @@
 
 use super::Gpt;
 use crate::batch::Place;
-use crate::layer::{Layer, Pass};
+use crate::layer::Layer;
+use crate::pass::Pass;
 use crate::{Batch, KvCache, Result};
 use ms_core::{DType, Device, Graph, ParamStore, Tensor};
 use ms_dist::ParallelCtx;

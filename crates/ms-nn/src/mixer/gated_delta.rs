@@ -1,9 +1,9 @@
 //! Gated DeltaNet.
 
-use super::{Section, Sections, remembered_in, wide};
-use crate::cache::LayerCache;
-use crate::layer::Pass;
+use super::{Mixer, Section, Sections, remembered_in, wide};
+use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{Activation, DeltaRule, HeadLayout, Norm, ParamId, Result, Run, Segment, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{GatedDelta, ModelConfig, Role};
@@ -54,14 +54,10 @@ impl GatedDeltaMixer {
             unpack_ba: small(0).chain(small(1)).collect(),
         }
     }
+}
 
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
+impl Mixer for GatedDeltaMixer {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let dtype = x.value().dtype();
         let s = &self.sizes;
         let (qk, values) = (s.qk_rows(), s.value_rows());
@@ -134,5 +130,11 @@ impl GatedDeltaMixer {
         let normed = ops::reshape(pass.g, &normed, [tokens, values])?;
         let gated = ops::gate(pass.g, &normed, &z, Activation::Silu)?;
         pass.row_parallel(&gated, self.out)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let s = &self.sizes;
+        let history = [s.conv - 1, s.qk_rows() + s.value_rows()];
+        LayerMemory::Recurrent { history, states: s.value_rows() * s.key_dim }
     }
 }

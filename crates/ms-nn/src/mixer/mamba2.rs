@@ -1,9 +1,9 @@
 //! Mamba2.
 
-use super::{Section, Sections, remembered_in, wide};
-use crate::cache::LayerCache;
-use crate::layer::Pass;
+use super::{Mixer, Section, Sections, remembered_in, wide};
+use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{Mamba2, Role};
@@ -36,14 +36,10 @@ impl Mamba2Mixer {
             sizes: Mamba2 { heads: sizes.heads / tp, groups: sizes.groups / tp, ..*sizes },
         }
     }
+}
 
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        x: &Var,
-    ) -> Result<Var> {
+impl Mixer for Mamba2Mixer {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let dtype = x.value().dtype();
         let m = &self.sizes;
         let [inner, _, bc, _, heads] = m.sections();
@@ -121,5 +117,11 @@ impl Mamba2Mixer {
         let scale = pass.param(self.norm);
         let y = ops::scale_columns(pass.g, &normed, &scale)?;
         pass.row_parallel(&y, self.out)
+    }
+
+    fn memory(&self) -> LayerMemory {
+        let [inner, _, bc, _, _] = self.sizes.sections();
+        let history = [self.sizes.conv - 1, inner + 2 * bc];
+        LayerMemory::Recurrent { history, states: inner * self.sizes.state }
     }
 }

@@ -1,9 +1,9 @@
 //! Mamba3's mixer. It runs in f32 between its two projections.
 
-use super::{Section, Sections, remembered_in, wide};
+use super::{Mixer, Section, Sections, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
-use crate::layer::Pass;
 use crate::params::{Linear, Scope};
+use crate::pass::Pass;
 use ms_core::{HeadLayout, Norm, ParamId, Result, Segment, Trapezoid, TurnedPairs, Var, ops};
 use ms_dist::{to_sequences, to_shares};
 use ms_spec::{Mamba3, Role};
@@ -58,12 +58,6 @@ impl Mamba3Mixer {
         }
     }
 
-    /// What it keeps of a sequence: what the last token left, and the states.
-    pub(crate) fn memory(&self) -> LayerMemory {
-        let (last, states) = (self.shape.last(), self.shape.head_dim * self.shape.state);
-        LayerMemory::Recurrent { history: [self.shape.heads, last], states: self.shape.heads * states }
-    }
-
     /// Each of a token's keys or queries alone, scaled to mean square 1 and by a weight.
     fn normed(&self, pass: &mut Pass<'_>, x: &Var, weight: ParamId) -> Result<Var> {
         let (tokens, width) = x.value().as_matrix();
@@ -74,13 +68,29 @@ impl Mamba3Mixer {
         ops::reshape(pass.g, &normed, [tokens, width])
     }
 
-    /// `[T,H]` to `[T,H]`.
-    pub(crate) fn forward(
+    /// The scan of the sections' columns, whose `weights` are the single ones, then those by rank.
+    fn scan(
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        x: &Var,
+        [z, x, b, c, dt, rate, trap, angle]: &[Var; 8],
+        weights: &[Var],
+        shape: &Trapezoid,
+        segments: &Arc<[Segment]>,
     ) -> Result<Var> {
+        let (single, by_rank) = weights.split_at(self.single.len());
+        let single = [&single[0], &single[1], &single[2], &single[3]];
+        let by_rank = self.by_rank.map(|_| [&by_rank[0], &by_rank[1], &by_rank[2]]);
+        let (slots, g) = (pass.slots, &mut *pass.g);
+        remembered_in(slots, cache, |memory| {
+            let memory = memory.map(|(last, states)| [last, states]);
+            ops::trapezoid(g, [x, z, b, c, dt, rate, trap, angle], single, by_rank, memory, segments, shape)
+        })
+    }
+}
+
+impl Mixer for Mamba3Mixer {
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let (dtype, m) = (x.value().dtype(), &self.sizes);
         let x = pass.enter(x)?;
         let (rank, ranks) = (pass.ctx.tp.rank(), pass.ctx.tp.size());
@@ -125,23 +135,8 @@ impl Mamba3Mixer {
         pass.row_parallel(&y, self.out)
     }
 
-    /// The scan of the sections' columns, whose `weights` are the single ones, then those by rank.
-    fn scan(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        [z, x, b, c, dt, rate, trap, angle]: &[Var; 8],
-        weights: &[Var],
-        shape: &Trapezoid,
-        segments: &Arc<[Segment]>,
-    ) -> Result<Var> {
-        let (single, by_rank) = weights.split_at(self.single.len());
-        let single = [&single[0], &single[1], &single[2], &single[3]];
-        let by_rank = self.by_rank.map(|_| [&by_rank[0], &by_rank[1], &by_rank[2]]);
-        let (slots, g) = (pass.slots, &mut *pass.g);
-        remembered_in(slots, cache, |memory| {
-            let memory = memory.map(|(last, states)| [last, states]);
-            ops::trapezoid(g, [x, z, b, c, dt, rate, trap, angle], single, by_rank, memory, segments, shape)
-        })
+    fn memory(&self) -> LayerMemory {
+        let (last, states) = (self.shape.last(), self.shape.head_dim * self.shape.state);
+        LayerMemory::Recurrent { history: [self.shape.heads, last], states: self.shape.heads * states }
     }
 }

@@ -1,18 +1,28 @@
-//! Recurrent mixers, and what they share. Their scans run in f32.
+//! What mixes tokens in a layer; of its kinds the recurrent ones, and what they share. Their scans run in f32.
 
 mod gated_delta;
 mod mamba2;
 mod mamba3;
 
-use crate::cache::LayerCache;
-use crate::layer::Pass;
+use crate::cache::{LayerCache, LayerMemory};
+use crate::pass::Pass;
 pub(crate) use gated_delta::GatedDeltaMixer;
 pub(crate) use mamba2::Mamba2Mixer;
 pub(crate) use mamba3::Mamba3Mixer;
 use ms_core::{HeadLayout, ParamId, Result, Run, Tensor, Var, ops};
 use ms_dist::HeadShares;
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// What mixes the tokens of a layer: attention of some kind, or a recurrence.
+pub(crate) trait Mixer: Debug + Send + Sync {
+    /// `[T,H]` to `[T,H]`. What later tokens need of these joins `cache`, where there is one.
+    fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var>;
+
+    /// What it keeps of a slot's tokens.
+    fn memory(&self) -> LayerMemory;
+}
 
 /// A parameter, unrounded: f32, or f64.
 fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {

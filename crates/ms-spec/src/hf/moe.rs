@@ -83,7 +83,7 @@ pub(super) const GATED_SHARED: Field = Field::size_as(
 
 /// `None` for a width of 0.
 pub(super) fn shared_of(ffn: usize, gate: bool) -> Option<SharedExpert> {
-    (ffn > 0).then_some(SharedExpert { ffn, gate })
+    (ffn > 0).then_some(SharedExpert { ffn, gate, wide_gate: false })
 }
 
 pub(super) const RENORMALISE: Field = renormalise("norm_topk_prob");

@@ -142,7 +142,16 @@ const SHARED: Field = Field::rule(
         let counted = f.size("n_shared_experts")?.map(|n| n.saturating_mul(moe.ffn));
         let ffn = f.size("moe_shared_expert_intermediate_size")?.or(counted).filter(|&n| n > 0);
         let gate = f.on("shared_expert_gate")?;
-        moe.shared = ffn.map(|ffn| SharedExpert { ffn, gate });
+        let wide_gate = gate
+            && match f.size("shared_expert_gate_output_dimension")?.unwrap_or(1) {
+                1 => false,
+                n if n == c.hidden => true,
+                n => {
+                    let expected = "1 or the hidden size, as upstream has it";
+                    return Err(f.wrong("shared_expert_gate_output_dimension", expected, &json!(n)));
+                }
+            };
+        moe.shared = ffn.map(|ffn| SharedExpert { ffn, gate, wide_gate });
         Ok(())
     },
     |c, w| {
@@ -155,6 +164,9 @@ const SHARED: Field = Field::rule(
         }
         w.set("moe_shared_expert_intermediate_size", json!(shared.ffn));
         w.set("shared_expert_gate", json!(shared.gate));
+        if shared.wide_gate {
+            w.set("shared_expert_gate_output_dimension", json!(c.hidden));
+        }
     },
 );
 

@@ -7,15 +7,19 @@ use serde_json::json;
 pub(super) const INDEXER: &[Field] = &[
     Field::rule(
         |f, c| {
-            let interleaved = c.compressed().is_some();
-            if (interleaved || c.mla().is_some()) && f.on("enable_dsa_indexer")? {
+            let pooled = c.compressed().is_some();
+            // Upstream's complex form turns the halves of the scorer's keys, its other form neighbours.
+            let interleaved = f.on("apply_rope_no_in_complex")? || pooled;
+            if (pooled || c.mla().is_some()) && f.on("enable_dsa_indexer")? {
                 c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 2048, interleaved });
             }
             Ok(())
         },
         |c, w| {
-            if c.indexer.is_some() {
-                w.set("enable_dsa_indexer", json!(true));
+            let Some(indexer) = &c.indexer else { return };
+            w.set("enable_dsa_indexer", json!(true));
+            if indexer.interleaved && c.compressed().is_none() {
+                w.set("apply_rope_no_in_complex", json!(true));
             }
         },
     ),
@@ -76,7 +80,7 @@ mod tests {
     use crate::megatron::{from_args, to_args};
     use serde_json::{Value, json};
 
-    fn borrowers(more: &Value) -> crate::Result<Vec<usize>> {
+    fn dsa(more: &Value) -> Value {
         let mut args = json!({
             "num_layers": 7, "hidden_size": 16, "ffn_hidden_size": 32, "num_attention_heads": 2, "padded_vocab_size": 32,
             "max_position_embeddings": 32, "swiglu": true, "normalization": "RMSNorm", "position_embedding_type": "rope",
@@ -84,10 +88,26 @@ mod tests {
             "v_head_dim": 4, "enable_dsa_indexer": true, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4
         });
         args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        args
+    }
+
+    fn borrowers(more: &Value) -> crate::Result<Vec<usize>> {
+        let args = dsa(more);
         let c = from_args(args.as_object().unwrap())?;
         let again = from_args(&to_args(&c))?;
         assert_eq!((again.pattern, again.indexer), (c.pattern.clone(), c.indexer));
         Ok((0..7).filter(|&l| c.layer(l).borrows_index).collect())
+    }
+
+    #[test]
+    fn the_scorer_turns_neighbours_or_halves() {
+        let of = |more: &Value| {
+            let c = from_args(dsa(more).as_object().unwrap()).unwrap();
+            assert_eq!(from_args(&to_args(&c)).unwrap().indexer, c.indexer);
+            c.indexer.unwrap().interleaved
+        };
+        assert!(!of(&json!({})));
+        assert!(of(&json!({"apply_rope_no_in_complex": true})));
     }
 
     #[test]

@@ -93,7 +93,13 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     if let Some(shared) = &moe.shared {
         dense::params(t, c, Part::SharedExperts, shared.ffn);
         if shared.gate {
-            t.push(Role::GateWeight, &[1, h], Partition::Replicated, t.std(), by_sequence);
+            t.push(
+                Role::GateWeight,
+                &[if shared.wide_gate { h } else { 1 }, h],
+                Partition::Replicated,
+                t.std(),
+                by_sequence,
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use ms_core::Partition;
 
-use crate::activations::Activations;
+use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
 use crate::sizes::HyperConnections;

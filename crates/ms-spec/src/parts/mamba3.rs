@@ -2,7 +2,7 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::activations::{Activations, Kept};
+use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::dt;
 use crate::rule::{How, Rule, UNCONCERNED};

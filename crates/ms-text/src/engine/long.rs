@@ -1,21 +1,10 @@
 //! Which way a long text is encoded: in parts where its tokens allow it, and as a whole up to a bound.
 
+use super::encode_error;
 use super::pieces::Pieces;
-use super::{Encode, encode_error};
+use super::whole::{WHOLE, Whole};
 use crate::Result;
 use serde_json::Value;
-
-/// Bytes that are encoded as a whole at most: the engines take up to some hundred bytes of memory for each of them.
-pub(super) const WHOLE: usize = 8 << 20;
-
-/// An engine as it is, without parts.
-pub(super) trait Whole: Encode {
-    /// [`Encode::encode_into`], all of the text at once.
-    ///
-    /// # Errors
-    /// [`crate::Error::Encode`].
-    fn whole(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()>;
-}
 
 /// What a definition says of its parts.
 #[derive(Clone, Copy)]
@@ -242,6 +231,7 @@ fn marks_the_beginning(step: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Encode;
     use super::super::pipeline::PipelineEngine;
     use super::super::reference::ReferenceEngine;
     use super::*;

@@ -16,6 +16,7 @@ mod sentencepiece;
 mod small;
 mod unicode;
 mod unigram;
+mod whole;
 
 pub(crate) use cut::Words;
 pub(crate) use sentencepiece::SentencePieceEngine;

@@ -6,7 +6,7 @@
 //! That is looked at for every cut, so what else stands in the way of one (words, normal forms, special tokens, white space
 //! that looks ahead) shows there too, and another place is tried.
 
-use super::long::{WHOLE, Whole};
+use super::whole::{WHOLE, Whole};
 use crate::Result;
 
 /// Bytes of a piece.

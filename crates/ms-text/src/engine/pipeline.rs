@@ -4,11 +4,12 @@
 //! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
 //! words around these characters.
 
-use super::long::{Long, Shape, Whole, added_tokens, check_whole, is_cut, separable};
+use super::long::{Long, Shape, added_tokens, check_whole, is_cut, separable};
 use super::pieces::PIECE;
 use super::reference::ReferenceEngine;
 use super::unicode::Disputed;
 use super::unigram::Unigram;
+use super::whole::Whole;
 use super::{Encode, encode_error};
 use crate::{Error, Result};
 use fast_tokenizers::pipeline::{

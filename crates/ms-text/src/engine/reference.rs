@@ -1,7 +1,8 @@
 //! The reference engine: the stable `tokenizers` crate (0.23), which takes every `tokenizer.json`.
 
-use super::long::{Long, Shape, Whole, check_whole};
+use super::long::{Long, Shape, check_whole};
 use super::pieces::PIECE;
+use super::whole::Whole;
 use super::{Encode, encode_error};
 use crate::{Error, Result};
 use serde_json::Value;

@@ -8,8 +8,9 @@
 use super::Encode;
 use super::best_path::{Scores, Trie, best_path};
 use super::charsmap::{Normalizer, SPACE, Symbols};
-use super::long::{WHOLE, check_whole};
+use super::long::check_whole;
 use super::pieces::{AFTER, PIECE, PLACES, TOKENS, UNSURE, boundary};
+use super::whole::WHOLE;
 use crate::Result;
 use crate::source::{PieceKind, SentencePiece, SentencePieceModel};
 use std::collections::{BinaryHeap, HashMap};

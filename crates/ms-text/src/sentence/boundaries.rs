@@ -1,6 +1,7 @@
 //! Where sentences end: candidates, the decision on each, and closing marks that go back to their sentence.
 
-use super::model::{Context, Model};
+use super::model::Model;
+use super::trained::Context;
 use super::words::{NUMBER, Word, never_in_word, words};
 use super::{Edition, Rules, is_space, trim_end};
 use std::ops::Range;

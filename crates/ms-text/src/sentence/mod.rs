@@ -13,6 +13,7 @@
 mod boundaries;
 mod model;
 mod pickle;
+mod trained;
 mod words;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The older form of a model: a pickled tokenizer of NLTK before 3.8.2, protocols 0 to 3.
 
-use super::model::{Context, Trained};
+use super::trained::{Context, Trained};
 use ms_files::pickle::{Allowed, Id, Obj, Pickle};
 
 type Result<T> = std::result::Result<T, String>;

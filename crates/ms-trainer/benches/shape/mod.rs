@@ -71,6 +71,7 @@ impl Size {
         let tokens = self.seq * self.batch;
         let id = |t: usize| ((t * 7919 + t / 13 * 104_729) % VOCAB) as i32;
         MicroBatch {
+            ahead: Vec::new(),
             tokens: (0..tokens).map(id).collect(),
             labels: (1..=tokens).map(id).collect(),
             loss_mask: vec![1.0; tokens],

@@ -18,7 +18,7 @@ impl Engine {
         let mine = self.optimizer.zeros(parts)? as f64;
         let mine = Tensor::from_slice(self.device.arena(), [1], &[mine])?;
         let all = self.ctx.world.all_reduce("zeros of gradients", mine, ReduceOp::Sum)?.wait()?;
-        Ok(all.as_slice::<f64>()?[0] as u64)
+        Ok(all.ready()?.as_slice::<f64>()?[0] as u64)
     }
 
     /// Checks that ranks that train the same weights on other data have them alike, bit by bit. Every rank has to call it.
@@ -56,7 +56,7 @@ impl Engine {
         // The largest of the sums, and of their negatives: of equal sums they are the same number.
         let mut sums = Vec::with_capacity(2 * HALVES * ids.len());
         for &id in ids {
-            let sum = sum_of(self.store.value(ParamId(id as u32)).bytes());
+            let sum = sum_of(self.store.value(ParamId(id as u32)).ready()?.bytes());
             let halves = [f64::from((sum >> 32) as u32), f64::from(sum as u32)];
             sums.extend(halves);
             sums.extend(halves.map(|half| -half));
@@ -65,7 +65,7 @@ impl Engine {
         let most = group.all_reduce("sums of weights", mine, ReduceOp::Max)?.wait()?;
         let differs =
             |of: &[f64]| of[..HALVES].iter().zip(&of[HALVES..]).any(|(most, least)| *most != -least);
-        let place = most.as_slice::<f64>()?.chunks_exact(2 * HALVES).position(differs);
+        let place = most.ready()?.as_slice::<f64>()?.chunks_exact(2 * HALVES).position(differs);
         Ok(place.map(|at| ids[at]))
     }
 }

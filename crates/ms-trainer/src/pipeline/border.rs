@@ -76,7 +76,7 @@ impl Run<'_> {
         let pp = &self.ctx.pp;
         let name = if gradient { "gradients of a border" } else { "a border" };
         let get = |part| -> Result<Tensor> {
-            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part))?.wait()?)
+            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part), self.device.arena())?.wait()?)
         };
         let stream = get(0)?;
         let more = |part| -> Result<Option<Tensor>> {
@@ -92,7 +92,22 @@ impl Run<'_> {
 /// Parts of a border: the stream, and what later layers borrow, values and picks.
 const BORDER_PARTS: usize = 3;
 
-/// Whether a message at a border, of this tag, is the stream.
-pub(crate) fn is_stream(tag: u64) -> bool {
-    tag.is_multiple_of(BORDER_PARTS as u64)
+/// Which message at a border has a tag.
+pub(crate) struct Letter {
+    /// 0: the stream, 1: what layers lend, 2: picks.
+    pub(crate) part: usize,
+    /// The place in the chain that the border is before.
+    pub(crate) before: usize,
+    /// On the way back.
+    pub(crate) gradient: bool,
+}
+
+impl Letter {
+    /// That of `tag`, where micro-batches pass `places` places.
+    pub(crate) fn of(tag: u64, places: usize) -> Self {
+        let parts = BORDER_PARTS as u64;
+        let (part, way) = ((tag % parts) as usize, tag / parts);
+        let (gradient, to) = (way % 2 == 1, (way / 2) as usize % places);
+        Self { part, before: to + usize::from(gradient), gradient }
+    }
 }

@@ -11,7 +11,7 @@ use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, Grid, GridRules, KeptOfRing, OptimizerSharding, RingCache, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::{Capacity, Keeping, Recompute};
-use ms_spec::ModelConfig;
+use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
 use std::collections::BTreeSet;
@@ -83,7 +83,10 @@ impl Run {
         let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
         // As upstream: only what is shared out is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
-        let case = Case { passes_beside, optimizer, overlap_gather, ..case };
+        let gather_beside_step = case.gather_beside_step && overlap_gather;
+        let keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
+        let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
+        let case = Case { passes_beside, optimizer, overlap_gather, gather_beside_step, keeping, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
     }
 
@@ -132,7 +135,7 @@ impl Run {
             ("kept", kept),
             ("replay", format!("{:?}", c.replay)),
             ("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)),
-            ("gathering", c.overlap_gather.to_string()),
+            ("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)),
             ("dropout", (c.dropout > 0.0).to_string()),
             ("swapped state", c.form.swapped.is_some().to_string()),
             (
@@ -148,9 +151,30 @@ impl Run {
             ("loss scale", (c.loss_scale != LossScale::None).to_string()),
             ("update", matches!(c.update, UpdateRule::Sgd { .. }).to_string()),
             ("positions", format!("{:?}", self.config.position)),
+            ("head size", self.config.head_dim.to_string()),
             ("packed", self.shape.packed.to_string()),
             ("rows", self.shape.rows.to_string()),
         ];
+        if s.pp > 1 {
+            let dp = c.world / (s.tp * s.cp * s.pp);
+            let even = (self.shape.micro / dp).is_multiple_of(s.pp);
+            values.push(("micro-batches", if even { "as stages" } else { "another number" }.to_owned()));
+            let layers = self.config.layers + c.stages.noop.len();
+            let chunks = c.stages.layers_per_chunk.map_or(1, |each| layers / (s.pp * each));
+            values.push(("chunks a stage", chunks.to_string()));
+        }
+        if c.recompute != Recompute::None {
+            values.push(("inputs of layers", format!("{} {}", k.inputs_shared, k.swap_inputs)));
+        }
+        if self.kind == Model::Dense {
+            values.push(("keys and values", format!("lent {}", self.config.has(Mixer::SharedKv))));
+        }
+        if self.kind == Model::Latent {
+            let up = (k.latents_up_again, k.latent_attention_again, k.swap_latent_outputs);
+            values.push(("latents", format!("{up:?}")));
+            let modules = (k.predictor_layers_again, k.predictor_norms_again);
+            values.push(("modules again", format!("{modules:?}")));
+        }
         if s.tp > 1 {
             let LinearOverlap { weight_gradients, pieces } = c.linears;
             values.push(("linears", format!("{weight_gradients} {pieces:?}")));
@@ -310,7 +334,12 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     }
     if pp > 1 {
         match draw.below(6) {
-            0 => case.order = PipelineOrder::ZeroBubble,
+            0 => {
+                let several = draw.coin();
+                case.stages.layers_per_chunk = several.then(|| draw.of(&[1, 1, 2]));
+                let group = draw.of(&[None, Some(2 * pp)]).filter(|_| several);
+                case.order = PipelineOrder::ZeroBubble { group };
+            }
             1 => (case.stages.dual_pipe, case.order) = (true, PipelineOrder::DualPipeV),
             2 => {
                 case.stages.layers_per_chunk = Some(draw.of(&[1, 1, 2]));
@@ -357,6 +386,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.coin();
     case.overlap_gather = draw.coin();
+    case.gather_beside_step = case.overlap_gather && draw.coin();
     case.per_token_loss = draw.below(3) == 0;
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
     case.form.swapped = draw.of(&[None, None, Some(3)]);
@@ -390,6 +420,35 @@ fn optimizer(case: &Case, draw: &mut Draw) -> OptimizerSharding {
     let mut ways = vec![OptimizerSharding::default(), OptimizerSharding::Replicated];
     ways.extend(all.filter(fits));
     draw.of(&ways)
+}
+
+/// What is kept less of besides: inputs of layers that run again, and what latent attention and prediction modules form.
+fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
+    let mut k = case.keeping;
+    if case.recompute != Recompute::None {
+        k.inputs_shared = case.sizes.tp > 1 && !case.sequence_parallel && draw.coin();
+        k.swap_inputs = draw.below(3) == 0;
+    }
+    if c.mla().is_some() {
+        match draw.below(4) {
+            0 => k.latents_up_again = true,
+            1 => k.latent_attention_again = true,
+            2 => k.swap_latent_outputs = true,
+            _ => {}
+        }
+    }
+    if c.mtp > 0 {
+        (k.predictor_layers_again, k.predictor_norms_again) = (draw.coin(), draw.coin());
+    }
+    k
+}
+
+/// The same micro-batches and, where a pipeline does not want as many as it has stages, some more.
+fn uneven(case: &Case, shape: Shape, draw: &mut Draw) -> Shape {
+    let dp = case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
+    let turns = case.stages.layers_per_chunk.is_some() && !matches!(case.order, PipelineOrder::Drawn(_));
+    let more = if turns { 0 } else { draw.below(case.sizes.pp) };
+    Shape { micro: shape.micro + more * dp, ..shape }
 }
 
 /// How routers are trained, drawn.

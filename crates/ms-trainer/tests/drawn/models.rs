@@ -21,7 +21,7 @@ fn init_std(kind: Model, c: &ModelConfig) -> f64 {
 pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp) = (case.sizes.tp, case.sizes.cp);
     let u = case.context.ulysses(case.sizes.cp);
-    let head_dim = 4;
+    let head_dim = draw.of(&[4, 4, 6, 8]);
     // A third has key/value heads that do not divide among the ranks, while their rows do.
     let few: Vec<usize> =
         (1..2 * tp).filter(|g| !g.is_multiple_of(tp) && (g * head_dim).is_multiple_of(tp)).collect();
@@ -33,8 +33,12 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     while !heads.is_multiple_of(tp) || !(heads / tp).is_multiple_of(u) {
         heads += groups;
     }
-    let chunks =
-        case.stages.pp * if case.stages.layers_per_chunk.is_some() || case.stages.dual_pipe { 2 } else { 1 };
+    let chunks = case.stages.pp
+        * match (case.stages.layers_per_chunk.is_some(), case.stages.dual_pipe) {
+            (true, _) => draw.of(&[2, 2, 3]),
+            (false, true) => 2,
+            (false, false) => 1,
+        };
     let layers = match (&case.stages.layer_list, case.stages.layers_per_chunk) {
         (Some(list), _) => list.iter().sum(),
         (_, Some(each)) => chunks * each - case.stages.noop.len(),
@@ -94,7 +98,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             experts.router.score = Score::Sigmoid;
             experts.router.renormalise = true;
             experts.router.bias = true;
-            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate: draw.coin() });
+            let gate = draw.coin();
+            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate, wide_gate: gate && draw.coin() });
             let q_rank = draw.of(&[None, Some(8)]);
             ModelConfig {
                 groups: heads,
@@ -199,14 +204,24 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     }
 }
 
-/// The model with parts that few models have: positions by distance, and experts without weights, of which a token may choose
-/// any number.
+/// The model with parts that few models have: positions by distance, layers that borrow keys and values of the one before, and
+/// experts without weights, of which a token may choose any number.
 pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut Draw) -> ModelConfig {
     let by_distance = matches!(kind, Model::Dense | Model::Experts | Model::Sinks) && draw.below(4) == 0;
     let position = if by_distance { Position::Alibi } else { c.position };
+    let borrows = kind == Model::Dense && draw.below(3) == 0;
+    let pattern = match borrows {
+        true => (0..c.layers)
+            .map(|l| Layer {
+                mixer: if l % 3 == 0 { Mixer::Attention } else { Mixer::SharedKv },
+                ..Layer::default()
+            })
+            .collect(),
+        false => c.pattern,
+    };
     let router = c.moe.as_ref().map(|m| m.router);
     // Groups, and choices in turn or by balance, are of experts with weights.
     let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.even_choice;
     let zero_experts = if free { draw.of(&[0, 0, 1, 3]) } else { 0 };
-    ModelConfig { position, moe: c.moe.map(|moe| Moe { zero_experts, ..moe }), ..c }
+    ModelConfig { position, pattern, moe: c.moe.map(|moe| Moe { zero_experts, ..moe }), ..c }
 }

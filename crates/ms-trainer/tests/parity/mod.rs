@@ -13,7 +13,7 @@ use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pen
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
-use ms_trainer::parity::{Apart, Found, Shape, Slip, Trial};
+use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
@@ -50,6 +50,8 @@ pub(crate) struct Case {
     pub(crate) overlap: bool,
     /// Weights are gathered while the next forward pass runs.
     pub(crate) overlap_gather: bool,
+    /// And while other buckets are updated.
+    pub(crate) gather_beside_step: bool,
     /// What layers inside tensor parallelism compute while ranks exchange.
     pub(crate) linears: LinearOverlap,
     /// Threads of each rank's kernels.
@@ -93,6 +95,7 @@ impl Case {
             bucket_size: None,
             overlap: false,
             overlap_gather: false,
+            gather_beside_step: false,
             linears: LinearOverlap::default(),
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
@@ -252,6 +255,7 @@ fn trial(
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         overlap_param_gather: case.overlap_gather,
+        gather_beside_step: case.gather_beside_step,
         tp_overlap: case.linears,
         routing,
         update: case.update,
@@ -335,6 +339,19 @@ pub(crate) fn run_with(
         None => ctx,
     };
     trial.run(&|| case.device(), steps, Some(&planted))
+}
+
+/// [`run`] on other devices than the case's, with what ranks know of the others changed by `plant`.
+pub(crate) fn run_on(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+    device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
+    plant: Plant<'_>,
+) -> Result<Found, Apart> {
+    let first = &steps[0][0].row_ends;
+    trial(config, case, routing, (first[0], first.len()))?.run(device, steps, Some(plant))
 }
 
 /// [`run`], with what ranks are given changed by `slip`.

@@ -2,10 +2,11 @@
 
 use super::{ms_convert, stdout, text};
 use ms_testing::tree;
+use std::path::Path;
 
 #[test]
 fn upstreams_argument_lists_work_unchanged() {
-    let at = |relative: &str| ms_testing::golden_or_shared(relative).unwrap();
+    let at = |relative: &str| ms_testing::converted_model(relative).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut ran = 0;
     let cases = [
@@ -68,7 +69,15 @@ fn upstreams_argument_lists_work_unchanged() {
 
 #[test]
 fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
-    let Some(model) = ms_testing::shared("goldens/convert/src/deepseek_v3_mtp") else { return };
+    // The repository's, of three layers, and the one that upstream converted, where it is.
+    let own = ms_testing::golden("convert/src/deepseek_v3_predicting");
+    let beside = ms_testing::shared("goldens/convert/src/deepseek_v3_mtp");
+    for model in std::iter::once(own).chain(beside) {
+        go_there_and_back_by_scripts(&model);
+    }
+}
+
+fn go_there_and_back_by_scripts(model: &Path) {
     let config: serde_json::Value =
         serde_json::from_slice(&std::fs::read(model.join("config.json")).unwrap()).unwrap();
     let layers = config["num_hidden_layers"].as_u64().unwrap();
@@ -87,7 +96,7 @@ fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
         "--target-expert-parallel-size",
         "2",
         "--load-dir",
-        text(&model),
+        text(model),
         "--save-dir",
         text(&mcore),
     ]);
@@ -108,6 +117,6 @@ fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
     back.extend(["--source-expert-parallel-size", "2", "--load-dir", text(&mcore), "--save-dir", text(&hf)]);
     back.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1", "--ai-framework", "mindspore"]);
     ms_convert(&back).success();
-    let said = stdout(&ms_convert(&["diff", text(&model), text(&hf)]).success());
+    let said = stdout(&ms_convert(&["diff", text(model), text(&hf)]).success());
     assert!(said.contains("tensors are equal"), "{said}");
 }

@@ -52,9 +52,9 @@ pub(super) fn checkpointing(
     Ok(Checkpointing {
         load: source.folder().map(PathBuf::from),
         load_step: source.step(),
-        finetune: o.finetune,
+        finetune: o.finetune || source.is_pretrained(),
         no_load_optim: o.no_load_optim,
-        exit_on_missing: o.exit_on_missing,
+        exit_on_missing: o.exit_on_missing || source.is_pretrained(),
         save: o.save.clone(),
         save_interval: o.interval.unwrap_or(0),
         beside_training: o.beside_training,

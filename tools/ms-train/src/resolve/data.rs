@@ -174,6 +174,8 @@ pub(super) fn data(
     tokenizer: Option<&(Tokenizer, bool)>,
 ) -> Result<DataConfig> {
     let o = &all.samples;
+    // Rows of multi-token prediction go on behind what is trained.
+    let seq_length = seq_length + all.made.windows;
     let (paths, per_split) = o.named()?;
     let seed = o.seed as u32;
     let split = || -> Result<Split> {
@@ -205,6 +207,12 @@ pub(super) fn data(
         };
         DataKind::Safetensors { path: PathBuf::from(file), documents }
     } else if o.is_sft() {
+        if all.made.windows > 0 {
+            bail!(Usage(
+                "--num-nextn-predict-layers: goes with pretraining data: in fine-tuning rows upstream takes what is not counted for words"
+                    .into()
+            ));
+        }
         if paths.is_empty() {
             bail!(Usage("--data-path is required".into()));
         }
@@ -278,5 +286,5 @@ pub(super) fn data(
             "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
         );
     }
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
+    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.made.windows })
 }

@@ -21,6 +21,7 @@ options! {
         indexer_loss: f64 = "--indexer-loss-coeff", "upstream trains the indexer of sparse attention by a loss of its own with this coefficient; here it is not trained, which the start says", range = "[0,)";
         pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks as soon as the last micro-batch's gradients in it are formed, while others still are", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
+        pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
@@ -57,14 +58,22 @@ pub(super) fn bucket_size(o: &Update, dp: usize) -> Option<usize> {
     (o.overlap_reduce || o.overlap_gather).then(|| o.bucket.unwrap_or(40_000_000.max(1_000_000 * dp)))
 }
 
-/// Checks that there are weights to gather.
+/// Checks that there are weights to gather, and chunks to gather them for.
 ///
 /// # Errors
-/// As upstream: where every rank updates all of its weights.
+/// As upstream: where every rank updates all of its weights, or stages have one chunk.
 ///
 /// # Source
-/// Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`.
-pub(super) fn check_gathering(o: &Update, grid: &Grid) -> Result<()> {
+/// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/arguments.py`, `validate_args`.
+pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<()> {
+    const BESIDE: &str = "--overlap-param-gather-with-optimizer-step";
+    for (missing, flag) in
+        [(!o.overlap_gather, "--overlap-param-gather"), (!chunks, "--num-layers-per-virtual-pipeline-stage")]
+    {
+        if o.gather_beside_step && missing {
+            bail!(Usage(format!("{BESIDE}: expected {flag} beside it, as upstream has it")));
+        }
+    }
     if o.overlap_gather && grid.optimizer() == OptimizerSharding::Replicated {
         bail!(Usage(
             "--overlap-param-gather: expected --use-distributed-optimizer beside it; without, every rank updates all of its weights and \

@@ -104,7 +104,11 @@ fn flags(run: &Run) -> Option<String> {
     match (case.order, case.stages.layers_per_chunk, case.stages.dual_pipe) {
         _ if !case.stages.noop.is_empty() => return None,
         (PipelineOrder::DualPipeV, None, true) => also(true, "--schedules-method dualpipev"),
-        (PipelineOrder::ZeroBubble, None, false) => also(true, "--schedules-method zero-bubble"),
+        (PipelineOrder::ZeroBubble { .. }, None, false) => also(true, "--schedules-method zero-bubble"),
+        (PipelineOrder::ZeroBubble { group: None }, Some(each), false) => {
+            let chunks = format!("--num-layers-per-virtual-pipeline-stage {each}");
+            also(true, &format!("--schedules-method zero-bubble {chunks}"));
+        }
         (PipelineOrder::Plain { group: None, forwards_first: true }, Some(each), false) => {
             also(true, &format!("--num-layers-per-virtual-pipeline-stage {each}"));
         }
@@ -124,6 +128,10 @@ fn flags(run: &Run) -> Option<String> {
     }
     also(case.overlap, "--overlap-grad-reduce");
     also(case.overlap_gather, "--overlap-param-gather");
+    // Newer versions alone have a flag for it, and other names for ways of tokens.
+    if case.gather_beside_step {
+        return None;
+    }
     also(case.optimizer != OptimizerSharding::Replicated, "--use-distributed-optimizer");
     if let OptimizerSharding::Instances(n) = case.optimizer {
         also(n > 1, &format!("--num-distributed-optimizer-instances {n}"));

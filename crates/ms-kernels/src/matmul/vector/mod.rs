@@ -12,9 +12,6 @@ use crate::{Cpu, Element, Isa};
 use body::CHAINS;
 use half::bf16;
 
-/// Up to so many rows of `a` it pays to leave the weight unpacked; their sums have an order of their own.
-pub const MAX_ROWS: usize = 8;
-
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
 
@@ -196,7 +193,7 @@ fn sum_rows<E: Element>(
     }
 }
 
-/// Computes `A[M,K] · B[N,K]ᵀ` for `M` up to [`MAX_ROWS`]; sizes are checked.
+/// Computes `A[M,K] · B[N,K]ᵀ` for `M` up to [`FEW_ROWS`](super::FEW_ROWS); sizes are checked.
 pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'_, E>, out: Out<'_, E>) {
     let Dims { m, k, .. } = dims;
     let padded = k.next_multiple_of(CHAINS);

@@ -1,0 +1,106 @@
+//! How far a delaying device is, and what the host has looked at too early.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// The work of a delaying device, counted. What it has written bears the number of the work that wrote it, and is with the host
+/// once that work has been waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    /// Work that was given to the device.
+    given: AtomicU64,
+    /// Work that was waited for.
+    done: AtomicU64,
+    /// Waits that had something to wait for.
+    waits: AtomicU64,
+    /// Which of them is left out; 0: none.
+    deaf: u64,
+    /// Threads that compute for the device now.
+    at_work: Mutex<Vec<ThreadId>>,
+    /// Places in the sources where values were looked at before they were there, and how often.
+    early: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Clock {
+    /// A clock that leaves out the `deaf`-th wait, counted from 1.
+    pub(crate) fn new(deaf: Option<u64>) -> Self {
+        Self { deaf: deaf.unwrap_or(0), ..Self::default() }
+    }
+
+    /// Work of this thread for the device begins; it ends when what is returned is dropped.
+    pub(crate) fn begin(&self) -> AtWork<'_> {
+        self.next();
+        lock(&self.at_work).push(thread::current().id());
+        AtWork(self)
+    }
+
+    /// The number of one more piece of work.
+    pub(crate) fn next(&self) -> u64 {
+        self.given.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Waits for all work that was given; the host asks for it.
+    pub(crate) fn wait(&self) {
+        if self.is_pending(self.given.load(Ordering::Relaxed))
+            && self.waits.fetch_add(1, Ordering::Relaxed) + 1 != self.deaf
+        {
+            self.answer();
+        }
+    }
+
+    /// All work that was given has been waited for: the device has answered with a number.
+    pub(crate) fn answer(&self) {
+        self.done.fetch_max(self.given.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether what work of this number has written is not yet with the host.
+    pub(crate) fn is_pending(&self, written: u64) -> bool {
+        written > self.done.load(Ordering::Relaxed)
+    }
+
+    /// The number of the work that this thread does for the device; `None`: this is the host.
+    pub(crate) fn work(&self) -> Option<u64> {
+        let here = thread::current().id();
+        lock(&self.at_work).contains(&here).then(|| self.given.load(Ordering::Relaxed))
+    }
+
+    /// Whether the host looks too early at what work of this number has written, which is noted with its place.
+    pub(crate) fn is_early(&self, written: u64, place: &Location<'_>) -> bool {
+        let early = self.is_pending(written) && self.work().is_none();
+        if early {
+            *lock(&self.early).entry(format!("{}:{}", place.file(), place.line())).or_default() += 1;
+        }
+        early
+    }
+
+    /// Places of early looks, and how often there was one.
+    pub(crate) fn early(&self) -> Vec<(String, usize)> {
+        lock(&self.early).iter().map(|(place, times)| (place.clone(), *times)).collect()
+    }
+
+    /// Waits that had something to wait for.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread that computes for the device.
+pub(crate) struct AtWork<'a>(&'a Clock);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let here = thread::current().id();
+        let mut all = lock(&self.0.at_work);
+        if let Some(at) = all.iter().rposition(|id| *id == here) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Both are consistent between statements, so a panic elsewhere does not spoil them.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,39 @@
+//! How much layers that share their weights compute while their ranks exchange.
+
+use ms_core::FEW_ROWS;
+
+/// What tensor-parallel layers compute while their ranks exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearOverlap {
+    /// Gradients of weights, while that of the layer's input is on its way. Off, every exchange is waited for at once.
+    pub weight_gradients: bool,
+    /// Into how many pieces a product is cut whose exchange comes right before or behind it.
+    pub pieces: Pieces,
+}
+
+impl Default for LinearOverlap {
+    fn default() -> Self {
+        Self { weight_gradients: true, pieces: Pieces::Number(1) }
+    }
+}
+
+/// Into how many pieces the rows of a product are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// So many where they can be, one where not.
+    Number(usize),
+    /// The most of 8, 4, 2 and 1 that can be.
+    Finest,
+}
+
+impl Pieces {
+    /// Of `rows` rows, which are `shares` ranks' shares: every piece has as many rows of each, and more than [`FEW_ROWS`].
+    pub fn of(self, rows: usize, shares: usize) -> usize {
+        let fits = |&n: &usize| n > 0 && rows.is_multiple_of(n * shares) && rows / n > FEW_ROWS;
+        match self {
+            Self::Number(n) => Some(n).filter(fits),
+            Self::Finest => [8, 4, 2].into_iter().find(fits),
+        }
+        .unwrap_or(1)
+    }
+}

@@ -1,0 +1,87 @@
+//! Pieces of documents that ranks hold, the calls in which they meet, and where queries, keys and values stand in packed rows.
+
+use ms_core::{AttentionOptions, Device, HeadLayout, Run, Segment, Tensor};
+
+/// A run of tokens of one document that a rank holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the document in the micro-batch.
+    pub document: usize,
+    /// Where the run begins in its document.
+    pub place: usize,
+    /// First row on the rank.
+    pub row: usize,
+    /// Tokens.
+    pub len: usize,
+}
+
+/// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
+/// call no query and no key occurs twice, and both rise.
+pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
+    let mut calls: Vec<Vec<Segment>> = Vec::new();
+    for q in queries {
+        for k in keys.iter().filter(|k| k.document == q.document) {
+            let last = q.place + q.len - 1;
+            let hidden = k.place > last
+                || options.window.is_some_and(|w| (k.place + k.len - 1).saturating_add(w) <= q.place);
+            if hidden {
+                continue;
+            }
+            let aligned = k.len as i64 - q.len as i64;
+            let ahead = q.place as i64 - k.place as i64 - aligned;
+            let segment = Segment { q_start: q.row, q_len: q.len, k_start: k.row, k_len: k.len, ahead };
+            // The kernel takes documents in which queries and keys rise together.
+            let free = |call: &&mut Vec<Segment>| {
+                call.iter().all(|s| {
+                    let queries = s.q_start.cmp(&segment.q_start);
+                    queries.is_ne() && queries == s.k_start.cmp(&segment.k_start)
+                })
+            };
+            match calls.iter_mut().find(free) {
+                Some(call) => call.push(segment),
+                None => calls.push(vec![segment]),
+            }
+        }
+    }
+    for call in &mut calls {
+        call.sort_by_key(|s| s.q_start);
+    }
+    calls
+}
+
+/// Columns of packed rows and of rows of keys and values alone.
+pub(crate) struct Columns {
+    /// Keys and values of packed rows.
+    pub(crate) kv: Vec<Run>,
+    /// Queries of packed rows.
+    pub(crate) q: Vec<Run>,
+    /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
+    pub(crate) hybrid: Vec<Run>,
+}
+
+impl Columns {
+    pub(crate) fn new(h: HeadLayout) -> Self {
+        let (group, q, kv) =
+            ((h.heads_per_group + 2) * h.head_dim, h.heads_per_group * h.head_dim, 2 * h.head_dim);
+        let copy = |start, len| Run::Copy { start, len };
+        Self {
+            kv: (0..h.groups).map(|g| copy(g * group + q, kv)).collect(),
+            q: (0..h.groups).map(|g| copy(g * group, q)).collect(),
+            hybrid: (0..h.groups)
+                .flat_map(|g| [copy(g * group, q), copy(h.groups * group + g * kv, kv)])
+                .collect(),
+        }
+    }
+}
+
+/// Packed rows of queries `[T,N·D]` and of keys and values `[T,2·G·D]`.
+pub(crate) fn packed(device: &Device, h: HeadLayout, q: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
+    let (each, both) = (h.heads_per_group * h.head_dim, 2 * h.head_dim);
+    let all = h.groups * each;
+    let pack: Vec<Run> = (0..h.groups)
+        .flat_map(|g| {
+            [Run::Copy { start: g * each, len: each }, Run::Copy { start: all + g * both, len: both }]
+        })
+        .collect();
+    device.columns(&device.concat(&[q, kv])?, &pack)
+}

@@ -1,0 +1,29 @@
+//! Weight gradients in the bubble: forwards and input gradients in the order of another schedule, and what stages would wait
+//! for filled with the weight gradients of micro-batches before.
+
+use super::Action;
+use std::collections::VecDeque;
+
+/// Stage `r`, which would do `whole`: the weight gradients of a pass follow the input gradients of the `r`-th pass behind it, so
+/// that the first stage, which waits least, puts nothing off. What is put off needs what its products took, so no stage keeps
+/// something of more passes than the first one. Of interleaved chunks, too, a third of the bubble is left.
+///
+/// # Source
+/// Qi et al., arXiv:2401.10241, section 2.1, schedule ZB-H1, for one chunk a stage; the same rule for several is ours.
+pub(super) fn stage(r: usize, whole: Vec<Action>) -> Vec<Action> {
+    let mut actions = Vec::with_capacity(2 * whole.len());
+    let mut put_off = VecDeque::with_capacity(r + 1);
+    for action in whole {
+        let Action::Backward { micro, chunk } = action else {
+            actions.push(action);
+            continue;
+        };
+        actions.push(Action::BackwardInput { micro, chunk });
+        put_off.push_back(Action::BackwardWeight { micro, chunk });
+        if put_off.len() > r {
+            actions.extend(put_off.pop_front());
+        }
+    }
+    actions.extend(put_off);
+    actions
+}

@@ -1,0 +1,291 @@
+//! Feed-forward networks: one for all tokens, or a mixture of experts.
+
+mod dispatch;
+mod routing;
+
+use crate::params::{Linear, Scope};
+use crate::pass::{Meanwhile, Pass};
+use ms_core::ops::DropPolicy;
+use ms_core::{
+    Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
+};
+use ms_spec::{
+    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score,
+};
+use routing::Sharers;
+pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
+use std::sync::Arc;
+
+/// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
+pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bool) {
+    if let Some(limit) = limit {
+        return (Activation::Limited { limit: limit as f32 }, true);
+    }
+    let kind = match c.activation {
+        Kind::Swiglu => Activation::Silu,
+        Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
+        Kind::GeluErf => Activation::GeluErf,
+        Kind::ReluSquared => Activation::Relu2,
+        Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit: limit as f32 },
+        Kind::SwigluClamped { alpha, limit } => {
+            Activation::Clamped { alpha: alpha as f32, limit: limit as f32 }
+        }
+    };
+    (kind, c.activation.gated())
+}
+
+/// `fc2(f(fc1(x)))`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dense {
+    fc1: Linear,
+    fc2: Linear,
+    activation: (Activation, bool),
+}
+
+impl Dense {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
+        let (fc1, fc2) = (scope.linear(Role::LinearFc1), scope.linear(Role::LinearFc2));
+        Self { fc1, fc2, activation: activation(c, limits.dense) }
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
+        let [mut before] = pass.column_parallel(x, [self.fc1])?;
+        if pass.keeping.inner_again {
+            let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+            let ctx = pass.ctx.clone();
+            // Where ranks share the tokens they are gathered again.
+            before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+                device.linear(&ctx.all_tokens(x)?, w, b)
+            });
+        }
+        let (kind, gated) = self.activation;
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
+        let out = pass.row_parallel(&inner, self.fc2)?;
+        pass.forget_inner(&before, &inner);
+        Ok(out)
+    }
+}
+
+/// A mixture of experts.
+#[derive(Clone, Debug)]
+pub(crate) struct Experts {
+    router_weight: Linear,
+    expert_bias: Option<ParamId>,
+    /// Experts of each token, in place of the router's choice.
+    table: Option<ParamId>,
+    router: Router,
+    /// Experts with weights; the router's further choices return what they are given.
+    pub(crate) experts: usize,
+    /// Logits are formed in f32.
+    wide: bool,
+    fc1: Linear,
+    fc2: Linear,
+    /// Whether this rank adds the bias of `fc2`, which the ranks that share an expert hold alike.
+    pub(crate) first_of_etp: bool,
+    activation: (Activation, bool),
+    shared: Option<(Dense, Option<ParamId>)>,
+}
+
+fn router_of(moe: &Moe) -> Router {
+    let r = &moe.router;
+    let (score, normalise) = match r.score {
+        Score::Softmax => (RouterScore::Softmax, r.renormalise),
+        // A softmax over the chosen logits is the softmax over all, divided by the sum of the chosen.
+        Score::SoftmaxOfChosen => (RouterScore::Softmax, true),
+        Score::Sigmoid => (RouterScore::Sigmoid, r.renormalise),
+        Score::SqrtSoftplus => (RouterScore::SqrtSoftplus, r.renormalise),
+        Score::SparseMixer { jitter } => (RouterScore::SparseMixer { jitter: jitter as f32 }, false),
+    };
+    let judge = |by| match by {
+        SpecGroupScore::Best => GroupScore::Best,
+        SpecGroupScore::BestTwo => GroupScore::BestTwo,
+        SpecGroupScore::Alike => GroupScore::Alike,
+    };
+    let groups = r.groups.map(|g| (g.groups, g.keep, judge(g.by)));
+    Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
+}
+
+/// The experts `[T,K]`, of so many choices, that a table has for the tokens of the batch that the router sees; where it has no
+/// values, an even load.
+fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Tensor> {
+    let table = pass.store.value(table);
+    let seen = pass.ctx.routed_tokens(pass.batch.len());
+    let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
+    let share = VocabShare::all(table.as_matrix().0);
+    let rows = pass.g.device().embedding(&table, &tokens, share)?;
+    let numbers: Vec<i32> = match rows.is_meta() {
+        true => (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect(),
+        false => rows.ready()?.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
+    };
+    Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
+}
+
+impl Experts {
+    /// The experts of the layer of `scope`.
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits, etp: (usize, usize)) -> Self {
+        let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
+        let (router, experts) = (scope.of(Part::Router), scope.of(Part::Experts));
+        let shared = scope.of(Part::SharedExperts);
+        let shared = moe
+            .shared
+            .as_ref()
+            .map(|s| (Dense::new(&shared, c, limits), s.gate.then(|| shared.id(Role::GateWeight))));
+        Self {
+            router_weight: router.linear(Role::Own),
+            expert_bias: router.find(Role::ExpertBias),
+            table: router.find(Role::Tid2Eid),
+            router: router_of(moe),
+            experts: moe.experts,
+            wide: moe.router.f32,
+            fc1: experts.linear(Role::LinearFc1),
+            fc2: experts.linear(Role::LinearFc2),
+            first_of_etp: etp.0 == 0,
+            activation: activation(c, limits.experts),
+            shared,
+        }
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
+        let entered = pass.enter_experts(x)?;
+        let (weights, routes) = self.route(pass, &entered)?;
+        pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
+        // Which ranks hold what of tokens among experts hangs on the way that they go; it is not followed.
+        let [entered, weights] = [entered, weights].map(|var| var.held(None));
+        let out = self.dispatched(pass, &entered, &weights, &routes)?.held(None);
+        let out = pass.ctx.leave_experts(pass.g, &out)?.held(pass.ctx.between_layers());
+        self.work_meanwhile(pass)?;
+        match pass.meanwhile.take() {
+            Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),
+            _ => Ok(out),
+        }
+    }
+
+    /// The experts that all tokens share, unless they have worked.
+    pub(crate) fn work_meanwhile(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
+        if let (Some((shared, gate)), Some(Meanwhile::ToDo(x))) = (&self.shared, pass.meanwhile.clone()) {
+            pass.meanwhile = Some(Meanwhile::Done(Self::of_all(pass, &x, shared, *gate)?));
+        }
+        Ok(())
+    }
+
+    fn of_all(pass: &mut Pass<'_>, x: &Var, shared: &Dense, gate: Option<ParamId>) -> ms_core::Result<Var> {
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_experts();
+        let mut beside = shared.forward(pass, x)?;
+        pass.keeping = keeping;
+        if let Some(gate) = gate {
+            let w = pass.param(gate);
+            let by = ops::linear(pass.g, x, &w, None)?;
+            beside = ops::gate(pass.g, &beside, &by, Activation::Sigmoid)?;
+        }
+        Ok(beside)
+    }
+
+    /// Weights `[T,K]` and routes of the tokens that this rank routes.
+    fn route(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<(Var, Arc<Routes>)> {
+        let unrounded = x.value().dtype().wide();
+        let seen = pass.ctx.routed_tokens(pass.batch.len());
+        let judged = pass.jitter(x, pass.ctx.router_tokens(pass.batch.len()))?;
+        let logits = if self.wide {
+            let wide = ops::cast(pass.g, &judged, unrounded)?;
+            let w = pass.param(self.router_weight.weight);
+            let w = ops::cast(pass.g, &w, unrounded)?;
+            let bias = self.router_weight.bias.map(|b| pass.param(b));
+            let bias = bias.map(|b| ops::cast(pass.g, &b, unrounded)).transpose()?;
+            ops::linear(pass.g, &wide, &w, bias.as_ref())?
+        } else {
+            pass.linear(&judged, self.router_weight)?
+        };
+        let logits = ops::cast(pass.g, &logits, unrounded)?;
+        let logits = pass.ctx.all_logits(pass.g, &logits)?;
+        let device = pass.g.device().clone();
+        let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), unrounded)).transpose()?;
+        let auxiliary = pass.balance.clone();
+        let sharers = Sharers(pass.ctx);
+        let balance = auxiliary.as_ref().map(|a| {
+            let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen.clone()] };
+            a.of(sequence_of, bias.as_ref(), &sharers)
+        });
+        let width = logits.value().as_matrix().1;
+        let fixed = pass.batch.fixed_routes.as_ref();
+        let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
+        let mut even = None;
+        let routed = match (self.table, fixed) {
+            (Some(_), Some(experts)) => ops::route_to(pass.g, &logits, experts, &self.router, balance)?,
+            (Some(table), None) => {
+                let experts = listed(pass, table, width)?;
+                ops::route_to(pass.g, &logits, experts, &self.router, balance)?
+            }
+            (None, Some(experts)) => {
+                ops::route_instead(pass.g, &logits, bias.as_ref(), &experts, &self.router, balance)?
+            }
+            (None, None) if pass.batch.even_choice => {
+                let chosen = ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?;
+                even = Some(chosen.margin);
+                ops::route_to(pass.g, &logits, chosen.experts, &self.router, balance)?
+            }
+            (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
+        };
+        let (mut weights, mut dropped) = (routed.weights, 0);
+        // Once a step: where a layer is recomputed only its second run records.
+        let load = pass.load.clone().filter(|_| pass.g.records());
+        if let Some(capacity) = pass.batch.capacity {
+            let share_of = &pass.batch.capacity_shares;
+            let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
+            let tokens = logits.value().as_matrix().0 / shares;
+            let most = capacity.copies(tokens, self.router.top_k, routed.routes.starts.len() - 1);
+            let of_shares = (most, &share_of[..]);
+            if let (Some(load), DropPolicy::Weights) = (&load, capacity.policy) {
+                load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.routes, of_shares))?;
+            }
+            (weights, dropped) =
+                ops::drop_beyond(pass.g, &weights, &routed.routes, of_shares, capacity.policy)?;
+        }
+        if let Some(load) = load {
+            load.add(pass.layer, routed.balance, &routed.picked, dropped);
+            if self.table.is_none() {
+                let of_router = || ops::routing_margin(logits.value(), bias.as_ref(), &self.router);
+                load.watch(pass.layer, || even.map_or_else(of_router, Ok))?;
+            }
+        }
+        Ok((weights, routed.routes))
+    }
+
+    /// Of all choices `[T,K]` in turn, for tokens by their place in the micro-batch.
+    ///
+    /// # Source
+    /// MindSpeed-LLM v2.0.0, `--fix-router`.
+    fn in_turn(&self, device: &Device, choices: usize, places: &[u32]) -> ms_core::Result<Tensor> {
+        let (k, all) = (self.router.top_k, choices as u64);
+        let turn =
+            |&place: &u32| (0..k as u64).map(move |j| ((u64::from(place) * k as u64 + j) % all) as i32);
+        let experts: Vec<i32> = places.iter().flat_map(turn).collect();
+        Tensor::from_slice(device.arena(), [places.len(), k], &experts)
+    }
+
+    /// Rows sorted by expert through the two layers of this rank's experts. Without rows the operations are recorded all the
+    /// same: all ranks come to the gradients of their experts at the same place.
+    pub(crate) fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
+        let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
+            let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));
+            ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
+        };
+        let (kind, gated) = self.activation;
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_routed_experts();
+        let before = through(pass, x, self.fc1)?;
+        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+        let again = routes.clone();
+        let before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+            device.expert_linear(x, w, b, &again)
+        });
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
+        let out =
+            through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
+        pass.forget_inner(&before, &inner);
+        pass.keeping = keeping;
+        Ok(out)
+    }
+}

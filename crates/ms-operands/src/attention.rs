@@ -1,0 +1,80 @@
+//! Attention: which keys queries see, and penalties by distance, weights that are dropped.
+
+use crate::noise::Noise;
+
+/// A document: queries `q_start..q_start+q_len` see keys of `k_start..k_start+k_len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First query token.
+    pub q_start: usize,
+    /// Query tokens.
+    pub q_len: usize,
+    /// First key token.
+    pub k_start: usize,
+    /// Key tokens.
+    pub k_len: usize,
+    /// Tokens between the last key and the last query of the document, beyond those of the segment: 0 where queries are the
+    /// last tokens of the keys, as in training. Context-parallel ranks meet keys that stand further back, or after.
+    pub ahead: i64,
+}
+
+impl Segment {
+    /// A document whose tokens are both queries and keys, as in training.
+    pub fn of(start: usize, len: usize) -> Self {
+        Self { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 }
+    }
+}
+
+/// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len + ahead − j)` to its scores.
+///
+/// # Source
+/// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are no power of two as in their code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alibi {
+    /// Heads of the whole model.
+    pub heads: usize,
+    /// The model's head that is head 0 of this call.
+    pub first: usize,
+}
+
+impl Alibi {
+    /// Slope of head `n` of this call.
+    ///
+    /// With `m` the largest power of two that is at most the number of heads: `2^(−8(h+1)/m)` for the first `m`
+    /// heads, then every other slope of `2m` heads.
+    pub fn slope(&self, n: usize) -> f32 {
+        let h = self.first + n;
+        let m = if self.heads == 0 { 1 } else { 1 << self.heads.ilog2() };
+        let exponent =
+            if h < m { 8.0 * (h + 1) as f64 / m as f64 } else { 4.0 * (2 * (h - m) + 1) as f64 / m as f64 };
+        2f64.powf(-exponent) as f32
+    }
+}
+
+/// Weights of keys that are set to 0 with probability `rate`, the others multiplied by `1 / (1 - rate)`, after their sum was
+/// taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout<'a> {
+    /// In `[0, 1)`.
+    pub rate: f64,
+    /// Number of the place in the model, below 2^32.
+    pub site: u64,
+    /// The model's head that is head 0 of the call.
+    pub first_head: usize,
+    /// Key of each query token of the call, `[T]`.
+    pub keys: &'a [u64],
+}
+
+impl Dropout<'_> {
+    /// The place of head `n` of the call: the head stands above the numbers of places.
+    #[inline]
+    pub fn site_of(&self, n: usize) -> u64 {
+        self.site | ((self.first_head + n) as u64 + 1) << 32
+    }
+
+    /// What the weight of a key `distance` tokens behind query token `t` is multiplied by in head `n`.
+    #[inline]
+    pub fn factor(&self, t: usize, n: usize, distance: i64) -> f64 {
+        Noise::Dropout { rate: self.rate }.at(self.keys[t], self.site_of(n), distance as u64)
+    }
+}

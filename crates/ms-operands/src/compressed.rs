@@ -1,0 +1,39 @@
+//! Attention over tokens nearby and pooled entries of those far away.
+
+/// Sizes of a pooling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pooling {
+    /// Tokens of a window.
+    pub ratio: usize,
+    /// Elements of an entry, `D`.
+    pub dim: usize,
+    /// Entries are made of the window before, too; rows are `[D for the next window | D for the own]`.
+    pub overlap: bool,
+}
+
+impl Pooling {
+    /// Columns of a row: `D`, or `2 D` with overlap.
+    pub fn width(&self) -> usize {
+        if self.overlap { 2 * self.dim } else { self.dim }
+    }
+}
+
+/// Where the rows of a window's tokens begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First row of the window itself.
+    pub own: usize,
+    /// First row of the window before; `None`: there is none, or no overlap.
+    pub before: Option<usize>,
+}
+
+/// The keys that a query may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Row of the first.
+    pub start: usize,
+    /// How many it sees.
+    pub seen: usize,
+    /// How many there are, those that it does not see yet included.
+    pub all: usize,
+}

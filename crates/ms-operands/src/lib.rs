@@ -1,0 +1,41 @@
+//! Operands of a device's operations that are no arrays: sizes, masks, routers, routes, noise, exact sums.
+//!
+//! Kernels and the seam between graphs and devices speak in these words, so that neither knows the other and nothing is
+//! converted between them. Nothing here computes on arrays; what a word means is defined beside it.
+//!
+//! ```
+//! use ms_operands::Routes;
+//! // Two tokens, of which both experts take one copy each.
+//! let routes = Routes::new(&[1, 0, 0, 1], 2, 2)?;
+//! assert_eq!((routes.range(0), routes.copies), (0..2, vec![1, 2, 0, 3]));
+//! # Ok::<(), ms_operands::Error>(())
+//! ```
+
+mod activation;
+mod attention;
+mod columns;
+mod compressed;
+mod error;
+pub mod noise;
+mod optimizer;
+mod products;
+mod recurrent;
+mod routes;
+mod routing;
+mod streams;
+mod sum;
+mod vocabulary;
+
+pub use activation::Activation;
+pub use attention::{Alibi, Dropout, Segment};
+pub use columns::Run;
+pub use compressed::{Pooling, Sight, Window};
+pub use error::{Error, Result};
+pub use optimizer::{AdamW, Sgd};
+pub use products::{FEW_ROWS, INT8_LINE, int8_row_bytes};
+pub use recurrent::{DeltaRule, StateSpace, Trapezoid, TrapezoidOperands, TurnedPairs};
+pub use routes::{NOWHERE, Routes};
+pub use routing::{ExpertLoad, GroupScore, Router, RouterScore};
+pub use streams::Mixing;
+pub use sum::ExactSum;
+pub use vocabulary::VocabShare;

@@ -1,0 +1,30 @@
+//! What a resolved run says of its stages and of what their passes keep.
+
+use crate::resolve::Resolved;
+use ms_core::{Axis, DType};
+use ms_spec::Activations;
+
+/// The first rank of a stage.
+pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
+    (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0)
+}
+
+/// What decides how much passes over rows of `length` tokens keep.
+pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
+    let (c, grid) = (&r.config, &r.topology.grid);
+    Activations {
+        tokens: length.saturating_mul(c.batch.micro) / grid.size(Axis::Cp),
+        row: length / grid.size(Axis::Cp),
+        // float16 weights compute in float32.
+        element_bytes: if c.dtype == DType::F16 { 4 } else { c.dtype.size() },
+        tp: grid.size(Axis::Tp),
+        sequence_parallel: r.topology.sequence_parallel,
+        etp: grid.expert().size(Axis::Tp),
+        ep: grid.size(Axis::Ep),
+        dispatcher: r.topology.dispatcher,
+        ulysses_and_ring: r.topology.ulysses_and_ring(),
+        ring_cache: r.topology.ring_cache,
+        recompute: c.recompute,
+        keeping: c.keeping,
+    }
+}
