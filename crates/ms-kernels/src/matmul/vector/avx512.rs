@@ -3,9 +3,8 @@
 //! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
 //! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
 //! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own
-//! lines keep what guesses streams busy. Then
-//! blocks of rows of the weight are asked for, a block ahead and in the order of memory, into the second level. Each line is
-//! asked for twice, for requests are dropped while too many wait.
+//! lines keep what guesses streams busy. Then blocks of rows of the weight are asked for, a block ahead and in the order of
+//! memory, into the second level. Each line is asked for twice, for requests are dropped while too many wait.
 //!
 //! What is left is the first level: `a` is taken in parts that it holds, while the chains of a block wait on the stack. From six
 //! rows of `a` on there would be more loads of it than the processor makes; then two rows of the weight share them, the even
@@ -271,6 +270,7 @@ unsafe fn add_dots<const ROWS: usize, const COLS: usize>(
     // SAFETY: below `whole` a step has all its terms, and the mask holds those of the last one.
     let line = |b: *const bf16, n: usize| unsafe { _mm512_loadu_si512(b.add(n * CHAINS).cast()) };
     // SAFETY: of the last step the mask holds the terms below `k`, and no others are read.
+    // SAFETY: as above.
     let last = |b: *const bf16, n: usize| unsafe {
         _mm512_maskz_loadu_epi16(first32(k - n * CHAINS), b.wrapping_add(n * CHAINS).cast())
     };
