@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from compare_torch import INFER, TUNED, VOCAB, Ours
+from compare_torch import INFER, TUNED, VOCAB, Ours, peak_mib
 
 
 def timed(work):
@@ -162,11 +162,6 @@ def serve(args):
         print(json.dumps({"prefill": prefill, "decode": decode}[line.strip()]()), flush=True)
 
 
-def peak_mib(side):
-    with open(f"/proc/{side.process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) // 1024
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--infer", help="the built benchmark `infer` of ms-generate")
@@ -210,7 +205,7 @@ def main():
                     f"{statistics.median(clock):5.2f} by the clock; ours {tokens / statistics.median(own) * args.threads:.1f} tokens/s",
                     flush=True,
                 )
-            mine, other = peak_mib(ours), peak_mib(theirs)
+            mine, other = peak_mib(ours.process.pid), peak_mib(theirs.process.pid)
             print(f"  peak of resident memory {mine} MiB, theirs {other} MiB: {mine / other:.2f}", flush=True)
             ours.close()
             theirs.close()

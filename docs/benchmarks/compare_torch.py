@@ -5,7 +5,7 @@
 
 Both sides keep their models in memory; a round is one piece of work of each, first one and then the other, in an order that
 changes from round to round. Printed are the medians of the rounds' ratios of processor seconds (PyTorch over ours: above 1 we
-are faster), their quartiles, and the ratio by the clock. PyTorch uses float32 weights with bf16 products (autocast) and AdamW
+are faster), their quartiles, the ratio by the clock, and peaks of resident memory in training. PyTorch uses float32 weights with bf16 products (autocast) and AdamW
 for training, bf16 weights for inference, scaled_dot_product_attention and as many threads as ours.
 `--compile` compiles its model for training first. Its allocator is tuned with `MALLOC_TRIM_THRESHOLD_` and
 `MALLOC_MMAP_THRESHOLD_`, so that it does not give memory back to the system after every operation.
@@ -61,6 +61,12 @@ def timed(work):
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.process_time() - cpu, time.perf_counter() - wall
+
+
+def peak_mib(pid="self"):
+    """Peak of resident memory of a process."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) // 1024
 
 
 def compare(name, ours, theirs, rounds):
@@ -172,6 +178,8 @@ def train(args, torch, name, dtype):
     step()
     ours = Ours([args.step, f"--size={name}", f"--dtype={dtype}", f"--threads={args.threads}", "--by-line"])
     compare(f"train {name} {dtype} ({ours.about['isa']} {ours.about['arithmetic']})", ours.run, lambda: timed(step), args.rounds)
+    mine, other = peak_mib(ours.process.pid), peak_mib()
+    print(f"  peak of resident memory {mine} MiB, PyTorch's, with what ran before, {other} MiB: {mine / other:.2f}", flush=True)
     ours.close()
 
 

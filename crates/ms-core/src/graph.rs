@@ -236,8 +236,8 @@ impl BackwardCx<'_> {
     }
 
     /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
-    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to
-    /// what has come to these inputs before.
+    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to what
+    /// has come to these inputs before.
     ///
     /// # Errors
     /// If a gradient has not the shape of its root.

@@ -81,19 +81,15 @@ impl Shared {
 struct Hub {
     state: Mutex<HubState>,
     changed: Condvar,
-    /// Memory of messages under way.
     under_way: Arena,
 }
 
 #[derive(Default)]
 struct HubState {
     rounds: HashMap<u64, Round>,
-    /// Messages under way, by sender, receiver and tag.
-    mail: HashMap<(usize, usize, u64), VecDeque<Message>>,
+    /// Messages under way by sender, receiver and tag: their names and tensors.
+    mail: HashMap<(usize, usize, u64), VecDeque<(&'static str, Tensor)>>,
 }
-
-/// A message under way: its name and its tensor.
-type Message = (&'static str, Tensor);
 
 struct Round {
     posts: Vec<Option<Post>>,

@@ -1,7 +1,7 @@
 //! How the time of a training step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
 //!
 //! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]`; axes: `sequences`, `tokens`, `layers`, `width`, `experts`, `data`,
-//! `tensor`. The formula is what the step must do at the limits of this machine, which are measured in the same process before
+//! `tensor`, `split` (two threads of one rank against two ranks). The formula is what the step must do at the limits of this machine, which are measured in the same process before
 //! and after: FLOPs (causal attention) over the peak of bf16, bytes of weights, gradients and the optimizer over the bandwidth
 //! of reading and writing. Cases of an axis keep their models and take turns; times are processor seconds of the whole process,
 //! medians of the rounds. Printed are, for each case, time and formula relative to the axis' first, their quotient and the
@@ -30,11 +30,13 @@ struct Case {
     size: Size,
     sizes: GridSizes,
     world: usize,
+    /// Kernel threads of a rank.
+    threads: usize,
 }
 
 impl Case {
     fn alone(value: usize, size: Size) -> Self {
-        Self { value, size, sizes: GridSizes::default(), world: 1 }
+        Self { value, size, sizes: GridSizes::default(), world: 1, threads: 1 }
     }
 
     /// FLOPs and bytes of a step of all ranks.
@@ -59,7 +61,14 @@ fn axes() -> Vec<(&'static str, &'static str, Vec<Case>)> {
         size: Size { heads: 4, groups: 4, hidden: 512, ..small },
         sizes: GridSizes { tp, ..GridSizes::default() },
         world,
+        threads: 1,
     };
+    // The same batch on two cores: kernel threads of one rank, then ranks, twice.
+    let split = [1, 2, 1, 2].map(|world| Case {
+        world,
+        threads: 2 / world,
+        ..Case::alone(world, Size { batch: A.batch / world, ..A })
+    });
     vec![
         ("sequences", "sequences of 512 tokens", alone(&[1, 2, 4, 8], &|batch| Size { batch, ..A })),
         (
@@ -72,6 +81,7 @@ fn axes() -> Vec<(&'static str, &'static str, Vec<Case>)> {
         ("experts", "experts of 512, two of a token", alone(&[2, 4, 8, 16, 32], &experts)),
         ("data", "data-parallel ranks", [1, 2, 4].map(|n| ranks(1, n)).into()),
         ("tensor", "tensor-parallel ranks", [1, 2, 4].map(|n| ranks(n, n)).into()),
+        ("split", "ranks on two cores", split.into()),
     ]
 }
 
@@ -98,7 +108,7 @@ fn together(case: &Case, choice: Choice) -> f64 {
     let config = case.size.config(DType::Bf16);
     let batch = [case.size.micro_batch()];
     let of_rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<Vec<f64>> {
-        let device = Device::new(CpuBackend::with(1, choice).expect("threads can be had"));
+        let device = Device::new(CpuBackend::with(case.threads, choice).expect("threads can be had"));
         let ctx = ParallelCtx::new(grid.clone(), false, ContextParallel::Gather, &fabric)?;
         let mut engine = Engine::new(&config, device, ctx)?;
         let mut taken = Vec::new();

@@ -1,6 +1,7 @@
 //! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
 
 mod checks;
+mod norms;
 
 use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
@@ -11,7 +12,7 @@ use crate::schedule::Rates;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, ExactSum, Host, HostStats, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
@@ -533,18 +534,6 @@ impl Engine {
         )
     }
 
-    /// Whether a gradient on any rank is no number or, of float16 weights, larger with its factor than float16 can hold.
-    fn overflow(&self, parts: &[Tensor]) -> Result<bool> {
-        let most = match self.dtype() {
-            DType::F16 => LARGEST_F16 / self.scaler.scale,
-            _ => f64::MAX,
-        };
-        let found = self.optimizer.exceeds(parts, most)?;
-        let found = Tensor::from_slice(self.device.arena(), [1], &[f64::from(u8::from(found))])?;
-        let found = self.ctx.world.all_reduce("overflow", found, ReduceOp::Max)?.wait()?;
-        Ok(found.ready()?.as_slice::<f64>()?[0] > 0.0)
-    }
-
     /// The factor of the loss with what it depends on.
     pub(crate) fn scaler(&self) -> Scaler {
         self.scaler
@@ -553,30 +542,6 @@ impl Engine {
     /// Goes on with a checkpoint's factor.
     pub(crate) fn set_scaler(&mut self, scaler: Scaler) {
         self.scaler = scaler;
-    }
-
-    fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
-        self.root_of_sum(&self.optimizer.sum_squares(&self.device, parts)?)
-    }
-
-    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which summands.
-    fn root_of_sum(&self, squares: &ExactSum) -> Result<f64> {
-        let digits = squares.to_digits();
-        let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;
-        let sum = self.ctx.world.all_reduce("squared norm", t, ReduceOp::Sum)?.wait()?;
-        let sum =
-            ExactSum::from_digits(sum.ready()?.as_slice()?).expect("a sum has the digits of its summands");
-        Ok(sum.value().sqrt())
-    }
-
-    /// Norm of the master weights over all ranks.
-    ///
-    /// # Errors
-    /// If a rank fails.
-    pub fn params_norm(&self) -> Result<f64> {
-        // Ranks that own nothing of a bucket do not read it, so none may have to wait for it.
-        self.store.settle()?;
-        self.root_of_sum(&self.optimizer.masters_squared(&self.device, &self.store)?)
     }
 
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.

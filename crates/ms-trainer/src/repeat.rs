@@ -74,6 +74,10 @@ impl Repeats {
             first.entry(kind).or_insert(micro);
             last.insert(kind, micro);
         }
+        if !beside.is_empty() && !dropped.is_empty() {
+            // Of what goes beside each other some keep only what came in: too many kinds for one to stand for another.
+            return Self::default();
+        }
         let mut met: BTreeSet<usize> = first.into_values().chain(last.into_values()).collect();
         if !beside.is_empty() {
             // The first of its kind, beside another action or alone, shows what it takes; the second micro-batch what forward

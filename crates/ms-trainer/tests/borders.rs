@@ -1,5 +1,5 @@
-//! That what passes the borders of stages is on its way while stages work: in time that is counted on every rank and goes
-//! with the messages, not measured.
+//! That what passes the borders of stages is on its way while stages work: in time that is counted on every rank and goes with
+//! the messages, not measured.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

@@ -35,6 +35,12 @@ impl CpuBackend {
         Self::with(threads, Choice { isa, arithmetic: isa.arithmetic() })
     }
 
+    /// A device for tests that computes on one thread with portable bodies.
+    #[cfg(test)]
+    pub(crate) fn portable() -> Self {
+        Self::new(1, Isa::Portable).expect("portable bodies are everywhere")
+    }
+
     /// A device that computes on `threads` threads as `choice` says.
     ///
     /// # Errors

@@ -270,6 +270,7 @@ unsafe fn add_dots<const ROWS: usize, const COLS: usize>(
     // SAFETY: below `whole` a step has all its terms, and the mask holds those of the last one.
     let line = |b: *const bf16, n: usize| unsafe { _mm512_loadu_si512(b.add(n * CHAINS).cast()) };
     // SAFETY: of the last step the mask holds the terms below `k`, and no others are read.
+    // SAFETY: as above.
     let last = |b: *const bf16, n: usize| unsafe {
         _mm512_maskz_loadu_epi16(first32(k - n * CHAINS), b.wrapping_add(n * CHAINS).cast())
     };

@@ -40,8 +40,8 @@ mod body {
     }
 
     /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a`, step by step, and `COLS` of the weight. Each is two times
-    /// sixteen chains, which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd
-    /// one first, as the dot instruction takes them.
+    /// sixteen chains, which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd one
+    /// first, as the dot instruction takes them.
     #[inline(always)]
     fn dots<E: Element, const ROWS: usize, const COLS: usize>(
         a: &[[f32; CHAINS]],
