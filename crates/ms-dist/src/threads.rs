@@ -88,9 +88,10 @@ struct Hub {
 struct HubState {
     rounds: HashMap<u64, Round>,
     /// Messages under way by sender, receiver and tag: their names and tensors.
-    mail: HashMap<(usize, usize, u64), VecDeque<(&'static str, Tensor)>>,
+    mail: HashMap<(usize, usize, u64), VecDeque<Message>>,
 }
 
+type Message = (&'static str, Tensor);
 struct Round {
     posts: Vec<Option<Post>>,
     /// Of each rank whether it has read what it needs.
@@ -548,8 +549,7 @@ impl Communicator for ThreadComm {
 
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         self.place.shared.check()?;
-        let key = (from, self.rank(), tag);
-        let (place, arena) = (self.place.clone(), arena.clone());
+        let (key, place, arena) = ((from, self.rank(), tag), self.place.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let arrived = move |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());

@@ -1,7 +1,8 @@
 //! How the time of a training step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
 //!
 //! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]`; axes: `sequences`, `tokens`, `layers`, `width`, `experts`, `data`,
-//! `tensor`, `split` (two threads of one rank against two ranks). The formula is what the step must do at the limits of this machine, which are measured in the same process before
+//! `tensor`, `split` (two threads of one rank against two ranks). The formula is what the step must do at the limits of this
+//! machine, which are measured in the same process before
 //! and after: FLOPs (causal attention) over the peak of bf16, bytes of weights, gradients and the optimizer over the bandwidth
 //! of reading and writing. Cases of an axis keep their models and take turns; times are processor seconds of the whole process,
 //! medians of the rounds. Printed are, for each case, time and formula relative to the axis' first, their quotient and the
