@@ -74,10 +74,6 @@ impl Repeats {
             first.entry(kind).or_insert(micro);
             last.insert(kind, micro);
         }
-        if !beside.is_empty() && !dropped.is_empty() {
-            // Of what goes beside each other some keep only what came in: too many kinds for one to stand for another.
-            return Self::default();
-        }
         let mut met: BTreeSet<usize> = first.into_values().chain(last.into_values()).collect();
         if !beside.is_empty() {
             // The first of its kind, beside another action or alone, shows what it takes; the second micro-batch what forward
@@ -158,12 +154,18 @@ impl Repeats {
         let (worked, kind) = if counted[0] { (pair[1], kinds[1]) } else { (pair[0], kinds[0]) };
         // What a backward pass gives back a forward pass takes, so the backward pass comes first.
         if matches!(worked, Action::Forward { .. }) {
-            let rest = both.without(self.alone.get(&kind).unwrap_or(&both));
+            // A forward pass that was worked at alone may be the first, which gathers weights besides.
+            let backward = if counted[0] { kinds[0] } else { kinds[1] };
+            let rest = match self.alone.get(&backward) {
+                Some(known) => known.clone(),
+                None => both.without(self.alone.get(&kind).unwrap_or(&both)),
+            };
             self.count(&rest, on.0, on.2);
             return work(Some(worked));
         }
         let (done, cost) = taken(on, || work(Some(worked)));
         self.count(&both.without(&cost), on.0, on.2);
+        self.alone.insert(kind, cost);
         done
     }
 
