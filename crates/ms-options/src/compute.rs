@@ -20,7 +20,7 @@ options! {
     /// The checkpoint that a program reads.
     pub struct Source in "Checkpoint" {
         load: Option<PathBuf> = "--load", "folder of the checkpoint to start from";
-        pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder whose weights a run starts from where --load has no checkpoint yet: iteration 0, fresh optimizer";
+        pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder whose weights a run starts from where --load has no checkpoint yet: iteration 0, fresh optimizer", group = "Task";
         step: Option<u64> = "--ckpt-step", "iteration to load instead of the last", range = "[1,1000000000000]";
         described_by_checkpoint: bool = "--use-checkpoint-args", "take the architecture from the checkpoint";
     }
@@ -92,6 +92,22 @@ impl Source {
     /// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `load_checkpoint`.
     pub fn folder(&self) -> Option<&Path> {
         self.pretrained.as_deref().filter(|_| self.is_pretrained()).or(self.load.as_deref())
+    }
+
+    /// Checks that there is something where weights are to come from.
+    ///
+    /// # Errors
+    /// If `--pretrained-checkpoint` is read and is no folder of a checkpoint.
+    pub fn check_pretrained(&self) -> Result<()> {
+        if let Some(folder) = self.pretrained.as_deref().filter(|_| self.is_pretrained())
+            && !ms_ckpt::present(folder)
+        {
+            bail!(
+                "--pretrained-checkpoint {}: expected a folder with a checkpoint, found none",
+                folder.display()
+            );
+        }
+        Ok(())
     }
 
     /// Whether weights come from `--pretrained-checkpoint`.

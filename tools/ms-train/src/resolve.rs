@@ -145,6 +145,9 @@ fn ranks(o: &Options, planned: bool) -> Result<usize> {
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
 pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolved> {
     o.compute.check_device()?;
+    if !planned {
+        o.source.check_pretrained()?;
+    }
     let p = &o.precision;
     for ((one, first), (other, second)) in [
         (("fp64", p.fp64), ("bf16", p.bf16)),

@@ -176,12 +176,9 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 
 #[test]
 fn flags_that_would_change_a_run_are_not_passed_over() {
-    assert!(train(&["--shared-expert-gate-output-dimension", "1"]).check().is_ok());
-    let wide = train(&["--shared-expert-gate-output-dimension", "8"]).check().unwrap_err().0;
-    assert!(
-        wide.contains("--shared-expert-gate-output-dimension: ") && wide.contains("one number"),
-        "{wide}"
-    );
+    assert!(train(&["--tp-x", "1"]).check().is_ok());
+    let wide = train(&["--tp-x", "2"]).check().unwrap_err().0;
+    assert!(wide.contains("--tp-x: ") && wide.contains("tensor parallelism"), "{wide}");
     // Programs without batches of training pass it over.
     let lower = ["--upstream", "head", "--decrease-batch-size-if-needed"];
     assert!(parse(idle(Program::Infer), lower).unwrap().check().is_ok());

@@ -54,7 +54,7 @@ pub(super) fn checkpointing(
         load_step: source.step(),
         finetune: o.finetune || source.is_pretrained(),
         no_load_optim: o.no_load_optim,
-        exit_on_missing: o.exit_on_missing || source.is_pretrained(),
+        exit_on_missing: o.exit_on_missing,
         save: o.save.clone(),
         save_interval: o.interval.unwrap_or(0),
         beside_training: o.beside_training,
