@@ -187,6 +187,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             ModelConfig {
                 heads: 2 * tp,
                 groups: 1,
+                head_dim: 4,
                 sliding_window: Some(3),
                 rope: rotated.clone(),
                 scores: Scores { sinks: true, ..Scores::default() },
