@@ -3,14 +3,20 @@
 
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Cut, Hints};
+use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open, open_with};
-use ms_core::{DType, Region};
+use ms_core::{DType, GridSizes, Region};
+use ms_spec::Stages;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
+
+/// Two tensor-parallel ranks.
+fn halves() -> Spread {
+    Spread::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
+}
 
 fn golden(name: &str) -> PathBuf {
     ms_testing::workspace_root().join("tests/golden/torch_dist").join(name)
@@ -90,11 +96,12 @@ fn optimizer_state_goes_through_another_cut_and_form_unchanged() {
     let run = Run::of(&source);
     assert!(run.optimizer);
     let dtype = |n: &str| source.dtype(n);
-    let cut = Cut { tp: 2, ..Cut::default() };
-    let plan = Plan::torch_dist(source.config(), &cut, Modules::default(), ArgsForm::Namespace, &dtype, &run)
-        .unwrap();
+    let spread = halves();
+    let plan =
+        Plan::torch_dist(source.config(), &spread, Modules::default(), ArgsForm::Namespace, &dtype, &run)
+            .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
-    Plan::sharded(source.config(), &cut, &dtype, &run)
+    Plan::sharded(source.config(), &spread, &dtype, &run)
         .unwrap()
         .run(&source, &dir.path().join("sharded"), &RUN, &|_| ())
         .unwrap();

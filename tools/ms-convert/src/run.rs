@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::options::Options;
 use anyhow::Context as _;
-use ms_ckpt::layout::mcore::Hints;
+use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::peft;
 use ms_ckpt::{CHECKSUMS, Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
@@ -99,18 +99,19 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     let run = if carried { Run::of(&source) } else { Run::default() };
     let run = adapters::keep(run, &source, request, factor)?;
     if matches!(request.to, Form::Mcore | Form::Legacy) {
-        ms_spec::check_whole_heads(&config, request.cut.tp)
+        ms_spec::check_whole_heads(&config, request.sizes.tp)
             .map_err(|e| ms_ckpt::Error::Cut(format!("{e}, and upstream's Megatron reads no such files")))?;
     }
+    let spread = || Spread::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
-            Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of, &run)?
+            Plan::mcore(&config, &spread()?, request.spelling, request.args_form, &dtype_of, &run)?
         }
-        Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of, &run)?,
+        Form::Sharded => Plan::sharded(&config, &spread()?, &dtype_of, &run)?,
         Form::TorchDist => {
             let form = request.args_form;
-            Plan::torch_dist(&config, &request.cut, request.modules, form, &dtype_of, &run)?
+            Plan::torch_dist(&config, &spread()?, request.modules, form, &dtype_of, &run)?
         }
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
@@ -248,7 +249,7 @@ fn target_config(
                 anyhow::bail!("--padded-vocab-size {padded} is smaller than the vocabulary {}", config.vocab)
             }
             Some(padded) => padded,
-            None => rows.next_multiple_of(request.divisor * request.cut.tp),
+            None => rows.next_multiple_of(request.divisor * request.sizes.tp),
         };
     }
     Ok(config)

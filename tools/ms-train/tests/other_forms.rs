@@ -6,7 +6,7 @@ mod tiny;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::{ArgsForm, Kind, Plan, Run, RunOptions, open};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
@@ -57,7 +57,10 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
 
         let source = open(&path("run")).unwrap();
         let dtype = |name: &str| source.dtype(name);
-        let (c, cut) = (source.config(), Cut { tp: 2, pp: 2, ..Cut::default() });
+        let c = source.config();
+        let sizes = ms_core::GridSizes { tp: 2, ..Default::default() };
+        let stages = ms_spec::Stages { pp: 2, ..Default::default() };
+        let spread = Spread::new(&sizes, stages, false).unwrap();
         for (name, kind, distributed) in
             [("flat", Kind::Mcore, true), ("each", Kind::Mcore, false), ("dist", Kind::TorchDist, true)]
         {
@@ -68,13 +71,13 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
             let plan = match kind {
                 Kind::TorchDist => Plan::torch_dist(
                     c,
-                    &cut,
+                    &spread,
                     ms_ckpt::layout::torch_dist::Modules::default(),
                     args,
                     &dtype,
                     &run,
                 ),
-                _ => Plan::mcore(c, &cut, Spelling::default(), args, &dtype, &run),
+                _ => Plan::mcore(c, &spread, Spelling::default(), args, &dtype, &run),
             };
             let options = RunOptions { threads: 1, sync: false, replace: false };
             plan.unwrap().run(&source, &path(name), &options, &|_| ()).unwrap();
