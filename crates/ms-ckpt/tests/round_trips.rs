@@ -8,7 +8,7 @@ use ms_ckpt::layout::hf;
 use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
-use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, HfLayout, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Stages, local, params};
 use ms_testing::tree;
@@ -38,14 +38,6 @@ fn stored(source: &Checkpoint) -> impl Fn(&str) -> ms_ckpt::Result<DType> + use<
     move |name| Ok(all[name])
 }
 
-/// Forms of a Megatron checkpoint.
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    RankFiles,
-    Sharded,
-    Distributed,
-}
-
 fn to_mcore(from: &Path, to: &Path, spread: &Spread, form: Form) {
     let source = open(from).unwrap();
     let mut config = source.config().clone();
@@ -54,8 +46,8 @@ fn to_mcore(from: &Path, to: &Path, spread: &Spread, form: Form) {
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match form {
         Form::Sharded => Plan::sharded(&config, spread, &dtype, &run),
-        Form::RankFiles => Plan::mcore(&config, spread, Spelling::default(), args, &dtype, &run),
-        Form::Distributed => Plan::torch_dist(&config, spread, Modules::default(), args, &dtype, &run),
+        Form::TorchDist => Plan::torch_dist(&config, spread, Modules::default(), args, &dtype, &run),
+        _ => Plan::mcore(&config, spread, Spelling::default(), args, &dtype, &run),
     };
     let plan = plan.unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
@@ -103,7 +95,7 @@ proptest! {
     fn there_and_back_is_the_same_bytes_by_any_two_cuts(
         (config, a, b, form) in some_config().prop_flat_map(|c| {
             let (a, b) = (some_spread(c.layers), some_spread(c.layers));
-            let form = prop::sample::select(vec![Form::RankFiles, Form::Sharded, Form::Distributed]);
+            let form = prop::sample::select(vec![Form::Mcore, Form::Sharded, Form::TorchDist]);
             (Just(c), a, b, form)
         }),
     ) {
@@ -111,8 +103,8 @@ proptest! {
         let path = |name: &str| dir.path().join(name);
         ms_ckpt::write_hf(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
         to_mcore(&path("hf"), &path("a"), &a, form);
-        to_mcore(&path("a"), &path("ab"), &b, Form::RankFiles);
-        to_mcore(&path("hf"), &path("b"), &b, Form::RankFiles);
+        to_mcore(&path("a"), &path("ab"), &b, Form::Mcore);
+        to_mcore(&path("hf"), &path("b"), &b, Form::Mcore);
         // Padding depends on the sizes met on the way; where it does not, the files are equal.
         let padded = |name: &str| open(&path(name)).unwrap().config().padded_vocab;
         if padded("ab") == padded("b") {
@@ -136,7 +128,7 @@ proptest! {
         prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
         plan.run(&source, &path("many"), &RUN, &|_| ()).unwrap();
         std::fs::copy(path("one").join("config.json"), path("many").join("config.json")).unwrap();
-        to_mcore(&path("many"), &path("mcore"), &spread(2, Stages { pp: 2, ..Stages::default() }), Form::RankFiles);
+        to_mcore(&path("many"), &path("mcore"), &spread(2, Stages { pp: 2, ..Stages::default() }), Form::Mcore);
         let layout = HfLayout::find(&path("many")).unwrap().unwrap();
         let source = open(&path("mcore")).unwrap();
         let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();

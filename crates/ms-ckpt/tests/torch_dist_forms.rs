@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::{self, Modules};
-use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open};
 use ms_core::{DType, GridSizes, Region};
 use ms_spec::Stages;
 use serde_json::Value;
@@ -72,7 +72,7 @@ fn compare(source: &Checkpoint, want: &Value) -> (usize, usize) {
 #[test]
 fn experts_and_halves_with_keys_of_their_own_are_read() {
     let source = open(&golden("singletons")).unwrap();
-    assert_eq!((source.kind(), source.config().moe.as_ref().unwrap().experts), (Kind::TorchDist, 2));
+    assert_eq!((source.form(), source.config().moe.as_ref().unwrap().experts), (Form::TorchDist, 2));
     assert_eq!(compare(&source, &expected("singletons")), (21, 0));
 }
 
@@ -115,7 +115,7 @@ fn buckets_become_flat_buffers_of_another_cut_and_come_back_unchanged() {
         .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
     let other = open(&dir.path().join("tp2")).unwrap();
-    assert_eq!((other.kind(), other.has_optimizer()), (Kind::Mcore, true));
+    assert_eq!((other.form(), other.has_optimizer()), (Form::Mcore, true));
     for (name, ..) in source.tensors() {
         assert_eq!(bytes(&other, name), bytes(&source, name), "{name}");
     }
@@ -148,7 +148,7 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
 #[test]
 fn a_sharded_transformers_model_is_read_with_its_moments() {
     let source = open(&golden("fsdp2")).unwrap();
-    assert_eq!((source.kind(), source.config().padded_vocab), (Kind::TorchDist, 31));
+    assert_eq!((source.form(), source.config().padded_vocab), (Form::TorchDist, 31));
     assert!(source.has_optimizer(), "weights that are float32 are the master weights");
     assert_eq!(source.state()["optimizer"]["optimizer"]["param_groups"][0]["step"], 1.0);
     let all = |prefix: &str, name: &str| bytes(&source, &format!("{prefix}{name}"));

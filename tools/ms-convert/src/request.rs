@@ -5,26 +5,11 @@ use std::path::PathBuf;
 use crate::options::Options;
 use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
-use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
+use ms_ckpt::{ArgsForm, Arithmetic, Form, Sharding};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::{DType, GridSizes};
 use ms_spec::Stages;
-
-/// A form to convert from or into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Hugging Face folder.
-    Hf,
-    /// Megatron-core files.
-    Mcore,
-    /// Megatron's legacy files.
-    Legacy,
-    /// This toolchain's sharded safetensors.
-    Sharded,
-    /// Megatron's distributed form.
-    TorchDist,
-}
 
 /// Element type of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

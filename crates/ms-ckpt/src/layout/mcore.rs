@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::assemble::Assembled;
 use super::described::describe;
 use super::ranks::Opened;
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::iterations::iteration_of;
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     Ok(Checkpoint {
         root: root.to_owned(),
-        kind: if spelling.legacy { Kind::Legacy } else { Kind::Mcore },
+        form: if spelling.legacy { Form::Legacy } else { Form::Mcore },
         config,
         config_json,
         files: opened.files,
