@@ -324,7 +324,7 @@ pub enum PipelineOrder {
 
 impl PipelineOrder {
     /// The schedule for as many stages and chunks.
-    pub fn kind(self, stages: usize, chunks: usize) -> Order {
+    pub fn order(self, stages: usize, chunks: usize) -> Order {
         match self {
             Self::ZeroBubble { group } => Order::ZeroBubble { group: group.unwrap_or(stages) },
             Self::DualPipeV => Order::DualPipeV,
@@ -350,9 +350,9 @@ impl PipelineOrder {
         passes_beside: bool,
     ) -> std::result::Result<ms_dist::schedule::Schedule, Impossible> {
         let stages = chain.iter().map(|place| place.0 + 1).max().unwrap_or(1);
-        let kind = self.kind(stages, chain.len() / stages);
-        let schedule = ms_dist::schedule::Schedule::new(kind, chain, micro_batches)?;
-        Ok(if passes_beside { schedule.with_passes_beside(kind) } else { schedule })
+        let order = self.order(stages, chain.len() / stages);
+        let schedule = ms_dist::schedule::Schedule::new(order, chain, micro_batches)?;
+        Ok(if passes_beside { schedule.with_passes_beside(order) } else { schedule })
     }
 }
 

@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use ms_dist::schedule::{Order, Schedule};
 
-    fn repeats(kind: Order, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
-        let schedule = Schedule::new(kind, chain, micro_batches).unwrap();
+    fn repeats(order: Order, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
+        let schedule = Schedule::new(order, chain, micro_batches).unwrap();
         Repeats::of(&schedule.stages[stage], &schedule.beside[stage], &BTreeSet::new())
     }
 
@@ -224,12 +224,12 @@ mod tests {
         let v: Vec<(usize, usize)> = (0..8).map(|s| (s, 0)).chain((0..8).rev().map(|s| (s, 1))).collect();
         let chunks: Vec<(usize, usize)> = (0..16).map(|place| (place % 8, place / 8)).collect();
         let late = Order::Interleaved { group: 8, forwards_first: false };
-        for (kind, chain, most) in
+        for (order, chain, most) in
             [(Order::OneFOneB, vec![(0, 0)], 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
         {
             for stage in 0..chain.iter().map(|place| place.0 + 1).max().unwrap() {
                 let of = |many| {
-                    let schedule = Schedule::new(kind, &chain, many).unwrap().with_passes_beside(kind);
+                    let schedule = Schedule::new(order, &chain, many).unwrap().with_passes_beside(order);
                     let (actions, beside) = (&schedule.stages[stage], &schedule.beside[stage]);
                     let repeats = Repeats::of(actions, beside, &BTreeSet::new());
                     // The first of two that go beside each other so is worked at.
@@ -246,8 +246,8 @@ mod tests {
                     repeats.worked(many)
                 };
                 let few = of(104);
-                println!("{kind:?}, stage {stage}: {few} of 104");
-                assert!(few <= most && of(1000) <= few + 2, "{kind:?}, stage {stage}: {few}, {}", of(1000));
+                println!("{order:?}, stage {stage}: {few} of 104");
+                assert!(few <= most && of(1000) <= few + 2, "{order:?}, stage {stage}: {few}, {}", of(1000));
             }
         }
     }

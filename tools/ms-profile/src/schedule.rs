@@ -130,7 +130,7 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         Some("dualpipev") => PipelineOrder::DualPipeV,
         _ => PipelineOrder::Plain { group, forwards_first: args.upstream == "v2.0.0" },
     };
-    let schedule = Schedule::new(order.kind(pp, chunks), &placement.order(), args.micro_batches as usize)
+    let schedule = Schedule::new(order.order(pp, chunks), &placement.order(), args.micro_batches as usize)
         .map_err(|e| Usage(format!("--micro-batches {}: {e}", args.micro_batches)))?;
     let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
     Ok((schedule, report))

@@ -121,18 +121,18 @@ pub struct Schedule {
 pub struct Impossible(String);
 
 impl Schedule {
-    /// The schedule of `kind` for a pipeline whose micro-batches pass `chain`.
+    /// The schedule of `order` for a pipeline whose micro-batches pass `chain`.
     ///
     /// # Errors
     /// [`Impossible`] with the numbers that do not fit.
-    pub fn new(kind: Order, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
+    pub fn new(order: Order, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
         let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
         let chunks = chain.len() / pp;
         let one_chunk = || match chunks {
             1 => Ok(()),
             n => Err(Impossible(format!("one forward, one backward: expected one chunk a stage, found {n}"))),
         };
-        let stages = match kind {
+        let stages = match order {
             Order::OneFOneB => {
                 one_chunk()?;
                 (0..pp).map(|r| one_f_one_b::stage(r, pp, micro_batches)).collect()

@@ -17,11 +17,11 @@ fn orders_bubble_and_memory_are_megatrons() {
     for case in cases.as_array().unwrap() {
         let number = |key: &str| case[key].as_u64().unwrap() as usize;
         let (pp, vpp, m) = (number("pp"), number("vpp"), number("num_microbatches"));
-        let kind = match vpp {
+        let order = match vpp {
             1 => Order::OneFOneB,
             _ => Order::Interleaved { group: pp, forwards_first: case["version"] == "0.8" },
         };
-        let schedule = Schedule::new(kind, &chain(pp, vpp, false), m).unwrap();
+        let schedule = Schedule::new(order, &chain(pp, vpp, false), m).unwrap();
         let orders: Vec<Value> = (0..pp).map(|s| schedule.text(s).into()).collect();
         assert_eq!(Value::from(orders), case["ops"], "{case}");
         let report = schedule.simulate().unwrap();
@@ -70,7 +70,7 @@ fn weight_gradients_put_off_shorten_the_bubble_and_keep_as_much_as_the_first_sta
 fn weight_gradients_of_interleaved_chunks_fill_the_bubble_too() {
     for (pp, chunks, m, group) in [(2, 2, 4, 2), (3, 2, 6, 3), (4, 2, 8, 4), (4, 3, 8, 8), (8, 2, 16, 8)] {
         let chain = chain(pp, chunks, false);
-        let of = |kind| Schedule::new(kind, &chain, m).unwrap();
+        let of = |order| Schedule::new(order, &chain, m).unwrap();
         let whole = of(Order::Interleaved { group, forwards_first: false }).simulate().unwrap();
         let split = of(Order::ZeroBubble { group });
         let zero = split.simulate().unwrap();
@@ -98,8 +98,8 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
 }
 
 /// The order with passes beside each other.
-fn beside(kind: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
-    Schedule::new(kind, chain, m).unwrap().with_passes_beside(kind)
+fn beside(order: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
+    Schedule::new(order, chain, m).unwrap().with_passes_beside(order)
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
     );
     // Nobody waits for a forward pass that ends with a backward pass beside it where two stages are two passes apart.
     for (pp, chunks, m) in [(2, 2, 8), (4, 2, 16), (4, 4, 32), (8, 2, 32)] {
-        let kind = Order::Interleaved { group: pp, forwards_first: false };
-        let plain = Schedule::new(kind, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
-        let paired = beside(kind, &chain(pp, chunks, false), m).simulate().unwrap();
+        let order = Order::Interleaved { group: pp, forwards_first: false };
+        let plain = Schedule::new(order, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
+        let paired = beside(order, &chain(pp, chunks, false), m).simulate().unwrap();
         assert!(
             paired.makespan <= plain.makespan + 2.0 * pp as f64,
             "{} {}",
@@ -147,8 +147,8 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
         assert!(many > 0.5, "{many}");
     }
     // A stage of a plain pipeline would wait for the next one in every round: it has no pairs.
-    for kind in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
-        let s = beside(kind, &chain(4, 1, false), 8);
+    for order in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
+        let s = beside(order, &chain(4, 1, false), 8);
         assert!(s.beside.iter().all(BTreeSet::is_empty), "{:?}", s.beside);
     }
 }
@@ -172,7 +172,8 @@ fn an_order_that_waits_for_ever_is_named() {
 
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
-    let refused = |kind, chunks, m| Schedule::new(kind, &chain(4, chunks, false), m).unwrap_err().to_string();
+    let refused =
+        |order, chunks, m| Schedule::new(order, &chain(4, chunks, false), m).unwrap_err().to_string();
     assert!(refused(Order::OneFOneB, 2, 8).contains("found 2"));
     assert!(refused(Order::Interleaved { group: 4, forwards_first: true }, 2, 6).contains("6 micro-batches"));
     assert!(refused(Order::DualPipeV, 2, 7).contains("at least 8"));
@@ -182,16 +183,16 @@ proptest! {
     #[test]
     fn every_schedule_can_be_executed(pp in 1usize..9, more in 0usize..12, chunks in 1usize..5, extra in 0usize..3) {
         let m = 2 * pp + more;
-        for kind in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
-            let s = Schedule::new(kind, &chain(pp, 1, false), m).unwrap();
+        for order in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
+            let s = Schedule::new(order, &chain(pp, 1, false), m).unwrap();
             prop_assert!(s.simulate().is_ok());
         }
         let group = pp + extra;
         for forwards_first in [false, true] {
-            let kind = Order::Interleaved { group, forwards_first };
-            if let Ok(s) = Schedule::new(kind, &chain(pp, chunks, false), m) {
+            let order = Order::Interleaved { group, forwards_first };
+            if let Ok(s) = Schedule::new(order, &chain(pp, chunks, false), m) {
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
-                let s = s.with_passes_beside(kind);
+                let s = s.with_passes_beside(order);
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
             }
         }
@@ -215,8 +216,8 @@ proptest! {
 #[test]
 fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
     let chain: Vec<(usize, usize)> = (0..8).map(|i| (i % 4, i / 4)).collect();
-    let kind = Order::Interleaved { group: 4, forwards_first: false };
-    let schedule = Schedule::new(kind, &chain, 8).unwrap();
+    let order = Order::Interleaved { group: 4, forwards_first: false };
+    let schedule = Schedule::new(order, &chain, 8).unwrap();
     for stage in 0..4 {
         let beyond = schedule.beyond(stage, |chunk| (stage, chunk) == (3, 1));
         // A stage warms up with so many passes and keeps one more.
