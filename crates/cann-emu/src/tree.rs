@@ -104,7 +104,7 @@ pub fn core_library() -> io::Result<PathBuf> {
 /// The whole tree of a release, beside the shared library that it was made from: laid out by the first who asks.
 ///
 /// # Errors
-/// As [`core_library`] and [`write`].
+/// As [`core_library`] and [`write()`].
 pub fn beside_core(personality: Personality) -> io::Result<PathBuf> {
     let core = core_library()?;
     let made =

@@ -58,7 +58,7 @@ impl GradBuffer {
     /// The gradient of one parameter, writable.
     ///
     /// # Errors
-    /// [`Error::Shared`] while another tensor uses the buffer.
+    /// [`crate::Error::Shared`] while another tensor uses the buffer.
     pub fn whole(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
         let (start, shape) = (self.layout.start(id), self.layout.shape(id));
         self.values.view_mut(start, shape)

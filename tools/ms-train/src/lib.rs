@@ -1,8 +1,8 @@
 //! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning,
 //! on as many ranks as `--nproc-per-node` says, each a thread of this process, or as `mpirun` starts (feature `mpi`).
 //!
-//! [`resolve`] turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; [`data`] opens the
-//! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
+//! `resolve` turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; `data` opens the
+//! datasets; `report` says what happens; the loop itself is [`ms_trainer::run`].
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]

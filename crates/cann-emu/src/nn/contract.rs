@@ -19,7 +19,7 @@
 //! - `layout(q,layout,heads)`: the letters of `layout` are those of a tensor of that many dimensions, which holds `heads` heads
 //!   of a number; heads have at most 768 elements and there are at most 256.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
-//! - `x[.s,m,k*R]`, `x^flag[k,n]`: a shape by letters, see [`letters`]. A list's tensors have it each.
+//! - `x[.s,m,k*R]`, `x^flag[k,n]`: a shape by letters, see `letters`. A list's tensors have it each.
 //! - `in(m/R,1..8)`, `in(mode,0|2)`: what letters or number parameters come to. `multiple(m,R)`: divisible.
 //! - `on(A2,R,2|4|8)`: as `in`, on a chip of that kind only. `chips(A2|A3)`: the kinds of chips that have the operator.
 //! - `says(reduceOp,sum)`: a text is one of those parted by `|`; null is the empty one. `none(a,b)`: these must be null.
@@ -30,7 +30,7 @@
 //! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers.
 //!   `each(list,0..8)`: every one of them. `ends(a,list)`: the last dimensions are these.
 //! - `together(a,b)`: all of these are there, or none.
-//! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see [`groups`].
+//! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see `groups`.
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
 //!   `route(group>R)`: as that, for tokens on their way to experts: nothing else may use that communicator. `meet(group>R)`: for
 //!   both.
