@@ -319,9 +319,10 @@ impl ModelConfig {
         let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
         for rotated in [self.rotated()].into_iter().chain(windowed) {
-            if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
+            let most = self.mla().map_or(self.head_dim, |m| m.rope);
+            if rotates && (rotated == 0 || !rotated.is_multiple_of(2) || rotated > most) {
                 return Err(Error::Inconsistent(format!(
-                    "{rotated} rotated elements per head: expected an even number"
+                    "{rotated} rotated elements per head: expected an even number up to {most}"
                 )));
             }
         }
@@ -467,7 +468,7 @@ impl ModelConfig {
     /// length.
     pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
         let rope = self.rope_of(index);
-        let rotated = self.mla().map_or_else(|| rope.rotated(self.head_dim), |m| m.rope);
+        let rotated = self.mla().map_or_else(|| rope.share(self.head_dim), |m| m.rope);
         rope.frequencies(rotated, tokens)
     }
 

@@ -11,6 +11,7 @@ mod macros;
 mod beside;
 mod checked;
 mod communication;
+mod companions;
 mod data;
 mod fit;
 mod keep;
@@ -98,7 +99,11 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     if o.doing.fit.is_some() && !o.doing.dry_run {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
     }
+    if parity && o.doing.dry_run {
+        bail!(Usage("--dry-run: parity runs what it compares; leave one of them out".into()));
+    }
     let resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
+    companions::say(args, &o, &resolved);
     if parity {
         let (most, found) = (resolve::MOST_RANKS, resolved.world);
         if found > most {
