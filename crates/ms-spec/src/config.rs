@@ -101,7 +101,8 @@ pub struct ModelConfig {
     /// Multi-token prediction layers.
     #[serde(default)]
     pub mtp: usize,
-    /// The states come before the embedding in what these layers project (`eh_proj`), as MindSpeed-LLM 2.0.0 trains them.
+    /// These layers are trained as in MindSpeed-LLM 2.0.0: the states come before the embedding in what they project (`eh_proj`),
+    /// rows are longer by as many tokens as there are layers, which see windows of them, and the reported loss is the sum of all.
     #[serde(default)]
     pub mtp_hidden_first: bool,
     /// A linear layer scores the last hidden state with one number (an outcome reward model): what an output layer holds

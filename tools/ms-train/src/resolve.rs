@@ -296,7 +296,6 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         passes_beside,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
-        mtp_windows: scale_of_windows.is_some(),
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,
