@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ms_data::Upstream;
-use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_data::handler::{Handler, HandlerOptions, RecordKind};
 use ms_fuzz::Scratch;
 use ms_text::Tokenizer;
 use std::sync::LazyLock;
@@ -24,9 +24,9 @@ static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     scratch.write("tokenizer_config.json", CONFIG.as_bytes());
     let tokenizer = || Tokenizer::load(scratch.path("")).expect("the vocabulary above is sound");
     let only = std::env::var("MS_FUZZ_STYLE").ok();
-    let styles = Kind::styles().filter(|style| only.as_deref().is_none_or(|only| only == *style));
-    let kinds = styles.filter_map(|style| Kind::of_style(style).ok());
-    let handler = |kind: Kind| {
+    let styles = RecordKind::styles().filter(|style| only.as_deref().is_none_or(|only| only == *style));
+    let kinds = styles.filter_map(|style| RecordKind::of_style(style).ok());
+    let handler = |kind: RecordKind| {
         let mut options = HandlerOptions::new(kind);
         options.upstream = Upstream::Head;
         options.prompt_type = Some("qwen".into());

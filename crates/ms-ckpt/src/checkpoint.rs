@@ -18,7 +18,7 @@ use crate::{Error, Mapped, Result};
 
 /// How a checkpoint names and files its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Form {
     /// A Hugging Face folder of safetensors.
     Hf,
     /// Megatron-core: `iter_*/mp_rank_*/model_optim_rng.pt`.
@@ -33,7 +33,7 @@ pub enum Kind {
     Peft,
 }
 
-impl Kind {
+impl Form {
     /// `hf`, `mcore`, `legacy`, `sharded`, `torch_dist` or `peft`.
     pub fn name(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ pub struct Listed<'a> {
 #[derive(Debug)]
 pub struct Checkpoint {
     pub(crate) root: PathBuf,
-    pub(crate) kind: Kind,
+    pub(crate) form: Form,
     pub(crate) config: ModelConfig,
     /// Text of the `config.json` in the folder, if there is one.
     pub(crate) config_json: Option<Value>,
@@ -91,8 +91,8 @@ impl Checkpoint {
     }
 
     /// Layout of the folder.
-    pub fn kind(&self) -> Kind {
-        self.kind
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// The model. `padded_vocab` is the number of rows that are stored.

@@ -77,7 +77,7 @@ impl Checkpoint {
     /// # Errors
     /// The file whose bytes are not those that were written; what the operating system refuses.
     pub fn check_sums(&self) -> Result<()> {
-        if self.kind != crate::Kind::Sharded {
+        if self.form != crate::Form::Sharded {
             return crate::sums::check(&self.root, self.files.iter().map(crate::Mapped::path));
         }
         let folders = self.files.iter().filter_map(|file| file.path().parent());

@@ -48,7 +48,7 @@ pub mod torch;
 mod transpose;
 
 pub use adapter::{Arithmetic, Merge};
-pub use checkpoint::{Checkpoint, Kind, Listed};
+pub use checkpoint::{Checkpoint, Form, Listed};
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;

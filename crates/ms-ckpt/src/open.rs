@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::iterations::{TRACKER, check_folder, iteration_name, read_tracker};
 use crate::layout::hints::Hints;
 use crate::layout::{hf, mcore, peft, torch_dist};
@@ -35,7 +35,7 @@ pub fn open_iteration(path: &Path, iteration: u64) -> Result<Checkpoint> {
 
 /// A folder whose layout is known.
 pub(crate) struct Detected {
-    kind: Kind,
+    form: Form,
     /// The folder of one iteration, for layouts that have several.
     iteration: Option<PathBuf>,
 }
@@ -43,12 +43,12 @@ pub(crate) struct Detected {
 /// Finds out the layout of a folder.
 pub(crate) fn detect(path: &Path) -> Result<Detected> {
     check_folder(path)?;
-    if let Some(kind) = kind_of_iteration(path) {
-        return Ok(Detected { kind, iteration: Some(path.to_owned()) });
+    if let Some(form) = form_of_iteration(path) {
+        return Ok(Detected { form, iteration: Some(path.to_owned()) });
     }
     if path.join(TRACKER).is_file() {
         let folder = path.join(read_tracker(path)?);
-        let kind = kind_of_iteration(&folder).ok_or_else(|| {
+        let form = form_of_iteration(&folder).ok_or_else(|| {
             Error::folder(
                 &folder,
                 format!(
@@ -58,13 +58,13 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
                 ),
             )
         })?;
-        return Ok(Detected { kind, iteration: Some(folder) });
+        return Ok(Detected { form, iteration: Some(folder) });
     }
     if peft::is_adapter(path) {
-        return Ok(Detected { kind: Kind::Peft, iteration: None });
+        return Ok(Detected { form: Form::Peft, iteration: None });
     }
     if hf::is_folder(path) {
-        return Ok(Detected { kind: Kind::Hf, iteration: None });
+        return Ok(Detected { form: Form::Hf, iteration: None });
     }
     Err(Error::folder(
         path,
@@ -80,9 +80,9 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
 /// missing or damaged.
 pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
     if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
-        && let Some(kind) = kind_of_iteration(&folder)
+        && let Some(form) = form_of_iteration(&folder)
     {
-        return Ok(Detected { kind, iteration: Some(folder) });
+        return Ok(Detected { form, iteration: Some(folder) });
     }
     detect(path)
 }
@@ -99,12 +99,12 @@ impl Detected {
         }
         // Files beside the iterations, such as config.json, belong to the checkpoint.
         let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
-        match self.kind {
-            Kind::Hf => hf::open(path),
-            Kind::Mcore | Kind::Legacy => mcore::open(root, &wanted, hints),
-            Kind::Sharded => sharded::open(root, &wanted),
-            Kind::TorchDist => torch_dist::open(root, &wanted, hints),
-            Kind::Peft => match &hints.model {
+        match self.form {
+            Form::Hf => hf::open(path),
+            Form::Mcore | Form::Legacy => mcore::open(root, &wanted, hints),
+            Form::Sharded => sharded::open(root, &wanted),
+            Form::TorchDist => torch_dist::open(root, &wanted, hints),
+            Form::Peft => match &hints.model {
                 Some(config) => peft::open(path, config),
                 None => Err(Error::folder(path, "an adapter: open its base model first")),
             },
@@ -112,14 +112,14 @@ impl Detected {
     }
 }
 
-fn kind_of_iteration(folder: &Path) -> Option<Kind> {
+fn form_of_iteration(folder: &Path) -> Option<Form> {
     if folder.join(sharded::MANIFEST).is_file() {
-        return Some(Kind::Sharded);
+        return Some(Form::Sharded);
     }
     if dcp::is_folder(folder) {
-        return Some(Kind::TorchDist);
+        return Some(Form::TorchDist);
     }
     let mut entries = std::fs::read_dir(folder).ok()?;
     let ranks = entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("mp_rank_")));
-    ranks.then_some(Kind::Mcore)
+    ranks.then_some(Form::Mcore)
 }

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 pub use crate::iterations::MANIFEST;
 use crate::iterations::{iteration_name, write_tracker};
 use crate::layout::hf;
@@ -428,7 +428,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
     let args = manifest.state["args"].as_object().cloned().unwrap_or_else(Map::new);
     Ok(Checkpoint {
         root: root.to_owned(),
-        kind: Kind::Sharded,
+        form: Form::Sharded,
         config,
         config_json,
         files,

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, Run, RunOptions, Sharding, open, safetensors};
-use ms_core::DType;
-use ms_spec::ModelConfig;
+use ms_core::{DType, GridSizes};
+use ms_spec::{ModelConfig, Placement, Stages};
 use ms_testing::golden;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -106,7 +106,8 @@ fn manifest_of(case: &str) -> PathBuf {
 struct Case {
     name: &'static str,
     source: &'static str,
-    cut: Cut,
+    tp: usize,
+    stages: Stages,
     dtype: Option<DType>,
     divisor: usize,
     spelling: Spelling,
@@ -117,7 +118,8 @@ fn case(name: &'static str, source: &'static str, tp: usize, pp: usize) -> Case 
     Case {
         name,
         source,
-        cut: Cut { tp, pp, ..Cut::default() },
+        tp,
+        stages: Stages { pp, ..Stages::default() },
         dtype: (!v2).then_some(DType::Bf16),
         divisor: 1,
         spelling: Spelling::default(),
@@ -127,10 +129,12 @@ fn case(name: &'static str, source: &'static str, tp: usize, pp: usize) -> Case 
 fn convert(source: &Path, case: &Case, out: &Path) -> ModelConfig {
     let source = open(source).unwrap();
     let mut config = source.config().clone();
-    config.padded_vocab = config.padded(case.divisor, case.cut.tp);
+    config.padded_vocab = config.padded(case.divisor, case.tp);
     let dtype = |name: &str| case.dtype.map_or_else(|| source.dtype(name), Ok);
+    let sizes = GridSizes { tp: case.tp, ..GridSizes::default() };
+    let spread = Spread::new(&sizes, case.stages.clone(), false).unwrap();
     let plan =
-        Plan::mcore(&config, &case.cut, case.spelling, ArgsForm::Namespace, &dtype, &Run::default()).unwrap();
+        Plan::mcore(&config, &spread, case.spelling, ArgsForm::Namespace, &dtype, &Run::default()).unwrap();
     plan.run(&source, out, &RUN, &|_| ()).unwrap();
     config
 }
@@ -154,11 +158,11 @@ fn hugging_face_to_megatron_equals_upstreams_converters() {
         case("head_magistral_hf2mcore_tp2pp2", "models/mistral_swa", 2, 2),
     ];
     cases[0].dtype = Some(DType::F16);
-    cases[2].cut.layers_per_chunk = Some(1);
-    cases[3].cut.layer_list = Some(vec![1, 3]);
-    cases[4].cut.noop = vec![1, 5];
+    cases[2].stages.layers_per_chunk = Some(1);
+    cases[3].stages.layer_list = Some(vec![1, 3]);
+    cases[4].stages.noop = vec![1, 5];
     cases[6].divisor = 64;
-    cases[7].cut.layers_per_chunk = Some(1);
+    cases[7].stages.layers_per_chunk = Some(1);
     cases[10].spelling.transformer_engine = true;
     let mut ran = 0;
     for case in cases {
@@ -288,8 +292,8 @@ fn every_sample_model_goes_through_megatrons_files_and_comes_back_byte_for_byte(
         let config = open(&model).unwrap().config().clone();
         let tp = if ms_spec::check_cut(&config, 2).is_ok() { 2 } else { 1 };
         for (tp, pp) in [(1, 1), (tp, 2)] {
-            let cut = Cut { tp, pp, ..Cut::default() };
-            let pp = if cut.placement(config.layers).is_ok() { pp } else { 1 };
+            let stages = Stages { pp, ..Stages::default() };
+            let pp = if Placement::new(&config, &stages).is_ok() { pp } else { 1 };
             let dir = tempfile::tempdir().unwrap();
             convert(&model, &case("head", "", tp, pp), &dir.path().join("mcore"));
             std::fs::copy(model.join("config.json"), dir.path().join("mcore/config.json")).unwrap();

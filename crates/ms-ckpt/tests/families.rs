@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Hints, Spelling, Version};
+use ms_ckpt::layout::mcore::{Experts, Hints, Spelling, Spread, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
-use ms_core::DType;
-use ms_spec::{Block, ModelConfig, hf};
+use ms_core::{DType, GridSizes};
+use ms_spec::{Block, ModelConfig, Placement, Stages, hf};
 use ms_testing::tree;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -202,7 +202,7 @@ fn make(dir: &Path, config: &ModelConfig) {
 
 #[derive(Clone, Debug)]
 struct Way {
-    cut: Cut,
+    spread: Spread,
     spelling: Spelling,
     sharded: bool,
     distributed: bool,
@@ -217,21 +217,27 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     let biased = c.moe.is_some() && c.bias.mlp;
     let te = bit(1);
     let experts = if biased && !te { Experts::Sequential } else { experts };
-    let expert_tp = match (c.moe.is_some() && tp > 1, bit(2), bit(3)) {
-        (true, true, _) if tp.is_multiple_of(ep) || ep.is_multiple_of(tp) => ExpertTp::Whole,
-        (true, false, true) if experts == Experts::Grouped => ExpertTp::Extend,
-        _ => ExpertTp::Cut,
+    let sizes = GridSizes { tp, ep, ..GridSizes::default() };
+    let (sizes, extend_ep) = match (c.moe.is_some() && tp > 1, bit(2), bit(3)) {
+        (true, true, _) if tp.is_multiple_of(ep) || ep.is_multiple_of(tp) => {
+            (GridSizes { etp: Some(1), ..sizes }, false)
+        }
+        (true, false, true) if experts == Experts::Grouped => {
+            (GridSizes { ep: ep * tp, etp: Some(1), ..sizes }, true)
+        }
+        _ => (sizes, false),
     };
-    let mut cut = Cut { tp, pp, ep, expert_tp, ..Cut::default() };
+    let mut stages = Stages { pp, ..Stages::default() };
     match choice >> 8 & 3 {
-        1 if pp > 1 => cut.dual_pipe = c.layers.is_multiple_of(2 * pp),
-        2 if pp == 2 => cut.layer_list = Some(vec![1, c.layers - 1]),
-        3 => cut.noop = vec![0; (pp - c.layers % pp) % pp],
+        1 if pp > 1 => stages.dual_pipe = c.layers.is_multiple_of(2 * pp),
+        2 if pp == 2 => stages.layer_list = Some(vec![1, c.layers - 1]),
+        3 => stages.noop = vec![0; (pp - c.layers % pp) % pp],
         _ => {}
     }
-    if cut.placement(c.layers).is_err() {
-        cut = Cut { pp: 1, layer_list: None, noop: Vec::new(), dual_pipe: false, ..cut };
+    if Placement::new(c, &stages).is_err() {
+        stages = Stages::default();
     }
+    let spread = Spread::new(&sizes, stages, extend_ep).unwrap();
     let recurrent = c.mamba2.is_some() || c.mamba3.is_some() || c.gated_delta.is_some();
     let plain = c.moe.is_none() && c.mla().is_none() && !recurrent;
     let spelling = Spelling {
@@ -244,7 +250,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     };
     let spelling =
         if spelling.mla_split { Spelling { version: Version::Head, ..spelling } } else { spelling };
-    Way { cut, spelling, sharded: bit(7), distributed: bit(10) }
+    Way { spread, spelling, sharded: bit(7), distributed: bit(10) }
 }
 
 fn convert(from: &Path, to: &Path, way: &Way) {
@@ -254,9 +260,9 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     let dtype = |name: &str| source.dtype(name);
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match (way.sharded, way.distributed) {
-        (true, false) => Plan::sharded(c, &way.cut, &dtype, &run),
-        (true, true) => Plan::torch_dist(c, &way.cut, Modules::default(), args, &dtype, &run),
-        (false, _) => Plan::mcore(c, &way.cut, way.spelling, args, &dtype, &run),
+        (true, false) => Plan::sharded(c, &way.spread, &dtype, &run),
+        (true, true) => Plan::torch_dist(c, &way.spread, Modules::default(), args, &dtype, &run),
+        (false, _) => Plan::mcore(c, &way.spread, way.spelling, args, &dtype, &run),
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();

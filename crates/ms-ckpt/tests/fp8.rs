@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::{ArgsForm, Plan, Run, RunOptions, Sharding, open};
-use ms_core::{DType, Region};
+use ms_core::{DType, GridSizes, Region};
+use ms_spec::Stages;
 use serde_json::{Value, json};
 
 const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
@@ -127,10 +128,11 @@ fn a_folder_of_codes_converts_to_the_bytes_of_a_folder_of_numbers() {
     for from in ["codes", "plain"] {
         let source = open(&path(from)).unwrap();
         let dtype = |n: &str| source.dtype(n);
-        let cut = Cut { tp: 2, pp: 1, ..Cut::default() };
+        let sizes = GridSizes { tp: 2, ..GridSizes::default() };
+        let spread = Spread::new(&sizes, Stages::default(), false).unwrap();
         let mcore = Plan::mcore(
             source.config(),
-            &cut,
+            &spread,
             Spelling::default(),
             ArgsForm::Namespace,
             &dtype,

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Cut, Experts, Spelling};
+use ms_ckpt::layout::mcore::{Experts, Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
-use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
-use ms_core::{DType, Region};
-use ms_spec::{ModelConfig, ParamSpec, params};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open};
+use ms_core::{DType, GridSizes, Region};
+use ms_spec::{ModelConfig, ParamSpec, Stages, params};
 use ms_testing::tree;
 use proptest::prelude::*;
 use serde_json::json;
@@ -87,16 +87,16 @@ fn train(dir: &Path, config: &ModelConfig, distributed: bool, decoupled: bool) {
     writer.finish(config, &state).unwrap();
 }
 
-fn convert(from: &Path, to: &Path, cut: &Cut, form: Kind, grouped: bool) {
-    let source = open(from).unwrap_or_else(|e| panic!("{cut:?}: {e}"));
+fn convert(from: &Path, to: &Path, spread: &Spread, form: Form, grouped: bool) {
+    let source = open(from).unwrap_or_else(|e| panic!("{spread:?}: {e}"));
     let run = Run::of(&source);
     assert!(run.optimizer, "{}: the state is there", from.display());
     let (c, args, dtype) = (source.config(), ArgsForm::Namespace, |name: &str| source.dtype(name));
     let experts = if grouped { Experts::Grouped } else { Experts::Sequential };
     let plan = match form {
-        Kind::Sharded => Plan::sharded(c, cut, &dtype, &run),
-        Kind::TorchDist => Plan::torch_dist(c, cut, Modules::default(), args, &dtype, &run),
-        _ => Plan::mcore(c, cut, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
+        Form::Sharded => Plan::sharded(c, spread, &dtype, &run),
+        Form::TorchDist => Plan::torch_dist(c, spread, Modules::default(), args, &dtype, &run),
+        _ => Plan::mcore(c, spread, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
     };
     plan.unwrap().run(&source, to, &RUN, &|_| ()).unwrap();
 }
@@ -121,18 +121,24 @@ fn check(dir: &Path) {
     }
 }
 
-fn some_cut(experts: bool) -> impl Strategy<Value = Cut> {
-    (prop::sample::select(vec![1usize, 2, 4]), 0usize..4, prop::sample::select(vec![1usize, 2, 4])).prop_map(
-        move |(tp, kind, ep)| {
-            let plain = Cut { tp, ep: if experts { ep } else { 1 }, ..Cut::default() };
-            match kind {
-                0 => plain,
-                1 => Cut { pp: 2, ..plain },
-                2 => Cut { pp: 2, layers_per_chunk: Some(1), ..plain },
-                _ => Cut { pp: 4, ..plain },
-            }
-        },
-    )
+/// Tensor- and expert-parallel ranks, and stages.
+fn some_sizes() -> impl Strategy<Value = (usize, usize, Stages)> {
+    let size = || prop::sample::select(vec![1usize, 2, 4]);
+    (size(), 0usize..4, size()).prop_map(move |(tp, kind, ep)| {
+        let two = Stages { pp: 2, ..Stages::default() };
+        let stages = match kind {
+            0 => Stages::default(),
+            1 => two,
+            2 => Stages { layers_per_chunk: Some(1), ..two },
+            _ => Stages { pp: 4, ..two },
+        };
+        (tp, ep, stages)
+    })
+}
+
+/// Ranks along two axes, and stages.
+fn spread(tp: usize, ep: usize, stages: Stages) -> Spread {
+    Spread::new(&GridSizes { tp, ep, ..GridSizes::default() }, stages, false).unwrap()
 }
 
 proptest! {
@@ -141,10 +147,10 @@ proptest! {
     #[test]
     fn by_way_of_another_cut_or_directly_the_state_is_the_same(
         (experts, tied, distributed, grouped, decoupled) in any::<(bool, bool, bool, bool, bool)>(),
-        (a, b) in (some_cut(true), some_cut(true)),
-        form in prop::sample::select(vec![Kind::Mcore, Kind::Sharded, Kind::TorchDist]),
+        (a, b) in (some_sizes(), some_sizes()),
+        form in prop::sample::select(vec![Form::Mcore, Form::Sharded, Form::TorchDist]),
     ) {
-        let only = |cut: Cut| Cut { ep: if experts { cut.ep } else { 1 }, ..cut };
+        let only = |(tp, ep, stages): (usize, usize, Stages)| spread(tp, if experts { ep } else { 1 }, stages);
         let (a, b) = (only(a), only(b));
         let c = config(experts, tied, 4);
         let dir = tempfile::tempdir().unwrap();
@@ -153,15 +159,15 @@ proptest! {
         check(&path("run"));
         convert(&path("run"), &path("a"), &a, form, grouped);
         check(&path("a"));
-        convert(&path("a"), &path("ab"), &b, Kind::Mcore, grouped);
+        convert(&path("a"), &path("ab"), &b, Form::Mcore, grouped);
         check(&path("ab"));
-        convert(&path("run"), &path("b"), &b, Kind::Mcore, grouped);
+        convert(&path("run"), &path("b"), &b, Form::Mcore, grouped);
         let state = |name: &str| -> BTreeMap<PathBuf, Vec<u8>> {
             tree(&path(name)).into_iter().filter(|(p, _)| p.ends_with("distrib_optim.pt")).collect()
         };
         prop_assert_eq!(state("ab").is_empty(), !distributed);
         prop_assert!(state("ab") == state("b"), "{:?} {:?}", a, b);
-        convert(&path("ab"), &path("back"), &Cut::default(), Kind::Sharded, false);
+        convert(&path("ab"), &path("back"), &Spread::default(), Form::Sharded, false);
         check(&path("back"));
     }
 }
@@ -171,7 +177,7 @@ fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     train(&path("run"), &config(true, false, 2), true, false);
-    convert(&path("run"), &path("out"), &Cut { ep: 2, ..Cut::default() }, Kind::Mcore, true);
+    convert(&path("run"), &path("out"), &spread(1, 2, Stages::default()), Form::Mcore, true);
     let file = path("out/iter_0000005/mp_rank_00_000/distrib_optim.pt");
     let file = TorchFile::open(&file).unwrap();
     let Node::List(chain) = file.root() else { panic!("dense parameters and experts apart") };
@@ -190,7 +196,7 @@ fn tables_of_words_with_a_rate_of_their_own_are_a_group() {
     for (distributed, tied) in [(false, false), (false, true), (true, false)] {
         let [run, out] = ["run", "out"].map(|name| path(&format!("{name} {distributed} {tied}")));
         train(&run, &config(false, tied, 2), distributed, true);
-        convert(&run, &out, &Cut::default(), Kind::Mcore, false);
+        convert(&run, &out, &Spread::default(), Form::Mcore, false);
         let file = TorchFile::open(&out.join("iter_0000005/mp_rank_00/model_optim_rng.pt")).unwrap();
         let groups = file.root().get("optimizer").unwrap().get("optimizer").unwrap().get("param_groups");
         let groups = groups.unwrap().to_json();
@@ -210,7 +216,7 @@ fn state_of_another_model_is_refused_with_the_numbers() {
     let path = |name: &str| dir.path().join(name);
     for (name, layers) in [("two", 2), ("three", 3)] {
         train(&path(name), &config(false, false, layers), true, false);
-        convert(&path(name), &path(&format!("{name}.pt")), &Cut::default(), Kind::Mcore, false);
+        convert(&path(name), &path(&format!("{name}.pt")), &Spread::default(), Form::Mcore, false);
     }
     let file = "iter_0000005/mp_rank_00/distrib_optim.pt";
     std::fs::copy(path("three.pt").join(file), path("two.pt").join(file)).unwrap();
@@ -243,7 +249,7 @@ fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() 
     }
     // Written again in one piece it is the same buffer.
     let dir = tempfile::tempdir().unwrap();
-    convert(&folder, &dir.path().join("again"), &Cut::default(), Kind::Mcore, false);
+    convert(&folder, &dir.path().join("again"), &Spread::default(), Form::Mcore, false);
     let file = |root: &Path| TorchFile::open(&root.join("iter_0000001/mp_rank_00/distrib_optim.pt")).unwrap();
     let buffer = |file: &TorchFile, state: &str| -> Vec<u8> {
         let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap().clone();

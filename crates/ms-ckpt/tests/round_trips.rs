@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::hf;
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
-use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, HfLayout, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
-use ms_spec::{ModelConfig, ParamSpec, local, params};
+use ms_spec::{ModelConfig, ParamSpec, Stages, local, params};
 use ms_testing::tree;
 use proptest::prelude::*;
 
@@ -38,24 +38,16 @@ fn stored(source: &Checkpoint) -> impl Fn(&str) -> ms_ckpt::Result<DType> + use<
     move |name| Ok(all[name])
 }
 
-/// Forms of a Megatron checkpoint.
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    RankFiles,
-    Sharded,
-    Distributed,
-}
-
-fn to_mcore(from: &Path, to: &Path, cut: &Cut, form: Form) {
+fn to_mcore(from: &Path, to: &Path, spread: &Spread, form: Form) {
     let source = open(from).unwrap();
     let mut config = source.config().clone();
-    config.padded_vocab = config.padded_vocab.next_multiple_of(cut.tp);
+    config.padded_vocab = config.padded_vocab.next_multiple_of(spread.grid().size(Axis::Tp));
     let dtype = stored(&source);
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match form {
-        Form::Sharded => Plan::sharded(&config, cut, &dtype, &run),
-        Form::RankFiles => Plan::mcore(&config, cut, Spelling::default(), args, &dtype, &run),
-        Form::Distributed => Plan::torch_dist(&config, cut, Modules::default(), args, &dtype, &run),
+        Form::Sharded => Plan::sharded(&config, spread, &dtype, &run),
+        Form::TorchDist => Plan::torch_dist(&config, spread, Modules::default(), args, &dtype, &run),
+        _ => Plan::mcore(&config, spread, Spelling::default(), args, &dtype, &run),
     };
     let plan = plan.unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
@@ -76,18 +68,23 @@ fn some_config() -> impl Strategy<Value = ModelConfig> {
     )
 }
 
-/// A legal cut of a model of `layers` layers, `layers` a multiple of 4.
-fn some_cut(layers: usize) -> impl Strategy<Value = Cut> {
+fn spread(tp: usize, stages: Stages) -> Spread {
+    Spread::new(&GridSizes { tp, ..GridSizes::default() }, stages, false).unwrap()
+}
+
+/// Ranks for a model of `layers` layers, `layers` a multiple of 4.
+fn some_spread(layers: usize) -> impl Strategy<Value = Spread> {
     let tp = prop::sample::select(vec![1usize, 2, 4]);
     (tp, 0usize..5, 1usize..4).prop_map(move |(tp, kind, at)| {
-        let plain = Cut { tp, ..Cut::default() };
-        match kind {
-            0 => plain,
-            1 => Cut { pp: 4, ..plain },
-            2 => Cut { pp: 2, layers_per_chunk: Some(1), ..plain },
-            3 => Cut { pp: 2, layer_list: Some(vec![at, layers - at]), ..plain },
-            _ => Cut { pp: 2, noop: vec![at, layers + 1], ..plain },
-        }
+        let two = Stages { pp: 2, ..Stages::default() };
+        let stages = match kind {
+            0 => Stages::default(),
+            1 => Stages { pp: 4, ..two },
+            2 => Stages { layers_per_chunk: Some(1), ..two },
+            3 => Stages { layer_list: Some(vec![at, layers - at]), ..two },
+            _ => Stages { noop: vec![at, layers + 1], ..two },
+        };
+        spread(tp, stages)
     })
 }
 
@@ -97,8 +94,8 @@ proptest! {
     #[test]
     fn there_and_back_is_the_same_bytes_by_any_two_cuts(
         (config, a, b, form) in some_config().prop_flat_map(|c| {
-            let (a, b) = (some_cut(c.layers), some_cut(c.layers));
-            let form = prop::sample::select(vec![Form::RankFiles, Form::Sharded, Form::Distributed]);
+            let (a, b) = (some_spread(c.layers), some_spread(c.layers));
+            let form = prop::sample::select(vec![Form::Mcore, Form::Sharded, Form::TorchDist]);
             (Just(c), a, b, form)
         }),
     ) {
@@ -106,8 +103,8 @@ proptest! {
         let path = |name: &str| dir.path().join(name);
         ms_ckpt::write_hf(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
         to_mcore(&path("hf"), &path("a"), &a, form);
-        to_mcore(&path("a"), &path("ab"), &b, Form::RankFiles);
-        to_mcore(&path("hf"), &path("b"), &b, Form::RankFiles);
+        to_mcore(&path("a"), &path("ab"), &b, Form::Mcore);
+        to_mcore(&path("hf"), &path("b"), &b, Form::Mcore);
         // Padding depends on the sizes met on the way; where it does not, the files are equal.
         let padded = |name: &str| open(&path(name)).unwrap().config().padded_vocab;
         if padded("ab") == padded("b") {
@@ -131,7 +128,7 @@ proptest! {
         prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
         plan.run(&source, &path("many"), &RUN, &|_| ()).unwrap();
         std::fs::copy(path("one").join("config.json"), path("many").join("config.json")).unwrap();
-        to_mcore(&path("many"), &path("mcore"), &Cut { tp: 2, pp: 2, ..Cut::default() }, Form::RankFiles);
+        to_mcore(&path("many"), &path("mcore"), &spread(2, Stages { pp: 2, ..Stages::default() }), Form::Mcore);
         let layout = HfLayout::find(&path("many")).unwrap().unwrap();
         let source = open(&path("mcore")).unwrap();
         let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();
@@ -208,10 +205,10 @@ fn a_trainer_writes_megatron_files_of_any_iteration() {
     let dir = tempfile::tempdir().unwrap();
     let config = small();
     let more = serde_json::json!({"consumed_train_samples": 96});
-    let cut = Cut { tp: 2, pp: 2, ..Cut::default() };
+    let spread = spread(2, Stages { pp: 2, ..Stages::default() });
     for iteration in [3, 12] {
         let more = more.as_object().unwrap();
-        ms_ckpt::write_mcore(dir.path(), iteration, &config, &cut, DType::Bf16, more, &mut |spec| {
+        ms_ckpt::write_mcore(dir.path(), iteration, &config, &spread, DType::Bf16, more, &mut |spec| {
             Ok(values(spec))
         })
         .unwrap();
@@ -273,7 +270,7 @@ fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
     let source = dir.path().join("hf");
     ms_ckpt::write_hf(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
     let out = dir.path().join("sharded");
-    to_mcore(&source, &out, &Cut { tp: 2, ..Cut::default() }, Form::Sharded);
+    to_mcore(&source, &out, &spread(2, Stages::default()), Form::Sharded);
     let manifest = out.join("iter_0000001/manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
     for (from, to) in [

@@ -3,14 +3,20 @@
 
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Cut, Hints};
+use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::torch_dist::{self, Modules};
-use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open, open_with};
-use ms_core::{DType, Region};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open, open_with};
+use ms_core::{DType, GridSizes, Region};
+use ms_spec::Stages;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
+
+/// Two tensor-parallel ranks.
+fn halves() -> Spread {
+    Spread::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
+}
 
 fn golden(name: &str) -> PathBuf {
     ms_testing::workspace_root().join("tests/golden/torch_dist").join(name)
@@ -58,7 +64,7 @@ fn read_json(path: &Path) -> Value {
 fn what_megatron_core_wrote_is_read_element_by_element() {
     for (name, tensors, experts) in [("dense", 36, false), ("experts", 10, true)] {
         let source = open(&golden(name)).unwrap();
-        assert_eq!((source.kind(), source.iteration()), (Kind::TorchDist, 3));
+        assert_eq!((source.form(), source.iteration()), (Form::TorchDist, 3));
         assert_eq!(source.config().moe.is_some(), experts);
         assert_eq!(compare(&source, &read_json(&golden(name).join("expected.json"))), tensors, "{name}");
         assert_eq!(source.has_optimizer(), !experts);
@@ -90,17 +96,18 @@ fn optimizer_state_goes_through_another_cut_and_form_unchanged() {
     let run = Run::of(&source);
     assert!(run.optimizer);
     let dtype = |n: &str| source.dtype(n);
-    let cut = Cut { tp: 2, ..Cut::default() };
-    let plan = Plan::torch_dist(source.config(), &cut, Modules::default(), ArgsForm::Namespace, &dtype, &run)
-        .unwrap();
+    let spread = halves();
+    let plan =
+        Plan::torch_dist(source.config(), &spread, Modules::default(), ArgsForm::Namespace, &dtype, &run)
+            .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
-    Plan::sharded(source.config(), &cut, &dtype, &run)
+    Plan::sharded(source.config(), &spread, &dtype, &run)
         .unwrap()
         .run(&source, &dir.path().join("sharded"), &RUN, &|_| ())
         .unwrap();
-    for (name, kind) in [("tp2", Kind::TorchDist), ("sharded", Kind::Sharded)] {
+    for (name, kind) in [("tp2", Form::TorchDist), ("sharded", Form::Sharded)] {
         let other = open(&dir.path().join(name)).unwrap();
-        assert_eq!((other.kind(), other.iteration(), other.has_optimizer()), (kind, 3, true));
+        assert_eq!((other.form(), other.iteration(), other.has_optimizer()), (kind, 3, true));
         assert_eq!(other.state()["opt_param_scheduler"], source.state()["opt_param_scheduler"]);
         for (tensor, ..) in source.tensors() {
             assert_eq!(bytes(&other, tensor), bytes(&source, tensor), "{name}: {tensor}");

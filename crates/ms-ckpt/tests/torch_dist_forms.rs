@@ -3,14 +3,20 @@
 
 use std::path::PathBuf;
 
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::{self, Modules};
-use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
-use ms_core::{DType, Region};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open};
+use ms_core::{DType, GridSizes, Region};
+use ms_spec::Stages;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
+
+/// Two tensor-parallel ranks.
+fn halves() -> Spread {
+    Spread::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
+}
 
 fn golden(name: &str) -> PathBuf {
     ms_testing::workspace_root().join("tests/golden/torch_dist").join(name)
@@ -66,7 +72,7 @@ fn compare(source: &Checkpoint, want: &Value) -> (usize, usize) {
 #[test]
 fn experts_and_halves_with_keys_of_their_own_are_read() {
     let source = open(&golden("singletons")).unwrap();
-    assert_eq!((source.kind(), source.config().moe.as_ref().unwrap().experts), (Kind::TorchDist, 2));
+    assert_eq!((source.form(), source.config().moe.as_ref().unwrap().experts), (Form::TorchDist, 2));
     assert_eq!(compare(&source, &expected("singletons")), (21, 0));
 }
 
@@ -104,12 +110,12 @@ fn buckets_become_flat_buffers_of_another_cut_and_come_back_unchanged() {
     let source = open(&golden("buckets")).unwrap();
     let run = Run::of(&source);
     let dtype = |n: &str| source.dtype(n);
-    let cut = Cut { tp: 2, ..Cut::default() };
-    let plan =
-        Plan::mcore(source.config(), &cut, Spelling::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
+    let spread = halves();
+    let plan = Plan::mcore(source.config(), &spread, Spelling::default(), ArgsForm::Namespace, &dtype, &run)
+        .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
     let other = open(&dir.path().join("tp2")).unwrap();
-    assert_eq!((other.kind(), other.has_optimizer()), (Kind::Mcore, true));
+    assert_eq!((other.form(), other.has_optimizer()), (Form::Mcore, true));
     for (name, ..) in source.tensors() {
         assert_eq!(bytes(&other, name), bytes(&source, name), "{name}");
     }
@@ -128,9 +134,9 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
     ] {
         let to = dir.path().join(format!("{modules:?}"));
         let dtype = |n: &str| source.dtype(n);
-        let (cut, run) = (Cut::default(), Run::default());
+        let (spread, run) = (Spread::default(), Run::default());
         let plan =
-            Plan::torch_dist(source.config(), &cut, modules, ArgsForm::Namespace, &dtype, &run).unwrap();
+            Plan::torch_dist(source.config(), &spread, modules, ArgsForm::Namespace, &dtype, &run).unwrap();
         plan.run(&source, &to, &RUN, &|_| ()).unwrap();
         let found = keys(&to);
         assert!(found.contains(&(norm.to_owned(), vec![2, 8])), "{found:?}");
@@ -142,7 +148,7 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
 #[test]
 fn a_sharded_transformers_model_is_read_with_its_moments() {
     let source = open(&golden("fsdp2")).unwrap();
-    assert_eq!((source.kind(), source.config().padded_vocab), (Kind::TorchDist, 31));
+    assert_eq!((source.form(), source.config().padded_vocab), (Form::TorchDist, 31));
     assert!(source.has_optimizer(), "weights that are float32 are the master weights");
     assert_eq!(source.state()["optimizer"]["optimizer"]["param_groups"][0]["step"], 1.0);
     let all = |prefix: &str, name: &str| bytes(&source, &format!("{prefix}{name}"));
@@ -214,9 +220,10 @@ fn sections_of_state_space_mixers_have_keys_of_their_own() {
     let source = open(&model).unwrap();
     let config = source.config();
     let dir = tempfile::tempdir().unwrap();
-    let (cut, run) = (Cut { tp: 2, ..Cut::default() }, Run::default());
+    let (spread, run) = (halves(), Run::default());
     let dtype = |name: &str| source.dtype(name);
-    let plan = Plan::torch_dist(config, &cut, Modules::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
+    let plan =
+        Plan::torch_dist(config, &spread, Modules::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
     plan.run(&source, dir.path(), &RUN, &|_| ()).unwrap();
     let keys = torch_dist::keys(dir.path()).unwrap();
     let [z, x, b, c, dt] = config.mamba2.unwrap().sections();

@@ -8,10 +8,10 @@
 use crate::clock::Clock;
 use crate::{
     ActBackend, Activation, AdamW, Arena, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
-    CompressedBackend, DType, DeltaRule, Device, EmbedBackend, ExactSum, ExpertLoad, HeadLayout,
-    IndexerInputs, LayoutBackend, LossBackend, MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend,
-    OptimBackend, Pooling, QkNorm, RecurrentBackend, Result, Rotary, Router, Routes, Run, Segment, Sgd,
-    Sight, StateSpace, StreamBackend, Tensor, TensorMut, Trapezoid, VocabShare, Window,
+    Columns, CompressedBackend, DType, DeltaRule, Device, EmbedBackend, ExactSum, ExpertLoad, HeadLayout,
+    HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape, MatmulBackend, Mixing,
+    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend, Result, Rotary,
+    Router, Routes, Segment, Sgd, Sight, StateSpace, Tensor, TensorMut, VocabShare, Window,
 };
 use std::sync::Arc;
 
@@ -147,8 +147,8 @@ hand_on! {
         later fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
     }
     LayoutBackend {
-        later fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor>;
-        later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor>;
+        later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>;
+        later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>;
         later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
         later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>;
         later fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
@@ -297,12 +297,12 @@ hand_on! {
             &self, dy: &Tensor, inputs: [&Tensor; 4], weights: [&Tensor; 3], segments: &[Segment],
             shape: &StateSpace,
         ) -> Result<([Tensor; 4], [Tensor; 3])>;
-        later fn trapezoid(
+        later fn mamba3(
             &self, operands: [&Tensor; 15], memory: Option<[&mut Tensor; 2]>, segments: &[Segment],
-            shape: &Trapezoid,
+            shape: &Mamba3Shape,
         ) -> Result<Tensor>;
-        later fn trapezoid_backward(
-            &self, dy: &Tensor, operands: [&Tensor; 15], segments: &[Segment], shape: &Trapezoid,
+        later fn mamba3_backward(
+            &self, dy: &Tensor, operands: [&Tensor; 15], segments: &[Segment], shape: &Mamba3Shape,
         ) -> Result<[Tensor; 15]>;
         later fn delta_rule(
             &self, inputs: [&Tensor; 5], states: Option<&mut Tensor>, segments: &[Segment],
@@ -316,7 +316,7 @@ hand_on! {
             &self, dy: &Tensor, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor,
         ) -> Result<[Tensor; 3]>;
     }
-    StreamBackend {
+    HyperConnectionsBackend {
         later fn stream_weights(
             &self, mixes: &Tensor, base: &Tensor, scale: &Tensor, mixing: &Mixing,
         ) -> Result<Tensor>;

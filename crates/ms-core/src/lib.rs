@@ -32,10 +32,10 @@ mod tensor;
 pub use arena::{Arena, ArenaStats, ArenaUse};
 pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
-    CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs,
-    LayoutBackend, LossBackend, MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend,
-    Pooling, QkNorm, RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight,
-    StateSpace, StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window, mix,
+    Columns, CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout,
+    HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape, MatmulBackend, Mixing,
+    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend, Rotary, Router,
+    RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window, mix,
 };
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};

@@ -10,7 +10,7 @@
 
 #![allow(clippy::print_stdout, missing_docs, clippy::unwrap_used)] // a benchmark reports on stdout, and may stop
 
-use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_data::handler::{Handler, HandlerOptions, RecordKind};
 use ms_data::preprocess;
 use ms_data::records::{Discovery, RecordReader};
 use ms_data::sink::IndexedSink;
@@ -149,7 +149,7 @@ fn main() {
                 tokenizer.encode_with_special(text).unwrap() == reference.encode_with_special(text).unwrap()
             );
         }
-        let handler = Handler::new(HandlerOptions::new(Kind::Pretrain), tokenizer).unwrap();
+        let handler = Handler::new(HandlerOptions::new(RecordKind::Pretrain), tokenizer).unwrap();
         let out = dir.path().join("out");
         let mut rows: Vec<(String, Vec<Rate>)> = Vec::new();
         for round in 0..args.rounds {

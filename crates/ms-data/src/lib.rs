@@ -38,7 +38,7 @@ pub mod token_stream;
 
 pub use documents::Documents;
 pub use error::Error;
-pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
+pub use loader::{Loader, LoaderConfig, MicroBatch, RowLayout};
 pub use ms_files::{AtomicFile, Settled};
 pub use safetensors_samples::SafetensorsSamples;
 pub use samples::{FixedStretches, Sample, Samples};

@@ -81,7 +81,7 @@ impl MicroBatch {
 
 /// How rows of unequal length are laid side by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
+pub enum RowLayout {
     /// As they are, without padding.
     #[default]
     Packed,
@@ -110,7 +110,7 @@ pub struct LoaderConfig {
     /// Samples that were read before, over all ranks.
     pub consumed: u64,
     /// Form of a micro-batch.
-    pub layout: Layout,
+    pub layout: RowLayout,
     /// Micro-batches read ahead; at least 1.
     pub ahead: usize,
 }
@@ -122,7 +122,7 @@ impl Default for LoaderConfig {
             micro_batch_size: 1,
             data_parallel: (0, 1),
             consumed: 0,
-            layout: Layout::Packed,
+            layout: RowLayout::Packed,
             ahead: 4,
         }
     }
@@ -148,7 +148,7 @@ impl Loader {
             config.data_parallel,
             config.consumed,
         )?;
-        if let Layout::Padded { multiple: 0, .. } = config.layout {
+        if let RowLayout::Padded { multiple: 0, .. } = config.layout {
             return Err(Error::options("rows cannot be padded to a multiple of 0 tokens"));
         }
         let (send, batches) = sync_channel(config.ahead.max(1));
@@ -178,7 +178,7 @@ impl Iterator for Loader {
     }
 }
 
-fn assemble(samples: &dyn Samples, numbers: Vec<u64>, layout: Layout) -> Result<MicroBatch> {
+fn assemble(samples: &dyn Samples, numbers: Vec<u64>, layout: RowLayout) -> Result<MicroBatch> {
     let mut rows = numbers.iter().map(|&n| samples.get(n)).collect::<Result<Vec<_>>>()?;
     let rejected: Vec<Sample> =
         rows.iter_mut().filter_map(|row| row.rejected.take()).map(|row| *row).collect();
@@ -190,8 +190,8 @@ fn assemble(samples: &dyn Samples, numbers: Vec<u64>, layout: Layout) -> Result<
             return Err(Error::options(format!("a sample holds the negative input id {id}")));
         }
         match layout {
-            Layout::Packed => batch.push(row),
-            Layout::Padded { multiple, pad, left } => {
+            RowLayout::Packed => batch.push(row),
+            RowLayout::Padded { multiple, pad, left } => {
                 let fill = longest.next_multiple_of(multiple) - row.tokens.len();
                 if left {
                     batch.push_padding(fill, pad, 0);
@@ -322,14 +322,14 @@ mod tests {
 
     #[test]
     fn padding_is_a_stretch_of_its_own_without_loss() {
-        let layout = Layout::Padded { multiple: 4, pad: 99, left: false };
+        let layout = RowLayout::Padded { multiple: 4, pad: 99, left: false };
         let config = LoaderConfig { micro_batch_size: 2, layout, ..LoaderConfig::default() };
         let batch = &batches(&config)[1];
         assert_eq!(batch.tokens, [2, 2, 2, 99, 3, 3, 3, 3]);
         assert_eq!(batch.loss_mask, [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(batch.position_ids, [0, 1, 2, 3, 0, 1, 2, 3]);
         assert_eq!(batch.cu_seqlens, [0, 3, 4, 8]);
-        let layout = Layout::Padded { multiple: 4, pad: 99, left: true };
+        let layout = RowLayout::Padded { multiple: 4, pad: 99, left: true };
         let config = LoaderConfig { micro_batch_size: 2, layout, ..LoaderConfig::default() };
         let batch = &batches(&config)[1];
         assert_eq!((&batch.tokens[..4], &batch.cu_seqlens[..]), (&[99, 2, 2, 2][..], &[0, 1, 4, 8][..]));

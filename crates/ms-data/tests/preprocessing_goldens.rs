@@ -1,7 +1,7 @@
 //! Every preprocessing case that upstream wrote, byte for byte.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_data::handler::{Handler, HandlerOptions, RecordKind};
 use ms_data::pack::PackOptions;
 use ms_data::records::{Documents, RecordReader, discover};
 use ms_data::sink::{IndexedSink, PackedSink, Sink, dataset_prefixes};
@@ -39,7 +39,7 @@ fn check(case: &Path, name: &str) {
     let number = |flag: &str| one(flag).map(|word| word.parse::<usize>().unwrap());
     let has = |flag: &str| line.iter().any(|word| word == flag);
     let mut options =
-        HandlerOptions::new(Kind::of_handler(&one("--handler-name").unwrap_or_default()).unwrap());
+        HandlerOptions::new(RecordKind::of_handler(&one("--handler-name").unwrap_or_default()).unwrap());
     options.prompt_type = one("--prompt-type");
     options.map_keys = one("--map-keys").map(|json| serde_json::from_str(&json).unwrap());
     if let Some(keys) = after(&line, "--json-keys") {

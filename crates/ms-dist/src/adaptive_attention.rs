@@ -4,7 +4,7 @@
 //! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
 //! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
 
-use crate::pieces::{Columns, Piece, calls, packed};
+use crate::pieces::{PackedColumns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, Result};
 use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
 
@@ -112,7 +112,7 @@ impl Blocks<'_> {
     /// Output `[T,N·D]` and log-sum-exp `[N,T]`, both unrounded, for this rank's packed rows `qkv`.
     pub(crate) fn forward(&self, device: &Device, qkv: &Tensor) -> Result<(Tensor, Tensor)> {
         let (rank, h) = (self.comm.rank(), self.heads);
-        let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
+        let (tokens, columns, wide) = (qkv.as_matrix().0, PackedColumns::new(h), qkv.dtype().wide());
         let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
         let (own_type, (of_queries, of_keys)) = (qkv.dtype(), self.widths());
         let empty = || -> Result<(Tensor, Tensor)> {
@@ -178,7 +178,7 @@ impl Blocks<'_> {
         (dout, out, lse): (&Tensor, &Tensor, &Tensor),
     ) -> Result<(Tensor, Tensor)> {
         let (rank, h, size) = (self.comm.rank(), self.heads, self.comm.size());
-        let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
+        let (tokens, columns, wide) = (qkv.as_matrix().0, PackedColumns::new(h), qkv.dtype().wide());
         let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
         let (own_type, (of_queries, of_keys)) = (qkv.dtype(), self.widths());
         let of_columns = || (0..size).map(|_| None).collect::<Vec<Option<Tensor>>>();

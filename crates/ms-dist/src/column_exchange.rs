@@ -1,7 +1,7 @@
 //! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
 
 use crate::{Communicator, Result};
-use ms_core::{BackwardCx, Device, Graph, Op, Run, Tensor, Var};
+use ms_core::{BackwardCx, Columns, Device, Graph, Op, Tensor, Var};
 use std::sync::Arc;
 
 /// What the two directions of an exchange are called.
@@ -29,7 +29,7 @@ fn to_columns(
     let w = width / n;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
     for j in 0..n {
-        stacked.put(j * rows * w, &device.columns(x, &[Run::Copy { start: j * w, len: w }])?)?;
+        stacked.put(j * rows * w, &device.columns(x, &[Columns::Copy { start: j * w, len: w }])?)?;
     }
     Ok(comm.all_to_all(name, stacked)?.wait()?)
 }

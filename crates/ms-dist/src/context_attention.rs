@@ -10,11 +10,11 @@
 
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
-use crate::pieces::{Columns, Piece, calls, packed};
+use crate::pieces::{PackedColumns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op,
-    Routes, Run, Saved, Segment, Tensor, Var, ops,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Graph, HeadLayout, KeptOfRing,
+    Like, Op, Routes, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -83,15 +83,15 @@ fn dropout_of_ranks(
 }
 
 /// Columns of keys, and of values, of rows of both.
-fn halves(h: HeadLayout) -> [Vec<Run>; 2] {
+fn halves(h: HeadLayout) -> [Vec<Columns>; 2] {
     let (len, each) = (h.head_dim, 2 * h.head_dim);
-    [0, len].map(|at| (0..h.groups).map(|g| Run::Copy { start: g * each + at, len }).collect())
+    [0, len].map(|at| (0..h.groups).map(|g| Columns::Copy { start: g * each + at, len }).collect())
 }
 
 /// Columns of rows of both, of keys and behind them values.
-fn joined(h: HeadLayout) -> Vec<Run> {
+fn joined(h: HeadLayout) -> Vec<Columns> {
     let (len, all) = (h.head_dim, h.groups * h.head_dim);
-    let of_group = |g| [Run::Copy { start: g * len, len }, Run::Copy { start: all + g * len, len }];
+    let of_group = |g| [Columns::Copy { start: g * len, len }, Columns::Copy { start: all + g * len, len }];
     (0..h.groups).flat_map(of_group).collect()
 }
 
@@ -183,7 +183,7 @@ struct RingAttention {
 }
 
 /// Rows with this rank's queries and the keys and values `kv` of another.
-fn hybrid(device: &Device, columns: &Columns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
+fn hybrid(device: &Device, columns: &PackedColumns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
     device.columns(&device.concat(&[qkv, kv])?, &columns.hybrid)
 }
 
@@ -200,7 +200,7 @@ impl RingAttention {
         cache: KeptOfRing,
     ) -> Result<(Tensor, Tensor, Kept)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
-        let columns = Columns::new(heads);
+        let columns = PackedColumns::new(heads);
         let wide = qkv.dtype().wide();
         let mut out = Tensor::zeros(device.arena(), wide, [tokens, width]);
         let none = vec![f64::NEG_INFINITY; heads.heads() * tokens];
@@ -215,7 +215,7 @@ impl RingAttention {
                 // A copy: what has come may be part of what is gathered, or the memory of a thread that sent it.
                 KeptOfRing::KeysAndValues => {
                     let len = kv.as_matrix().1;
-                    kept.push((block, Some(device.columns(kv, &[Run::Copy { start: 0, len }])?)));
+                    kept.push((block, Some(device.columns(kv, &[Columns::Copy { start: 0, len }])?)));
                 }
             }
             let rows = hybrid(device, &columns, qkv, kv)?;
@@ -268,7 +268,7 @@ impl RingAttention {
             return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
         }
         let (rank, wide) = (self.comm.rank(), qkv.dtype().wide());
-        let columns = Columns::new(self.heads);
+        let columns = PackedColumns::new(self.heads);
         let own = device.columns(&qkv, &columns.kv)?;
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
             match sum {
@@ -378,8 +378,8 @@ pub fn context_attention(
     }
     let shares = HeadShares::new(heads, u);
     let (own, each) = (shares.own, shares.own.heads());
-    let columns = |r: std::ops::Range<usize>| Run::Copy { start: r.start, len: r.len() };
-    let runs: Vec<Run> = (0..u).flat_map(|rank| shares.packed(rank)).map(columns).collect();
+    let columns = |r: std::ops::Range<usize>| Columns::Copy { start: r.start, len: r.len() };
+    let runs: Vec<Columns> = (0..u).flat_map(|rank| shares.packed(rank)).map(columns).collect();
     let sinks = sinks.map(|s| ops::part(g, s, ctx.ulysses.rank() * each, [each])).transpose()?;
     let options = AttentionOptions {
         alibi: options.alibi.map(|a| Alibi { first: a.first + ctx.ulysses.rank() * each, ..a }),

@@ -8,7 +8,7 @@ use crate::column_exchange::{self, Names};
 use crate::mappings::{Exchange, map, map_over_tp};
 use crate::{Communicator, ParallelCtx, Pending};
 use ms_core::hold::{self, Held, Holds};
-use ms_core::{BackwardCx, Device, Dispatcher, Graph, Op, Result, Run, Tensor, Var, ops};
+use ms_core::{BackwardCx, Columns, Device, Dispatcher, Graph, Op, Result, Tensor, Var, ops};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -264,7 +264,7 @@ impl ParallelCtx {
         }
         if self.alike() {
             let len = width / ranks;
-            return ops::columns(g, x, &[Run::Copy { start: self.etp.rank() * len, len }].into());
+            return ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into());
         }
         Ok(column_exchange::exchange(g, &self.etp, x, COLUMNS, false)?)
     }
@@ -281,9 +281,9 @@ impl ParallelCtx {
         if self.alike() {
             let len = y.value().as_matrix().1;
             let place = [
-                Run::Zero { len: rank * len },
-                Run::Copy { start: 0, len },
-                Run::Zero { len: (ranks - 1 - rank) * len },
+                Columns::Zero { len: rank * len },
+                Columns::Copy { start: 0, len },
+                Columns::Zero { len: (ranks - 1 - rank) * len },
             ];
             return ops::columns(g, y, &place.into());
         }

@@ -2,7 +2,7 @@
 //! the ranks.
 
 use crate::{Communicator, ParallelCtx};
-use ms_core::{BackwardCx, Device, Graph, HeadLayout, Op, Result, Run, Tensor, Var};
+use ms_core::{BackwardCx, Columns, Device, Graph, HeadLayout, Op, Result, Tensor, Var};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -97,11 +97,11 @@ impl HeadShares {
 #[derive(Clone, Debug)]
 pub struct ColumnExchange {
     /// What this rank hands each rank of its columns.
-    send: Vec<Vec<Run>>,
+    send: Vec<Vec<Columns>>,
     /// Columns that come from each rank.
     receive: Vec<usize>,
     /// What came, rank after rank, in the order that was asked for.
-    arrange: Vec<Run>,
+    arrange: Vec<Columns>,
     /// Columns of this rank before the exchange.
     width: usize,
 }
@@ -135,7 +135,7 @@ impl ColumnExchange {
         let sent = |from: usize, to: usize| -> Vec<Stretch> {
             wants(to).iter().flat_map(|w| overlap(&holds(from), w)).collect()
         };
-        let run = |(_, start, len): Stretch| Run::Copy { start, len };
+        let run = |(_, start, len): Stretch| Columns::Copy { start, len };
         let receive: Vec<usize> = (0..ranks).map(|from| sent(from, rank).iter().map(|s| s.2).sum()).collect();
         // The next column of what each rank sends.
         let mut next: Vec<usize> = (0..ranks).map(|r| receive[..r].iter().sum()).collect();
@@ -146,7 +146,7 @@ impl ColumnExchange {
             let mut pieces: Vec<Stretch> = (0..ranks).flat_map(held).collect();
             pieces.sort_unstable();
             for (_, from, len) in pieces {
-                arrange.push(Run::Copy { start: next[from], len });
+                arrange.push(Columns::Copy { start: next[from], len });
                 next[from] += len;
             }
         }
@@ -161,7 +161,7 @@ impl ColumnExchange {
     /// Columns of a token that `rank`, whose exchange this is, sends to others, forward and backward.
     pub fn sent_columns(&self, rank: usize) -> usize {
         let others = |r: &usize| *r != rank;
-        let forward = (0..self.send.len()).filter(others).flat_map(|r| &self.send[r]).map(Run::width);
+        let forward = (0..self.send.len()).filter(others).flat_map(|r| &self.send[r]).map(Columns::width);
         let backward = (0..self.receive.len()).filter(others).map(|r| self.receive[r]);
         forward.chain(backward).sum()
     }
@@ -178,12 +178,12 @@ impl ColumnExchange {
         let mut start = 0;
         let parts = self.receive.iter().map(|&len| {
             start += len;
-            device.columns(&d_came, &[Run::Copy { start: start - len, len }])
+            device.columns(&d_came, &[Columns::Copy { start: start - len, len }])
         });
-        let widths: Vec<usize> = self.send.iter().map(|runs| runs.iter().map(Run::width).sum()).collect();
+        let widths: Vec<usize> = self.send.iter().map(|runs| runs.iter().map(Columns::width).sum()).collect();
         let back = swap(device, comm, &parts.collect::<Result<Vec<_>>>()?, &widths)?;
         // Columns that several ranks took: their gradients are summed in rank order.
-        let runs: Vec<Run> = self.send.iter().flatten().copied().collect();
+        let runs: Vec<Columns> = self.send.iter().flatten().copied().collect();
         device.columns_backward(&back, self.width, &runs)
     }
 }
@@ -269,7 +269,7 @@ mod tests {
                 for from in 0..ranks {
                     let columns: Vec<usize> = held(from).collect();
                     for run in &of(from).send[rank] {
-                        let Run::Copy { start, len } = *run else { panic!("only copies") };
+                        let Columns::Copy { start, len } = *run else { panic!("only copies") };
                         came.extend_from_slice(&columns[start..start + len]);
                     }
                 }
@@ -278,7 +278,7 @@ mod tests {
                     .arrange
                     .iter()
                     .flat_map(|run| {
-                        let Run::Copy { start, len } = *run else { panic!("only copies") };
+                        let Columns::Copy { start, len } = *run else { panic!("only copies") };
                         came[start..start + len].to_vec()
                     })
                     .collect();

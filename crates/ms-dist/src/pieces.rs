@@ -1,6 +1,6 @@
 //! Pieces of documents that ranks hold, the calls in which they meet, and where queries, keys and values stand in packed rows.
 
-use ms_core::{AttentionOptions, Device, HeadLayout, Run, Segment, Tensor};
+use ms_core::{AttentionOptions, Columns, Device, HeadLayout, Segment, Tensor};
 
 /// A run of tokens of one document that a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,20 +50,20 @@ pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOption
 }
 
 /// Columns of packed rows and of rows of keys and values alone.
-pub(crate) struct Columns {
+pub(crate) struct PackedColumns {
     /// Keys and values of packed rows.
-    pub(crate) kv: Vec<Run>,
+    pub(crate) kv: Vec<Columns>,
     /// Queries of packed rows.
-    pub(crate) q: Vec<Run>,
+    pub(crate) q: Vec<Columns>,
     /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
-    pub(crate) hybrid: Vec<Run>,
+    pub(crate) hybrid: Vec<Columns>,
 }
 
-impl Columns {
+impl PackedColumns {
     pub(crate) fn new(h: HeadLayout) -> Self {
         let (group, q, kv) =
             ((h.heads_per_group + 2) * h.head_dim, h.heads_per_group * h.head_dim, 2 * h.head_dim);
-        let copy = |start, len| Run::Copy { start, len };
+        let copy = |start, len| Columns::Copy { start, len };
         Self {
             kv: (0..h.groups).map(|g| copy(g * group + q, kv)).collect(),
             q: (0..h.groups).map(|g| copy(g * group, q)).collect(),
@@ -78,9 +78,9 @@ impl Columns {
 pub(crate) fn packed(device: &Device, h: HeadLayout, q: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
     let (each, both) = (h.heads_per_group * h.head_dim, 2 * h.head_dim);
     let all = h.groups * each;
-    let pack: Vec<Run> = (0..h.groups)
+    let pack: Vec<Columns> = (0..h.groups)
         .flat_map(|g| {
-            [Run::Copy { start: g * each, len: each }, Run::Copy { start: all + g * both, len: both }]
+            [Columns::Copy { start: g * each, len: each }, Columns::Copy { start: all + g * both, len: both }]
         })
         .collect();
     device.columns(&device.concat(&[q, kv])?, &pack)

@@ -11,7 +11,7 @@ mod harness;
 
 use harness::{Bench, Peak, random};
 use ms_kernels::attention::Segment;
-use ms_kernels::{delta_rule, state_space, trapezoid};
+use ms_kernels::{delta_rule, mamba3, state_space};
 
 const TOKENS: usize = 2048;
 /// Rows of a chunk that the work is counted for.
@@ -131,8 +131,8 @@ fn delta(bench: &mut Bench, parts: usize, [key_heads, value_heads, key_dim, valu
 
 fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usize; 4]) {
     let angles = state / 4;
-    let pairs = trapezoid::Pairs::Neighbours;
-    let shape = trapezoid::Shape { heads, head_dim, state, ranks, angles, pairs, rate_floor: 1e-4 };
+    let pairs = mamba3::Pairs::Neighbours;
+    let shape = mamba3::Shape { heads, head_dim, state, ranks, angles, pairs, rate_floor: 1e-4 };
     let what = format!("mamba3 t={TOKENS} docs={parts} n={heads} p={head_dim} s={state} r={ranks}");
     let segments = documents(parts);
     let (inner, bc, one, bias) =
@@ -158,7 +158,7 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
     let mut all: Vec<Vec<f32>> = lengths.iter().zip(1..).map(|(&n, seed)| random(n, seed)).collect();
     all[4] = uniform(one, 5, -6.0, -2.0);
     let operands: [&[f32]; 15] = std::array::from_fn(|i| &all[i][..]);
-    let scan = trapezoid::Scan { operands: trapezoid::Operands::of(operands), segments: &segments, shape };
+    let scan = mamba3::Scan { operands: mamba3::Operands::of(operands), segments: &segments, shape };
     let dy = random::<f32>(inner, 20);
     let (forward, backward) = work(heads, heads, state, head_dim, ranks);
     let again = ((2 * state + 64) * head_dim * heads * TOKENS * ranks) as f64 / 1e9;
@@ -167,7 +167,7 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
     let name = format!("forward {what}");
     if bench.wants(&name) {
         bench.case(&name, Peak::F32, forward, || {
-            trapezoid::forward(&cpu, &mut y, &mut [], &mut [], &scan).expect("sizes fit");
+            mamba3::forward(&cpu, &mut y, &mut [], &mut [], &scan).expect("sizes fit");
         });
     }
     let name = format!("backward {what}");
@@ -176,7 +176,7 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
         bench.case(&name, Peak::F32, backward + again, || {
             let mut rest = grads.iter_mut();
             let to: [&mut [f32]; 15] = std::array::from_fn(|_| &mut rest.next().expect("fifteen")[..]);
-            trapezoid::backward(&cpu, trapezoid::Operands::of(to), &dy, &scan).expect("sizes fit");
+            mamba3::backward(&cpu, mamba3::Operands::of(to), &dy, &scan).expect("sizes fit");
         });
     }
 }

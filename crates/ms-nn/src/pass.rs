@@ -5,7 +5,7 @@ use crate::batch::Place;
 use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
 use ms_core::{
-    Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
+    Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Tensor, Var, ops,
 };
 use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
 use ms_spec::LayerKeeping;
@@ -252,7 +252,12 @@ impl<'a> Pass<'a> {
 
     /// The columns `values` of what heads have given, which are taken again from `out` where that is formed `again` or goes to
     /// the host.
-    pub(crate) fn values_of(&mut self, out: &Var, values: &Arc<[Run]>, again: bool) -> ms_core::Result<Var> {
+    pub(crate) fn values_of(
+        &mut self,
+        out: &Var,
+        values: &Arc<[Columns]>,
+        again: bool,
+    ) -> ms_core::Result<Var> {
         let mut taken = ops::columns(self.g, out, values)?;
         let leaves = self.keeping.swap_latent_outputs && !again;
         if self.g.records() && (again || leaves) {
@@ -314,9 +319,9 @@ impl<'a> Pass<'a> {
             return Ok(y);
         }
         let place = [
-            Run::Zero { len: rank * width },
-            Run::Copy { start: 0, len: width },
-            Run::Zero { len: (size - 1 - rank) * width },
+            Columns::Zero { len: rank * width },
+            Columns::Copy { start: 0, len: width },
+            Columns::Zero { len: (size - 1 - rank) * width },
         ];
         // Beside zeros a part is a summand of the whole.
         let y = ops::columns(self.g, &y, &place.into())?.held(Some(Hold::Partial));

@@ -2,7 +2,7 @@
 
 /// A run of output columns: copies of input columns, or zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum Columns {
     /// Columns `start..start + len` of the input.
     Copy {
         /// First input column.
@@ -17,11 +17,11 @@ pub enum Run {
     },
 }
 
-impl Run {
+impl Columns {
     /// Columns of the run.
     pub fn width(&self) -> usize {
         match *self {
-            Run::Copy { len, .. } | Run::Zero { len } => len,
+            Columns::Copy { len, .. } | Columns::Zero { len } => len,
         }
     }
 }

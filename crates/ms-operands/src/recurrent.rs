@@ -39,7 +39,7 @@ pub enum TurnedPairs {
 
 /// Sizes of Mamba-3's scan.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trapezoid {
+pub struct Mamba3Shape {
     /// Heads `N`.
     pub heads: usize,
     /// Channels of a head `P`.
@@ -56,7 +56,7 @@ pub struct Trapezoid {
     pub rate_floor: f32,
 }
 
-impl Trapezoid {
+impl Mamba3Shape {
     /// Numbers that a head keeps of the token before: its angles `[A]`, keys `[R,S]`, input `[P]`.
     pub fn last(&self) -> usize {
         self.angles + self.ranks * self.state + self.head_dim
@@ -65,7 +65,7 @@ impl Trapezoid {
 
 /// What belongs to each operand of Mamba-3's scan: its elements, or its gradient. All f32.
 #[derive(Clone, Copy, Debug)]
-pub struct TrapezoidOperands<T> {
+pub struct Mamba3Operands<T> {
     /// Input `[T,N·P]`.
     pub x: T,
     /// Gate before SiLU `[T,N·P]`.
@@ -98,14 +98,14 @@ pub struct TrapezoidOperands<T> {
     pub rank_o: T,
 }
 
-impl<T> TrapezoidOperands<T> {
+impl<T> Mamba3Operands<T> {
     /// The operands in the order of their declaration.
     pub fn of(all: [T; 15]) -> Self {
         let [x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o] = all;
         Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o }
     }
 
-    /// The other direction of [`TrapezoidOperands::of`].
+    /// The other direction of [`Mamba3Operands::of`].
     pub fn each(self) -> [T; 15] {
         let Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o } =
             self;

@@ -3,18 +3,18 @@
 use crate::Reference;
 use crate::operand::{add_to, expect, reals};
 use crate::tape::{Real, dot, gradient};
-use ms_core::{Error, LayoutBackend, Noise, Result, Run, Tensor, TensorMut};
+use ms_core::{Columns, Error, LayoutBackend, Noise, Result, Tensor, TensorMut};
 
 /// The input column of each output column; `None`: a zero.
-fn sources(op: &'static str, runs: &[Run], width: usize) -> Result<Vec<Option<usize>>> {
+fn sources(op: &'static str, runs: &[Columns], width: usize) -> Result<Vec<Option<usize>>> {
     let mut all = Vec::new();
     for run in runs {
         match *run {
-            Run::Copy { start, len } if start.saturating_add(len) > width => {
+            Columns::Copy { start, len } if start.saturating_add(len) > width => {
                 return Err(Error::Range { what: op, start, end: start.saturating_add(len), len: width });
             }
-            Run::Copy { start, len } => all.extend((start..start + len).map(Some)),
-            Run::Zero { len } => all.resize(all.len() + len, None),
+            Columns::Copy { start, len } => all.extend((start..start + len).map(Some)),
+            Columns::Zero { len } => all.resize(all.len() + len, None),
         }
     }
     Ok(all)
@@ -30,7 +30,7 @@ fn unit_rows<R: Real>(x: &[R], width: usize) -> Vec<R> {
 }
 
 impl LayoutBackend for Reference {
-    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor> {
+    fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor> {
         let (t, width) = x.as_matrix();
         let sources = sources("columns", runs, width)?;
         let x = reals(x)?;
@@ -38,7 +38,7 @@ impl LayoutBackend for Reference {
         self.give(&[t, sources.len()], &each.collect::<Vec<_>>())
     }
 
-    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor> {
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor> {
         let t = dy.as_matrix().0;
         let sources = sources("columns_backward", runs, width)?;
         expect("columns_backward", "dy", dy, &[t, sources.len()])?;

@@ -11,7 +11,9 @@ mod columns;
 mod delta_rule;
 mod embedding;
 mod experts;
+mod hyper_connections;
 mod loss;
+mod mamba3;
 mod matmul;
 mod norm;
 mod operand;
@@ -22,9 +24,7 @@ mod recurrent;
 mod rotary;
 mod routing;
 mod state_space;
-mod streams;
 mod tape;
-mod trapezoid;
 
 use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
 

@@ -1,11 +1,11 @@
 //! Recurrent mixers: the short convolution, and the scans behind it.
 
+use crate::mamba3::Memory;
 use crate::operand::{expect, optional, reals};
 use crate::state_space::Scan;
 use crate::tape::{Real, gradient};
-use crate::trapezoid::Memory;
-use crate::{Reference, delta_rule, state_space, trapezoid};
-use ms_core::{DeltaRule, Error, RecurrentBackend, Result, Segment, StateSpace, Tensor, Trapezoid};
+use crate::{Reference, delta_rule, mamba3, state_space};
+use ms_core::{DeltaRule, Error, Mamba3Shape, RecurrentBackend, Result, Segment, StateSpace, Tensor};
 
 /// Checks that documents cover the tokens in order, without gap.
 fn covered(segments: &[Segment], tokens: usize) -> Result<()> {
@@ -160,33 +160,33 @@ impl RecurrentBackend for Reference {
         Ok((self.give_all(inputs, &[x, b, c, dt])?, self.give_all(weights, &[a, d, bias])?))
     }
 
-    fn trapezoid(
+    fn mamba3(
         &self,
         operands: [&Tensor; 15],
         memory: Option<[&mut Tensor; 2]>,
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<Tensor> {
         covered(segments, operands[0].as_matrix().0)?;
         let values = each(operands)?;
         let y = match memory {
             Some([last, states]) => {
                 let memory = Memory { last: last.as_mut_slice()?, states: states.as_mut_slice()? };
-                trapezoid::scan(values, segments, shape, Some(memory))
+                mamba3::scan(values, segments, shape, Some(memory))
             }
-            None => trapezoid::scan(values, segments, shape, None),
+            None => mamba3::scan(values, segments, shape, None),
         };
         self.give_as(operands[0], &y)
     }
 
-    fn trapezoid_backward(
+    fn mamba3_backward(
         &self,
         dy: &Tensor,
         operands: [&Tensor; 15],
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<[Tensor; 15]> {
-        let grads = gradient(each(operands)?, reals(dy)?, |all| trapezoid::scan(all, segments, shape, None));
+        let grads = gradient(each(operands)?, reals(dy)?, |all| mamba3::scan(all, segments, shape, None));
         self.give_all(operands, &grads)
     }
 

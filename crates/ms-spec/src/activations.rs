@@ -238,7 +238,7 @@ impl Activations {
 
     /// Rows before attention and behind it, and numbers for each token and head.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> (usize, usize, usize) {
-        if let Some((rows, small)) = self.special(c, number) {
+        if let Some((rows, small)) = self.own_formula(c, number) {
             return (rows, 0, small);
         }
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));

@@ -63,6 +63,18 @@ pub struct Placement {
     dual_pipe: bool,
 }
 
+impl Item {
+    /// Whether it is what stands at `place`.
+    fn is_at(self, place: Place) -> bool {
+        match (self, place) {
+            (Self::Embedding, Place::Embedding) | (Self::Head, Place::Head) => true,
+            (Self::Layer { layer, .. }, Place::Layer(l)) => layer == l,
+            (Self::Predictor(k), Place::Mtp(module)) => k == module,
+            _ => false,
+        }
+    }
+}
+
 impl Stages {
     /// Layers by stage, chunk and slot; `None`: an empty slot.
     ///
@@ -151,45 +163,31 @@ impl Placement {
     /// As [`Stages::slots_by_stage`].
     pub fn new(config: &ModelConfig, stages: &Stages) -> Result<Self> {
         let by_slot = stages.slots_by_stage(config.layers)?;
-        let mut slot_of = vec![0; config.layers];
-        for (slot, layer) in stages.slots(config.layers)?.into_iter().enumerate() {
-            if let Some(layer) = layer {
-                slot_of[layer] = slot;
-            }
-        }
-        let empty: Vec<usize> = stages
-            .slots(config.layers)?
-            .iter()
-            .enumerate()
-            .filter(|(_, l)| l.is_none())
-            .map(|(s, _)| s)
-            .collect();
-        let mut this = Self { stages: Vec::with_capacity(stages.pp), dual_pipe: stages.dual_pipe };
-        for chunks in by_slot {
-            let items = |slots: Vec<Option<usize>>| {
-                let item = |layer: Option<usize>| match layer {
-                    Some(layer) => Item::Layer { layer, slot: slot_of[layer] },
-                    None => Item::Noop { slot: usize::MAX },
-                };
-                slots.into_iter().map(item).collect::<Vec<_>>()
-            };
-            this.stages.push(chunks.into_iter().map(items).collect());
-        }
+        Ok(Self::of_slots(&by_slot, config.mtp, stages.dual_pipe))
+    }
+
+    /// Layers in the slots of each chunk of each stage, `None` for an empty one, with `mtp` prediction modules behind the head.
+    ///
+    /// # Panics
+    /// If there is no stage, or the first has no chunk.
+    pub fn of_slots(by_slot: &[Vec<Vec<Option<usize>>>], mtp: usize, dual_pipe: bool) -> Self {
+        let empty = by_slot.iter().map(|chunks| vec![Vec::new(); chunks.len()]).collect();
+        let mut this = Self { stages: empty, dual_pipe };
         let order = this.order();
-        let mut empty = empty.into_iter();
+        let mut next = 0..;
         for &(stage, chunk) in &order {
-            for item in &mut this.stages[stage][chunk] {
-                if let Item::Noop { slot } = item {
-                    *slot = empty.next().expect("as many empty slots as were placed");
-                }
-            }
+            let item = |(&layer, slot): (&Option<usize>, usize)| match layer {
+                Some(layer) => Item::Layer { layer, slot },
+                None => Item::Noop { slot },
+            };
+            this.stages[stage][chunk] = by_slot[stage][chunk].iter().zip(next.by_ref()).map(item).collect();
         }
         let (first, last) = (order[0], order[order.len() - 1]);
         this.stages[first.0][first.1].insert(0, Item::Embedding);
         let end = &mut this.stages[last.0][last.1];
         end.push(Item::Head);
-        end.extend((0..config.mtp).map(Item::Predictor));
-        Ok(this)
+        end.extend((0..mtp).map(Item::Predictor));
+        this
     }
 
     /// The whole model on one stage.
@@ -227,6 +225,11 @@ impl Placement {
         (0..chunks).flat_map(pass).collect()
     }
 
+    /// Whether a stage holds what stands at `place`; a copy of it does not count.
+    pub fn holds(&self, stage: usize, place: Place) -> bool {
+        self.stages[stage].iter().flatten().any(|item| item.is_at(place))
+    }
+
     /// Slots of the layers of a stage in the order of its chunks, empty ones left out.
     pub fn layer_slots(&self, stage: usize) -> Vec<usize> {
         let slot = |item: &Item| match item {
@@ -245,26 +248,14 @@ impl Placement {
         let chunks = &self.stages[stage];
         let mut list: Vec<PlacedParam> = Vec::new();
         for (chunk, items) in chunks.iter().enumerate() {
-            let has = |item: Item| items.contains(&item);
-            let layers: Vec<usize> = items
-                .iter()
-                .filter_map(|i| match i {
-                    Item::Layer { layer, .. } => Some(*layer),
-                    _ => None,
-                })
-                .collect();
+            let ends = items.contains(&Item::Head);
             let predicts = items.iter().any(|i| matches!(i, Item::Predictor(_)));
             for spec in &all {
-                let (here, copy) = match spec.slot.place {
-                    Place::Embedding if has(Item::Embedding) => (true, false),
-                    Place::Embedding => {
-                        let table = spec.slot == Slot::WORDS && config.tied && has(Item::Head);
-                        (table || predicts, true)
-                    }
-                    Place::Layer(layer) => (layers.binary_search(&layer).is_ok(), false),
-                    Place::Head => (has(Item::Head), false),
-                    Place::Mtp(k) => (has(Item::Predictor(k)), false),
-                };
+                let place = spec.slot.place;
+                let original = items.iter().any(|item| item.is_at(place));
+                let table = spec.slot == Slot::WORDS && config.tied && ends;
+                let copy = !original && place == Place::Embedding;
+                let here = original || copy && (table || predicts);
                 if here && !list.iter().any(|p| copy && p.spec.name == spec.name) {
                     list.push(PlacedParam { spec: spec.clone(), chunk, copy });
                 }

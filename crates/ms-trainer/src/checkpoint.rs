@@ -11,7 +11,7 @@ use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::{Decoupled, Schedule};
 use crate::{Error, Result};
-use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name};
+use ms_ckpt::{Checkpoint, Form, TRACKER, iteration_name};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};
@@ -194,7 +194,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         schedule: config.schedule.clone(),
     };
     // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
-    let ours = source.kind() == Kind::Sharded && !source.state()["schedule"].is_null();
+    let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
     if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
         read_masters(&source, engine, false)?;
         return Ok(Some(state));

@@ -6,7 +6,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_dist::schedule::{Impossible, Kind};
+use ms_dist::schedule::{Impossible, Order};
 use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
@@ -320,15 +320,15 @@ pub enum PipelineOrder {
 
 impl PipelineOrder {
     /// The schedule for as many stages and chunks.
-    pub fn kind(self, stages: usize, chunks: usize) -> Kind {
+    pub fn kind(self, stages: usize, chunks: usize) -> Order {
         match self {
-            Self::ZeroBubble { group } => Kind::ZeroBubble { group: group.unwrap_or(stages) },
-            Self::DualPipeV => Kind::DualPipeV,
-            Self::Drawn(seed) => Kind::Drawn { seed },
+            Self::ZeroBubble { group } => Order::ZeroBubble { group: group.unwrap_or(stages) },
+            Self::DualPipeV => Order::DualPipeV,
+            Self::Drawn(seed) => Order::Drawn { seed },
             Self::Plain { group, forwards_first } if chunks > 1 => {
-                Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
+                Order::Interleaved { group: group.unwrap_or(stages), forwards_first }
             }
-            Self::Plain { .. } => Kind::OneFOneB,
+            Self::Plain { .. } => Order::OneFOneB,
         }
     }
 }

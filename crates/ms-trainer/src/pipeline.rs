@@ -96,7 +96,7 @@ impl Held {
 }
 
 /// The state of one iteration.
-struct Run<'a> {
+struct Iteration<'a> {
     this: &'a Pipeline,
     model: &'a Gpt,
     store: &'a ParamStore,
@@ -273,11 +273,11 @@ impl Pipeline {
         ctx: &'a ParallelCtx,
         device: &'a Device,
         iteration: Option<u64>,
-    ) -> Run<'a> {
+    ) -> Iteration<'a> {
         let losses = Losses { ahead: vec![LossSums::default(); self.mtp], ..Losses::default() };
         let stage = ctx.pp.rank();
         let (aside, scale) = (BTreeMap::new(), 1.0);
-        Run { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
+        Iteration { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
     }
 }
 
@@ -298,7 +298,7 @@ fn span(action: Action, live: usize) -> tracing::Span {
     }
 }
 
-impl Run<'_> {
+impl Iteration<'_> {
     fn act(
         &mut self,
         action: Action,

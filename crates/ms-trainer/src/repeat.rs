@@ -198,9 +198,9 @@ fn taken<T>((device, ctx, host): On<'_>, work: impl FnOnce() -> T) -> (T, Cost) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ms_dist::schedule::{Kind, Schedule};
+    use ms_dist::schedule::{Order, Schedule};
 
-    fn repeats(kind: Kind, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
+    fn repeats(kind: Order, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
         let schedule = Schedule::new(kind, chain, micro_batches).unwrap();
         Repeats::of(&schedule.stages[stage], &schedule.beside[stage], &BTreeSet::new())
     }
@@ -211,11 +211,11 @@ mod tests {
         let v: Vec<(usize, usize)> = (0..8).map(|s| (s, 0)).chain((0..8).rev().map(|s| (s, 1))).collect();
         for stage in 0..8 {
             // The first, one in the middle, the last.
-            assert_eq!(repeats(Kind::OneFOneB, &chain, stage, 100).worked(100), 3);
+            assert_eq!(repeats(Order::OneFOneB, &chain, stage, 100).worked(100), 3);
             // Whose weight gradients are put off is another kind of micro-batch.
-            let few = repeats(Kind::DualPipeV, &v, stage, 100).worked(100);
+            let few = repeats(Order::DualPipeV, &v, stage, 100).worked(100);
             assert!((3..=10).contains(&few), "{few}");
-            assert_eq!(repeats(Kind::DualPipeV, &v, stage, 1000).worked(1000), few);
+            assert_eq!(repeats(Order::DualPipeV, &v, stage, 1000).worked(1000), few);
         }
     }
 
@@ -223,9 +223,9 @@ mod tests {
     fn of_many_pairs_a_few_are_worked_at() {
         let v: Vec<(usize, usize)> = (0..8).map(|s| (s, 0)).chain((0..8).rev().map(|s| (s, 1))).collect();
         let chunks: Vec<(usize, usize)> = (0..16).map(|place| (place % 8, place / 8)).collect();
-        let late = Kind::Interleaved { group: 8, forwards_first: false };
+        let late = Order::Interleaved { group: 8, forwards_first: false };
         for (kind, chain, most) in
-            [(Kind::OneFOneB, vec![(0, 0)], 6), (Kind::DualPipeV, v, 20), (late, chunks, 20)]
+            [(Order::OneFOneB, vec![(0, 0)], 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
         {
             for stage in 0..chain.iter().map(|place| place.0 + 1).max().unwrap() {
                 let of = |many| {
@@ -257,7 +257,7 @@ mod tests {
         let chain: Vec<(usize, usize)> = (0..4).map(|stage| (stage, 0)).collect();
         let mut repeated = 0;
         for seed in 0..20 {
-            let schedule = Schedule::new(Kind::Drawn { seed }, &chain, 12).unwrap();
+            let schedule = Schedule::new(Order::Drawn { seed }, &chain, 12).unwrap();
             let actions = &schedule.stages[1];
             let repeats = Repeats::of(actions, &BTreeSet::new(), &BTreeSet::new());
             let at = |action: Action| actions.iter().position(|a| *a == action).unwrap();

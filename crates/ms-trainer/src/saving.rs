@@ -10,12 +10,12 @@ use crate::engine::Engine;
 use crate::optimizer::{Share, state_names};
 use crate::scaler::LossScale;
 use crate::{Error, Result};
-use ms_ckpt::layout::mcore::{Cut, ExpertTp, Spelling};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Checkpoint, Plan, Run, iteration_name, sharded};
-use ms_core::{Axis, DType, Device, Grid, ParamId, Region, Tensor};
+use ms_core::{Axis, DType, Device, Grid, GridSizes, ParamId, Region, Tensor};
 use ms_dist::ReduceOp;
-use ms_spec::{ModelConfig, Stages};
+use ms_spec::ModelConfig;
 use serde_json::json;
 use std::ops::Range;
 use std::path::Path;
@@ -122,8 +122,8 @@ struct Last {
     state: RunState,
     stored: Stored,
     dtype: DType,
-    /// Of Megatron's files.
-    cut: Cut,
+    /// The ranks of the run, for which Megatron's files are cut.
+    grid: Grid,
 }
 
 impl Saving {
@@ -149,8 +149,8 @@ impl Saving {
         let writer = Arc::new(made.unwrap_or_else(|| sharded::Writer::join(dir, state.iteration)));
         let last = first.then(|| {
             let stored = stored(config, engine, state);
-            let (dtype, cut) = (engine.dtype(), cut(config, &engine.ctx.grid));
-            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype, cut })
+            let (dtype, grid) = (engine.dtype(), engine.ctx.grid.clone());
+            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype, grid })
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let parts = parts(config, engine)?;
@@ -328,11 +328,11 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()
 
 impl Last {
     fn seal(self, writer: &sharded::Writer) -> Result<()> {
-        let Self { config, state, stored, dtype, cut } = self;
+        let Self { config, state, stored, dtype, grid } = self;
         let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
         let sealed = writer.seal(&config.model, &stored)?;
         if config.checkpoint.megatron_files != MegatronFiles::Absent {
-            write_megatron(&config, &cut, &sealed, dtype, writer)?;
+            write_megatron(&config, &grid, &sealed, dtype, writer)?;
         }
         drop(sealed);
         writer.publish()?;
@@ -367,27 +367,22 @@ fn remove_older(dir: &Path, newest: u64, keep: u64) {
     }
 }
 
-/// The ranks of the run as Megatron cuts its files for them. A cut that Megatron does not know is none: whole files.
-fn cut(config: &TrainConfig, grid: &Grid) -> Cut {
+/// The ranks of the run as Megatron cuts its files for them; one rank for a cut that Megatron does not know.
+fn spread(config: &TrainConfig, grid: &Grid) -> ms_ckpt::Result<Spread> {
     let (tp, ep, etp) = (grid.size(Axis::Tp), grid.size(Axis::Ep), grid.expert().size(Axis::Tp));
-    if ms_spec::check_whole_heads(&config.model, tp).is_err() {
-        return Cut::default();
+    let etp = if config.model.moe.is_some() { etp } else { tp };
+    if ms_spec::check_whole_heads(&config.model, tp).is_err() || (etp != tp && etp != 1) {
+        return Ok(Spread::default());
     }
-    let extended = config.args.get("moe_tp_extend_ep") == Some(&json!(true));
-    let (ep, expert_tp) = match etp {
-        _ if etp == tp || config.model.moe.is_none() => (ep, ExpertTp::Cut),
-        1 if extended => (ep / tp, ExpertTp::Extend),
-        1 => (ep, ExpertTp::Whole),
-        _ => return Cut::default(),
-    };
-    let Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe } = config.stages.clone();
-    Cut { tp, pp, ep, expert_tp, layers_per_chunk, layer_list, noop, dual_pipe }
+    let extended = etp != tp && config.args.get("moe_tp_extend_ep") == Some(&json!(true));
+    let sizes = GridSizes { tp, ep, etp: Some(etp), ..GridSizes::default() };
+    Spread::new(&sizes, config.stages.clone(), extended)
 }
 
 /// Megatron's files, made by the first rank from what all have written: cut for the run's own ranks, with the state of AdamW.
 fn write_megatron(
     config: &TrainConfig,
-    cut: &Cut,
+    grid: &Grid,
     sealed: &Checkpoint,
     dtype: DType,
     writer: &sharded::Writer,
@@ -398,16 +393,18 @@ fn write_megatron(
     run.optimizer &= dtype != DType::F64;
     run.args.entry("use_distributed_optimizer").or_insert(json!(false));
     let dtype_of = |name: &str| sealed.dtype(name);
-    let plan = |cut: &Cut| match config.checkpoint.megatron_files {
+    let plan = |spread: &Spread| match config.checkpoint.megatron_files {
         MegatronFiles::Distributed => {
-            Plan::torch_dist(&model, cut, Modules::default(), ArgsForm::Namespace, &dtype_of, &run)
+            Plan::torch_dist(&model, spread, Modules::default(), ArgsForm::Namespace, &dtype_of, &run)
         }
-        _ => Plan::mcore(&model, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run),
+        _ => Plan::mcore(&model, spread, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run),
     };
-    let plan = match plan(cut) {
-        Err(e) if *cut != Cut::default() => {
+    let spread = spread(config, grid);
+    let whole = spread.as_ref().ok() == Some(&Spread::default());
+    let plan = match spread.and_then(|spread| plan(&spread)) {
+        Err(e) if !whole => {
             tracing::warn!("--ckpt-format: Megatron's files are written whole: {e}");
-            plan(&Cut::default())?
+            plan(&Spread::default())?
         }
         plan => plan?,
     };

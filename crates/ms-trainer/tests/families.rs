@@ -263,7 +263,7 @@ fn state_space(heads: usize, groups: usize) -> ModelConfig {
     ModelConfig { mamba2: Some(mixer), ..hybrid(Mixer::Mamba2, Feed::None) }
 }
 
-fn trapezoid(heads: usize, ranks: Option<usize>) -> ModelConfig {
+fn mamba3(heads: usize, ranks: Option<usize>) -> ModelConfig {
     let mixer =
         Mamba3 { heads, head_dim: 4, state: 4, ranks, angles: 2, rate_floor: 1e-4, dt_init: (0.001, 0.1) };
     ModelConfig { mamba3: Some(mixer), ..hybrid(Mixer::Mamba3, Feed::None) }
@@ -284,8 +284,8 @@ fn heads_that_share_keys_go_to_more_context_parallel_ranks_than_there_are_groups
         ("groups over both axes", state_space(8, 2), ring(4, 2, 2)),
         ("a key head on two ranks", delta_net(4, 1), ring(2, 1, 2)),
         ("a key for every value head", delta_net(6, 3), ring(2, 1, 2)),
-        ("keys of all heads", trapezoid(4, None), ring(2, 1, 2)),
-        ("keys of all heads over both axes", trapezoid(4, Some(2)), ring(4, 2, 2)),
+        ("keys of all heads", mamba3(4, None), ring(2, 1, 2)),
+        ("keys of all heads over both axes", mamba3(4, Some(2)), ring(4, 2, 2)),
     ] {
         as_on_one_rank(what, &c, &case);
     }
@@ -304,7 +304,7 @@ fn as_on_one_rank(what: &str, c: &ModelConfig, case: &Case) {
 #[test]
 fn heads_that_share_all_keys_are_cut() {
     for ranks in [None, Some(3)] {
-        let c = trapezoid(6, ranks);
+        let c = mamba3(6, ranks);
         as_on_one_rank("tp 2", &c, &Case::of(2, 2, 1, 1, 1));
         as_on_one_rank("tp 2 with sequence parallelism", &c, &Case::of(2, 2, 1, 1, 1).sequence_parallel());
     }

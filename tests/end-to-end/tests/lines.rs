@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_cli::megatron::{Arity, Kind, Line, Program, Upstream, command, parse, short_help};
+use ms_cli::megatron::{Arity, Line, Program, Upstream, ValueKind, command, parse, short_help};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ fn every_row_is_well_formed_and_named_once_per_program() {
             assert_eq!(names, unique, "{} {upstream:?}", line.name);
             for flag in line.flags(upstream) {
                 assert!(!flag.note.is_empty() && !flag.group.is_empty(), "{}", flag.flag);
-                let numeric = matches!(flag.kind, Kind::Int | Kind::Float | Kind::Freq);
+                let numeric = matches!(flag.kind, ValueKind::Int | ValueKind::Float | ValueKind::Freq);
                 let ranged = numeric && flag.acts();
                 assert_eq!(flag.range().is_some(), ranged, "{}", flag.flag);
                 let default = flag.default(upstream).as_f64();
@@ -83,7 +83,7 @@ fn every_row_is_well_formed_and_named_once_per_program() {
                 );
                 assert_eq!(
                     flag.arity == Arity::Zero,
-                    matches!(flag.kind, Kind::True | Kind::False),
+                    matches!(flag.kind, ValueKind::True | ValueKind::False),
                     "{}",
                     flag.flag
                 );

@@ -5,7 +5,7 @@
 
 mod programs;
 
-use ms_cli::megatron::{Flag, Kind, Line, Upstream};
+use ms_cli::megatron::{Flag, Line, Upstream, ValueKind};
 use programs::{cases, each, misbehaviour, program, spellings, text, tidy, within_patience, workshop};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,8 @@ const VALUES: [&str; 6] = ["0", "-1", "1", "3", "999999999999999999", "nan"];
 
 /// The numeric flags that a program acts on in a version.
 fn numbers(line: &'static Line, upstream: Upstream) -> impl Iterator<Item = &'static Flag> {
-    line.flags(upstream).filter(|f| f.acts() && matches!(f.kind, Kind::Int | Kind::Float | Kind::Freq))
+    line.flags(upstream)
+        .filter(|f| f.acts() && matches!(f.kind, ValueKind::Int | ValueKind::Float | ValueKind::Freq))
 }
 
 /// One call: program, command line, what is tried, whether it is out of the table's range.

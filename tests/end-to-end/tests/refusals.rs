@@ -6,7 +6,7 @@
 
 mod programs;
 
-use ms_cli::megatron::{Arity, Flag, Kind, Upstream};
+use ms_cli::megatron::{Arity, Flag, Upstream, ValueKind};
 use programs::{cases, each, misbehaviour, program, spellings, text, tidy, within_patience, workshop};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -58,7 +58,8 @@ fn calls() -> Vec<Call> {
         let mut seen = BTreeSet::new();
         for upstream in [Upstream::V2_0_0, Upstream::Head] {
             let texts = case.flags.flags(upstream).filter(|f| {
-                let text = matches!(f.kind, Kind::Str | Kind::Json | Kind::Think | Kind::Bool);
+                let text =
+                    matches!(f.kind, ValueKind::Str | ValueKind::Json | ValueKind::Think | ValueKind::Bool);
                 text && f.arity != Arity::Zero && f.acts()
             });
             for flag in texts.filter(|f: &&Flag| seen.insert(f.flag)) {

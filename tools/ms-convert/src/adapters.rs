@@ -2,12 +2,12 @@
 
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
-use ms_ckpt::{Checkpoint, Merge, Plan, Run};
+use ms_ckpt::{Checkpoint, Form, Merge, Plan, Run};
 use ms_cli::ResultHint as _;
 use ms_core::DType;
 use serde_json::Value;
 
-use crate::request::{Form, Lora, Request};
+use crate::request::{Lora, Request};
 
 /// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone or beside them. Also
 /// what their scale grows with when they are joined or taken apart.

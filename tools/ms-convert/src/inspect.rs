@@ -43,7 +43,7 @@ pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     writeln!(
         out,
         "\n{} checkpoint, iteration {}, {} files, {:.1} MB",
-        checkpoint.kind().name(),
+        checkpoint.form().name(),
         checkpoint.iteration(),
         files(&checkpoint),
         checkpoint.bytes() as f64 / 1e6
@@ -129,7 +129,7 @@ fn describe(checkpoint: &Checkpoint) -> Value {
         .map(|(part, n)| (part.trim_start_matches("the ").to_owned(), json!(n)))
         .collect();
     json!({
-        "kind": checkpoint.kind().name(), "iteration": checkpoint.iteration(), "bytes": checkpoint.bytes(),
+        "kind": checkpoint.form().name(), "iteration": checkpoint.iteration(), "bytes": checkpoint.bytes(),
         "config": checkpoint.config(), "parameters": parameters, "tensors": tensors, "stored": stored
     })
 }

@@ -80,7 +80,7 @@ pub(crate) fn verify(dir: &Path, as_json: bool) -> anyhow::Result<bool> {
     writeln!(
         out,
         "{}: {} tensors, {} elements, {}",
-        checkpoint.kind().name(),
+        checkpoint.form().name(),
         found.tensors,
         found.elements,
         if sound { "all sound" } else { "not sound" }

@@ -3,27 +3,13 @@
 use std::path::PathBuf;
 
 use crate::options::Options;
-use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
+use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
-use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
+use ms_ckpt::{ArgsForm, Arithmetic, Form, Sharding};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
-use ms_core::DType;
-
-/// A form to convert from or into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Hugging Face folder.
-    Hf,
-    /// Megatron-core files.
-    Mcore,
-    /// Megatron's legacy files.
-    Legacy,
-    /// This toolchain's sharded safetensors.
-    Sharded,
-    /// Megatron's distributed form.
-    TorchDist,
-}
+use ms_core::{DType, GridSizes};
+use ms_spec::Stages;
 
 /// Element type of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +52,10 @@ pub(crate) struct Request {
     pub(crate) load: PathBuf,
     /// Folder to write.
     pub(crate) save: PathBuf,
-    /// How the output is cut.
-    pub(crate) cut: Cut,
+    /// Ranks of the output.
+    pub(crate) sizes: GridSizes,
+    /// How stages of the output share the layers.
+    pub(crate) stages: Stages,
     /// Element type of the output.
     pub(crate) output_type: OutputType,
     /// Round through the configuration's type first, as `convert_ckpt.py` does.
@@ -177,7 +165,7 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
         request.hf_config = Some(request.save.clone());
         request.save = request.save.join("mg2hf");
         request.output_type = OutputType::OfConfig;
-        request.cut = Cut::default();
+        (request.sizes, request.stages) = (GridSizes::default(), Stages::default());
     } else {
         request.through_config_type = from == Form::Hf;
         request.output_type = OutputType::Fixed(dtype(o.writing.params_dtype.as_deref().unwrap_or("fp16"))?);
@@ -189,15 +177,17 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
     let folder =
         |path: &Option<PathBuf>, flag: &str| path.clone().ok_or_else(|| Usage(format!("{flag} is missing")));
     let (c, w) = (&o.cutting, &o.writing);
-    let expert_tp = match (c.extend_ep, c.etp.value) {
-        (true, None) => ExpertTp::Extend,
+    let tp = c.tp.value;
+    let sizes = GridSizes { tp, ep: c.ep.value, ..GridSizes::default() };
+    let sizes = match (c.extend_ep, c.etp.value) {
+        (true, None) => GridSizes { ep: sizes.ep.saturating_mul(tp), etp: Some(1), ..sizes },
         (true, Some(_)) => {
             return Err(Usage(
                 "--moe-tp-extend-ep and --expert-tensor-parallel-size exclude each other".to_owned(),
             ));
         }
-        (false, Some(1)) => ExpertTp::Whole,
-        (false, n) if n.is_none_or(|n| n == c.tp.value) => ExpertTp::Cut,
+        (false, Some(1)) => GridSizes { etp: Some(1), ..sizes },
+        (false, n) if n.is_none_or(|n| n == tp) => sizes,
         (false, n) => {
             let n = n.unwrap_or(0);
             return Err(Usage(format!(
@@ -216,11 +206,9 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
         to,
         load: folder(&o.reading.load.value, "--load")?,
         save: folder(&w.save.value, "--save")?,
-        cut: Cut {
-            tp: c.tp.value,
+        sizes,
+        stages: Stages {
             pp: c.pp.value,
-            ep: c.ep.value,
-            expert_tp,
             dual_pipe: c.schedule.as_deref() == Some("dualpipev"),
             layers_per_chunk: c.layers_per_chunk.value,
             layer_list: c.layer_list.as_deref().map(|t| numbers("--num-layer-list", t)).transpose()?,

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use crate::options::Options;
 use anyhow::Context as _;
-use ms_ckpt::layout::mcore::Hints;
+use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::peft;
-use ms_ckpt::{CHECKSUMS, Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
+use ms_ckpt::{CHECKSUMS, Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
@@ -18,7 +18,7 @@ use ms_spec::{Feed, ModelConfig, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
-use crate::request::{Form, OutputType, Request};
+use crate::request::{OutputType, Request};
 
 /// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
 const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", "tiktoken"];
@@ -99,18 +99,20 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     let run = if carried { Run::of(&source) } else { Run::default() };
     let run = adapters::keep(run, &source, request, factor)?;
     if matches!(request.to, Form::Mcore | Form::Legacy) {
-        ms_spec::check_whole_heads(&config, request.cut.tp)
+        ms_spec::check_whole_heads(&config, request.sizes.tp)
             .map_err(|e| ms_ckpt::Error::Cut(format!("{e}, and upstream's Megatron reads no such files")))?;
     }
+    let spread = || Spread::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
-            Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of, &run)?
+            Plan::mcore(&config, &spread()?, request.spelling, request.args_form, &dtype_of, &run)?
         }
-        Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of, &run)?,
+        Form::Sharded => Plan::sharded(&config, &spread()?, &dtype_of, &run)?,
+        Form::Peft => anyhow::bail!("an adapter's folder is written with --save-lora-to-hf"),
         Form::TorchDist => {
             let form = request.args_form;
-            Plan::torch_dist(&config, &request.cut, request.modules, form, &dtype_of, &run)?
+            Plan::torch_dist(&config, &spread()?, request.modules, form, &dtype_of, &run)?
         }
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
@@ -171,22 +173,21 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
 
 fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     let fits = match request.from {
-        Form::Hf => source.kind() == Kind::Hf,
         // Which of the three is found out.
         Form::Mcore | Form::Sharded | Form::TorchDist => {
-            matches!(source.kind(), Kind::Mcore | Kind::Sharded | Kind::TorchDist)
+            matches!(source.form(), Form::Mcore | Form::Sharded | Form::TorchDist)
         }
-        Form::Legacy => source.kind() == Kind::Legacy,
+        form => source.form() == form,
     };
     if fits {
         return Ok(());
     }
-    let (found, other) = match source.kind() {
-        Kind::Hf => ("a Hugging Face folder", "hf"),
-        Kind::Mcore | Kind::Sharded => ("a Megatron-core checkpoint", "mcore"),
-        Kind::TorchDist => ("a distributed checkpoint", "torch_dist"),
-        Kind::Legacy => ("a legacy Megatron checkpoint", "legacy"),
-        Kind::Peft => ("an adapter", "mcore"),
+    let (found, other) = match source.form() {
+        Form::Hf => ("a Hugging Face folder", "hf"),
+        Form::Mcore | Form::Sharded => ("a Megatron-core checkpoint", "mcore"),
+        Form::TorchDist => ("a distributed checkpoint", "torch_dist"),
+        Form::Legacy => ("a legacy Megatron checkpoint", "legacy"),
+        Form::Peft => ("an adapter", "mcore"),
     };
     Err(anyhow::anyhow!("{} is {found}", request.load.display()))
         .hint(format!("ms-convert {other} … reads it"))
@@ -196,8 +197,8 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
 fn check_reward(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     match (request.reward, source.config().reward) {
         (true, false) => {
-            let (from, dir) = (source.kind(), request.load.display());
-            let name = if from == Kind::Hf { "score.weight" } else { "rm_head.weight" };
+            let (from, dir) = (source.form(), request.load.display());
+            let name = if from == Form::Hf { "score.weight" } else { "rm_head.weight" };
             Err(anyhow::anyhow!("--orm: {dir} is no reward model: there is no {name}"))
         }
         (false, true) => {
@@ -248,7 +249,7 @@ fn target_config(
                 anyhow::bail!("--padded-vocab-size {padded} is smaller than the vocabulary {}", config.vocab)
             }
             Some(padded) => padded,
-            None => rows.next_multiple_of(request.divisor * request.cut.tp),
+            None => rows.next_multiple_of(request.divisor * request.sizes.tp),
         };
     }
     Ok(config)

@@ -415,9 +415,10 @@ fn an_interrupted_conversion_goes_on_at_the_files_that_are_missing() {
     run(&path("whole")).success();
     // What a killed run leaves: the note, one complete file, one half.
     let source = ms_ckpt::open(&path("hf")).unwrap();
+    let halves = ms_core::GridSizes { tp: 2, ..Default::default() };
     let plan = ms_ckpt::Plan::mcore(
         source.config(),
-        &ms_ckpt::layout::mcore::Cut { tp: 2, ..Default::default() },
+        &ms_ckpt::layout::mcore::Spread::new(&halves, Default::default(), false).unwrap(),
         Default::default(),
         ms_ckpt::ArgsForm::Namespace,
         &|n| source.dtype(n),

@@ -4,7 +4,7 @@ use crate::cli::Pack;
 use crate::{as_usage, record};
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
-use ms_data::handler::{Kind, Row};
+use ms_data::handler::{RecordKind, Row};
 use ms_data::pack::{PackOptions, Packing, plan};
 use ms_data::sink::{IndexedSink, Level, PackedSink, Sink, check_absent, dataset_prefixes};
 use ms_data::token_stream::{StreamInfo, TokenMap, TokenReader};
@@ -162,7 +162,7 @@ struct Wish {
 impl Wish {
     fn new(args: &Pack, info: &StreamInfo) -> Result<Self> {
         let seq_length = args.seq_length.or(info.seq_length.map(|n| n as usize));
-        let packable = Kind::of_style(&info.style).is_ok_and(Kind::packable);
+        let packable = RecordKind::of_style(&info.style).is_ok_and(RecordKind::packable);
         if args.neat_pack && !packable {
             return Err(Usage(format!("--neat-pack: {} records cannot be packed", info.style)).into());
         }

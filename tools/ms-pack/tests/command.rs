@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
-use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_data::handler::{Handler, HandlerOptions, RecordKind};
 use ms_data::indexed::IndexedDataset;
 use ms_data::pack::PackOptions;
 use ms_data::preprocess;
@@ -47,7 +47,7 @@ impl Bench {
     }
 
     fn handler(&self) -> Handler {
-        let mut options = HandlerOptions::new(Kind::SharegptInstruction);
+        let mut options = HandlerOptions::new(RecordKind::SharegptInstruction);
         options.prompt_type = Some("qwen".into());
         options.seq_length = Some(160);
         Handler::new(options, ms_text::Tokenizer::load(self.path("tok")).unwrap()).unwrap()

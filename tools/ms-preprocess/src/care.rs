@@ -4,7 +4,7 @@ use crate::cli::Options;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_data::handler::Kind;
+use ms_data::handler::RecordKind;
 use ms_data::preprocess::{Intake, OnError, file_sha256};
 use ms_data::select::{Dedup, Filter, Sampling, Scope};
 use serde_json::{Map, Value};
@@ -80,7 +80,7 @@ impl Care {
     pub(crate) fn resolve(
         args: &Args,
         all: &Options,
-        kind: Kind,
+        kind: RecordKind,
         json_keys: &[String],
         prefix: Option<&Path>,
     ) -> Result<Self> {
@@ -90,7 +90,7 @@ impl Care {
         let scope = |named: &[String]| {
             if !named.is_empty() {
                 Scope::Fields(named.to_vec())
-            } else if kind == Kind::Pretrain {
+            } else if kind == RecordKind::Pretrain {
                 Scope::Fields(json_keys.to_vec())
             } else {
                 Scope::Texts
@@ -155,7 +155,7 @@ impl Care {
 }
 
 /// Files besides the inputs and the vocabulary that decide what is written, and their names among the settings.
-fn read_beside(o: &Options, kind: Kind) -> Vec<(&'static str, PathBuf)> {
+fn read_beside(o: &Options, kind: RecordKind) -> Vec<(&'static str, PathBuf)> {
     let mut files = Vec::new();
     if o.vocabulary.kind.as_deref().is_none_or(|kind| kind == "PretrainedFromHF")
         && let Some(path) = &o.vocabulary.folder
@@ -167,7 +167,7 @@ fn read_beside(o: &Options, kind: Kind) -> Vec<(&'static str, PathBuf)> {
     if let Some(path) = o.prompts.given_templates() {
         files.push(("prompt_type_path_sha256", path));
     }
-    if kind == Kind::LlamaFactory
+    if kind == RecordKind::LlamaFactory
         && let Some(folder) = &o.reading.described
     {
         files.push(("dataset_info_sha256", folder.join("dataset_info.json")));

@@ -9,7 +9,7 @@ use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
 use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
 use ms_cli::{Usage, check_prefix};
-use ms_data::handler::{HandlerOptions, Kind, described_sets};
+use ms_data::handler::{HandlerOptions, RecordKind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
@@ -256,15 +256,15 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     let kind = match (style, reading.handler.as_deref().filter(|name| !name.is_empty())) {
         (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
         // What it is is seen when the files are known.
-        (Some("auto"), None) => Ok(Kind::Pretrain),
-        (Some(style), None) => Kind::of_style(style),
-        (None, name) => Kind::of_handler(name.unwrap_or_default()),
+        (Some("auto"), None) => Ok(RecordKind::Pretrain),
+        (Some(style), None) => RecordKind::of_style(style),
+        (None, name) => RecordKind::of_handler(name.unwrap_or_default()),
     };
     let mut kind = kind.map_err(|error| usage(&error.to_string()))?;
     let mut inputs = Vec::new();
     let mut fields_of_files = Vec::new();
     let mut sets = Vec::new();
-    if kind == Kind::LlamaFactory {
+    if kind == RecordKind::LlamaFactory {
         let folder = reading.described.as_deref().ok_or_else(|| {
             usage("LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input")
         })?;
@@ -358,7 +358,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     } else if let Some(token) = &reading.placeholder {
         options.placeholder_token = token.clone();
     }
-    if kind == Kind::ProcessReward {
+    if kind == RecordKind::ProcessReward {
         options.reward_tokens = reading.reward_tokens.clone();
     }
     let parts = work.parts.max(1);

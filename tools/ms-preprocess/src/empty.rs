@@ -3,7 +3,7 @@
 use crate::cli::Tokenize;
 use crate::recognise::{fields, first_record, messages, style};
 use anyhow::{Result, bail};
-use ms_data::handler::{Handler, Kind};
+use ms_data::handler::{Handler, RecordKind};
 use ms_data::preprocess::Report;
 use ms_data::records::InputFile;
 
@@ -58,7 +58,7 @@ fn why(handler: &Handler, inputs: &[InputFile]) -> (String, String) {
         (_, Some((keys, words))) => {
             format!("\nhint: it has {words}: --map-keys '{}'", serde_json::Value::Object(keys))
         }
-        (kind, None) if messages(&record, Kind::SharegptInstruction).is_some() && kind != Kind::OpenAiInstruction => {
+        (kind, None) if messages(&record, RecordKind::SharegptInstruction).is_some() && kind != RecordKind::OpenAiInstruction => {
             "\nhint: it has messages of role and content: --style openai".to_owned()
         }
         _ => "\nhint: --map-keys names the fields of records that have other names; --style auto looks at the first one"
@@ -82,7 +82,9 @@ pub(crate) fn explained(error: anyhow::Error, job: &Tokenize) -> anyhow::Error {
     let help = match (messages(&record, kind), style(&record)) {
         (Some((keys, words)), _) => format!("{words}: --map-keys '{}'", serde_json::Value::Object(keys)),
         (None, Ok(found)) if found.kind != kind => format!("{}: --style {}", found.words, found.kind.name()),
-        _ if kind == Kind::Pretrain => format!("{}: --json-keys names those to tokenize", fields(&record)),
+        _ if kind == RecordKind::Pretrain => {
+            format!("{}: --json-keys names those to tokenize", fields(&record))
+        }
         _ => format!("{}: --map-keys names those of other names", fields(&record)),
     };
     error.context(format!("hint: the first record has {help}"))

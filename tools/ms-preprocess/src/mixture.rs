@@ -4,7 +4,7 @@ use crate::cli::Options;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_data::handler::{Handler, Kind};
+use ms_data::handler::{Handler, RecordKind};
 use ms_data::preprocess::count_rows;
 use ms_data::records::{InputFile, RawRecord, RecordReader};
 use ms_data::select::{Mix, mixed};
@@ -33,10 +33,10 @@ pub(crate) struct Mixture {
 
 impl Mixture {
     /// Resolves the flags; `None` if all records of the sets follow each other.
-    pub(crate) fn resolve(all: &Options, kind: Kind, sets: Vec<Range<usize>>) -> Result<Option<Self>> {
+    pub(crate) fn resolve(all: &Options, kind: RecordKind, sets: Vec<Range<usize>>) -> Result<Option<Self>> {
         let o = &all.mixing;
         let (strategy, most) = (o.strategy.value.as_str(), o.most.value);
-        if kind != Kind::LlamaFactory {
+        if kind != RecordKind::LlamaFactory {
             // Upstream's other handlers do not look at them.
             let given = [o.strategy.written, o.probabilities.written, o.most.written];
             if let Some(flag) = given.into_iter().flatten().next() {

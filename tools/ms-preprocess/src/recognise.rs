@@ -1,6 +1,6 @@
 //! What records are, by the first one: styles, and where lists of messages have their parts.
 
-use ms_data::handler::Kind;
+use ms_data::handler::RecordKind;
 use ms_data::records::{InputFile, RecordReader};
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ type Record = Map<String, Value>;
 /// A kind of records, the `--map-keys` that their fields need, and both in words.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recognised {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) map_keys: Option<Record>,
     pub(crate) words: String,
 }
@@ -81,26 +81,29 @@ impl<'a> Messages<'a> {
 /// What the record has, if that is nothing known.
 pub(crate) fn style(record: &Record) -> Result<Recognised, String> {
     let text = |name: &str| record.get(name).is_some_and(Value::is_string);
-    let known = |kind: Kind, words: &str| Ok(Recognised { kind, map_keys: None, words: words.to_owned() });
+    let known =
+        |kind: RecordKind, words: &str| Ok(Recognised { kind, map_keys: None, words: words.to_owned() });
     if let Some(messages) = Messages::find(record) {
         let pair = record.get("chosen").is_some_and(Value::is_object) && record.contains_key("rejected");
         let words = messages.words();
         let (kind, default) = match (pair, messages.is("messages", "role", "content")) {
-            (true, _) => (Kind::SharegptPairwise, messages.is("conversations", "from", "value")),
-            (false, true) => (Kind::OpenAiInstruction, true),
-            (false, false) => (Kind::SharegptInstruction, messages.is("conversations", "from", "value")),
+            (true, _) => (RecordKind::SharegptPairwise, messages.is("conversations", "from", "value")),
+            (false, true) => (RecordKind::OpenAiInstruction, true),
+            (false, false) => {
+                (RecordKind::SharegptInstruction, messages.is("conversations", "from", "value"))
+            }
         };
         let map_keys = (!default).then(|| messages.map_keys());
         return Ok(Recognised { kind, map_keys, words });
     }
     if text("instruction") && text("chosen") && text("rejected") {
-        return known(Kind::AlpacaPairwise, "instruction, chosen and rejected");
+        return known(RecordKind::AlpacaPairwise, "instruction, chosen and rejected");
     }
     if text("instruction") && text("output") {
-        return known(Kind::AlpacaInstruction, "instruction and output");
+        return known(RecordKind::AlpacaInstruction, "instruction and output");
     }
     if text("text") {
-        return known(Kind::Pretrain, "text");
+        return known(RecordKind::Pretrain, "text");
     }
     Err(format!(
         "--style auto: the first record has {}, which no style is known by\nhint: name the style, and with --map-keys the fields",
@@ -110,10 +113,10 @@ pub(crate) fn style(record: &Record) -> Result<Recognised, String> {
 
 /// The `--map-keys` of a kind that reads lists of messages, where the first record has its list under other names than
 /// the kind's own; with words for it.
-pub(crate) fn messages(record: &Record, kind: Kind) -> Option<(Record, String)> {
+pub(crate) fn messages(record: &Record, kind: RecordKind) -> Option<(Record, String)> {
     let own = match kind {
-        Kind::OpenAiInstruction => ("messages", "role", "content"),
-        Kind::SharegptInstruction | Kind::SharegptPairwise | Kind::SharegptR1 => {
+        RecordKind::OpenAiInstruction => ("messages", "role", "content"),
+        RecordKind::SharegptInstruction | RecordKind::SharegptPairwise | RecordKind::SharegptR1 => {
             ("conversations", "from", "value")
         }
         _ => return None,
@@ -141,18 +144,18 @@ mod tests {
         let of = |value: Value| style(&record(&value)).unwrap();
         let plain = |kind, found: Recognised| assert_eq!((found.kind, found.map_keys), (kind, None));
         plain(
-            Kind::OpenAiInstruction,
+            RecordKind::OpenAiInstruction,
             of(
                 json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
             ),
         );
         plain(
-            Kind::SharegptInstruction,
+            RecordKind::SharegptInstruction,
             of(json!({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})),
         );
-        plain(Kind::AlpacaInstruction, of(json!({"instruction": "a", "input": "", "output": "b"})));
-        plain(Kind::AlpacaPairwise, of(json!({"instruction": "a", "chosen": "b", "rejected": "c"})));
-        plain(Kind::Pretrain, of(json!({"id": 3, "text": "a"})));
+        plain(RecordKind::AlpacaInstruction, of(json!({"instruction": "a", "input": "", "output": "b"})));
+        plain(RecordKind::AlpacaPairwise, of(json!({"instruction": "a", "chosen": "b", "rejected": "c"})));
+        plain(RecordKind::Pretrain, of(json!({"id": 3, "text": "a"})));
         let other =
             of(json!({"dialogue": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]}));
         let tags = &other.map_keys.unwrap()["tags"];
@@ -164,9 +167,9 @@ mod tests {
     #[test]
     fn only_lists_under_other_names_are_mapped() {
         let modern = record(&json!({"messages": [{"role": "user", "content": "a"}]}));
-        assert_eq!(messages(&modern, Kind::OpenAiInstruction), None);
-        assert_eq!(messages(&modern, Kind::Pretrain), None);
-        let (keys, words) = messages(&modern, Kind::SharegptInstruction).unwrap();
+        assert_eq!(messages(&modern, RecordKind::OpenAiInstruction), None);
+        assert_eq!(messages(&modern, RecordKind::Pretrain), None);
+        let (keys, words) = messages(&modern, RecordKind::SharegptInstruction).unwrap();
         assert_eq!((&keys["messages"], words.as_str()), (&json!("messages"), "messages of role and content"));
         assert_eq!(keys["tags"]["observation_tag"], "tool");
     }

@@ -5,7 +5,7 @@ use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{
-    Documents, FixedStretches, Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream,
+    Documents, FixedStretches, Loader, LoaderConfig, RowLayout, SafetensorsSamples, Samples, Split, Upstream,
 };
 use ms_trainer::{Batches, DataSource, TrainConfig};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) struct DataConfig {
     /// Order of samples over a run.
     pub sampler: SamplerKind,
     /// Form of micro-batches of rows of unequal length.
-    pub layout: Layout,
+    pub layout: RowLayout,
     /// Tokens that attend within themselves, in place of documents.
     pub stretch: Option<usize>,
     /// Micro-batches read ahead.

@@ -30,7 +30,7 @@ const TRIED: usize = 12;
 const LEAST: usize = 4;
 
 /// One way to spread the run.
-struct Layout {
+struct Candidate {
     sizes: GridSizes,
     sequence_parallel: bool,
     chunks: usize,
@@ -119,7 +119,7 @@ pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Resu
     }
     let mut out = std::io::stdout().lock();
     if args.json() {
-        let best: Vec<Value> = shown.iter().map(Layout::to_json).collect();
+        let best: Vec<Value> = shown.iter().map(Candidate::to_json).collect();
         let found = json!({"limit_bytes": limit, "layouts": total, "fit": fit, "tried": tried, "best": best});
         writeln!(out, "{found}")?;
         return Ok(());
@@ -145,7 +145,7 @@ pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Resu
 
 /// Of layouts that need at most `limit` by formula, best first, those that do when they are tried out, best first, and how many
 /// were.
-fn tried(all: Vec<Layout>, r: &Resolved, o: &Options, limit: usize) -> (Vec<Layout>, usize) {
+fn tried(all: Vec<Candidate>, r: &Resolved, o: &Options, limit: usize) -> (Vec<Candidate>, usize) {
     let (mut shown, mut rest, mut tried) = (Vec::new(), Vec::new(), 0);
     for mut layout in all {
         if shown.len() == SHOWN || tried == TRIED {
@@ -232,7 +232,7 @@ fn binary(bytes: u64) -> String {
     }
 }
 
-impl Layout {
+impl Candidate {
     /// The flags that ask for it.
     fn flags(&self) -> String {
         let s = &self.sizes;
@@ -311,7 +311,7 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Every layout of the run's ranks that its model and batch allow.
-fn layouts(r: &Resolved, o: &Options) -> Vec<Layout> {
+fn layouts(r: &Resolved, o: &Options) -> Vec<Candidate> {
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
     for tp in divisors(r.world) {
@@ -389,7 +389,7 @@ fn layout(
     sizes: GridSizes,
     chunks: usize,
     recompute: Recompute,
-) -> Option<Layout> {
+) -> Option<Candidate> {
     let run = spread(r, o, sizes, chunks, recompute)?;
     let c = &run.config;
     let placement = Placement::new(&c.model, &c.stages).ok()?;
@@ -404,7 +404,7 @@ fn layout(
         let of_stage = communication::of_stage(&run, &placement, &held, stage, micro_batches).ok()?;
         sent = sent.max(of_stage.as_object()?.values().filter_map(Value::as_u64).sum());
     }
-    Some(Layout {
+    Some(Candidate {
         sizes,
         sequence_parallel: run.topology.sequence_parallel,
         chunks,

@@ -105,7 +105,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         }
         // Ranks that share the vocabulary have equally many rows of it.
         config.padded_vocab = config.padded_vocab.next_multiple_of(o.spread.tp);
-        return Ok((config, format!("{} ({})", dir.display(), checkpoint.kind().name())));
+        return Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())));
     }
     let mut map = flags.values();
     if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {

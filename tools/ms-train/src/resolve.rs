@@ -8,7 +8,7 @@ use crate::data::DataConfig;
 use crate::model::model;
 use crate::options::Options;
 use crate::routing::routing;
-use crate::schedule::Run;
+use crate::schedule::Extent;
 use crate::topology::{Around, Topology};
 use anyhow::{Result, bail};
 pub(crate) use checkpoint::Keeping;
@@ -16,7 +16,7 @@ pub(crate) use data::Samples;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given, Upstream};
 use ms_core::{Axis, DType, Grid};
-use ms_data::Layout;
+use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, PlacedParam, Placement, Position, Stages};
@@ -224,8 +224,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let w = &o.watching;
     let eval = Evaluation { interval: w.eval_interval, iters: w.eval_iters };
     let by_samples = o.batches.samples.is_given();
-    let run = Run { by_samples, train_samples, skipped: w.skip_train, planned };
-    let schedule = crate::schedule::resolve(&o.rates, &run, global as u64)?;
+    let extent = Extent { by_samples, train_samples, skipped: w.skip_train, planned };
+    let schedule = crate::schedule::resolve(&o.rates, &extent, global as u64)?;
     let untold = tokenizer.is_none() && o.samples.look_at_documents();
     let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
@@ -244,11 +244,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
         moe.router.f32 = true;
     }
-    if let Some(Layout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
+    if let Some(RowLayout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
         crate::topology::check_rows(&topology, multiple, micro)?;
     }
     let longest_row = match data.as_ref().map(|data| data.layout) {
-        Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
+        Some(RowLayout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;

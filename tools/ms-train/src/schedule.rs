@@ -73,7 +73,7 @@ impl Unit {
 }
 
 /// How long a run is.
-pub(crate) struct Run {
+pub(crate) struct Extent {
     /// It is counted in samples.
     pub(crate) by_samples: bool,
     pub(crate) train_samples: u64,
@@ -87,8 +87,8 @@ pub(crate) struct Run {
 ///
 /// # Errors
 /// If the flags contradict each other or do not fit together.
-pub(crate) fn resolve(rates: &Rates, run: &Run, global: u64) -> Result<Schedule> {
-    let &Run { by_samples, train_samples, skipped, planned } = run;
+pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<Schedule> {
+    let &Extent { by_samples, train_samples, skipped, planned } = extent;
     let trains = train_samples > 0 && !skipped;
     let unit = match by_samples {
         true => Unit { name: "samples", samples: 1 },

@@ -6,8 +6,8 @@ mod tiny;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use ms_ckpt::layout::mcore::{Cut, Spelling};
-use ms_ckpt::{ArgsForm, Kind, Plan, Run, RunOptions, open};
+use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::{ArgsForm, Form, Plan, Run, RunOptions, open};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 
@@ -57,28 +57,31 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
 
         let source = open(&path("run")).unwrap();
         let dtype = |name: &str| source.dtype(name);
-        let (c, cut) = (source.config(), Cut { tp: 2, pp: 2, ..Cut::default() });
+        let c = source.config();
+        let sizes = ms_core::GridSizes { tp: 2, ..Default::default() };
+        let stages = ms_spec::Stages { pp: 2, ..Default::default() };
+        let spread = Spread::new(&sizes, stages, false).unwrap();
         for (name, kind, distributed) in
-            [("flat", Kind::Mcore, true), ("each", Kind::Mcore, false), ("dist", Kind::TorchDist, true)]
+            [("flat", Form::Mcore, true), ("each", Form::Mcore, false), ("dist", Form::TorchDist, true)]
         {
             let mut run = Run::of(&source);
             assert!(run.optimizer);
             run.args.insert("use_distributed_optimizer".into(), distributed.into());
             let args = ArgsForm::Namespace;
             let plan = match kind {
-                Kind::TorchDist => Plan::torch_dist(
+                Form::TorchDist => Plan::torch_dist(
                     c,
-                    &cut,
+                    &spread,
                     ms_ckpt::layout::torch_dist::Modules::default(),
                     args,
                     &dtype,
                     &run,
                 ),
-                _ => Plan::mcore(c, &cut, Spelling::default(), args, &dtype, &run),
+                _ => Plan::mcore(c, &spread, Spelling::default(), args, &dtype, &run),
             };
             let options = RunOptions { threads: 1, sync: false, replace: false };
             plan.unwrap().run(&source, &path(name), &options, &|_| ()).unwrap();
-            assert_eq!(open(&path(name)).unwrap().kind(), kind);
+            assert_eq!(open(&path(name)).unwrap().form(), kind);
             for ranks in ["1", "2"] {
                 let metrics = path(&format!("{name}{ranks}.jsonl"));
                 let load = text(name);
@@ -130,7 +133,7 @@ fn megatrons_files_of_any_topology_go_on_with_the_optimizer_they_hold() {
         let flat = alone.join("iter_0000003").join(folders[0]).join("distrib_optim.pt");
         assert_eq!(flat.is_file(), topology.contains("distributed-optimizer"), "{topology}");
         let source = open(&alone).unwrap();
-        assert_eq!((source.kind(), source.iteration(), source.has_optimizer()), (Kind::Mcore, 3, true));
+        assert_eq!((source.form(), source.iteration(), source.has_optimizer()), (Form::Mcore, 3, true));
         for ranks in ["1", "2"] {
             let metrics = path(&format!("rest-{i}-{ranks}.jsonl"));
             let load = alone.to_str().unwrap();

@@ -222,7 +222,7 @@ fn megatrons_files_are_the_same_from_any_topology() {
         let found = tiny::for_megatron(&save, 1, &alone);
         assert_eq!(found, FOLDERS[i], "{topology}");
         let checkpoint = ms_ckpt::open(&alone).unwrap();
-        assert_eq!(checkpoint.kind().name(), "mcore", "{topology}");
+        assert_eq!(checkpoint.form().name(), "mcore", "{topology}");
         let read = |spec: &ms_spec::ParamSpec| {
             let mut values = vec![0f32; spec.shape.numel()];
             checkpoint.read_f32(spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();

@@ -522,18 +522,18 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
 
 #[test]
 fn with_ckpt_format_torch_or_torch_dist_megatron_reads_the_same_weights_and_the_run_goes_on() {
-    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"], "");
+    written_for_megatron("torch", ms_ckpt::Form::Mcore, &["mp_rank_00/model_optim_rng.pt"], "");
     let files = [".metadata", "metadata.json", "common.pt", "__0_0.distcp", "__0_1.distcp"];
-    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files, "");
+    written_for_megatron("torch_dist", ms_ckpt::Form::TorchDist, &files, "");
     // Biases of routers stay float32 in a bf16 model: their steps would be lost.
     let experts = "--bf16 --num-experts 4 --moe-router-topk 2 --moe-router-score-function sigmoid \
                    --moe-router-enable-expert-bias --moe-router-load-balancing-type none \
                    --moe-router-bias-update-rate 1e-4";
-    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"], experts);
-    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files, experts);
+    written_for_megatron("torch", ms_ckpt::Form::Mcore, &["mp_rank_00/model_optim_rng.pt"], experts);
+    written_for_megatron("torch_dist", ms_ckpt::Form::TorchDist, &files, experts);
 }
 
-fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str], more: &str) {
+fn written_for_megatron(format: &str, kind: ms_ckpt::Form, files: &[&str], more: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (data, save) = (samples(dir.path(), 6), dir.path().join("save"));
     let run = |extra: &[&str]| {
@@ -553,7 +553,7 @@ fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str], more:
     }
     std::fs::write(megatron.join("latest_checkpointed_iteration.txt"), "3").unwrap();
     let (ours, theirs) = (ms_ckpt::open(&save).unwrap(), ms_ckpt::open(&megatron).unwrap());
-    assert_eq!((ours.kind(), theirs.kind()), (ms_ckpt::Kind::Sharded, kind));
+    assert_eq!((ours.form(), theirs.form()), (ms_ckpt::Form::Sharded, kind));
     assert_eq!(theirs.iteration(), 3);
     for spec in ms_spec::params(ours.config()) {
         let whole = ms_core::Region::whole(&spec.shape);

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ms_core::Region;
-use ms_spec::{Feed, ModelConfig, ParamSpec, params};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, params};
 
-use super::cut::{Cut, Placement};
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
 use super::ranks::{Opened, RankFile};
 use super::spelling::{Local, Spelling};
+use super::spread::Spread;
 use crate::adapter::{self, Adapters, Part};
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
@@ -24,11 +24,11 @@ impl Opened {
         &self,
         folder: &Path,
         config: &ModelConfig,
-        cut: &Cut,
+        spread: &Spread,
         placement: &Placement,
         spelling: Spelling,
     ) -> Result<Assembled> {
-        cut.check(config)?;
+        spread.check(config)?;
         let only_adapters = !self.ranks.iter().any(|r| r.has("word_embeddings"));
         let mut adapters = Adapters::new();
         let mut copies = Vec::new();
@@ -39,7 +39,7 @@ impl Opened {
         for file in &self.ranks {
             let mut used: BTreeSet<usize> = BTreeSet::new();
             let mut trained: Vec<Trained> = Vec::new();
-            for local in rank_tensors(config, cut, placement, spelling, file.rank)? {
+            for local in rank_tensors(config, spread, placement, spelling, file.rank)? {
                 let names = std::iter::once(local.name.clone()).chain(local.also.clone());
                 let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
                 if !local.copy {
@@ -68,7 +68,7 @@ impl Opened {
                 let view =
                     view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
                 if local.spec.trained {
-                    trained.push(Trained::new(i, stored, &local, cut));
+                    trained.push(Trained::new(i, stored, &local, spread));
                 }
                 let name = local.spec.name;
                 let region = local.lens.region;
@@ -142,7 +142,7 @@ impl Opened {
         trained.sort_by_key(|t| t.stored);
         let held: Vec<Held> = trained.iter().map(|t| t.held.clone()).collect();
         let shapes: Vec<Vec<usize>> = trained.iter().map(|t| self.stored[t.stored].shape.clone()).collect();
-        let found = beside.place(&held, &shapes, &self.args, file.rank.p)?;
+        let found = beside.place(&held, &shapes, &self.args, file.numbers.p)?;
         for (t, state) in trained.into_iter().zip(found).filter(|(t, _)| !t.copy) {
             for (which, stored) in STATES.iter().zip(state) {
                 let Some(stored) = stored else { continue };
@@ -260,8 +260,8 @@ struct Trained {
 }
 
 impl Trained {
-    fn new(i: usize, stored: &Stored, local: &Local, cut: &Cut) -> Self {
-        let held = local.held(cut, stored.dtype);
+    fn new(i: usize, stored: &Stored, local: &Local, spread: &Spread) -> Self {
+        let held = local.held(spread, stored.dtype);
         Self { stored: i, name: local.spec.name.clone(), lens: local.lens.clone(), copy: local.copy, held }
     }
 }

@@ -20,16 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use ms_core::{DType, Region};
-use ms_spec::{Part, Place, Role};
+use ms_core::{Axis, DType, GridSizes, Region};
+use ms_spec::{Part, Place, Placement, Role, Stages};
 use serde_json::{Map, Value, json};
 
-use super::cut::{Cut, ExpertTp};
-use super::cut::{Placement, Rank};
 use super::optimizer::{buffer_order, flat_buffers};
 use super::rank_tensors::rank_tensors;
 use super::spelling::Local;
 use super::spelling::Spelling;
+use super::spread::Spread;
 use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
@@ -101,17 +100,17 @@ impl Opened<'_> {
         order: Order,
     ) -> Result<States> {
         let slots = self.slots()?;
-        let cut = self.cut(args, &slots)?;
-        let placement = cut.placement(self.config.layers)?;
+        let spread = self.spread(args, &slots)?;
+        let placement = spread.placement(self.config)?;
         let mut states = States::new();
-        for rank in cut.ranks()? {
-            let locals = registered(self.config, &cut, &placement, rank, order)?;
+        for rank in spread.ranks() {
+            let locals = registered(self.config, &spread, &placement, rank, order)?;
             let type_of = |l: &Local| weights.get(&l.spec.name).map_or(DType::Bf16, |g| g.dtype);
             let all: Vec<(Local, Held)> = locals
                 .into_iter()
                 .filter(|l| l.spec.trained)
                 .map(|l| {
-                    let held = l.held(&cut, type_of(&l));
+                    let held = l.held(&spread, type_of(&l));
                     (l, held)
                 })
                 .collect();
@@ -126,9 +125,9 @@ impl Opened<'_> {
                     (true, false) => format!("chained_0.{COMMON}"),
                     (true, true) => format!("chained_1.{COMMON}"),
                 };
-                let group = group_of(&cut, rank, experts);
+                let group = group_of(&spread, rank, experts);
                 let flats = self.flats(&format!("{prefix}{group}."))?;
-                self.share_out(&mine, flats, args, rank.p, &mut states)?;
+                self.share_out(&mine, flats, args, spread.numbers(rank).p, &mut states)?;
             }
         }
         if let Some((name, _)) = states.iter().find(|(_, g)| {
@@ -145,8 +144,8 @@ impl Opened<'_> {
         Ok(states)
     }
 
-    /// The grid of ranks, as the run's arguments have it.
-    fn cut(&self, args: &Map<String, Value>, slots: &[usize]) -> Result<Cut> {
+    /// The grid of ranks and its stages, as the run's arguments have them.
+    fn spread(&self, args: &Map<String, Value>, slots: &[usize]) -> Result<Spread> {
         let size = |name: &str| args.get(name).and_then(Value::as_u64).map(|n| n as usize);
         let many = |name: &str| size(name).unwrap_or(1).max(1);
         let (tp, pp, ep) = (
@@ -172,15 +171,17 @@ impl Opened<'_> {
         let layer_list = args.get("num_layer_list").and_then(Value::as_str);
         let layer_list = layer_list.and_then(|t| t.split(',').map(|n| n.trim().parse().ok()).collect());
         let extended = args.get("moe_tp_extend_ep").and_then(Value::as_bool) == Some(true) && tp > 1;
-        let expert_tp = match (extended, size("expert_tensor_parallel_size")) {
-            (true, _) => ExpertTp::Extend,
-            (_, Some(1)) if tp > 1 => ExpertTp::Whole,
-            _ => ExpertTp::Cut,
+        let sizes = GridSizes { tp, ep, ..GridSizes::default() };
+        let sizes = match (extended, size("expert_tensor_parallel_size")) {
+            (true, _) => GridSizes { ep: ep * tp, etp: Some(1), ..sizes },
+            (_, Some(1)) => GridSizes { etp: Some(1), ..sizes },
+            _ => sizes,
         };
         let dual_pipe = args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev");
-        let cut = Cut { tp, pp, ep, expert_tp, layers_per_chunk, layer_list, noop, dual_pipe };
-        cut.check(self.config)?;
-        Ok(cut)
+        let stages = Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe };
+        let spread = Spread::new(&sizes, stages, extended)?;
+        spread.check(self.config)?;
+        Ok(spread)
     }
 
     /// The flat tensors of a group of ranks, in the order of buffers.
@@ -424,23 +425,21 @@ fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
 }
 
 /// The number of a rank's group of data-parallel ranks.
-fn group_of(cut: &Cut, rank: Rank, experts: bool) -> usize {
-    match (experts, cut.expert_tp) {
-        (false, _) => rank.p * cut.tp + rank.t,
-        (true, ExpertTp::Cut) => (rank.p * cut.ep + rank.e) * cut.tp + rank.t,
-        (true, ExpertTp::Whole | ExpertTp::Extend) => rank.p * cut.ep + rank.e,
-    }
+fn group_of(spread: &Spread, rank: usize, experts: bool) -> usize {
+    let topology = if experts { spread.grid().expert() } else { spread.grid().dense() };
+    let along = |at: usize, axis| at * topology.size(axis) + topology.coord(rank, axis);
+    [Axis::Pp, Axis::Ep, Axis::Tp].into_iter().fold(0, along)
 }
 
 /// The parameters of a rank in the order in which its model registers them.
 fn registered(
     config: &ms_spec::ModelConfig,
-    cut: &Cut,
+    spread: &Spread,
     placement: &Placement,
-    rank: Rank,
+    rank: usize,
     order: Order,
 ) -> Result<Vec<Local>> {
-    let all = rank_tensors(config, cut, placement, Spelling::default(), rank)?;
+    let all = rank_tensors(config, spread, placement, Spelling::default(), rank)?;
     if order == Order::Local {
         return Ok(all);
     }

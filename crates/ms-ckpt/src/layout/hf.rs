@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::names::{Named, Names};
 use super::schemes::{self, ALIASES};
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::stored::{Codes, Global, Piece, Stored};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, fp8, safetensors};
@@ -159,7 +159,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
         root: path.to_owned(),
-        kind: Kind::Hf,
+        form: Form::Hf,
         config,
         config_json: Some(config_json),
         files,

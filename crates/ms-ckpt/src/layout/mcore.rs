@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::assemble::Assembled;
 use super::described::describe;
 use super::ranks::Opened;
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::iterations::iteration_of;
 use crate::{Error, Result};
 
-pub use super::cut::{Cut, ExpertTp};
 pub use super::hints::Hints;
 pub use super::rank_tensors::FILE;
 pub use super::spelling::{Experts, Spelling, Version};
+pub use super::spread::Spread;
 
 /// Opens the files of an iteration.
 pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
@@ -22,18 +22,18 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.number()?;
     let (mut config, config_json) = describe(&opened.args, opened.mtp(), root, folder, hints)?;
     config.reward = opened.ranks.iter().any(|r| r.has("rm_head.weight"));
-    let cut = opened.cut(folder, &config, hints)?;
+    let spread = opened.spread(folder, &config, hints)?;
     let spelling = opened.spelling();
-    opened.rows(&mut config, &cut);
+    opened.rows(&mut config, &spread);
     let config = config.validate().map_err(Error::spec(folder))?;
-    let placement = opened.placement(folder, &config, &cut)?;
+    let placement = opened.placement(folder, &config, &spread)?;
     let Assembled { globals, adapters, copies, states } =
-        opened.assemble(folder, &config, &cut, &placement, spelling)?;
+        opened.assemble(folder, &config, &spread, &placement, spelling)?;
     opened.stored.extend(states);
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     Ok(Checkpoint {
         root: root.to_owned(),
-        kind: if spelling.legacy { Kind::Legacy } else { Kind::Mcore },
+        form: if spelling.legacy { Form::Legacy } else { Form::Mcore },
         config,
         config_json,
         files: opened.files,

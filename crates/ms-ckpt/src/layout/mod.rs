@@ -2,8 +2,6 @@
 
 mod assemble;
 mod buckets;
-pub(crate) mod cut;
-mod cut_args;
 mod described;
 mod fp8_scales;
 mod fsdp2;
@@ -18,4 +16,6 @@ pub(crate) mod rank_tensors;
 mod ranks;
 mod schemes;
 pub(crate) mod spelling;
+pub(crate) mod spread;
+mod spread_args;
 pub mod torch_dist;

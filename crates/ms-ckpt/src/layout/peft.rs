@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::hf;
 use super::names::Names;
 use crate::adapter::{Adapters, Part};
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::stored::{Global, Piece};
 use crate::{Error, Result};
 
@@ -111,7 +111,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
     }
     Ok(Checkpoint {
         root: path.to_owned(),
-        kind: Kind::Peft,
+        form: Form::Peft,
         config: config.clone(),
         config_json: None,
         files: vec![file],

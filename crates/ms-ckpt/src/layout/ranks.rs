@@ -3,23 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_spec::ModelConfig;
+use ms_core::{Axis, GridSizes};
+use ms_spec::{ModelConfig, Placement, Stages};
 use serde_json::{Map, Value};
 
-use super::cut::{Cut, ExpertTp, Placement, Rank};
 use super::described::number_in;
 use super::hints::Hints;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
 use super::spelling::{Experts, Spelling, Version};
+use super::spread::{Numbers, Spread};
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, optim};
 
 /// A rank's file.
 pub(super) struct RankFile {
-    pub(super) rank: Rank,
+    /// Of the folder's name.
+    pub(super) numbers: Numbers,
+    /// The rank in the grid, once that is known.
+    pub(super) rank: usize,
     pub(super) path: PathBuf,
     /// Tensors by chunk and name.
     pub(super) tensors: Tensors,
@@ -81,7 +85,6 @@ impl Opened {
                 opened.args = map;
             }
             let (tensors, chunks) = rank_file(&torch, &path, opened.files.len(), &mut opened.stored)?;
-            let rank = Rank { t: numbers[0], p: 0, e: 0 };
             if opened.state.is_null() {
                 opened.state = optim::run_state(torch.root());
             }
@@ -96,7 +99,8 @@ impl Opened {
             } else {
                 States::each(&torch, &path, file)?
             };
-            opened.ranks.push(RankFile { rank, path, tensors, chunks, states });
+            let of_name = Numbers { p: 0, t: numbers[0], e: 0 };
+            opened.ranks.push(RankFile { numbers: of_name, rank: 0, path, tensors, chunks, states });
             opened.numbers.push(numbers);
             opened.files.push(torch.into_file());
             opened.files.extend(flat);
@@ -135,8 +139,8 @@ impl Opened {
             },
         };
         for (file, n) in self.ranks.iter_mut().zip(&self.numbers) {
-            file.rank.p = if pp { n[1] } else { 0 };
-            file.rank.e = match (ep, pp) {
+            file.numbers.p = if pp { n[1] } else { 0 };
+            file.numbers.e = match (ep, pp) {
                 (true, true) => n[2],
                 (true, false) => n[1],
                 _ => 0,
@@ -152,13 +156,15 @@ impl Opened {
         names.filter_map(|(_, name)| number(name)).max().map_or(0, |n| n.min(63) + 1)
     }
 
-    pub(super) fn cut(&mut self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Cut> {
-        let most = |of: fn(&Rank) -> usize| self.ranks.iter().map(|r| of(&r.rank)).max().unwrap_or(0) + 1;
-        let mut cut = Cut { tp: most(|r| r.t), pp: most(|r| r.p), ep: most(|r| r.e), ..Cut::default() };
+    /// The grid of the ranks whose files these are, in which every file then has its number.
+    pub(super) fn spread(&mut self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Spread> {
+        let most =
+            |of: fn(&Numbers) -> usize| self.ranks.iter().map(|r| of(&r.numbers)).max().unwrap_or(0) + 1;
+        let (tp, pp, ep) = (most(|n| n.t), most(|n| n.p), most(|n| n.e));
         for (name, have) in [
-            ("tensor_model_parallel_size", cut.tp),
-            ("pipeline_model_parallel_size", cut.pp),
-            ("expert_model_parallel_size", cut.ep),
+            ("tensor_model_parallel_size", tp),
+            ("pipeline_model_parallel_size", pp),
+            ("expert_model_parallel_size", ep),
         ] {
             // Converters write the tensor-parallel size of experts as the number of files along it.
             if let Some(said) = self.arg(name).filter(|&said| said != have) {
@@ -167,55 +173,64 @@ impl Opened {
             }
         }
         let last_chunk_first_stage =
-            |r: &RankFile| r.rank.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
-        cut.dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
-            || (cut.pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
-        cut.expert_tp = match hints.extend_ep.unwrap_or_else(|| self.flag("moe_tp_extend_ep")) {
-            true if cut.tp > 1 => ExpertTp::Extend,
-            _ => self.expert_tp(config, &cut),
+            |r: &RankFile| r.numbers.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
+        let dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
+            || (pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
+        let extended = hints.extend_ep.unwrap_or_else(|| self.flag("moe_tp_extend_ep")) && tp > 1;
+        let sizes = GridSizes { tp, ep, ..GridSizes::default() };
+        let sizes = match extended {
+            true => GridSizes { ep: ep.saturating_mul(tp), etp: Some(1), ..sizes },
+            false if self.whole_experts(config, tp, ep) => GridSizes { etp: Some(1), ..sizes },
+            false => sizes,
         };
-        let have: BTreeSet<Rank> = self.ranks.iter().map(|r| r.rank).collect();
-        // Of whole experts some write a file for every pair of ranks, of which a run only has those that are listed.
-        let pairs = cut.tp.saturating_mul(cut.ep).saturating_mul(cut.pp);
-        if cut.expert_tp == ExpertTp::Whole && have.len() == pairs && pairs > cut.files() {
-            let listed: BTreeSet<Rank> = cut.ranks()?.into_iter().collect();
-            self.ranks.retain(|r| listed.contains(&r.rank));
-            return Ok(cut);
-        }
+        let spread = Spread::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;
         // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
-        let want = cut.files();
-        if have.len() != want || cut.ranks()?.iter().any(|r| !have.contains(r)) {
+        let (have, want) = (self.ranks.len(), spread.grid().world());
+        // Of whole experts some write a file for every pair of ranks, of which a run only has those that are listed.
+        let all_pairs = have == tp.saturating_mul(ep).saturating_mul(pp) && have > want;
+        let complete = (have == want || all_pairs) && {
+            let by_numbers: BTreeMap<Numbers, usize> =
+                spread.ranks().into_iter().map(|rank| (spread.numbers(rank), rank)).collect();
+            if all_pairs {
+                self.ranks.retain(|r| by_numbers.contains_key(&r.numbers));
+            }
+            for file in &mut self.ranks {
+                file.rank = by_numbers.get(&file.numbers).copied().unwrap_or(usize::MAX);
+            }
+            self.ranks.iter().all(|r| r.rank != usize::MAX)
+        };
+        if !complete {
             let names: Vec<String> = self
                 .ranks
                 .iter()
                 .filter_map(|r| r.path.parent()?.file_name()?.to_str().map(str::to_owned))
                 .collect();
-            let what = format!("{} of {want} rank folders are there: {}", have.len(), names.join(" "));
+            let what = format!("{have} of {want} rank folders are there: {}", names.join(" "));
             return Err(Error::folder(folder, what));
         }
-        Ok(cut)
+        Ok(spread)
     }
 
-    /// Whether experts are cut, from the size of the first that is found.
-    fn expert_tp(&self, config: &ModelConfig, cut: &Cut) -> ExpertTp {
-        let Some(moe) = config.moe.as_ref().filter(|_| cut.tp > 1) else { return ExpertTp::Cut };
+    /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found.
+    fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> bool {
+        let Some(moe) = config.moe.as_ref().filter(|_| tp > 1) else { return false };
         let gate = if config.activation.gated() { 2 } else { 1 };
         for ((_, name), &i) in self.ranks.iter().flat_map(|r| &r.tensors) {
             let (stored, whole) = (&self.stored[i], gate * moe.ffn * config.hidden);
             let numel: usize = stored.shape.iter().product();
             let one =
                 name.contains("local_experts.0.linear_fc1.weight") || name.ends_with("linear_fc1.weight0");
-            let per_rank = moe.experts / cut.ep.max(1);
+            let per_rank = moe.experts / ep;
             if (one && name.contains(".experts.") && numel == whole)
                 || (name.ends_with("mlp.experts.weight1") && numel == whole * per_rank)
             {
-                return ExpertTp::Whole;
+                return true;
             }
             if one || name.ends_with("mlp.experts.weight1") {
-                return ExpertTp::Cut;
+                return false;
             }
         }
-        ExpertTp::Cut
+        false
     }
 
     pub(super) fn spelling(&self) -> Spelling {
@@ -237,7 +252,7 @@ impl Opened {
     }
 
     /// Takes the size of the vocabulary and the element type from the embedding.
-    pub(super) fn rows(&self, config: &mut ModelConfig, cut: &Cut) {
+    pub(super) fn rows(&self, config: &mut ModelConfig, spread: &Spread) {
         let named = |name: &str| {
             matches!(
                 name,
@@ -246,7 +261,8 @@ impl Opened {
         };
         let embedding = self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| named(name));
         if let Some((_, &i)) = embedding {
-            let rows = self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(cut.tp);
+            let rows =
+                self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(spread.size(Axis::Tp));
             config.vocab = config.vocab.min(rows);
             config.padded_vocab = rows;
             config.dtype = Some(self.stored[i].dtype);
@@ -254,23 +270,29 @@ impl Opened {
     }
 
     /// Finds every layer's chunk and slot. Layers are numbered by the order of chunks; empty slots have no tensors.
-    pub(super) fn placement(&self, folder: &Path, config: &ModelConfig, cut: &Cut) -> Result<Placement> {
+    pub(super) fn placement(
+        &self,
+        folder: &Path,
+        config: &ModelConfig,
+        spread: &Spread,
+    ) -> Result<Placement> {
+        let Stages { pp, dual_pipe, .. } = *spread.stages();
         let chunks = self.ranks.iter().map(|r| r.chunks).max().unwrap_or(1);
-        if cut.dual_pipe && chunks != 2 {
+        if dual_pipe && chunks != 2 {
             return Err(Error::folder(folder, format!("{chunks} chunks in DualPipeV order, expected 2")));
         }
-        let mut placement: Placement = vec![vec![Vec::new(); chunks]; cut.pp];
+        let mut by_slot = vec![vec![Vec::new(); chunks]; pp];
         let mut next = 0;
         for v in 0..chunks {
-            let stages: Vec<usize> = match cut.dual_pipe && v == 1 {
-                true => (0..cut.pp).rev().collect(),
-                false => (0..cut.pp).collect(),
+            let stages: Vec<usize> = match dual_pipe && v == 1 {
+                true => (0..pp).rev().collect(),
+                false => (0..pp).collect(),
             };
             for p in stages {
                 let slots: BTreeSet<usize> = self
                     .ranks
                     .iter()
-                    .filter(|r| r.rank.p == p)
+                    .filter(|r| r.numbers.p == p)
                     .flat_map(|r| r.tensors.keys())
                     .filter(|(c, _)| *c == v)
                     .filter_map(|(_, name)| slot_of(name))
@@ -285,11 +307,11 @@ impl Opened {
                     list[slot] = Some(next);
                     next += 1;
                 }
-                placement[p][v] = list;
+                by_slot[p][v] = list;
             }
         }
         match next == config.layers {
-            true => Ok(placement),
+            true => Ok(Placement::of_slots(&by_slot, config.mtp, dual_pipe)),
             false => Err(Error::folder(
                 folder,
                 format!("{next} layers are there, the model has {}", config.layers),

@@ -1,9 +1,9 @@
 //! What Megatron's files call the tensors of a rank, and how they hold experts.
 
-use ms_core::{DType, Region};
+use ms_core::{Axis, DType, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
-use super::cut::{Cut, Rank};
+use super::spread::Spread;
 use crate::checkpoint::HEAD;
 use crate::lens::Lens;
 use crate::optim::Held;
@@ -64,7 +64,7 @@ pub(crate) struct Local {
 
 impl Local {
     /// The parameter as the rank's optimizer sees it, with a weight of type `dtype`.
-    pub(crate) fn held(&self, cut: &Cut, dtype: DType) -> Held {
+    pub(crate) fn held(&self, spread: &Spread, dtype: DType) -> Held {
         Held {
             chunk: self.chunk,
             dtype,
@@ -72,8 +72,8 @@ impl Local {
             decay: Held::decays(&self.spec.slot, &self.lens.shape),
             words: self.spec.slot.is_word_table(),
             // Only where each rank has experts of its own they are reduced apart.
-            expert: cut.ep > 1 && self.spec.slot.part == Part::Experts,
-            shared: self.spec.slot == Slot::WORDS && self.tied && cut.pp > 1,
+            expert: spread.size(Axis::Ep) > 1 && self.spec.slot.part == Part::Experts,
+            shared: self.spec.slot == Slot::WORDS && self.tied && spread.size(Axis::Pp) > 1,
         }
     }
 }
@@ -81,14 +81,14 @@ impl Local {
 /// Names the tensors of ranks.
 pub(crate) struct Speller<'a> {
     config: &'a ModelConfig,
-    cut: &'a Cut,
+    spread: &'a Spread,
     spelling: Spelling,
 }
 
 impl<'a> Speller<'a> {
     /// # Errors
     /// [`Error::Cut`] for a model that this spelling has no words for.
-    pub(crate) fn new(config: &'a ModelConfig, cut: &'a Cut, spelling: Spelling) -> Result<Self> {
+    pub(crate) fn new(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Result<Self> {
         let grouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
         if grouped && config.moe.is_some() && config.bias.mlp {
             return Err(Error::Cut("grouped experts have no biases: write sequential ones".to_owned()));
@@ -101,29 +101,25 @@ impl<'a> Speller<'a> {
             return Err(Error::Cut("the legacy layout has no reward head".to_owned()));
         }
         let sequential = spelling.experts == Experts::Sequential;
-        if sequential && config.moe.is_some() && cut.expert_tp == super::cut::ExpertTp::Extend {
+        if sequential && config.moe.is_some() && spread.extend_ep() {
             return Err(Error::Cut(
                 "experts shared out over tensor-parallel ranks are grouped: pass --moe-grouped-gemm"
                     .to_owned(),
             ));
         }
-        Ok(Self { config, cut, spelling })
+        Ok(Self { config, spread, spelling })
     }
 
     /// A tensor outside the layers, or the tensors of a layer at `slot`.
     pub(crate) fn locals(
         &self,
         spec: &ParamSpec,
-        rank: Rank,
+        rank: usize,
         chunk: usize,
         slot: usize,
     ) -> Result<Vec<Local>> {
         let what = &spec.slot;
-        let position = self.cut.position(rank, what.part == Part::Experts);
-        let region = spec
-            .partition
-            .region_on(&spec.name, &spec.shape, position)
-            .map_err(|e| Error::Cut(e.to_string()))?;
+        let region = self.spread.region(spec, rank)?;
         let tied = self.config.tied;
         let local = |name: String, also, lens: Lens| Local {
             chunk,
@@ -177,9 +173,9 @@ impl<'a> Speller<'a> {
     }
 
     /// Tensors that hold elements of others once more, in the chunk of the head.
-    pub(crate) fn copies(&self, specs: &[ParamSpec], rank: Rank, chunk: usize) -> Result<Vec<Local>> {
+    pub(crate) fn copies(&self, specs: &[ParamSpec], rank: usize, chunk: usize) -> Result<Vec<Local>> {
         let mut copies = Vec::new();
-        if self.cut.pp == 1 {
+        if self.spread.size(Axis::Pp) == 1 {
             return Ok(copies);
         }
         let embedding = &specs[0];
@@ -189,7 +185,7 @@ impl<'a> Speller<'a> {
             copies.push(local);
             Ok(())
         };
-        if self.config.tied && !self.cut.dual_pipe {
+        if self.config.tied && !self.spread.stages().dual_pipe {
             // The last stage needs the embedding too; Megatron keeps it under another name.
             push(if self.spelling.legacy {
                 "word_embeddings_for_head/weight".to_owned()
@@ -369,11 +365,11 @@ mod tests {
     #[test]
     fn norms_are_found_as_parts_of_the_modules_behind_them() {
         let config = ModelConfig::tiny();
-        let (cut, specs) = (Cut::default(), ms_spec::params(&config));
-        let speller = Speller::new(&config, &cut, Spelling::default()).unwrap();
+        let (spread, specs) = (Spread::default(), ms_spec::params(&config));
+        let speller = Speller::new(&config, &spread, Spelling::default()).unwrap();
         let also = |name: &str| {
             let spec = specs.iter().find(|s| s.name == name).unwrap();
-            speller.locals(spec, cut.ranks().unwrap()[0], 0, 1).unwrap().swap_remove(0).also
+            speller.locals(spec, 0, 0, 1).unwrap().swap_remove(0).also
         };
         let fused = "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight";
         assert_eq!(also("decoder.layers.1.input_layernorm.weight").as_deref(), Some(fused));

@@ -26,7 +26,7 @@ use super::described::{describe, number_in};
 use super::fsdp2;
 use super::hints::Hints;
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Kind};
+use crate::checkpoint::{Checkpoint, Form};
 use crate::dcp::{self, Metadata, Tensor};
 use crate::optim;
 use crate::torch::{Node, TorchFile};
@@ -87,7 +87,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let Opened { files, stored, .. } = opened;
     let mut checkpoint = Checkpoint {
         root: root.to_owned(),
-        kind: Kind::TorchDist,
+        form: Form::TorchDist,
         config,
         config_json,
         files,

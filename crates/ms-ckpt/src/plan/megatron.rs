@@ -1,22 +1,22 @@
-//! Plans of Megatron-core checkpoints, and of the sharded form with the same cut.
+//! Plans of Megatron-core checkpoints, and of the sharded form of the same ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ms_core::Shape;
-use ms_spec::{ModelConfig, ParamSpec, Part, Place};
+use ms_spec::{ModelConfig, ParamSpec, Place};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
 use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, target, type_of};
+use crate::Result;
 use crate::adapter;
 use crate::iterations::{TRACKER, iteration_name};
-use crate::layout::cut::{Cut, Placement, Rank};
 use crate::layout::rank_tensors::{rank_path, rank_tensors};
 use crate::layout::spelling::{Local, Spelling};
+use crate::layout::spread::Spread;
 use crate::lens::Lens;
 use crate::safetensors::make_header;
-use crate::{Error, Result};
 
 impl Plan {
     /// A Megatron-core checkpoint, `config.padded_vocab` rows in vocabulary tensors.
@@ -25,24 +25,24 @@ impl Plan {
     /// A cut that does not divide; what `dtype_of` returns.
     pub fn mcore(
         config: &ModelConfig,
-        cut: &Cut,
+        spread: &Spread,
         spelling: Spelling,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
         run: &Run,
     ) -> Result<Self> {
-        let top = run.top(cut.args(config, spelling)?, args);
-        cut.check(config)?;
-        let placement = cut.placement(config.layers)?;
-        let chunks = placement[0].len();
+        let top = run.top(spread.args(config, spelling)?, args);
+        spread.check(config)?;
+        let placement = spread.placement(config)?;
+        let chunks = placement.chunks();
         let mut plan = Self::default();
-        for rank in cut.ranks()? {
+        for rank in spread.ranks() {
             let mut tensors = Vec::new();
             let mut held = Vec::new();
-            for local in rank_tensors(config, cut, &placement, spelling, rank)? {
+            for local in rank_tensors(config, spread, &placement, spelling, rank)? {
                 let dtype = type_of(&local.spec, dtype_of)?;
                 if run.optimizer && local.spec.trained {
-                    held.push((tensors.len(), local.held(cut, dtype)));
+                    held.push((tensors.len(), local.held(spread, dtype)));
                 }
                 let (chunk, nf4) =
                     (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
@@ -56,13 +56,13 @@ impl Plan {
                 tensors.push(Target { chunk, nf4, ..target(name, &local.spec, &local.lens, dtype) });
                 tensors.extend(adapter.into_iter().flatten());
             }
-            let path = rank_path(run.iteration, rank, cut);
+            let path = rank_path(run.iteration, rank, spread);
             let (mut end, mut beside, mut flat) = (Vec::new(), Vec::new(), None);
             if run.optimizer {
                 let parameters: Vec<Parameter<'_>> =
                     held.into_iter().map(|(i, held)| Parameter { target: &tensors[i], held }).collect();
                 (end, beside) = run.beside_weights(&parameters, tensors.len());
-                flat = run.distributed().then(|| run.flat_file(&path, &parameters, rank.p));
+                flat = run.distributed().then(|| run.flat_file(&path, &parameters, spread.numbers(rank).p));
             }
             tensors.extend(beside);
             let container = Container::Torch { top: top.clone(), chunks, end };
@@ -77,22 +77,21 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::mcore`].
-    pub fn sharded(config: &ModelConfig, cut: &Cut, dtype_of: &DTypeOf<'_>, run: &Run) -> Result<Self> {
+    pub fn sharded(config: &ModelConfig, spread: &Spread, dtype_of: &DTypeOf<'_>, run: &Run) -> Result<Self> {
         let mut plan = Self::default();
         let mut tensors: Vec<Value> = Vec::new();
         let mut place: BTreeMap<String, usize> = BTreeMap::new();
         let folder = PathBuf::from(iteration_name(run.iteration));
-        cut.check(config)?;
-        let placement = cut.placement(config.layers)?;
+        spread.check(config)?;
+        let placement = spread.placement(config)?;
         let specs = ms_spec::params(config);
         let mut written: BTreeSet<(&str, usize)> = BTreeSet::new();
-        for (number, rank) in cut.ranks()?.into_iter().enumerate() {
+        for (number, rank) in spread.ranks().into_iter().enumerate() {
+            let stage = spread.numbers(rank).p;
             let file = format!("rank_{number:05}.safetensors");
             let mut list: Vec<Target> = Vec::new();
-            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.slot.place)) {
-                let position = cut.position(rank, spec.slot.part == Part::Experts);
-                let region = spec.partition.region_on(&spec.name, &spec.shape, position);
-                let region = region.map_err(|e| Error::Cut(e.to_string()))?;
+            for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
+                let region = spread.region(spec, rank)?;
                 // One copy of what several ranks hold: that of the first.
                 let start = region.runs().next().map_or(0, |r| r.0);
                 if !written.insert((&spec.name, start)) {
@@ -123,7 +122,7 @@ impl Plan {
             });
         }
         let mut state = if run.state.is_object() { run.state.clone() } else { json!({}) };
-        state["args"] = Value::Object(run.merged(cut.args(config, Spelling::default())?));
+        state["args"] = Value::Object(run.merged(spread.args(config, Spelling::default())?));
         let manifest = json!({
             "format": "ms-sharded", "version": 1, "iteration": run.iteration, "config": config, "tensors": tensors,
             "state": state
@@ -151,13 +150,4 @@ fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Re
 fn is_linear(spec: &ParamSpec) -> bool {
     let layer = matches!(spec.slot.place, Place::Layer(_) | Place::Mtp(_));
     layer && spec.partition.is_cut() && spec.shape.len() > 1 && spec.slot.role.is_linear()
-}
-
-/// Whether a rank has the part of the model at `place`.
-pub(super) fn holds(cut: &Cut, placement: &Placement, rank: Rank, place: Place) -> bool {
-    match place {
-        Place::Embedding => rank.p == 0,
-        Place::Layer(l) => placement[rank.p].iter().flatten().any(|slot| *slot == Some(l)),
-        Place::Head | Place::Mtp(_) => rank.p == if cut.dual_pipe { 0 } else { cut.pp - 1 },
-    }
 }

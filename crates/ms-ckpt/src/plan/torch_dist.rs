@@ -8,24 +8,23 @@ use ms_core::Region;
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
-use super::megatron::holds;
 use super::run::SPACE;
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
+use crate::Result;
 use crate::dcp::{self, Placed, Written};
 use crate::iterations::{TRACKER, iteration_name};
-use crate::layout::cut::Cut;
 use crate::layout::spelling::Spelling;
+use crate::layout::spread::Spread;
 use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
 use crate::torch::{Object, archive_bytes, archive_of};
-use crate::{Error, Result};
 
 /// The file of objects that are not tensors.
 const OBJECTS: &str = "__0_1.distcp";
 
 impl Plan {
-    /// Megatron's distributed form (`torch_dist`): a file for each rank of the cut, which decides chunks, not keys.
+    /// Megatron's distributed form (`torch_dist`): a file for each rank, which decides chunks, not keys.
     ///
     /// Layers are stacked under one key unless they differ. For modules that keep extra state, such as Transformer
     /// Engine's, an empty one is written, without which Megatron would not load the folder.
@@ -34,28 +33,27 @@ impl Plan {
     /// A cut that does not divide; what `dtype_of` returns.
     pub fn torch_dist(
         config: &ModelConfig,
-        cut: &Cut,
+        spread: &Spread,
         modules: Modules,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
         run: &Run,
     ) -> Result<Self> {
-        cut.check(config)?;
-        let placement = cut.placement(config.layers)?;
-        let slots = cut.slots(config.layers)?;
+        spread.check(config)?;
+        let placement = spread.placement(config)?;
+        let slots = spread.slots(config.layers)?;
         let specs = ms_spec::params(config);
         let keys = Keys::new(&specs, config, &slots, modules);
         let mut plan = Self::default();
         let folder = PathBuf::from(iteration_name(run.iteration));
         let mut tensors: BTreeMap<String, Written> = BTreeMap::new();
         let mut seen: BTreeSet<(String, Vec<usize>)> = BTreeSet::new();
-        for (number, rank) in cut.ranks()?.into_iter().enumerate() {
+        for (number, rank) in spread.ranks().into_iter().enumerate() {
+            let stage = spread.numbers(rank).p;
             let file = format!("__{number}_0.distcp");
             let (mut list, mut at) = (Vec::new(), 0);
-            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.slot.place)) {
-                let position = cut.position(rank, spec.slot.part == Part::Experts);
-                let region = spec.partition.region_on(&spec.name, &spec.shape, position);
-                let region = region.map_err(|e| Error::Cut(e.to_string()))?;
+            for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
+                let region = spread.region(spec, rank)?;
                 let (key, layer) = keys.of(spec);
                 let mut sections = torch_dist::sections(spec, config);
                 if sections.is_empty() {
@@ -101,7 +99,7 @@ impl Plan {
         let metadata = dcp::metadata_pickle(&tensors, &objects, (OBJECTS, extra.len() as u64));
         let transformer_engine = modules == Modules::TransformerEngine;
         let spelling = Spelling { transformer_engine, ..Spelling::default() };
-        let mut common = run.top(cut.args(config, spelling)?, args);
+        let mut common = run.top(spread.args(config, spelling)?, args);
         let content = json!({
             "non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false,
             "distrib_optim_sharding_type": SPACE

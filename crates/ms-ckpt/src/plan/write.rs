@@ -14,9 +14,9 @@ use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Targ
 use crate::cast::cast;
 use crate::checkpoint::Checkpoint;
 use crate::iterations::{iteration_name, write_tracker};
-use crate::layout::cut::Cut;
 use crate::layout::hf::SHARD_BYTES;
 use crate::layout::spelling::Spelling;
+use crate::layout::spread::Spread;
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
 use crate::sums::{self, Sum, Summing};
@@ -313,7 +313,7 @@ pub fn write_mcore(
     root: &Path,
     iteration: u64,
     config: &ModelConfig,
-    cut: &Cut,
+    spread: &Spread,
     dtype: DType,
     more: &Map<String, Value>,
     bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
@@ -323,7 +323,7 @@ pub fn write_mcore(
     let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
     let run = Run { iteration, args: more.clone(), ..Run::default() };
     let dtype_of = kept_types(config, dtype);
-    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
+    let plan = Plan::mcore(config, spread, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
     write_held(&plan, folder.path(), &iteration_name(iteration), config, bytes)?;
     folder.commit(true)?;
     write_tracker(root, iteration)

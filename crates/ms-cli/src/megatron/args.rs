@@ -9,7 +9,7 @@ use super::convert::python_float;
 use super::levels::{HIGHEST, OF_HIGHEST};
 use super::options::{Options, Reader};
 use super::parse::{read_toml, unknown};
-use super::table::{Arity, Flag, Kind, Line, Program, Status, Upstream};
+use super::table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind};
 use crate::Usage;
 
 /// What names a file, a folder or a field, which always has one.
@@ -230,7 +230,7 @@ impl Args {
             let value = read_toml(flag, value, self)?;
             // `bf16 = false` asks for nothing; a switch that stores false is `gradient_accumulation_fusion = false`.
             let value = match (flag.kind, value) {
-                (Kind::False, Value::Bool(on)) if line.find(&spelling, upstream).is_some() => {
+                (ValueKind::False, Value::Bool(on)) if line.find(&spelling, upstream).is_some() => {
                     Value::Bool(!on)
                 }
                 (_, value) => value,
@@ -365,5 +365,5 @@ fn harmless(flag: &Flag, value: &Value, upstream: Upstream) -> bool {
     };
     value == flag.default(upstream)
         || flag.neutral.contains(&plain.as_str())
-        || (flag.arity == Arity::Zero && *value == Value::Bool(flag.kind == Kind::False))
+        || (flag.arity == Arity::Zero && *value == Value::Bool(flag.kind == ValueKind::False))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Flag, Kind, Upstream};
+use super::table::{Flag, Upstream, ValueKind};
 
 /// A converted value, and whether upstream's parser would have refused the text.
 pub(super) struct Converted {
@@ -45,27 +45,29 @@ fn float_value(x: f64, text: &str) -> Value {
 /// Converts one value of `flag`. The error says what was expected.
 pub(super) fn convert(flag: &Flag, upstream: Upstream, text: &str) -> Result<Converted, String> {
     let converted = match flag.kind {
-        Kind::True | Kind::False => unreachable!("switches take no values; the parser never calls this"),
-        Kind::Str => exact(Value::String(text.to_owned())),
-        Kind::Int => int(text)?,
-        Kind::Float => {
+        ValueKind::True | ValueKind::False => {
+            unreachable!("switches take no values; the parser never calls this")
+        }
+        ValueKind::Str => exact(Value::String(text.to_owned())),
+        ValueKind::Int => int(text)?,
+        ValueKind::Float => {
             let x = python_float(text).ok_or_else(|| format!("expected a number, got '{text}'"))?;
             exact(float_value(x, text))
         }
-        Kind::Bool => exact(Value::Bool(!text.is_empty())),
-        Kind::Json => {
+        ValueKind::Bool => exact(Value::Bool(!text.is_empty())),
+        ValueKind::Json => {
             serde_json::from_str::<Value>(text).map_err(|e| format!("expected JSON, got '{text}': {e}"))?;
             exact(Value::String(text.to_owned()))
         }
-        Kind::Freq if upstream == Upstream::V2_0_0 => int(text)?,
-        Kind::Freq => {
+        ValueKind::Freq if upstream == Upstream::V2_0_0 => int(text)?,
+        ValueKind::Freq => {
             let list = text.contains('[') && text.chars().all(|c| "[]()+*, 0123456789".contains(c));
             if !list && python_int(text).is_none() {
                 return Err(format!("expected an integer or a list of 0 and 1, got '{text}'"));
             }
             exact(Value::String(text.to_owned()))
         }
-        Kind::Think => match text.to_ascii_lowercase().as_str() {
+        ValueKind::Think => match text.to_ascii_lowercase().as_str() {
             "true" | "false" | "none" => exact(Value::String(text.to_owned())),
             _ => return Err(format!("expected true, false or none, got '{text}'")),
         },

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-use super::table::{Arity, Flag, Kind, Line, Status, Upstream};
+use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind};
 
 /// The group of flags that only some models need.
 const FAMILIES: &str = "Model families";
@@ -46,9 +46,9 @@ const WIDTH: usize = 100;
 fn value_name(flag: &Flag, upstream: Upstream) -> String {
     let choices = flag.choices(upstream);
     let kind = match flag.kind {
-        Kind::Int | Kind::Freq => "N",
-        Kind::Float => "X",
-        Kind::Json => "JSON",
+        ValueKind::Int | ValueKind::Freq => "N",
+        ValueKind::Float => "X",
+        ValueKind::Json => "JSON",
         _ => "TEXT",
     };
     let name = if choices.is_empty() || choices.len() > 6 { kind.to_owned() } else { choices.join("|") };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::args::Args;
 use super::range::Range;
-use super::table::{Arity, Kind, Upstream, Versions};
+use super::table::{Arity, Upstream, ValueKind, Versions};
 use crate::Usage;
 
 /// What a program says of a flag that it reads.
@@ -29,7 +29,7 @@ pub struct Entry {
     /// Number of values, of flags of ours.
     pub arity: Arity,
     /// What it is read as.
-    pub kind: Kind,
+    pub kind: ValueKind,
 }
 
 /// What upstream's table has of its flags, for a flag of ours.
@@ -137,7 +137,7 @@ pub struct Found<'a> {
 /// A type that flags are read as.
 pub trait Field: Sized {
     /// Number and type of a flag's values, for flags of ours.
-    const FORM: (Arity, Kind);
+    const FORM: (Arity, ValueKind);
 
     /// Reads it.
     ///
@@ -168,7 +168,7 @@ impl<T> Given<T> {
 }
 
 impl<T: Field> Field for Given<T> {
-    const FORM: (Arity, Kind) = T::FORM;
+    const FORM: (Arity, ValueKind) = T::FORM;
 
     fn of(found: Found<'_>) -> Result<Self, Usage> {
         Ok(Self { value: T::of(found)?, written: found.written })
@@ -176,7 +176,7 @@ impl<T: Field> Field for Given<T> {
 }
 
 impl Field for bool {
-    const FORM: (Arity, Kind) = (Arity::Zero, Kind::True);
+    const FORM: (Arity, ValueKind) = (Arity::Zero, ValueKind::True);
 
     fn of(found: Found<'_>) -> Result<Self, Usage> {
         Ok(found.value.and_then(Value::as_bool).unwrap_or(false))
@@ -184,7 +184,7 @@ impl Field for bool {
 }
 
 impl Field for Vec<String> {
-    const FORM: (Arity, Kind) = (Arity::Some, Kind::Str);
+    const FORM: (Arity, ValueKind) = (Arity::Some, ValueKind::Str);
 
     fn of(found: Found<'_>) -> Result<Self, Usage> {
         let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
@@ -199,7 +199,7 @@ impl Field for Vec<String> {
 /// A single value.
 pub trait Scalar: Sized {
     /// Its type, for flags of ours.
-    const KIND: Kind;
+    const KIND: ValueKind;
 
     /// Reads it from what the parser made of a text; `None` if it is of another type.
     ///
@@ -209,7 +209,7 @@ pub trait Scalar: Sized {
 }
 
 impl<T: Scalar> Field for Option<T> {
-    const FORM: (Arity, Kind) = (Arity::One, T::KIND);
+    const FORM: (Arity, ValueKind) = (Arity::One, T::KIND);
 
     fn of(found: Found<'_>) -> Result<Self, Usage> {
         found.value.map_or(Ok(None), |value| T::of(found.flag, value))
@@ -221,7 +221,7 @@ fn int(value: &Value) -> Option<i64> {
 }
 
 impl Scalar for i64 {
-    const KIND: Kind = Kind::Int;
+    const KIND: ValueKind = ValueKind::Int;
 
     fn of(_: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(int(value))
@@ -229,7 +229,7 @@ impl Scalar for i64 {
 }
 
 impl Scalar for usize {
-    const KIND: Kind = Kind::Int;
+    const KIND: ValueKind = ValueKind::Int;
 
     fn of(flag: &str, value: &Value) -> Result<Option<Self>, Usage> {
         let below = |i| Usage(format!("{flag}: expected a number of at least 0, got {i}"));
@@ -238,7 +238,7 @@ impl Scalar for usize {
 }
 
 impl Scalar for u64 {
-    const KIND: Kind = Kind::Int;
+    const KIND: ValueKind = ValueKind::Int;
 
     fn of(flag: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(<usize as Scalar>::of(flag, value)?.map(|n| n as Self))
@@ -246,7 +246,7 @@ impl Scalar for u64 {
 }
 
 impl Scalar for f64 {
-    const KIND: Kind = Kind::Float;
+    const KIND: ValueKind = ValueKind::Float;
 
     fn of(_: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(value.as_f64().or_else(|| super::convert::python_float(value.as_str()?)))
@@ -254,7 +254,7 @@ impl Scalar for f64 {
 }
 
 impl Scalar for String {
-    const KIND: Kind = Kind::Str;
+    const KIND: ValueKind = ValueKind::Str;
 
     fn of(_: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(value.as_str().map(str::to_owned))
@@ -263,7 +263,7 @@ impl Scalar for String {
 
 /// Whatever the parser made of it.
 impl Scalar for Value {
-    const KIND: Kind = Kind::Json;
+    const KIND: ValueKind = ValueKind::Json;
 
     fn of(_: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(Some(value.clone()))
@@ -271,7 +271,7 @@ impl Scalar for Value {
 }
 
 impl Scalar for PathBuf {
-    const KIND: Kind = Kind::Str;
+    const KIND: ValueKind = ValueKind::Str;
 
     fn of(_: &str, value: &Value) -> Result<Option<Self>, Usage> {
         Ok(value.as_str().map(Self::from))
@@ -282,7 +282,7 @@ impl Scalar for PathBuf {
 macro_rules! with_default {
     ($($ty:ty),*) => {$(
         impl Field for $ty {
-            const FORM: (Arity, Kind) = (Arity::One, <$ty as Scalar>::KIND);
+            const FORM: (Arity, ValueKind) = (Arity::One, <$ty as Scalar>::KIND);
 
             fn of(found: Found<'_>) -> Result<Self, Usage> {
                 let value = Option::<$ty>::of(found)?;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::args::{Args, Origin};
 use super::convert::{convert, negative_number};
 use super::help;
-use super::table::{Arity, Flag, Kind, Line, Program, Upstream, is_known};
+use super::table::{Arity, Flag, Line, Program, Upstream, ValueKind, is_known};
 use crate::Usage;
 use crate::common::utf8;
 use crate::generate::{Artefact, generate};
@@ -217,7 +217,7 @@ fn read(
             if inline {
                 return Err(Usage(format!("{name} takes no value")));
             }
-            return Ok(Value::Bool(flag.kind == Kind::True));
+            return Ok(Value::Bool(flag.kind == ValueKind::True));
         }
         (Arity::One, 0) => return Err(Usage(format!("{name}: expected one value"))),
         (Arity::Some, 0) => return Err(Usage(format!("{name}: expected at least one value"))),

@@ -61,7 +61,7 @@ pub enum Arity {
 
 /// Type of a flag's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A switch that stores true.
     True,
     /// A switch that stores false.
@@ -103,7 +103,7 @@ pub struct Flag {
     /// Number of values.
     pub arity: Arity,
     /// Type of values.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// What this project does with it.
     pub status: Status,
     /// Whether that it has no effect is worth a warning.
@@ -286,15 +286,15 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
             other => panic!("flags.tsv: arity {other} of {flag}"),
         },
         kind: match kind {
-            "true" => Kind::True,
-            "false" => Kind::False,
-            "str" => Kind::Str,
-            "int" => Kind::Int,
-            "float" => Kind::Float,
-            "bool" => Kind::Bool,
-            "json" => Kind::Json,
-            "freq" => Kind::Freq,
-            "think" => Kind::Think,
+            "true" => ValueKind::True,
+            "false" => ValueKind::False,
+            "str" => ValueKind::Str,
+            "int" => ValueKind::Int,
+            "float" => ValueKind::Float,
+            "bool" => ValueKind::Bool,
+            "json" => ValueKind::Json,
+            "freq" => ValueKind::Freq,
+            "think" => ValueKind::Think,
             other => panic!("flags.tsv: type {other} of {flag}"),
         },
         status: Status::Accepted,
@@ -346,18 +346,18 @@ impl Flag {
 
     /// Makes it what `entry` says: the program reads it.
     fn act(&mut self, entry: &Entry) {
-        let switch = matches!(self.kind, Kind::True | Kind::False);
+        let switch = matches!(self.kind, ValueKind::True | ValueKind::False);
         let fits = match entry.kind {
-            Kind::Json => true,
-            Kind::True => switch,
-            Kind::Int => matches!(self.kind, Kind::Int | Kind::Freq),
-            Kind::Float => matches!(self.kind, Kind::Int | Kind::Float),
+            ValueKind::Json => true,
+            ValueKind::True => switch,
+            ValueKind::Int => matches!(self.kind, ValueKind::Int | ValueKind::Freq),
+            ValueKind::Float => matches!(self.kind, ValueKind::Int | ValueKind::Float),
             _ => !switch,
         };
         assert!(fits, "{}: values of kind {:?} are read as {:?}", self.flag, self.kind, entry.kind);
         let several = matches!(self.arity, Arity::Any | Arity::Some);
         assert!(
-            !several || entry.arity == Arity::Some || entry.kind == Kind::Json,
+            !several || entry.arity == Arity::Some || entry.kind == ValueKind::Json,
             "{}: a list is read as one value",
             self.flag
         );

@@ -7,22 +7,22 @@
 
 mod attention;
 mod compressed;
+mod hyper_connections;
 mod moe;
 mod recurrent;
-mod streams;
 
 pub use attention::{
     AttentionBackend, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary,
 };
 pub use compressed::CompressedBackend;
+pub use hyper_connections::HyperConnectionsBackend;
 pub use moe::MoeBackend;
 pub use ms_operands::noise::{Noise, mix};
 pub use ms_operands::{
-    Activation, AdamW, Alibi, DeltaRule, ExpertLoad, GroupScore, Mixing, Pooling, Router, RouterScore,
-    Routes, Run, Segment, Sgd, Sight, StateSpace, Trapezoid, TurnedPairs, VocabShare, Window,
+    Activation, AdamW, Alibi, Columns, DeltaRule, ExpertLoad, GroupScore, Mamba3Shape, Mixing, Pooling,
+    Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window,
 };
 pub use recurrent::RecurrentBackend;
-pub use streams::StreamBackend;
 
 use crate::{Arena, DType, Error, ExactSum, Result, Tensor, TensorMut};
 use std::fmt;
@@ -67,7 +67,7 @@ pub trait Backend:
     + EmbedBackend
     + MoeBackend
     + RecurrentBackend
-    + StreamBackend
+    + HyperConnectionsBackend
     + LossBackend
     + OptimBackend
     + Send
@@ -274,12 +274,12 @@ pub trait LayoutBackend {
     ///
     /// # Errors
     /// If element types do not fit or a run reads outside the row.
-    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor>;
+    fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>;
     /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
     ///
     /// # Errors
     /// As [`LayoutBackend::columns`].
-    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor>;
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>;
     /// Matrices of as many rows side by side.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Recurrent layers of a device.
 
-use crate::{DeltaRule, Result, Segment, StateSpace, Tensor, Trapezoid};
+use crate::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor};
 
 /// Recurrent mixers, all f32. Segments must cover the tokens in order.
 pub trait RecurrentBackend {
@@ -54,29 +54,29 @@ pub trait RecurrentBackend {
         segments: &[Segment],
         shape: &StateSpace,
     ) -> Result<([Tensor; 4], [Tensor; 3])>;
-    /// Mamba-3's scan of operands in the order of [`TrapezoidOperands`](ms_operands::TrapezoidOperands), which has their shapes,
+    /// Mamba-3's scan of operands in the order of [`Mamba3Operands`](ms_operands::Mamba3Operands), which has their shapes,
     /// the last three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]`
     /// and the states `[D,N,P,S]`; both are read and replaced.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn trapezoid(
+    fn mamba3(
         &self,
         operands: [&Tensor; 15],
         memory: Option<[&mut Tensor; 2]>,
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<Tensor>;
     /// Gradients by the operands.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn trapezoid_backward(
+    fn mamba3_backward(
         &self,
         dy: &Tensor,
         operands: [&Tensor; 15],
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<[Tensor; 15]>;
     /// The gated delta rule of inputs `q[T,G·K]` and `k[T,G·K]`, which are brought to length 1, `v[T,N·V]`, `g[T,N]`, the
     /// logarithm of the decay, and `beta[T,N]`, the strength of writing; see [`DeltaRule`]. `states[D,N,K,V]` is read and

@@ -1,13 +1,13 @@
 //! Columns on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, Error, LayoutBackend, Noise, Result, Run, Tensor, TensorMut};
+use crate::{Columns, DType, Error, LayoutBackend, Noise, Result, Tensor, TensorMut};
 use ms_kernels::{columns, noise};
 
 impl LayoutBackend for CpuBackend {
-    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor> {
+    fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor> {
         let (t, width) = x.as_matrix();
-        let mut y = self.uninit(x.dtype(), &[t, runs.iter().map(Run::width).sum()]);
+        let mut y = self.uninit(x.dtype(), &[t, runs.iter().map(Columns::width).sum()]);
         op_span!("columns", 0, size(&[x, &y]));
         with_float!(x.dtype(), "columns", E => {
             columns::forward(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, width, runs)?;
@@ -16,7 +16,7 @@ impl LayoutBackend for CpuBackend {
         Ok(y)
     }
 
-    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor> {
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor> {
         let t = dy.as_matrix().0;
         let mut dx = self.uninit(dy.dtype(), &[t, width]);
         op_span!("columns_backward", 0, size(&[dy, &dx]));

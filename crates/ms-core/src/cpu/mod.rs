@@ -6,6 +6,7 @@
 mod act;
 mod attention;
 mod compressed;
+mod hyper_connections;
 mod layout;
 mod loss;
 mod matmul;
@@ -13,7 +14,6 @@ mod moe;
 mod norm;
 mod optim;
 mod recurrent;
-mod streams;
 
 use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
 pub use ms_kernels::choice::Choice;

@@ -1,9 +1,9 @@
 //! Recurrent mixers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size};
-use crate::{DType, DeltaRule, RecurrentBackend, Result, Segment, StateSpace, Tensor, Trapezoid};
+use crate::{DType, DeltaRule, Mamba3Shape, RecurrentBackend, Result, Segment, StateSpace, Tensor};
 use ms_kernels::convolution::{self, Convolution};
-use ms_kernels::{delta_rule, state_space, trapezoid};
+use ms_kernels::{delta_rule, mamba3, state_space};
 
 fn slice(t: Option<&Tensor>) -> Result<&[f32]> {
     t.map_or(Ok(&[] as &[f32]), Tensor::as_slice)
@@ -51,16 +51,16 @@ fn delta<'a>(
     })
 }
 
-fn trapezoid_scan<'a>(
+fn mamba3_scan<'a>(
     operands: [&'a Tensor; 15],
     segments: &'a [Segment],
-    shape: &Trapezoid,
-) -> Result<trapezoid::Scan<'a>> {
+    shape: &Mamba3Shape,
+) -> Result<mamba3::Scan<'a>> {
     let mut slices = [&[] as &[f32]; 15];
     for (slice, t) in slices.iter_mut().zip(operands) {
         *slice = t.as_slice()?;
     }
-    Ok(trapezoid::Scan { operands: trapezoid::Operands::of(slices), segments, shape: *shape })
+    Ok(mamba3::Scan { operands: mamba3::Operands::of(slices), segments, shape: *shape })
 }
 
 impl CpuBackend {
@@ -164,40 +164,40 @@ impl RecurrentBackend for CpuBackend {
         Ok((by_inputs, by_weights))
     }
 
-    fn trapezoid(
+    fn mamba3(
         &self,
         operands: [&Tensor; 15],
         memory: Option<[&mut Tensor; 2]>,
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<Tensor> {
         let mut y = self.uninit(DType::F32, &operands[0].shape());
-        op_span!("trapezoid", 7 * y.numel() * shape.state * shape.ranks, size(&operands));
+        op_span!("mamba3", 7 * y.numel() * shape.state * shape.ranks, size(&operands));
         let (last, states) = match memory {
             Some([last, states]) => (last.as_mut_slice()?, states.as_mut_slice()?),
             None => (&mut [] as &mut [f32], &mut [] as &mut [f32]),
         };
-        let scan = trapezoid_scan(operands, segments, shape)?;
-        trapezoid::forward(&self.cpu, y.as_mut_slice()?, last, states, &scan)?;
+        let scan = mamba3_scan(operands, segments, shape)?;
+        mamba3::forward(&self.cpu, y.as_mut_slice()?, last, states, &scan)?;
         Ok(y)
     }
 
-    fn trapezoid_backward(
+    fn mamba3_backward(
         &self,
         dy: &Tensor,
         operands: [&Tensor; 15],
         segments: &[Segment],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
     ) -> Result<[Tensor; 15]> {
         let work = 28 * dy.numel() * shape.state * shape.ranks;
-        op_span!("trapezoid_backward", work, 2 * size(&operands));
+        op_span!("mamba3_backward", work, 2 * size(&operands));
         let mut grads = operands.map(|t| self.zeros_like(t));
         let mut slices: [&mut [f32]; 15] = Default::default();
         for (slice, grad) in slices.iter_mut().zip(&mut grads) {
             *slice = grad.as_mut_slice()?;
         }
-        let scan = trapezoid_scan(operands, segments, shape)?;
-        trapezoid::backward(&self.cpu, trapezoid::Operands::of(slices), dy.as_slice()?, &scan)?;
+        let scan = mamba3_scan(operands, segments, shape)?;
+        mamba3::backward(&self.cpu, mamba3::Operands::of(slices), dy.as_slice()?, &scan)?;
         Ok(grads)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{MetaBackend, with_width};
 use crate::{
-    ActBackend, Activation, DType, EmbedBackend, LayoutBackend, Noise, Norm, NormBackend, Result, Run,
+    ActBackend, Activation, Columns, DType, EmbedBackend, LayoutBackend, Noise, Norm, NormBackend, Result,
     Tensor, TensorMut, VocabShare,
 };
 
@@ -104,11 +104,11 @@ impl ActBackend for MetaBackend {
 }
 
 impl LayoutBackend for MetaBackend {
-    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor> {
-        Ok(self.uninit(x.dtype(), &with_width(x, runs.iter().map(Run::width).sum())))
+    fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor> {
+        Ok(self.uninit(x.dtype(), &with_width(x, runs.iter().map(Columns::width).sum())))
     }
 
-    fn columns_backward(&self, dy: &Tensor, width: usize, _: &[Run]) -> Result<Tensor> {
+    fn columns_backward(&self, dy: &Tensor, width: usize, _: &[Columns]) -> Result<Tensor> {
         Ok(self.uninit(dy.dtype(), &with_width(dy, width)))
     }
 

@@ -2,7 +2,8 @@
 
 use super::{MetaBackend, with_width};
 use crate::{
-    DeltaRule, Mixing, RecurrentBackend, Result, Segment, StateSpace, StreamBackend, Tensor, Trapezoid,
+    DeltaRule, HyperConnectionsBackend, Mamba3Shape, Mixing, RecurrentBackend, Result, Segment, StateSpace,
+    Tensor,
 };
 
 impl RecurrentBackend for MetaBackend {
@@ -50,22 +51,22 @@ impl RecurrentBackend for MetaBackend {
         Ok((inputs.map(|t| self.wide_like(t)), weights.map(|t| self.wide_like(t))))
     }
 
-    fn trapezoid(
+    fn mamba3(
         &self,
         operands: [&Tensor; 15],
         _: Option<[&mut Tensor; 2]>,
         _: &[Segment],
-        _: &Trapezoid,
+        _: &Mamba3Shape,
     ) -> Result<Tensor> {
         Ok(self.wide_like(operands[0]))
     }
 
-    fn trapezoid_backward(
+    fn mamba3_backward(
         &self,
         _: &Tensor,
         operands: [&Tensor; 15],
         _: &[Segment],
-        _: &Trapezoid,
+        _: &Mamba3Shape,
     ) -> Result<[Tensor; 15]> {
         Ok(operands.map(|t| self.wide_like(t)))
     }
@@ -105,7 +106,7 @@ impl RecurrentBackend for MetaBackend {
     }
 }
 
-impl StreamBackend for MetaBackend {
+impl HyperConnectionsBackend for MetaBackend {
     fn stream_weights(&self, mixes: &Tensor, _: &Tensor, _: &Tensor, _: &Mixing) -> Result<Tensor> {
         Ok(self.wide_like(mixes))
     }

@@ -1,7 +1,7 @@
 //! Views, columns, casts and factors.
 
 use super::only;
-use crate::{BackwardCx, DType, Error, Graph, Like, Noise, Op, Result, Run, Saved, Shape, Tensor, Var};
+use crate::{BackwardCx, Columns, DType, Error, Graph, Like, Noise, Op, Result, Saved, Shape, Tensor, Var};
 use std::sync::Arc;
 
 /// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`; with a rule of
@@ -106,11 +106,11 @@ pub fn noise(g: &mut Graph, x: &Var, keys: &Arc<[u64]>, site: u64, noise: Noise)
     Ok(g.apply(y, &[x], || Box::new(Noisy { keys: keys.clone(), site, noise })))
 }
 
-struct Columns {
+struct Taken {
     width: usize,
-    runs: Arc<[Run]>,
+    runs: Arc<[Columns]>,
 }
-op!(Columns, "columns", added, |op, cx, dy| Ok(vec![Some(
+op!(Taken, "columns", added, |op, cx, dy| Ok(vec![Some(
     cx.device.columns_backward(&dy, op.width, &op.runs)?
 )]));
 
@@ -118,10 +118,10 @@ op!(Columns, "columns", added, |op, cx, dy| Ok(vec![Some(
 ///
 /// # Errors
 /// If a run reads outside the row.
-pub fn columns(g: &mut Graph, x: &Var, runs: &Arc<[Run]>) -> Result<Var> {
+pub fn columns(g: &mut Graph, x: &Var, runs: &Arc<[Columns]>) -> Result<Var> {
     let width = x.value().as_matrix().1;
     let y = g.device().columns(x.value(), runs)?;
-    Ok(g.apply(y, &[x], || Box::new(Columns { width, runs: runs.clone() })))
+    Ok(g.apply(y, &[x], || Box::new(Taken { width, runs: runs.clone() })))
 }
 
 /// `x[T,W]` cut into parts of `widths` columns.
@@ -136,7 +136,7 @@ pub fn split<const N: usize>(g: &mut Graph, x: &Var, widths: [usize; N]) -> Resu
     let mut start = 0;
     let mut parts = Vec::with_capacity(N);
     for len in widths {
-        parts.push(columns(g, x, &[Run::Copy { start, len }].into())?);
+        parts.push(columns(g, x, &[Columns::Copy { start, len }].into())?);
         start += len;
     }
     Ok(parts.try_into().expect("one part per width"))
@@ -147,7 +147,7 @@ op!(Concat, "concat", added, |op, cx, dy| {
     let (mut start, width) = (0, dy.as_matrix().1);
     op.0.iter()
         .map(|&len| {
-            let run = Run::Copy { start, len };
+            let run = Columns::Copy { start, len };
             start += len;
             // A single part is the whole.
             if len == width { Ok(Some(dy.clone())) } else { cx.device.columns(&dy, &[run]).map(Some) }

@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
-use crate::{BackwardCx, Error, Graph, Like, Op, Result, Run, Saved, Shape, Tensor, Var};
+use crate::{BackwardCx, Columns, Error, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
 
 struct Linear {
     x: Saved,
@@ -76,7 +76,8 @@ op!(GroupedLinear, "grouped_linear", |op, cx, dy| {
     let (x, w) = (x.get(&device)?, w.get(&device)?);
     let (rows, k) = w.as_matrix();
     let n = rows / groups;
-    let part = |t: &Tensor, g: usize, width| device.columns(t, &[Run::Copy { start: g * width, len: width }]);
+    let part =
+        |t: &Tensor, g: usize, width| device.columns(t, &[Columns::Copy { start: g * width, len: width }]);
     let mut dxs = Vec::with_capacity(groups);
     for g in 0..groups {
         dxs.push(device.linear_dx(&part(&dy, g, n)?, &w.rows(g * n, n)?)?);
@@ -85,7 +86,7 @@ op!(GroupedLinear, "grouped_linear", |op, cx, dy| {
     let dw = cx.weight_gradient(1, &w, move |device, mut dw| {
         for g in 0..groups {
             let [dy, x] = [(&dy, n), (&x, k)]
-                .map(|(t, width)| device.columns(t, &[Run::Copy { start: g * width, len: width }]));
+                .map(|(t, width)| device.columns(t, &[Columns::Copy { start: g * width, len: width }]));
             device.linear_dw(dw.part(g * n * k, [n, k])?, &dy?, &x?)?;
         }
         Ok(())
@@ -108,7 +109,7 @@ pub fn grouped_linear(g: &mut Graph, x: &Var, w: &Var, groups: usize) -> Result<
     let n = rows / groups;
     let mut parts = Vec::with_capacity(groups);
     for i in 0..groups {
-        let x = device.columns(x.value(), &[Run::Copy { start: i * k, len: k }])?;
+        let x = device.columns(x.value(), &[Columns::Copy { start: i * k, len: k }])?;
         parts.push(device.linear(&x, &w.value().rows(i * n, n)?, None)?);
     }
     let y = device.concat(&parts.iter().collect::<Vec<_>>())?;

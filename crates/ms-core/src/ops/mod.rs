@@ -7,6 +7,7 @@ mod act;
 mod attention;
 mod compressed;
 mod embedding;
+mod hyper_connections;
 mod layout;
 mod linear;
 mod loss;
@@ -16,7 +17,6 @@ mod norm;
 mod recompute;
 mod recurrent;
 mod sinkhorn;
-mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +24,7 @@ pub use act::{activation, add, gate, swiglu};
 pub use attention::{attention, attention_picked, attention_picked_apart, join_sinks, prepare_qkv};
 pub use compressed::{attention_shared, pool_windows, rotate_last};
 pub use embedding::{embedding, embedding_share};
+pub use hyper_connections::{collapse, expand, stream_weights};
 pub use layout::{cast, columns, concat, noise, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
@@ -34,9 +35,8 @@ pub use moe::{
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute, recompute_behind};
-pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};
+pub use recurrent::{convolution, decay, delta_rule, mamba3, state_space};
 pub use sinkhorn::{EvenChoice, sinkhorn};
-pub use streams::{collapse, expand, stream_weights};
 
 use crate::{Device, Result, Saved, Tensor};
 

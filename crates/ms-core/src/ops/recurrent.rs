@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::{all, only};
 use crate::{
-    BackwardCx, DeltaRule, Graph, Like, Op, Result, Saved, Segment, StateSpace, Tensor, Trapezoid, Var,
+    BackwardCx, DeltaRule, Graph, Like, Mamba3Shape, Op, Result, Saved, Segment, StateSpace, Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -112,21 +112,21 @@ pub fn state_space(
     }))
 }
 
-/// Inputs of a trapezoidal scan, its weights, and its weights by rank.
+/// Inputs of the scan of Mamba-3, its weights, and its weights by rank.
 const TRAPEZOID: [usize; 3] = [8, 4, 3];
 
-struct Trapezoidal {
+struct Mamba3 {
     /// As many as were given.
     operands: Vec<Saved>,
     segments: Arc<[Segment]>,
-    shape: Trapezoid,
+    shape: Mamba3Shape,
 }
-op!(Trapezoidal, "trapezoid", |op, cx, dy| {
+op!(Mamba3, "mamba3", |op, cx, dy| {
     let none = Tensor::zeros(cx.device.arena(), dy.dtype(), [0]);
     let kept = op.operands.iter().map(|t| t.get(cx.device)).collect::<Result<Vec<_>>>()?;
     let mut operands = [&none; 15];
     operands.iter_mut().zip(&kept).for_each(|(operand, t)| *operand = t);
-    let grads = cx.device.trapezoid_backward(&dy, operands, &op.segments, &op.shape)?;
+    let grads = cx.device.mamba3_backward(&dy, operands, &op.segments, &op.shape)?;
     let [inputs, single, by_rank] = TRAPEZOID;
     let given = if kept.len() == inputs + single { single } else { single + by_rank };
     let mut grads = grads.into_iter();
@@ -137,33 +137,33 @@ op!(Trapezoidal, "trapezoid", |op, cx, dy| {
 
 /// Mamba-3's scan of `[x, z, b, c, dt, rate, trap, angle]` with weights `[dt_bias, b_bias, c_bias, d]`, and
 /// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in
-/// [`TrapezoidOperands`](ms_operands::TrapezoidOperands). Keeps its operands; states are recomputed.
+/// [`Mamba3Operands`](ms_operands::Mamba3Operands). Keeps its operands; states are recomputed.
 ///
 /// `memory` is what each document's last token left `[D,N,·]` and the states `[D,N,P,S]`, read and replaced; with it
 /// there is no backward.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
-pub fn trapezoid(
+pub fn mamba3(
     g: &mut Graph,
     inputs: [&Var; 8],
     single: [&Var; 4],
     by_rank: Option<[&Var; 3]>,
     memory: Option<[&mut Tensor; 2]>,
     segments: &Arc<[Segment]>,
-    shape: &Trapezoid,
+    shape: &Mamba3Shape,
 ) -> Result<Var> {
     let none = Tensor::zeros(g.device().arena(), inputs[0].value().dtype(), [0]);
     let given: Vec<&Var> = inputs.into_iter().chain(single).chain(by_rank.into_iter().flatten()).collect();
     let mut operands = [&none; 15];
     operands.iter_mut().zip(&given).for_each(|(operand, v)| *operand = v.value());
     let kept = memory.is_some();
-    let y = g.device().trapezoid(operands, memory, segments, shape)?;
+    let y = g.device().mamba3(operands, memory, segments, shape)?;
     if kept {
         return Ok(g.constant(y));
     }
     Ok(g.apply(y, &given, || {
-        Box::new(Trapezoidal {
+        Box::new(Mamba3 {
             operands: given.iter().map(|v| v.saved()).collect(),
             segments: segments.clone(),
             shape: *shape,

@@ -161,7 +161,7 @@ impl Grid {
             ulysses,
             optimizer: OptimizerSharding::default(),
         };
-        if (0..world).any(|rank| this.dense.coord(rank, Axis::Pp) != this.expert.coord(rank, Axis::Pp)) {
+        if pp_before_dp && pp > 1 && tp * cp != experts {
             return clash(format!(
                 "experts and dense layers would have different stages: in the order that puts pp before dp, tp {tp} x \
                  cp {cp} must equal expert tensor parallel {etp} x ep {ep}"

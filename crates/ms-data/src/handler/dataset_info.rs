@@ -2,7 +2,7 @@
 //!
 //! Source: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/utils.py`; the form is LlamaFactory's.
 
-use super::{FieldMap, Kind};
+use super::{FieldMap, RecordKind};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -56,12 +56,12 @@ fn described(folder: &Path, name: &str, entry: &Value) -> std::result::Result<De
         Value::Object(columns) => columns.clone(),
         _ => return Err("columns: expected an object".into()),
     };
-    let (kind, taken): (Kind, &[&str]) = match entry.get("formatting").and_then(Value::as_str) {
+    let (kind, taken): (RecordKind, &[&str]) = match entry.get("formatting").and_then(Value::as_str) {
         None | Some("alpaca") => {
-            (Kind::AlpacaInstruction, &["prompt", "query", "response", "history", "system"])
+            (RecordKind::AlpacaInstruction, &["prompt", "query", "response", "history", "system"])
         }
         // Upstream reads both alike; of sets of OpenAI's form it ignores the tags.
-        Some("sharegpt" | "openai") => (Kind::SharegptInstruction, &["messages", "system", "tools"]),
+        Some("sharegpt" | "openai") => (RecordKind::SharegptInstruction, &["messages", "system", "tools"]),
         Some(other) => return Err(format!("formatting: {other:?} is neither alpaca, sharegpt nor openai")),
     };
     let mut map = Map::new();
@@ -101,12 +101,12 @@ mod tests {
         });
         let sets = read(&info, &["b", "a", "c"]).unwrap();
         assert_eq!(sets.iter().map(|set| set.name.as_str()).collect::<Vec<_>>(), ["b", "a", "c"]);
-        assert_eq!(sets[1].fields, FieldMap::new(Kind::AlpacaInstruction, None).unwrap());
+        assert_eq!(sets[1].fields, FieldMap::new(RecordKind::AlpacaInstruction, None).unwrap());
         let map = json!({"messages": "chat", "system": null, "tools": null,
             "tags": {"role_tag": "role", "content_tag": "text", "user_tag": "u", "assistant_tag": "m"}});
-        assert_eq!(sets[0].fields, FieldMap::new(Kind::SharegptInstruction, map.as_object()).unwrap());
+        assert_eq!(sets[0].fields, FieldMap::new(RecordKind::SharegptInstruction, map.as_object()).unwrap());
         let map = json!({"prompt": "q", "response": "a", "query": null, "history": null});
-        assert_eq!(sets[2].fields, FieldMap::new(Kind::AlpacaInstruction, map.as_object()).unwrap());
+        assert_eq!(sets[2].fields, FieldMap::new(RecordKind::AlpacaInstruction, map.as_object()).unwrap());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which field of a record holds what (`--map-keys`).
 
-use super::Kind;
+use super::RecordKind;
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -47,7 +47,7 @@ impl FieldMap {
     ///
     /// # Errors
     /// [`Error::Options`] for an unknown key or a value that is not a text.
-    pub fn new(kind: Kind, map_keys: Option<&Map<String, Value>>) -> Result<Self> {
+    pub fn new(kind: RecordKind, map_keys: Option<&Map<String, Value>>) -> Result<Self> {
         let some = |name: &str| Some(name.to_owned());
         let empty = Map::new();
         let map = map_keys.unwrap_or(&empty);
@@ -78,7 +78,7 @@ impl FieldMap {
             Some(tags) => field(tags, name, None),
             None => Ok(some(default)),
         };
-        let openai = kind == Kind::OpenAiInstruction;
+        let openai = kind == RecordKind::OpenAiInstruction;
         let default =
             |openai_name: &str, name: &str| if openai { openai_name.to_owned() } else { name.to_owned() };
         Ok(Self::Sharegpt(SharegptFields {

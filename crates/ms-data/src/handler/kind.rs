@@ -5,7 +5,7 @@ use crate::{Error, Result};
 
 /// What the records of an input are and what they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// Texts.
     Pretrain,
     /// instruction / input / output, one exchange in a fixed English frame.
@@ -49,33 +49,33 @@ pub enum Kind {
 }
 
 /// Style names of this program, upstream's handler names, kinds.
-const NAMES: [(&str, &str, Kind); 20] = [
-    ("pretrain", "GeneralPretrainHandler", Kind::Pretrain),
-    ("general-instruction", "GeneralInstructionHandler", Kind::GeneralInstruction),
-    ("alpaca", "AlpacaStyleInstructionHandler", Kind::AlpacaInstruction),
-    ("sharegpt", "SharegptStyleInstructionHandler", Kind::SharegptInstruction),
-    ("pairwise", "AlpacaStylePairwiseHandler", Kind::AlpacaPairwise),
-    ("pairwise-sharegpt", "SharegptStylePairwiseHandler", Kind::SharegptPairwise),
-    ("prm", "AlpacaStyleProcessRewardHandler", Kind::ProcessReward),
-    ("ppo", "PPOAlpacaStyleInstructionHandler", Kind::AlpacaPrompts),
-    ("r1", "R1AlpacaStyleInstructionHandler", Kind::AlpacaR1),
-    ("r1-sharegpt", "R1SharegptStyleInstructionHandler", Kind::SharegptR1),
-    ("alpaca-pretrain", "AlpacaPretrainHandler", Kind::AlpacaPretrain),
-    ("stackoverflow-pretrain", "StackOverflowPythonPretrainHandler", Kind::StackOverflowPretrain),
-    ("sharegpt-pretrain", "SharegptPretrainHandler", Kind::SharegptPretrain),
-    ("openai", "OpenAIInstructionHandler", Kind::OpenAiInstruction),
-    ("llama-factory", "LlamaFactoryInstructionHandler", Kind::LlamaFactory),
-    ("hunyuan", "HunyuanInstructionHandler", Kind::Hunyuan),
-    ("belle", "BelleMultiTurnInstructionHandler", Kind::BelleMultiTurn),
-    ("moss-multi-turn", "MOSSMultiTurnHandler", Kind::MossMultiTurn),
-    ("moss", "MOSSInstructionHandler", Kind::MossInstruction),
-    ("leetcode", "LeetcodePythonInstructionHandler", Kind::LeetcodePython),
+const NAMES: [(&str, &str, RecordKind); 20] = [
+    ("pretrain", "GeneralPretrainHandler", RecordKind::Pretrain),
+    ("general-instruction", "GeneralInstructionHandler", RecordKind::GeneralInstruction),
+    ("alpaca", "AlpacaStyleInstructionHandler", RecordKind::AlpacaInstruction),
+    ("sharegpt", "SharegptStyleInstructionHandler", RecordKind::SharegptInstruction),
+    ("pairwise", "AlpacaStylePairwiseHandler", RecordKind::AlpacaPairwise),
+    ("pairwise-sharegpt", "SharegptStylePairwiseHandler", RecordKind::SharegptPairwise),
+    ("prm", "AlpacaStyleProcessRewardHandler", RecordKind::ProcessReward),
+    ("ppo", "PPOAlpacaStyleInstructionHandler", RecordKind::AlpacaPrompts),
+    ("r1", "R1AlpacaStyleInstructionHandler", RecordKind::AlpacaR1),
+    ("r1-sharegpt", "R1SharegptStyleInstructionHandler", RecordKind::SharegptR1),
+    ("alpaca-pretrain", "AlpacaPretrainHandler", RecordKind::AlpacaPretrain),
+    ("stackoverflow-pretrain", "StackOverflowPythonPretrainHandler", RecordKind::StackOverflowPretrain),
+    ("sharegpt-pretrain", "SharegptPretrainHandler", RecordKind::SharegptPretrain),
+    ("openai", "OpenAIInstructionHandler", RecordKind::OpenAiInstruction),
+    ("llama-factory", "LlamaFactoryInstructionHandler", RecordKind::LlamaFactory),
+    ("hunyuan", "HunyuanInstructionHandler", RecordKind::Hunyuan),
+    ("belle", "BelleMultiTurnInstructionHandler", RecordKind::BelleMultiTurn),
+    ("moss-multi-turn", "MOSSMultiTurnHandler", RecordKind::MossMultiTurn),
+    ("moss", "MOSSInstructionHandler", RecordKind::MossInstruction),
+    ("leetcode", "LeetcodePythonInstructionHandler", RecordKind::LeetcodePython),
 ];
 
 /// Handlers of upstream that this program does not have, and why.
 const UNSUPPORTED: [(&str, &str); 1] = [("HuggingfaceEncoder", "it is an internal class")];
 
-impl Kind {
+impl RecordKind {
     /// The kind called `style` (`pretrain`, `alpaca`, …).
     ///
     /// # Errors

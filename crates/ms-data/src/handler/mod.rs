@@ -22,7 +22,7 @@ mod tests;
 
 pub use dataset_info::{DescribedSet, described_sets};
 pub use fields::FieldMap;
-pub use kind::Kind;
+pub use kind::RecordKind;
 
 pub use crate::row::Row;
 use crate::sink::Level;
@@ -36,11 +36,11 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a handler is told; the rest follows from its [`Kind`].
+/// What a handler is told; the rest follows from its [`RecordKind`].
 #[derive(Clone, Debug)]
 pub struct HandlerOptions {
     /// What the records are.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// `--prompt-type`.
     pub prompt_type: Option<String>,
     /// `--prompt-type-path`.
@@ -82,7 +82,7 @@ pub struct HandlerOptions {
 
 impl HandlerOptions {
     /// Upstream's defaults for one kind of records.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: RecordKind) -> Self {
         Self {
             kind,
             prompt_type: None,
@@ -123,7 +123,7 @@ pub enum Encoded {
 /// Which fields of the records hold what, and so which records become rows.
 #[derive(Debug)]
 pub struct Alignments {
-    kind: Kind,
+    kind: RecordKind,
     fields: FieldMap,
     /// By the number of the input file; empty if all have the same fields.
     of_files: Vec<FieldMap>,
@@ -152,8 +152,8 @@ impl Alignments {
 
     fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
         let reading = match self.kind {
-            Kind::OpenAiInstruction => Reading::OpenAi,
-            Kind::Hunyuan => Reading::Threes,
+            RecordKind::OpenAiInstruction => Reading::OpenAi,
+            RecordKind::Hunyuan => Reading::Threes,
             kind if kind.ranking() => Reading::Ranking,
             _ => Reading::Plain,
         };
@@ -230,13 +230,13 @@ impl Handler {
             of_files: options.fields_of_files.clone(),
         });
         let reward = match kind {
-            Kind::ProcessReward => {
+            RecordKind::ProcessReward => {
                 Some(reward::Reward::new(&tokenizer, &options.placeholder_token, &options.reward_tokens)?)
             }
             _ => None,
         };
         let hunyuan = match kind {
-            Kind::Hunyuan => Some(conversation::Spans::new(&tokenizer)?),
+            RecordKind::Hunyuan => Some(conversation::Spans::new(&tokenizer)?),
             _ => None,
         };
         if let (true, Some(template)) = (options.strict, &template) {
@@ -251,7 +251,7 @@ impl Handler {
     }
 
     /// What the records are.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> RecordKind {
         self.options.kind
     }
 
@@ -307,16 +307,16 @@ impl Handler {
         file: u32,
     ) -> std::result::Result<Encoded, String> {
         let encoded = match self.options.kind {
-            Kind::Pretrain => self.pretrain(record),
-            Kind::AlpacaPretrain => self.alpaca_pretrain(record),
-            Kind::StackOverflowPretrain => self.stack_overflow(record),
-            Kind::SharegptPretrain => self.sharegpt_pretrain(record),
-            Kind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
-            Kind::BelleMultiTurn => self.belle(record).map(Encoded::Row),
-            Kind::LeetcodePython => self.leetcode(record).map(Encoded::Row),
-            Kind::MossMultiTurn => self.moss_multi_turn(record).map(Encoded::Row),
-            Kind::MossInstruction => self.moss(record).map(Encoded::Rows),
-            Kind::ProcessReward => self.process_reward(record).map(Encoded::Row),
+            RecordKind::Pretrain => self.pretrain(record),
+            RecordKind::AlpacaPretrain => self.alpaca_pretrain(record),
+            RecordKind::StackOverflowPretrain => self.stack_overflow(record),
+            RecordKind::SharegptPretrain => self.sharegpt_pretrain(record),
+            RecordKind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
+            RecordKind::BelleMultiTurn => self.belle(record).map(Encoded::Row),
+            RecordKind::LeetcodePython => self.leetcode(record).map(Encoded::Row),
+            RecordKind::MossMultiTurn => self.moss_multi_turn(record).map(Encoded::Row),
+            RecordKind::MossInstruction => self.moss(record).map(Encoded::Rows),
+            RecordKind::ProcessReward => self.process_reward(record).map(Encoded::Row),
             _ => self.conversation(record, file),
         }?;
         if self.options.strict {
@@ -339,10 +339,10 @@ impl Handler {
             Alignment::Dropped(_) => return Ok(Encoded::Dropped),
         };
         match self.options.kind {
-            Kind::AlpacaPairwise | Kind::SharegptPairwise => self.pairwise(&aligned),
-            Kind::AlpacaPrompts => self.prompts(&aligned),
-            Kind::AlpacaR1 | Kind::SharegptR1 => self.r1(&aligned, record),
-            Kind::Hunyuan => self.hunyuan(&aligned),
+            RecordKind::AlpacaPairwise | RecordKind::SharegptPairwise => self.pairwise(&aligned),
+            RecordKind::AlpacaPrompts => self.prompts(&aligned),
+            RecordKind::AlpacaR1 | RecordKind::SharegptR1 => self.r1(&aligned, record),
+            RecordKind::Hunyuan => self.hunyuan(&aligned),
             _ => self.instruction(&aligned),
         }
     }

@@ -42,7 +42,7 @@ fn text(handler: &Handler, column: &Option<Vec<i32>>) -> String {
 fn an_alpaca_text_reads_none_where_a_field_is_missing() {
     let bench = Bench::new();
     let handler =
-        bench.handler(HandlerOptions { append_eod: true, ..HandlerOptions::new(Kind::AlpacaPretrain) });
+        bench.handler(HandlerOptions { append_eod: true, ..HandlerOptions::new(RecordKind::AlpacaPretrain) });
     assert_eq!(handler.columns(), ["text"]);
     let row = row(&handler, json!({"instruction": "do", "input": "this", "output": "done"}));
     let got = text(&handler, &row.columns[0]);
@@ -57,7 +57,7 @@ fn an_alpaca_text_reads_none_where_a_field_is_missing() {
 #[test]
 fn a_belle_text_is_cut_into_turns_and_the_output_takes_the_last_place() {
     let bench = Bench::new();
-    let handler = bench.handler(HandlerOptions::new(Kind::BelleMultiTurn));
+    let handler = bench.handler(HandlerOptions::new(RecordKind::BelleMultiTurn));
     let record = json!({"instruction": "Human: a \nAssistant: b\nHuman: c\nAssistant: ", "output": " d "});
     let row = row(&handler, record);
     let got = text(&handler, &row.columns[0]);
@@ -71,14 +71,14 @@ fn a_belle_text_is_cut_into_turns_and_the_output_takes_the_last_place() {
 #[test]
 fn moss_turns_become_sequences_of_one_document() {
     let bench = Bench::new();
-    let handler = bench.handler(HandlerOptions::new(Kind::MossInstruction));
+    let handler = bench.handler(HandlerOptions::new(RecordKind::MossInstruction));
     let record = json!({"chat": {"turn_1": {"Human": "<|Human|>: a<eoh>\n", "MOSS": "<|MOSS|>: b<eom>\n"},
         "turn_2": {"Human": "<|Human|>: c<eoh>", "MOSS": "<|MOSS|>: d<eom>"}, "turn_3": null}});
     let Encoded::Rows(rows) = encode(&handler, record.clone()).unwrap() else { panic!() };
     assert_eq!(rows.iter().map(|row| row.continues).collect::<Vec<_>>(), [true, false]);
     let ends: Vec<_> = rows.iter().map(|row| text(&handler, &row.columns[2])).collect();
     assert_eq!(ends, ["b\n", "d\n"]);
-    let handler = bench.handler(HandlerOptions::new(Kind::MossMultiTurn));
+    let handler = bench.handler(HandlerOptions::new(RecordKind::MossMultiTurn));
     let row = row(&handler, record);
     let (ids, labels) = (row.columns[0].as_ref().unwrap(), row.columns[2].as_ref().unwrap());
     let one = |text: &str| handler.tokenizer().encode(text).unwrap()[0] as i32;
@@ -89,7 +89,7 @@ fn moss_turns_become_sequences_of_one_document() {
 #[test]
 fn leetcode_problems_end_where_their_code_begins() {
     let bench = Bench::new();
-    let handler = bench.handler(HandlerOptions::new(Kind::LeetcodePython));
+    let handler = bench.handler(HandlerOptions::new(RecordKind::LeetcodePython));
     let record = json!({"code_with_problem": " two sums \n```py\nx", "code_only": "x = 1", "explanation_only": "because"});
     let row = row(&handler, record);
     assert!(
@@ -109,7 +109,7 @@ fn hunyuan_trains_from_each_opening_token_to_its_end() {
         "{% for m in messages %}{% if m.role == 'assistant' %}<|extra_0|>{{ m.content }}<|eos|>{% else %}{{ m.content }}|{% endif %}{% endfor %}"
     );
     std::fs::write(&path, config.to_string()).unwrap();
-    let handler = bench.handler(HandlerOptions::new(Kind::Hunyuan));
+    let handler = bench.handler(HandlerOptions::new(RecordKind::Hunyuan));
     let say = |role: &str, value: &str| json!({"from": role, "value": value});
     let record = json!({"conversations": [say("system", "s"), say("human", "u"), say("gpt", "a"),
         say("system", ""), say("human", "v"), say("gpt", "b")]});
@@ -123,19 +123,19 @@ fn hunyuan_trains_from_each_opening_token_to_its_end() {
 #[test]
 fn what_upstream_does_in_silence_is_refused_with_its_reason() {
     let bench = Bench::new();
-    let strict = |kind: Kind, seq_length| {
+    let strict = |kind: RecordKind, seq_length| {
         let map_keys = json!({"messages": "conversations", "tools": "tools"}).as_object().cloned();
         bench.handler(HandlerOptions {
             prompt_type: Some("qwen".into()),
             strict: true,
             seq_length,
-            map_keys: (kind == Kind::SharegptInstruction).then_some(map_keys).flatten(),
+            map_keys: (kind == RecordKind::SharegptInstruction).then_some(map_keys).flatten(),
             ..HandlerOptions::new(kind)
         })
     };
     let say = |role: &str, value: Value| json!({"from": role, "value": value});
     let chat = |messages: Vec<Value>| json!({"conversations": messages});
-    let handler = strict(Kind::SharegptInstruction, None);
+    let handler = strict(RecordKind::SharegptInstruction, None);
     let error = |record: Value| encode(&handler, record).unwrap_err();
     assert!(
         error(chat(vec![say("gpt", "a".into()), say("human", "b".into())]))
@@ -160,17 +160,17 @@ fn what_upstream_does_in_silence_is_refused_with_its_reason() {
     let mut tools = chat(vec![say("human", "a".into()), say("gpt", "x".into())]);
     tools["tools"] = json!("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]");
     assert!(error(tools).contains("vanish"));
-    let handler = strict(Kind::AlpacaInstruction, Some(20));
+    let handler = strict(RecordKind::AlpacaInstruction, Some(20));
     let error = |record: Value| encode(&handler, record).unwrap_err();
     assert!(error(json!({"instruction": "a", "output": ["x", "y"]})).contains("empty conversation"));
     assert!(error(json!({"instruction": "a", "output": "x".repeat(40)})).contains("--seq-length 20"));
-    let handler = strict(Kind::AlpacaPairwise, None);
+    let handler = strict(RecordKind::AlpacaPairwise, None);
     let record = json!({"instruction": "a", "chosen": ["x", "y"], "rejected": ["z", "w"]});
     assert!(encode(&handler, record).unwrap_err().contains("lists of answers"));
     let missing = HandlerOptions {
         prompt_type: Some("chatglm3".into()),
         strict: true,
-        ..HandlerOptions::new(Kind::AlpacaInstruction)
+        ..HandlerOptions::new(RecordKind::AlpacaInstruction)
     };
     let error = Handler::new(missing, Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap().to_string();
     assert!(error.contains("[gMASK]"), "{error}");
@@ -180,12 +180,14 @@ fn what_upstream_does_in_silence_is_refused_with_its_reason() {
 fn handlers_of_upstreams_head_ask_for_it() {
     let bench = Bench::new();
     // OpenAI's messages are taken in both versions.
-    let options =
-        HandlerOptions { prompt_type: Some("qwen".into()), ..HandlerOptions::new(Kind::OpenAiInstruction) };
+    let options = HandlerOptions {
+        prompt_type: Some("qwen".into()),
+        ..HandlerOptions::new(RecordKind::OpenAiInstruction)
+    };
     Handler::new(options, Tokenizer::load(bench.dir.path()).unwrap()).unwrap();
-    let kind = Kind::of_handler("SharegptPretrainHandler").unwrap();
+    let kind = RecordKind::of_handler("SharegptPretrainHandler").unwrap();
     let error =
         Handler::new(HandlerOptions::new(kind), Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap();
     assert!(error.to_string().contains("--upstream head"), "{error}");
-    assert!(Kind::of_handler("HuggingfaceEncoder").unwrap_err().to_string().contains("internal class"));
+    assert!(RecordKind::of_handler("HuggingfaceEncoder").unwrap_err().to_string().contains("internal class"));
 }

@@ -2,7 +2,7 @@
 
 use super::shards::Shards;
 use super::*;
-use crate::handler::{HandlerOptions, Kind};
+use crate::handler::{HandlerOptions, RecordKind};
 use crate::records::{Documents, FileDigest, InputFile, RecordReader, discover};
 use crate::select::{Dedup, Filter, Sampling, Shuffle, shuffled};
 use crate::sink::IndexedSink;
@@ -36,7 +36,7 @@ impl Bench {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let tokenizer = Tokenizer::load(dir.path().join("tok")).unwrap();
-        let options = HandlerOptions { append_eod: true, ..HandlerOptions::new(Kind::Pretrain) };
+        let options = HandlerOptions { append_eod: true, ..HandlerOptions::new(RecordKind::Pretrain) };
         let handler = Handler::new(options, tokenizer).unwrap();
         let files = discover(&dir.path().join("*.jsonl"), Documents::Records).unwrap();
         Self { dir, handler, files }
@@ -145,7 +145,7 @@ fn a_record_that_cannot_be_used_is_an_error_whether_or_not_it_occurred_before() 
     let bench = Bench::new();
     let options = HandlerOptions {
         json_keys: vec!["text".into(), "more".into()],
-        ..HandlerOptions::new(Kind::Pretrain)
+        ..HandlerOptions::new(RecordKind::Pretrain)
     };
     let handler = Handler::new(options, Tokenizer::load(bench.path("tok")).unwrap()).unwrap();
     let mut text = String::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};
-use crate::{Layout, Loader, LoaderConfig, Split};
+use crate::{Loader, LoaderConfig, RowLayout, Split};
 use ms_text::template::shares;
 use serde_json::Value;
 use std::path::Path;
@@ -187,7 +187,7 @@ fn check_index_files(
 fn check_batch(name: &str, want: &Value, set: Arc<SftDataset>, row_tokens: usize) {
     let config = LoaderConfig {
         micro_batch_size: want["micro_batch_size"].as_u64().unwrap() as usize,
-        layout: Layout::Padded {
+        layout: RowLayout::Padded {
             multiple: row_tokens,
             pad: want["pad_token_id"].as_i64().unwrap() as i32,
             left: want["padding_side"] == "left",

@@ -1,6 +1,6 @@
 //! Which forward and backward passes of a stage go beside each other.
 
-use super::{Action, Kind, Schedule};
+use super::{Action, Order, Schedule};
 use std::collections::BTreeSet;
 
 impl Schedule {
@@ -12,16 +12,16 @@ impl Schedule {
     /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more comes
     /// before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
     #[must_use]
-    pub fn with_passes_beside(mut self, kind: Kind) -> Self {
+    pub fn with_passes_beside(mut self, kind: Order) -> Self {
         let backward_first = match kind {
-            Kind::Interleaved { .. } => true,
-            Kind::OneFOneB if self.stages.len() == 1 => true,
-            Kind::DualPipeV => false,
-            Kind::Drawn { seed } => seed.is_multiple_of(2),
-            Kind::OneFOneB | Kind::ZeroBubble { .. } => return self,
+            Order::Interleaved { .. } => true,
+            Order::OneFOneB if self.stages.len() == 1 => true,
+            Order::DualPipeV => false,
+            Order::Drawn { seed } => seed.is_multiple_of(2),
+            Order::OneFOneB | Order::ZeroBubble { .. } => return self,
         };
         self.beside = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
-        if matches!(kind, Kind::Drawn { .. }) && self.simulate().is_err() {
+        if matches!(kind, Order::Drawn { .. }) && self.simulate().is_err() {
             // Not every order can be executed so.
             self.beside.iter_mut().for_each(BTreeSet::clear);
         }

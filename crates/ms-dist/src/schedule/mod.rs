@@ -78,7 +78,7 @@ impl fmt::Display for Action {
 
 /// How the actions of a stage are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Order {
     /// One forward, one backward; one chunk a stage.
     OneFOneB,
     /// One forward, one backward, or several chunks a stage, with weight gradients put off into the bubble (ZB-H1).
@@ -125,7 +125,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Impossible`] with the numbers that do not fit.
-    pub fn new(kind: Kind, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
+    pub fn new(kind: Order, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
         let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
         let chunks = chain.len() / pp;
         let one_chunk = || match chunks {
@@ -133,24 +133,24 @@ impl Schedule {
             n => Err(Impossible(format!("one forward, one backward: expected one chunk a stage, found {n}"))),
         };
         let stages = match kind {
-            Kind::OneFOneB => {
+            Order::OneFOneB => {
                 one_chunk()?;
                 (0..pp).map(|r| one_f_one_b::stage(r, pp, micro_batches)).collect()
             }
-            Kind::ZeroBubble { group } => {
+            Order::ZeroBubble { group } => {
                 let whole = match chunks {
-                    1 => Kind::OneFOneB,
-                    _ => Kind::Interleaved { group, forwards_first: false },
+                    1 => Order::OneFOneB,
+                    _ => Order::Interleaved { group, forwards_first: false },
                 };
                 let whole = Self::new(whole, chain, micro_batches)?.stages.into_iter();
                 whole.enumerate().map(|(r, actions)| zero_bubble::stage(r, actions)).collect()
             }
-            Kind::Interleaved { group, forwards_first } => {
+            Order::Interleaved { group, forwards_first } => {
                 interleaved::check(pp, micro_batches, group)?;
                 let shape = interleaved::Shape { pp, chunks, micro_batches, group, forwards_first };
                 (0..pp).map(|r| interleaved::stage(r, &shape)).collect()
             }
-            Kind::DualPipeV => {
+            Order::DualPipeV => {
                 if chunks != 2 || micro_batches < 2 * pp {
                     return Err(Impossible(format!(
                         "DualPipeV: expected two chunks a stage and at least {} micro-batches, found {chunks} and \
@@ -160,7 +160,7 @@ impl Schedule {
                 }
                 (0..pp).map(|r| dual_pipe::stage(r, pp, micro_batches)).collect()
             }
-            Kind::Drawn { seed } => drawn::stages(chain, micro_batches, seed),
+            Order::Drawn { seed } => drawn::stages(chain, micro_batches, seed),
         };
         let stages: Vec<Vec<Action>> = stages;
         let beside = vec![BTreeSet::new(); stages.len()];

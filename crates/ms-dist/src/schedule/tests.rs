@@ -18,8 +18,8 @@ fn orders_bubble_and_memory_are_megatrons() {
         let number = |key: &str| case[key].as_u64().unwrap() as usize;
         let (pp, vpp, m) = (number("pp"), number("vpp"), number("num_microbatches"));
         let kind = match vpp {
-            1 => Kind::OneFOneB,
-            _ => Kind::Interleaved { group: pp, forwards_first: case["version"] == "0.8" },
+            1 => Order::OneFOneB,
+            _ => Order::Interleaved { group: pp, forwards_first: case["version"] == "0.8" },
         };
         let schedule = Schedule::new(kind, &chain(pp, vpp, false), m).unwrap();
         let orders: Vec<Value> = (0..pp).map(|s| schedule.text(s).into()).collect();
@@ -33,7 +33,7 @@ fn orders_bubble_and_memory_are_megatrons() {
 
 #[test]
 fn one_forward_one_backward_has_the_order_of_the_paper() {
-    let s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 4).unwrap();
+    let s = Schedule::new(Order::OneFOneB, &chain(2, 1, false), 4).unwrap();
     assert_eq!(s.text(0), "F0.0 F1.0 B0.0 F2.0 B1.0 F3.0 B2.0 B3.0");
     assert_eq!(s.text(1), "F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0");
     let report = s.simulate().unwrap();
@@ -43,8 +43,8 @@ fn one_forward_one_backward_has_the_order_of_the_paper() {
 
 #[test]
 fn interleaved_stages_wait_less_and_keep_more() {
-    let s =
-        Schedule::new(Kind::Interleaved { group: 2, forwards_first: false }, &chain(2, 2, false), 4).unwrap();
+    let s = Schedule::new(Order::Interleaved { group: 2, forwards_first: false }, &chain(2, 2, false), 4)
+        .unwrap();
     assert_eq!(s.text(0), "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
     let report = s.simulate().unwrap();
     assert_eq!(report.max_in_flight, [5, 3]);
@@ -54,8 +54,8 @@ fn interleaved_stages_wait_less_and_keep_more() {
 #[test]
 fn weight_gradients_put_off_shorten_the_bubble_and_keep_as_much_as_the_first_stage() {
     for (pp, m) in [(2, 4), (3, 6), (4, 8), (4, 12), (8, 16)] {
-        let plain = Schedule::new(Kind::OneFOneB, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
-        let zero = Schedule::new(Kind::ZeroBubble { group: pp }, &chain(pp, 1, false), m)
+        let plain = Schedule::new(Order::OneFOneB, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
+        let zero = Schedule::new(Order::ZeroBubble { group: pp }, &chain(pp, 1, false), m)
             .unwrap()
             .simulate()
             .unwrap();
@@ -71,8 +71,8 @@ fn weight_gradients_of_interleaved_chunks_fill_the_bubble_too() {
     for (pp, chunks, m, group) in [(2, 2, 4, 2), (3, 2, 6, 3), (4, 2, 8, 4), (4, 3, 8, 8), (8, 2, 16, 8)] {
         let chain = chain(pp, chunks, false);
         let of = |kind| Schedule::new(kind, &chain, m).unwrap();
-        let whole = of(Kind::Interleaved { group, forwards_first: false }).simulate().unwrap();
-        let split = of(Kind::ZeroBubble { group });
+        let whole = of(Order::Interleaved { group, forwards_first: false }).simulate().unwrap();
+        let split = of(Order::ZeroBubble { group });
         let zero = split.simulate().unwrap();
         let work = (3 * m * chunks) as f64;
         assert_eq!(whole.makespan - work, 3.0 * (pp - 1) as f64, "pp {pp}, {chunks} chunks");
@@ -80,7 +80,7 @@ fn weight_gradients_of_interleaved_chunks_fill_the_bubble_too() {
         assert_eq!(zero.max_in_flight[0], whole.max_in_flight[0]);
         assert!(zero.max_in_flight.iter().all(|&n| n <= zero.max_in_flight[0]), "{:?}", zero.max_in_flight);
     }
-    let two = Schedule::new(Kind::ZeroBubble { group: 2 }, &chain(2, 2, false), 2).unwrap();
+    let two = Schedule::new(Order::ZeroBubble { group: 2 }, &chain(2, 2, false), 2).unwrap();
     assert_eq!(two.text(0), "F0.0 F1.0 F0.1 F1.1 I0.1 W0.1 I1.1 W1.1 I0.0 W0.0 I1.0 W1.0");
     assert_eq!(two.text(1), "F0.0 F1.0 F0.1 I0.1 F1.1 I1.1 W0.1 I0.0 W1.1 I1.0 W0.0 W1.0");
 }
@@ -88,8 +88,8 @@ fn weight_gradients_of_interleaved_chunks_fill_the_bubble_too() {
 #[test]
 fn dual_pipe_waits_less_than_interleaved_stages() {
     for (pp, m) in [(2, 4), (2, 7), (3, 6), (4, 8), (4, 20), (8, 16)] {
-        let dual = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
-        let plain = Schedule::new(Kind::OneFOneB, &chain(pp, 1, false), m).unwrap();
+        let dual = Schedule::new(Order::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
+        let plain = Schedule::new(Order::OneFOneB, &chain(pp, 1, false), m).unwrap();
         // A stage of one chunk has twice the layers: twice the time.
         let plain = 2.0 * plain.simulate().unwrap().makespan;
         assert!(dual.makespan < plain, "pp {pp}, {m} micro-batches: {} and {plain}", dual.makespan);
@@ -98,7 +98,7 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
 }
 
 /// The order with passes beside each other.
-fn beside(kind: Kind, chain: &[(usize, usize)], m: usize) -> Schedule {
+fn beside(kind: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
     Schedule::new(kind, chain, m).unwrap().with_passes_beside(kind)
 }
 
@@ -108,22 +108,22 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
         let of = |&at: &usize| format!("{} {}", s.stages[stage][at], s.stages[stage][at + 1]);
         s.beside[stage].iter().map(of).collect()
     };
-    let alone = beside(Kind::OneFOneB, &chain(1, 1, false), 4);
+    let alone = beside(Order::OneFOneB, &chain(1, 1, false), 4);
     assert_eq!(pairs(&alone, 0), ["B0.0 F1.0", "B1.0 F2.0", "B2.0 F3.0"]);
     assert_eq!(alone.simulate().unwrap().max_in_flight, [2]);
-    let late = Kind::Interleaved { group: 2, forwards_first: false };
+    let late = Order::Interleaved { group: 2, forwards_first: false };
     let interleaved = beside(late, &chain(2, 2, false), 4);
     // As many forward passes come first as upstream's, one more than without.
     assert_eq!(pairs(&interleaved, 0), ["B0.1 F3.0", "B1.1 F2.1", "B0.0 F3.1"]);
     assert_eq!(interleaved.simulate().unwrap().max_in_flight, [6, 4]);
-    let dual = beside(Kind::DualPipeV, &chain(2, 2, true), 5);
+    let dual = beside(Order::DualPipeV, &chain(2, 2, true), 5);
     assert_eq!(
         pairs(&dual, 1),
         ["F2.0 B0.1", "F2.1 B0.0", "F3.0 B1.1", "F3.1 B1.0", "F4.0 B2.1", "F4.1 B2.0"]
     );
     // Nobody waits for a forward pass that ends with a backward pass beside it where two stages are two passes apart.
     for (pp, chunks, m) in [(2, 2, 8), (4, 2, 16), (4, 4, 32), (8, 2, 32)] {
-        let kind = Kind::Interleaved { group: pp, forwards_first: false };
+        let kind = Order::Interleaved { group: pp, forwards_first: false };
         let plain = Schedule::new(kind, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
         let paired = beside(kind, &chain(pp, chunks, false), m).simulate().unwrap();
         assert!(
@@ -134,8 +134,8 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
         );
     }
     for (pp, m) in [(2, 8), (4, 16), (8, 32)] {
-        let plain = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
-        let paired = beside(Kind::DualPipeV, &chain(pp, 2, true), m).simulate().unwrap();
+        let plain = Schedule::new(Order::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
+        let paired = beside(Order::DualPipeV, &chain(pp, 2, true), m).simulate().unwrap();
         assert!(
             paired.makespan <= plain.makespan + 2.0 * pp as f64,
             "{} {}",
@@ -143,11 +143,11 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
             plain.makespan
         );
         // All but what fills and empties the pipeline.
-        let many = paired_share(&beside(Kind::DualPipeV, &chain(pp, 2, true), m));
+        let many = paired_share(&beside(Order::DualPipeV, &chain(pp, 2, true), m));
         assert!(many > 0.5, "{many}");
     }
     // A stage of a plain pipeline would wait for the next one in every round: it has no pairs.
-    for kind in [Kind::OneFOneB, Kind::ZeroBubble { group: 4 }] {
+    for kind in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
         let s = beside(kind, &chain(4, 1, false), 8);
         assert!(s.beside.iter().all(BTreeSet::is_empty), "{:?}", s.beside);
     }
@@ -161,10 +161,10 @@ fn paired_share(s: &Schedule) -> f64 {
 
 #[test]
 fn an_order_that_waits_for_ever_is_named() {
-    let mut s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 2).unwrap();
+    let mut s = Schedule::new(Order::OneFOneB, &chain(2, 1, false), 2).unwrap();
     s.stages[1].swap(0, 1); // backward before forward
     assert_eq!(s.simulate().unwrap_err().to_string(), "stage 0 waits for ever before B0.0, its action 2");
-    let mut s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 2).unwrap();
+    let mut s = Schedule::new(Order::OneFOneB, &chain(2, 1, false), 2).unwrap();
     s.stages[0].pop();
     let message = s.simulate().unwrap_err().to_string();
     assert_eq!(message, "stage 0: micro-batch 1 passes chunk 0 0 times backward, expected once");
@@ -173,38 +173,38 @@ fn an_order_that_waits_for_ever_is_named() {
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
     let refused = |kind, chunks, m| Schedule::new(kind, &chain(4, chunks, false), m).unwrap_err().to_string();
-    assert!(refused(Kind::OneFOneB, 2, 8).contains("found 2"));
-    assert!(refused(Kind::Interleaved { group: 4, forwards_first: true }, 2, 6).contains("6 micro-batches"));
-    assert!(refused(Kind::DualPipeV, 2, 7).contains("at least 8"));
+    assert!(refused(Order::OneFOneB, 2, 8).contains("found 2"));
+    assert!(refused(Order::Interleaved { group: 4, forwards_first: true }, 2, 6).contains("6 micro-batches"));
+    assert!(refused(Order::DualPipeV, 2, 7).contains("at least 8"));
 }
 
 proptest! {
     #[test]
     fn every_schedule_can_be_executed(pp in 1usize..9, more in 0usize..12, chunks in 1usize..5, extra in 0usize..3) {
         let m = 2 * pp + more;
-        for kind in [Kind::OneFOneB, Kind::ZeroBubble { group: 4 }] {
+        for kind in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
             let s = Schedule::new(kind, &chain(pp, 1, false), m).unwrap();
             prop_assert!(s.simulate().is_ok());
         }
         let group = pp + extra;
         for forwards_first in [false, true] {
-            let kind = Kind::Interleaved { group, forwards_first };
+            let kind = Order::Interleaved { group, forwards_first };
             if let Ok(s) = Schedule::new(kind, &chain(pp, chunks, false), m) {
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
                 let s = s.with_passes_beside(kind);
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
             }
         }
-        let s = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap();
+        let s = Schedule::new(Order::DualPipeV, &chain(pp, 2, true), m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
-        let s = s.with_passes_beside(Kind::DualPipeV);
+        let s = s.with_passes_beside(Order::DualPipeV);
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
     }
 
     #[test]
     fn every_drawn_order_can_be_executed(pp in 1usize..6, m in 1usize..8, chunks in 1usize..4, seed: u64, dual: bool) {
         let chain = chain(pp, if dual { 2 } else { chunks }, dual);
-        let s = Schedule::new(Kind::Drawn { seed }, &chain, m).unwrap();
+        let s = Schedule::new(Order::Drawn { seed }, &chain, m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
         // Each forward, and each backward whole or as two halves.
         let halves = s.stages.iter().flatten().filter(|a| matches!(a, Action::BackwardWeight { .. })).count();
@@ -215,7 +215,7 @@ proptest! {
 #[test]
 fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
     let chain: Vec<(usize, usize)> = (0..8).map(|i| (i % 4, i / 4)).collect();
-    let kind = Kind::Interleaved { group: 4, forwards_first: false };
+    let kind = Order::Interleaved { group: 4, forwards_first: false };
     let schedule = Schedule::new(kind, &chain, 8).unwrap();
     for stage in 0..4 {
         let beyond = schedule.beyond(stage, |chunk| (stage, chunk) == (3, 1));

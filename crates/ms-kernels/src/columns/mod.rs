@@ -8,12 +8,12 @@ mod tests;
 
 use crate::error::{expect_len, expect_rows};
 use crate::{Cpu, Element, Error, Result};
-pub use ms_operands::Run;
+pub use ms_operands::Columns;
 
 /// Columns that `runs` produce, after checking that they read inside `width` columns.
-fn check(op: &'static str, runs: &[Run], width: usize) -> Result<usize> {
+fn check(op: &'static str, runs: &[Columns], width: usize) -> Result<usize> {
     for run in runs {
-        if let Run::Copy { start, len } = *run {
+        if let Columns::Copy { start, len } = *run {
             let end = start.saturating_add(len);
             if end > width {
                 return Err(Error::Size {
@@ -25,7 +25,7 @@ fn check(op: &'static str, runs: &[Run], width: usize) -> Result<usize> {
             }
         }
     }
-    Ok(runs.iter().map(Run::width).sum())
+    Ok(runs.iter().map(Columns::width).sum())
 }
 
 const STEP: usize = 16 * 1024;
@@ -40,7 +40,7 @@ const STEP: usize = 16 * 1024;
 ///
 /// # Errors
 /// [`Error::Shape`] or [`Error::Size`] if an operand or a run does not fit.
-pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: &[Run]) -> Result<()> {
+pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: &[Columns]) -> Result<()> {
     const OP: &str = "columns::forward";
     let out = check(OP, runs, width)?;
     let rows = expect_rows(OP, "x", width, x.len())?;
@@ -52,8 +52,8 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: 
         for run in runs {
             let to = &mut y[at..at + run.width()];
             match *run {
-                Run::Copy { start, len } => to.copy_from_slice(&x[start..start + len]),
-                Run::Zero { .. } => to.fill(E::default()),
+                Columns::Copy { start, len } => to.copy_from_slice(&x[start..start + len]),
+                Columns::Zero { .. } => to.fill(E::default()),
             }
             at += run.width();
         }
@@ -65,14 +65,14 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: 
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, runs: &[Run]) -> Result<()> {
+pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, runs: &[Columns]) -> Result<()> {
     const OP: &str = "columns::backward";
     let out = check(OP, runs, width)?;
     let rows = expect_rows(OP, "dx", width, dx.len())?;
     expect_len(OP, "dy", rows * out, dy.len())?;
     let mut read = vec![0u32; width];
     for run in runs {
-        if let Run::Copy { start, len } = *run {
+        if let Columns::Copy { start, len } = *run {
             read[start..start + len].iter_mut().for_each(|n| *n += 1);
         }
     }
@@ -85,7 +85,7 @@ pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, run
         let mut sums = if once { Vec::new() } else { vec![0f32; width] };
         let mut at = 0;
         for run in runs {
-            if let Run::Copy { start, len } = *run {
+            if let Columns::Copy { start, len } = *run {
                 let from = &dy[at..at + len];
                 if once {
                     dx[start..start + len].copy_from_slice(from);

@@ -3,11 +3,11 @@
 use super::*;
 use crate::trial::{random, same_everywhere};
 
-const RUNS: [Run; 4] = [
-    Run::Copy { start: 3, len: 2 },
-    Run::Zero { len: 1 },
-    Run::Copy { start: 0, len: 2 },
-    Run::Copy { start: 3, len: 1 },
+const RUNS: [Columns; 4] = [
+    Columns::Copy { start: 3, len: 2 },
+    Columns::Zero { len: 1 },
+    Columns::Copy { start: 0, len: 2 },
+    Columns::Copy { start: 3, len: 1 },
 ];
 
 #[test]
@@ -34,7 +34,7 @@ fn the_gradient_is_the_transpose_of_the_rearrangement() {
 
 #[test]
 fn a_run_past_the_last_column_is_refused() {
-    let runs = [Run::Copy { start: 4, len: 2 }];
+    let runs = [Columns::Copy { start: 4, len: 2 }];
     let e = forward(&Cpu::single(), &mut [0f32; 2], &[0f32; 5], 5, &runs).unwrap_err();
     assert!(e.to_string().contains("end of a run is 6"), "{e}");
 }

@@ -18,7 +18,7 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
 use ms_core::{
-    DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
+    Columns, DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Part, Pooled, Role};
@@ -311,7 +311,7 @@ impl Indexer {
         let k = device.cast(entries.rows.value(), q.dtype())?;
         let mut w = device.cast(&plain(&x, self.weights)?, q.dtype())?;
         if !w.is_unique() {
-            w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
+            w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
         }
         device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
         let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);

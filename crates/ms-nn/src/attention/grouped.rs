@@ -6,8 +6,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
-    Run, Tensor, Var, ops,
+    Activation, Alibi, AttentionDropout, AttentionOptions, Columns, Error, Graph, HeadLayout, ParamId,
+    Result, Rotary, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role};
@@ -51,11 +51,11 @@ pub(crate) struct Grouped {
     /// `None`: positions enter elsewhere.
     rotary: Option<Rotary>,
     /// Columns of `[queries | keys | values]` in packed order.
-    pack: Arc<[Run]>,
+    pack: Arc<[Columns]>,
     /// The way back.
-    unpack: Arc<[Run]>,
+    unpack: Arc<[Columns]>,
     /// Columns of gated query projections: all queries, then all gates.
-    gates_apart: Arc<[Run]>,
+    gates_apart: Arc<[Columns]>,
     /// Queries, keys and values that ranks hand each other, where key/value heads do not divide among them.
     exchange: Option<Arc<ColumnExchange>>,
     /// Columns of the whole projections that the rank's queries and keys are.
@@ -96,7 +96,7 @@ impl Grouped {
         let exchange = head_exchange(c, layer, rank, ranks);
         let heads = shares.own;
         let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
-        let copy = |start, len| Run::Copy { start, len };
+        let copy = |start, len| Columns::Copy { start, len };
         let keys = g * m * d;
         let pack =
             (0..g).flat_map(|i| [copy(i * m * d, m * d), copy(keys + i * d, d), copy(keys + (g + i) * d, d)]);
@@ -315,7 +315,7 @@ pub(crate) struct CoreAttention {
     /// The keys that each token sees; `None`: all up to its own.
     pub(crate) picks: Option<Tensor>,
     /// Columns of the heads' outputs that are values; `None`: all.
-    pub(crate) values: Option<Arc<[Run]>>,
+    pub(crate) values: Option<Arc<[Columns]>>,
 }
 
 impl CoreAttention {

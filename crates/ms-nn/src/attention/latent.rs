@@ -13,7 +13,7 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
+    AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, Result, Rotary, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, rows_of_documents};
 use ms_spec::{Mla, ModelConfig, Part, Role};
@@ -53,13 +53,13 @@ pub(crate) struct LatentShape {
     norm: NormShape,
     rotary: Rotary,
     /// Columns of `[queries | keys and values | rotated key]` in packed order.
-    pack: Arc<[Run]>,
+    pack: Arc<[Columns]>,
     /// Columns of the heads' outputs that are values.
-    values: Arc<[Run]>,
+    values: Arc<[Columns]>,
     /// Columns of queries in the order of a packed row.
-    queries: Arc<[Run]>,
+    queries: Arc<[Columns]>,
     /// Columns of `[keys and values | rotated key]` as a head's key and behind it its value.
-    keys_and_values: Arc<[Run]>,
+    keys_and_values: Arc<[Columns]>,
 }
 
 impl LatentShape {
@@ -67,8 +67,8 @@ impl LatentShape {
         let Mla { nope, rope, value, .. } = *sizes;
         let (n, key) = (c.heads / tp, nope + rope);
         let dim = key.max(value);
-        let copy = |start, len| Run::Copy { start, len };
-        let pad = |len| Run::Zero { len: dim - len };
+        let copy = |start, len| Columns::Copy { start, len };
+        let pad = |len| Columns::Zero { len: dim - len };
         let query = |i| [copy(i * key + nope, rope), copy(i * key, nope), pad(key)];
         // `[keys and values | rotated key]` begins at `first`.
         let both = |i, first| {
@@ -317,7 +317,7 @@ struct Indexer {
     places: usize,
     rotary: Rotary,
     /// Zeros in the place of values.
-    pack: Arc<[Run]>,
+    pack: Arc<[Columns]>,
 }
 
 /// Eps of the indexer's LayerNorm.
@@ -326,7 +326,7 @@ const KEY_NORM_EPS: f32 = 1e-6;
 impl Indexer {
     fn new(scope: &Scope<'_>, sizes: &ms_spec::Indexer, shape: &LatentShape) -> Self {
         let (n, d) = (sizes.heads, sizes.head_dim);
-        let pack = [Run::Copy { start: 0, len: (n + 1) * d }, Run::Zero { len: d }];
+        let pack = [Columns::Copy { start: 0, len: (n + 1) * d }, Columns::Zero { len: d }];
         Self {
             queries: scope.linear(Role::WqB),
             key: scope.linear(Role::Wk),
@@ -366,16 +366,16 @@ impl Indexer {
         let packed = device.columns(&device.concat(&[&q, &k])?, &self.pack)?;
         let (turned, _) =
             device.prepare_qkv(&packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
-        let q = device.columns(&turned, &[Run::Copy { start: 0, len: n * d }])?;
+        let q = device.columns(&turned, &[Columns::Copy { start: 0, len: n * d }])?;
         let q = device.cast(&q, x.dtype().wide())?;
-        let mut k = device.columns(&turned, &[Run::Copy { start: n * d, len: d }])?;
+        let mut k = device.columns(&turned, &[Columns::Copy { start: n * d, len: d }])?;
         if let Some(spread) = &pass.batch.spread {
             k = rows_of_documents(&device, pass.ctx, &k, spread, "keys to pick")?;
         }
         let k = device.cast(&k, x.dtype().wide())?;
         let mut w = device.cast(&plain(pass, &x, self.weights)?, x.dtype().wide())?;
         if !w.is_unique() {
-            w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
+            w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
         }
         device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
         let pick = |k: &Tensor| {

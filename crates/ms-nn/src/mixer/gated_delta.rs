@@ -4,7 +4,7 @@ use super::{Mixer, Section, Sections, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
-use ms_core::{Activation, DeltaRule, HeadLayout, Norm, ParamId, Result, Run, Segment, Var, ops};
+use ms_core::{Activation, Columns, DeltaRule, HeadLayout, Norm, ParamId, Result, Segment, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{GatedDelta, ModelConfig, Role};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub(crate) struct GatedDeltaMixer {
     sizes: GatedDelta,
     eps: f32,
     /// Columns of the projection by key head, as `[queries | keys | values | gates]`.
-    unpack: Arc<[Run]>,
+    unpack: Arc<[Columns]>,
     /// Columns of the small projection by key head, as `[strengths | decays]`.
-    unpack_ba: Arc<[Run]>,
+    unpack_ba: Arc<[Columns]>,
 }
 
 impl GatedDeltaMixer {
@@ -35,7 +35,7 @@ impl GatedDeltaMixer {
         let GatedDelta { key_heads: g, value_heads, key_dim: k, value_dim, .. } = *sizes;
         let per_key = value_heads / g;
         let v = per_key * value_dim;
-        let copy = |start, len| Run::Copy { start, len };
+        let copy = |start, len| Columns::Copy { start, len };
         let row = 2 * k + 2 * v;
         let part = |offset: usize, len: usize| (0..g).map(move |i| copy(i * row + offset, len));
         let unpack = part(0, k).chain(part(k, k)).chain(part(2 * k, v)).chain(part(2 * k + v, v));

@@ -4,7 +4,7 @@ use super::{Mixer, Section, Sections, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
-use ms_core::{HeadLayout, Norm, ParamId, Result, Segment, Trapezoid, TurnedPairs, Var, ops};
+use ms_core::{HeadLayout, Mamba3Shape, Norm, ParamId, Result, Segment, TurnedPairs, Var, ops};
 use ms_dist::{to_sequences, to_shares};
 use ms_spec::{Mamba3, Role};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Mamba3Mixer {
     out: Linear,
     /// Of the rank's heads.
     sizes: Mamba3,
-    shape: Trapezoid,
+    shape: Mamba3Shape,
 }
 
 /// The sections of the input projection: heads share keys, queries and angles.
@@ -38,7 +38,7 @@ impl Mamba3Mixer {
     /// The mixer under `scope`, a layer's `mixer`, on one of `tp` ranks.
     pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba3, tp: usize) -> Self {
         let sizes = Mamba3 { heads: sizes.heads / tp, ..*sizes };
-        let shape = Trapezoid {
+        let shape = Mamba3Shape {
             heads: sizes.heads,
             head_dim: sizes.head_dim,
             state: sizes.state,
@@ -75,7 +75,7 @@ impl Mamba3Mixer {
         cache: Option<&mut LayerCache>,
         [z, x, b, c, dt, rate, trap, angle]: &[Var; 8],
         weights: &[Var],
-        shape: &Trapezoid,
+        shape: &Mamba3Shape,
         segments: &Arc<[Segment]>,
     ) -> Result<Var> {
         let (single, by_rank) = weights.split_at(self.single.len());
@@ -84,7 +84,7 @@ impl Mamba3Mixer {
         let (slots, g) = (pass.slots, &mut *pass.g);
         remembered_in(slots, cache, |memory| {
             let memory = memory.map(|(last, states)| [last, states]);
-            ops::trapezoid(g, [x, z, b, c, dt, rate, trap, angle], single, by_rank, memory, segments, shape)
+            ops::mamba3(g, [x, z, b, c, dt, rate, trap, angle], single, by_rank, memory, segments, shape)
         })
     }
 }
@@ -125,7 +125,7 @@ impl Mixer for Mamba3Mixer {
                 for weight in &weights {
                     of_heads.push(by_head.weight(pass, weight, rank)?);
                 }
-                let shape = Trapezoid { heads: own.heads, ..self.shape };
+                let shape = Mamba3Shape { heads: own.heads, ..self.shape };
                 let documents: Arc<[Segment]> = spread.documents.as_slice().into();
                 let y = self.scan(pass, None, &inputs, &of_heads, &shape, &documents)?;
                 to_shares(pass.g, pass.ctx, &y, &spread)?

@@ -9,7 +9,7 @@ use crate::pass::Pass;
 pub(crate) use gated_delta::GatedDeltaMixer;
 pub(crate) use mamba2::Mamba2Mixer;
 pub(crate) use mamba3::Mamba3Mixer;
-use ms_core::{HeadLayout, ParamId, Result, Run, Tensor, Var, ops};
+use ms_core::{Columns, HeadLayout, ParamId, Result, Tensor, Var, ops};
 use ms_dist::HeadShares;
 use std::fmt::Debug;
 use std::ops::Range;
@@ -102,8 +102,8 @@ impl Sections<'_> {
     }
 
     /// The columns of `[T, W]`, those of each rank side by side.
-    pub(super) fn by_rank(&self) -> Arc<[Run]> {
-        let run = |part: Range<usize>| Run::Copy { start: part.start, len: part.len() };
+    pub(super) fn by_rank(&self) -> Arc<[Columns]> {
+        let run = |part: Range<usize>| Columns::Copy { start: part.start, len: part.len() };
         (0..self.ranks).flat_map(|rank| self.of(rank).map(run)).collect()
     }
 
@@ -131,9 +131,9 @@ mod tests {
     /// The columns that each rank gets, one number a column.
     fn by_rank(sections: &[Section], ranks: usize) -> Vec<Vec<usize>> {
         let sections = Sections { sections, ranks };
-        let column = |run: &Run| match *run {
-            Run::Copy { start, len } => start..start + len,
-            Run::Zero { .. } => 0..0,
+        let column = |run: &Columns| match *run {
+            Columns::Copy { start, len } => start..start + len,
+            Columns::Zero { .. } => 0..0,
         };
         let all: Vec<usize> = sections.by_rank().iter().flat_map(column).collect();
         assert_eq!(all.len(), ranks * sections.own());

@@ -5,7 +5,7 @@
 use super::unit_norm;
 use crate::params::Scope;
 use crate::pass::Pass;
-use ms_core::{Mixing, ParamId, Result, Run, Var, ops};
+use ms_core::{Columns, Mixing, ParamId, Result, Var, ops};
 use ms_spec::{HyperConnections, ModelConfig, Role};
 
 /// What weighs the streams of each token.
@@ -59,5 +59,5 @@ impl Streams {
 /// `streams` streams, `[T,n·H]`, that all begin as `x[T,H]`.
 pub(crate) fn spread(pass: &mut Pass<'_>, x: &Var, streams: usize) -> Result<Var> {
     let len = x.value().as_matrix().1;
-    ops::columns(pass.g, x, &vec![Run::Copy { start: 0, len }; streams].into())
+    ops::columns(pass.g, x, &vec![Columns::Copy { start: 0, len }; streams].into())
 }

@@ -1,7 +1,7 @@
 //! Linear layers, norms, activations, columns, embedding, loss, optimizer.
 
 use crate::bench::{Bench, Case};
-use ms_core::{Activation, AdamW, DType, Noise, Norm, Result, Run, Sgd, Tensor, VocabShare};
+use ms_core::{Activation, AdamW, Columns, DType, Noise, Norm, Result, Sgd, Tensor, VocabShare};
 
 const KINDS: [Activation; 8] = [
     Activation::Silu,
@@ -18,12 +18,12 @@ fn norm(b: &mut Bench<'_>) -> Norm {
     Norm { eps: b.of(&[1e-6, 1e-2]), unit_offset: b.below(2) == 1 }
 }
 
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<Columns> {
     vec![
-        Run::Copy { start: 3, len: 4 },
-        Run::Zero { len: 2 },
-        Run::Copy { start: 0, len: 5 },
-        Run::Copy { start: 3, len: 1 },
+        Columns::Copy { start: 3, len: 4 },
+        Columns::Zero { len: 2 },
+        Columns::Copy { start: 0, len: 5 },
+        Columns::Copy { start: 3, len: 1 },
     ]
 }
 
@@ -86,7 +86,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("activation activation_backward", |b| {
         let (x, dy) = (b.x(&[5, 18]), b.x(&[5, 18]));
-        let half = b.device.columns(&dy, &[Run::Copy { start: 0, len: 9 }])?;
+        let half = b.device.columns(&dy, &[Columns::Copy { start: 0, len: 9 }])?;
         let mut all = Vec::new();
         for kind in KINDS {
             all.push(b.device.activation(&x, kind, false)?);

@@ -1,7 +1,7 @@
 //! Recurrent mixers.
 
 use crate::bench::{Bench, Case};
-use ms_core::{DeltaRule, Result, Segment, StateSpace, Tensor, Trapezoid, TurnedPairs};
+use ms_core::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor, TurnedPairs};
 
 const TOKENS: usize = 9;
 
@@ -33,10 +33,10 @@ fn state_space(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
     Ok([vec![y, after, states], by_inputs.to_vec(), by_weights.to_vec()].concat())
 }
 
-fn trapezoid(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
+fn mamba3(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
     let ranks = if b.draw == 0 { 1 } else { 2 };
     let pairs = if b.draw == 1 { TurnedPairs::Halves } else { TurnedPairs::Neighbours };
-    let shape = Trapezoid { heads: 2, head_dim: 3, state: 4, ranks, angles: 2, pairs, rate_floor: 0.5 };
+    let shape = Mamba3Shape { heads: 2, head_dim: 3, state: 4, ranks, angles: 2, pairs, rate_floor: 0.5 };
     let (n, p, s, a) = (2, 3, 4, 2);
     let by_rank = if ranks == 1 { 0 } else { n * ranks * p };
     let (x, bc, one, bias) = ([TOKENS, n * p], [TOKENS, ranks * s], [TOKENS, n], n * ranks * s);
@@ -60,11 +60,11 @@ fn trapezoid(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
     let (dy, segments) = (b.wide(&x), b.documents(TOKENS));
     let (mut last, mut states) = (b.wide(&[2, n * shape.last()]), b.wide(&[2, n * p * s]));
     let all = operands.each_ref();
-    let y = b.device.trapezoid(all, None, &segments, &shape)?;
-    let after = b.device.trapezoid(all, Some([&mut last, &mut states]), &segments, &shape)?;
-    let grads = b.device.trapezoid_backward(&dy, all, &segments, &shape)?;
+    let y = b.device.mamba3(all, None, &segments, &shape)?;
+    let after = b.device.mamba3(all, Some([&mut last, &mut states]), &segments, &shape)?;
+    let grads = b.device.mamba3_backward(&dy, all, &segments, &shape)?;
     // Angles are kept as they are here and brought under a whole turn there: what they do shows in what follows.
-    let next = b.device.trapezoid(all, Some([&mut last, &mut states]), &segments, &shape)?;
+    let next = b.device.mamba3(all, Some([&mut last, &mut states]), &segments, &shape)?;
     Ok([vec![y, after, states, next], grads.to_vec()].concat())
 }
 
@@ -86,6 +86,6 @@ fn delta_rule(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
 pub(crate) const CASES: &[Case] = &[
     ("convolution convolution_backward", convolution),
     ("state_space state_space_backward", state_space),
-    ("trapezoid trapezoid_backward", trapezoid),
+    ("mamba3 mamba3_backward", mamba3),
     ("delta_rule delta_rule_backward decay decay_backward", delta_rule),
 ];

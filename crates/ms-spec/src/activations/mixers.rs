@@ -5,7 +5,7 @@ use crate::{Mixer, ModelConfig};
 
 impl Activations {
     /// Of a layer whose mixer has a formula of its own; `None`: it is attention with heads.
-    pub(super) fn special(&self, c: &ModelConfig, number: usize) -> Option<Kept> {
+    pub(super) fn own_formula(&self, c: &ModelConfig, number: usize) -> Option<Kept> {
         match c.layer(number).mixer {
             Mixer::GatedDelta => c.gated_delta.as_ref().map(|g| self.gated_delta(g)),
             Mixer::Mamba2 => c.mamba2.as_ref().map(|m| self.mamba2(m)),

@@ -6,7 +6,7 @@
 //! decided by what they have recorded, never by time, so ranks that exchange anything take the same turns; and as each does what
 //! it would do alone, in its own order, no bit changes.
 
-use super::{Begun, Held, Run, span};
+use super::{Begun, Held, Iteration, span};
 use crate::Result;
 use ms_core::{GradSink, Walk};
 use ms_data::MicroBatch;
@@ -25,7 +25,7 @@ impl Beside for Meanwhile<'_> {
     }
 }
 
-impl Run<'_> {
+impl Iteration<'_> {
     /// Does two actions beside each other, a forward and a backward pass of two micro-batches.
     pub(super) fn act_beside(
         &mut self,

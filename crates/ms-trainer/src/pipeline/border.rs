@@ -1,6 +1,6 @@
 //! What goes from chunk to chunk, and gradients on the way back.
 
-use super::{Output, Run};
+use super::{Iteration, Output};
 use crate::Result;
 use ms_core::Tensor;
 
@@ -12,7 +12,7 @@ pub(super) struct Border {
     pub(super) picks: Option<Tensor>,
 }
 
-impl Run<'_> {
+impl Iteration<'_> {
     /// What a chunk before this one handed on.
     pub(super) fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
         let at = self.position(chunk);

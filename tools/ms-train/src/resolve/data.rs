@@ -8,7 +8,7 @@ use ms_cli::megatron::{Given, Upstream};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{Form, Order};
-use ms_data::{Documents, Layout, Split};
+use ms_data::{Documents, RowLayout, Split};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use std::collections::BTreeMap;
@@ -198,7 +198,7 @@ pub(super) fn data(
             given.join(", ")
         ))
     };
-    let mut layout = Layout::Packed;
+    let mut layout = RowLayout::Packed;
     let kind = if let [file] = paths.as_slice()
         && file.ends_with(".safetensors")
     {
@@ -241,7 +241,7 @@ pub(super) fn data(
             }
             let variable = o.variable || o.no_pad;
             let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
-            layout = Layout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
+            layout = RowLayout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
         }
         let fill_to = o.fill.then_some(global as u64);
         let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Activation, Alibi, DeltaRule, GroupScore, Mixing, Pooling, Router, RouterScore, Run, StateSpace, Window,
+    Activation, Alibi, Columns, DeltaRule, GroupScore, Mixing, Pooling, Router, RouterScore, StateSpace,
+    Window,
 };
 
 fn documents() -> Arc<[Segment]> {
@@ -61,8 +62,12 @@ fn columns_that_are_split_repeated_padded_and_joined() {
         let s = g.param(store, P[0]);
         let x = scale_columns(g, x, &s)?;
         let [a, b] = split(g, &x, [3, 4])?;
-        let runs: Arc<[Run]> =
-            [Run::Copy { start: 1, len: 2 }, Run::Zero { len: 1 }, Run::Copy { start: 0, len: 2 }].into();
+        let runs: Arc<[Columns]> = [
+            Columns::Copy { start: 1, len: 2 },
+            Columns::Zero { len: 1 },
+            Columns::Copy { start: 0, len: 2 },
+        ]
+        .into();
         let again = columns(g, &b, &runs)?;
         let a = scale(g, &a, 0.5)?;
         let joined = concat(g, &[&again, &a, &b])?;

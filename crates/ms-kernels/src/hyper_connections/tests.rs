@@ -49,7 +49,7 @@ fn weights_follow_the_formula_and_their_gradient_its_differences() {
         let (c, tokens) = (m.width(), 5);
         let (mixes, base) = (random::<f32>(tokens * c, 1), random::<f32>(c, 2));
         let (scale, dw) = (random::<f32>(m.scales(), 3), random::<f32>(tokens * c, 4));
-        let (w, dmixes, dfixed) = same_everywhere("streams", |cpu| {
+        let (w, dmixes, dfixed) = same_everywhere("hyper_connections", |cpu| {
             let mut w = vec![0f32; tokens * c];
             weights(cpu, &mut w, &mixes, &base, &scale, &m).unwrap();
             let (mut dmixes, mut dfixed) = (vec![0f32; tokens * c], vec![0f32; c + m.scales()]);
@@ -75,7 +75,7 @@ fn streams_make_the_input_and_take_the_output() {
     let (n, c) = (m.streams, m.width());
     let (x, y) = (random::<f32>(tokens * n * h, 5), random::<f32>(tokens * h, 6));
     let (w, dout) = (random::<f32>(tokens * c, 7), random::<f32>(tokens * n * h, 8));
-    let made = same_everywhere("streams", |cpu| {
+    let made = same_everywhere("hyper_connections", |cpu| {
         let (mut input, mut out) = (vec![0f32; tokens * h], vec![0f32; x.len()]);
         collapse(cpu, &mut input, &x, &w, &m).unwrap();
         expand(cpu, &mut out, &x, &y, &w, &m).unwrap();

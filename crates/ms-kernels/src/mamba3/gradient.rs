@@ -351,7 +351,7 @@ impl Way<'_> {
 /// # Errors
 /// As [`super::forward`].
 pub fn backward(cpu: &Cpu, grads: Operands<&mut [f32]>, dy: &[f32], scan: &Scan<'_>) -> Result<()> {
-    const OP: &str = "trapezoid::backward";
+    const OP: &str = "mamba3::backward";
     let tokens = scan.check(OP)?;
     let Shape { heads, head_dim: p, state: s, ranks: r, angles, .. } = scan.shape;
     expect_len(OP, "dy", scan.operands.x.len(), dy.len())?;

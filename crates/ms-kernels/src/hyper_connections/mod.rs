@@ -86,7 +86,7 @@ pub fn weights(
     scale: &[f32],
     mixing: &Mixing,
 ) -> Result<()> {
-    const OP: &str = "streams::weights";
+    const OP: &str = "hyper_connections::weights";
     let (tokens, width) = check_weights(OP, w.len(), mixes, base, scale, mixing)?;
     let (n, eps) = (mixing.streams, mixing.eps);
     cpu.for_each_row(tokens, 16, (w, width), (&mut [] as &mut [u8], 0), |t, w, _| {
@@ -137,7 +137,7 @@ pub fn weights_backward(
     scale: &[f32],
     mixing: &Mixing,
 ) -> Result<()> {
-    const OP: &str = "streams::weights_backward";
+    const OP: &str = "hyper_connections::weights_backward";
     let (tokens, width) = check_weights(OP, dw.len(), mixes, base, scale, mixing)?;
     expect_len(OP, "dmixes", mixes.len(), dmixes.len())?;
     expect_len(OP, "dfixed", width + mixing.scales(), dfixed.len())?;
@@ -210,7 +210,7 @@ fn check_streams(op: &'static str, x: usize, w: &[f32], mixing: &Mixing) -> Resu
 /// # Errors
 /// [`Error::Shape`] or [`Error::Size`] if an operand does not fit.
 pub fn collapse<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], w: &[f32], mixing: &Mixing) -> Result<()> {
-    const OP: &str = "streams::collapse";
+    const OP: &str = "hyper_connections::collapse";
     let (tokens, h) = check_streams(OP, x.len(), w, mixing)?;
     expect_len(OP, "y", tokens * h, y.len())?;
     let (n, width) = (mixing.streams, mixing.width());
@@ -235,7 +235,7 @@ pub fn collapse_backward<E: Element>(
     w: &[f32],
     mixing: &Mixing,
 ) -> Result<()> {
-    const OP: &str = "streams::collapse_backward";
+    const OP: &str = "hyper_connections::collapse_backward";
     let (tokens, h) = check_streams(OP, x.len(), w, mixing)?;
     expect_len(OP, "dx", x.len(), dx.len())?;
     expect_len(OP, "dw", w.len(), dw.len())?;
@@ -271,7 +271,7 @@ pub fn expand<E: Element>(
     w: &[f32],
     mixing: &Mixing,
 ) -> Result<()> {
-    const OP: &str = "streams::expand";
+    const OP: &str = "hyper_connections::expand";
     let (tokens, h) = check_streams(OP, x.len(), w, mixing)?;
     expect_all(OP, mixing)?;
     expect_len(OP, "out", x.len(), out.len())?;
@@ -309,7 +309,7 @@ pub fn expand_backward<E: Element>(
     w: &[f32],
     mixing: &Mixing,
 ) -> Result<()> {
-    const OP: &str = "streams::expand_backward";
+    const OP: &str = "hyper_connections::expand_backward";
     let (tokens, h) = check_streams(OP, x.len(), w, mixing)?;
     expect_all(OP, mixing)?;
     for (name, len) in [("dx", dx.len()), ("dout", dout.len())] {

@@ -89,7 +89,7 @@ fn the_scan_and_its_gradient_are_those_of_the_quadratic_form() {
         let all = random::<f32>(sizes.iter().sum(), 3);
         let scan = Scan { operands: Operands::of(cut(&all, &sizes)), segments: &segments, shape };
         let dy = random::<f32>(sizes[0], 9);
-        let (y, grads) = same_everywhere("trapezoid", |cpu| {
+        let (y, grads) = same_everywhere("mamba3", |cpu| {
             let mut y = vec![0f32; sizes[0]];
             forward(cpu, &mut y, &mut [], &mut [], &scan).unwrap();
             let mut grads = sizes.map(|n| vec![0f32; n]);

@@ -3,7 +3,7 @@
 use crate::{Mixing, Result, Tensor};
 
 /// A residual of several streams `[T,n·H]`; weights are rows as [`Mixing`] says.
-pub trait StreamBackend {
+pub trait HyperConnectionsBackend {
     /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
     ///
     /// # Errors
@@ -15,7 +15,7 @@ pub trait StreamBackend {
         scale: &Tensor,
         mixing: &Mixing,
     ) -> Result<Tensor>;
-    /// Gradients of [`StreamBackend::stream_weights`] by `mixes`, and by `base` and `scale` one behind the other.
+    /// Gradients of [`HyperConnectionsBackend::stream_weights`] by `mixes`, and by `base` and `scale` one behind the other.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
@@ -32,7 +32,7 @@ pub trait StreamBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
-    /// Gradients of [`StreamBackend::collapse`] by `x` and `w`.
+    /// Gradients of [`HyperConnectionsBackend::collapse`] by `x` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
@@ -48,7 +48,7 @@ pub trait StreamBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
-    /// Gradients of [`StreamBackend::expand`] by `x`, `y` and `w`.
+    /// Gradients of [`HyperConnectionsBackend::expand`] by `x`, `y` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.

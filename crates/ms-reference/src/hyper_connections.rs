@@ -3,7 +3,7 @@
 use crate::Reference;
 use crate::operand::{expect, reals};
 use crate::tape::{Real, gradient, sum};
-use ms_core::{Mixing, Result, StreamBackend, Tensor};
+use ms_core::{HyperConnectionsBackend, Mixing, Result, Tensor};
 
 /// Divides the lines of `m[n,n]`, rows or `columns`, by their sums plus `eps`.
 fn divide<R: Real>(m: &mut [R], n: usize, columns: bool, eps: f64) {
@@ -66,7 +66,7 @@ fn expand<R: Real>(x: &[R], y: &[R], w: &[R], tokens: usize, mixing: &Mixing) ->
     out
 }
 
-impl StreamBackend for Reference {
+impl HyperConnectionsBackend for Reference {
     fn stream_weights(
         &self,
         mixes: &Tensor,

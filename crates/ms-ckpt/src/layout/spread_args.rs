@@ -1,16 +1,18 @@
-//! A cut as Megatron's arguments.
+//! A model and how it is spread, as Megatron's arguments.
 
-use ms_spec::{ModelConfig, megatron};
+use ms_core::Axis;
+use ms_spec::{ModelConfig, Stages, megatron};
 use serde_json::{Map, Value, json};
 
-use super::cut::{Cut, ExpertTp, MODEL};
 use super::spelling::{Experts, Spelling};
+use super::spread::{MODEL, Spread};
 use crate::Result;
 
-impl Cut {
-    /// The arguments that describe the cut, for the file's `args`.
+impl Spread {
+    /// The arguments that describe both, for the file's `args`.
     pub(crate) fn args(&self, config: &ModelConfig, spelling: Spelling) -> Result<Map<String, Value>> {
-        let chunks = self.placement(config.layers)?[0].len();
+        let chunks = self.placement(config)?.chunks();
+        let Stages { layers_per_chunk, layer_list, noop, dual_pipe, .. } = self.stages();
         let list = |items: &[usize]| {
             let text: Vec<String> = items.iter().map(ToString::to_string).collect();
             Value::String(text.join(","))
@@ -22,28 +24,27 @@ impl Cut {
         let mut set = |name: &str, value: Value| {
             args.insert(name.to_owned(), value);
         };
-        set("num_layers", json!(config.layers + self.noop.len()));
-        set("tensor_model_parallel_size", json!(self.tp));
-        set("pipeline_model_parallel_size", json!(self.pp));
+        set("num_layers", json!(config.layers + noop.len()));
+        set("tensor_model_parallel_size", json!(self.size(Axis::Tp)));
+        set("pipeline_model_parallel_size", json!(self.size(Axis::Pp)));
         let virtual_chunks = if chunks > 1 { json!(chunks) } else { Value::Null };
         set("virtual_pipeline_model_parallel_size", virtual_chunks);
-        set("num_layers_per_virtual_pipeline_stage", json!(self.layers_per_chunk));
-        set("num_layer_list", self.layer_list.as_deref().map_or(Value::Null, list));
+        set("num_layers_per_virtual_pipeline_stage", json!(layers_per_chunk));
+        set("num_layer_list", layer_list.as_deref().map_or(Value::Null, list));
         // Readers take them for a set of places among all slots, whatever the order in which they were put in.
         let slots = self.slots(config.layers)?;
         let empty: Vec<usize> = (0..slots.len()).filter(|&at| slots[at].is_none()).collect();
         set("noop_layers", if empty.is_empty() { Value::Null } else { list(&empty) });
-        set("expert_model_parallel_size", json!(self.ep));
+        set("expert_model_parallel_size", json!(self.size(Axis::Ep)));
         if config.moe.is_some() {
-            let etp = if self.expert_tp == ExpertTp::Cut { self.tp } else { 1 };
-            set("expert_tensor_parallel_size", json!(etp));
-            set("moe_tp_extend_ep", json!(self.expert_tp == ExpertTp::Extend));
+            set("expert_tensor_parallel_size", json!(self.grid().expert().size(Axis::Tp)));
+            set("moe_tp_extend_ep", json!(self.extend_ep()));
             set("moe_grouped_gemm", json!(spelling.experts == Experts::Grouped));
         }
         if config.mla().is_some() {
             set("mla_mm_split", json!(spelling.mla_split));
         }
-        if self.dual_pipe {
+        if *dual_pipe {
             set("schedules_method", json!("dualpipev"));
         }
         let te = if spelling.transformer_engine { "transformer_engine" } else { "local" };

@@ -21,7 +21,7 @@ op!(Weights, "stream_weights", |op, cx, dy| {
 });
 
 /// The weights `[T,C]` of each token's streams, of `mixes[T,C]`, `base[C]` and `scale`, all f32; see
-/// [`StreamBackend::stream_weights`](crate::StreamBackend::stream_weights). Keeps all three.
+/// [`HyperConnectionsBackend::stream_weights`](crate::HyperConnectionsBackend::stream_weights). Keeps all three.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

@@ -1,10 +1,10 @@
 //! Hyper-connections on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, Mixing, Result, StreamBackend, Tensor};
-use ms_kernels::streams;
+use crate::{DType, HyperConnectionsBackend, Mixing, Result, Tensor};
+use ms_kernels::hyper_connections;
 
-impl StreamBackend for CpuBackend {
+impl HyperConnectionsBackend for CpuBackend {
     fn stream_weights(
         &self,
         mixes: &Tensor,
@@ -15,7 +15,7 @@ impl StreamBackend for CpuBackend {
         let mut w = self.uninit(DType::F32, &mixes.shape());
         op_span!("stream_weights", 40 * mixes.numel(), size(&[mixes, &w]));
         let (mixes, base, scale) = (mixes.as_slice()?, base.as_slice()?, scale.as_slice()?);
-        streams::weights(&self.cpu, w.as_mut_slice()?, mixes, base, scale, mixing)?;
+        hyper_connections::weights(&self.cpu, w.as_mut_slice()?, mixes, base, scale, mixing)?;
         Ok(w)
     }
 
@@ -30,7 +30,7 @@ impl StreamBackend for CpuBackend {
         let mut dmixes = self.uninit(DType::F32, &mixes.shape());
         let mut dfixed = Tensor::zeros(&self.arena, DType::F32, [base.numel() + scale.numel()]);
         op_span!("stream_weights_backward", 80 * mixes.numel(), size(&[mixes, dw, &dmixes]));
-        streams::weights_backward(
+        hyper_connections::weights_backward(
             &self.cpu,
             dmixes.as_mut_slice()?,
             dfixed.as_mut_slice()?,
@@ -48,7 +48,7 @@ impl StreamBackend for CpuBackend {
         let mut y = self.uninit(x.dtype(), &[tokens, width / mixing.streams.max(1)]);
         op_span!("collapse", 2 * x.numel(), size(&[x, w, &y]));
         with_float!(x.dtype(), "collapse", E => {
-            streams::collapse(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, w.as_slice()?, mixing)?;
+            hyper_connections::collapse(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, w.as_slice()?, mixing)?;
             Ok(())
         })?;
         Ok(y)
@@ -67,7 +67,7 @@ impl StreamBackend for CpuBackend {
         with_float!(x.dtype(), "collapse_backward", E => {
             let (to_x, to_w) = (dx.as_mut_slice::<E>()?, dw.as_mut_slice()?);
             let (dy, x, w) = (dy.as_slice()?, x.as_slice()?, w.as_slice()?);
-            streams::collapse_backward(&self.cpu, to_x, to_w, dy, x, w, mixing)?;
+            hyper_connections::collapse_backward(&self.cpu, to_x, to_w, dy, x, w, mixing)?;
             Ok(())
         })?;
         Ok((dx, dw))
@@ -79,7 +79,7 @@ impl StreamBackend for CpuBackend {
         op_span!("expand", 2 * x.numel() * (mixing.streams + 1), size(&[x, y, w, &out]));
         with_float!(x.dtype(), "expand", E => {
             let (to, x, y) = (out.as_mut_slice::<E>()?, x.as_slice()?, y.as_slice()?);
-            streams::expand(&self.cpu, to, x, y, w.as_slice()?, mixing)?;
+            hyper_connections::expand(&self.cpu, to, x, y, w.as_slice()?, mixing)?;
             Ok(())
         })?;
         Ok(out)
@@ -100,7 +100,7 @@ impl StreamBackend for CpuBackend {
         with_float!(x.dtype(), "expand_backward", E => {
             let to = (dx.as_mut_slice::<E>()?, dy.as_mut_slice()?, dw.as_mut_slice()?);
             let (dout, x, y) = (dout.as_slice()?, x.as_slice()?, y.as_slice()?);
-            streams::expand_backward(&self.cpu, to, dout, x, y, w.as_slice()?, mixing)?;
+            hyper_connections::expand_backward(&self.cpu, to, dout, x, y, w.as_slice()?, mixing)?;
             Ok(())
         })?;
         Ok([dx, dy, dw])

@@ -1,7 +1,7 @@
 //! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles.
 
 use crate::tape::{Real, dot};
-use ms_core::{Segment, Trapezoid, TurnedPairs};
+use ms_core::{Mamba3Shape, Segment, TurnedPairs};
 use std::f64::consts::PI;
 
 /// What each document's last token left: of every head its angles, keys and input, and its state.
@@ -17,11 +17,11 @@ pub(crate) struct Memory<'a, R> {
 pub(crate) fn scan<R: Real>(
     operands: [&[R]; 15],
     segments: &[Segment],
-    shape: &Trapezoid,
+    shape: &Mamba3Shape,
     mut memory: Option<Memory<'_, R>>,
 ) -> Vec<R> {
     let [x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o] = operands;
-    let Trapezoid { heads, head_dim: p, state: s, ranks, angles, pairs, rate_floor } = *shape;
+    let Mamba3Shape { heads, head_dim: p, state: s, ranks, angles, pairs, rate_floor } = *shape;
     let zeros = |n: usize| vec![R::from(0.0); n];
     let factor = |of: &[R], n: usize, r: usize, i: usize| {
         if of.is_empty() { R::from(1.0) } else { of[(n * ranks + r) * p + i] }

@@ -22,7 +22,7 @@ use crate::state_space::expect_covered;
 use crate::{Cpu, Error, Result};
 pub use gradient::backward;
 use head::{Document, Head, State, Walk};
-pub use ms_operands::{Trapezoid as Shape, TrapezoidOperands as Operands, TurnedPairs as Pairs};
+pub use ms_operands::{Mamba3Operands as Operands, Mamba3Shape as Shape, TurnedPairs as Pairs};
 use std::ops::Range;
 
 const NAMES: [&str; 15] = [
@@ -133,7 +133,7 @@ pub fn forward(
     states: &mut [f32],
     scan: &Scan<'_>,
 ) -> Result<()> {
-    const OP: &str = "trapezoid::forward";
+    const OP: &str = "mamba3::forward";
     scan.check(OP)?;
     let o = &scan.operands;
     expect_len(OP, "y", o.x.len(), y.len())?;
