@@ -405,3 +405,32 @@ fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
         assert!(message.contains(flag), "{flags}: {message}");
     }
 }
+
+#[test]
+fn tables_of_words_and_experts_follow_their_own_rates_on_every_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let rates = "--fp64 --decoupled-lr 0.05 --decoupled-min-lr 0.01 --weight-decay 0.3";
+    let untied = "--untie-embeddings-and-output-weights";
+    for tied in ["", untied] as [&'static str; 2] {
+        let with = |flags: &'static str| -> Vec<&'static str> {
+            flags.split(' ').chain(tied.split_whitespace()).collect()
+        };
+        let one = losses(&train(dir.path(), &data, "", 4, &with(rates)));
+        for other in [
+            "--fp64 --weight-decay 0.3",
+            "--fp64 --decoupled-lr 0.05 --decoupled-min-lr 0.01 --weight-decay 0",
+        ] {
+            assert_ne!(one, losses(&train(dir.path(), &data, "", 4, &with(other))), "{other} {tied}");
+        }
+        for topology in TOPOLOGIES[1..].iter().copied().chain([
+            "--nproc-per-node 4 --pipeline-model-parallel-size 4 --use-distributed-optimizer",
+            "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        ]) {
+            let several = losses(&train(dir.path(), &data, topology, 4, &with(rates)));
+            for (a, b) in one.iter().zip(&several) {
+                assert!((a - b).abs() < 1e-10 * a, "{topology} {tied}: {one:?} {several:?}");
+            }
+        }
+    }
+}
