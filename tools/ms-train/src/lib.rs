@@ -14,6 +14,7 @@ mod communication;
 mod companions;
 mod data;
 mod fit;
+mod inherited;
 mod keep;
 mod layouts;
 mod model;
@@ -95,6 +96,8 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
     report::start_logging(args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
+    let args = &inherited::with_sizes(args, &o)?;
+    let o: Options = args.read()?;
     report::notices(args, &o);
     if o.doing.fit.is_some() && !o.doing.dry_run {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));

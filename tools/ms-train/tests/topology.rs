@@ -434,3 +434,47 @@ fn tables_of_words_and_experts_follow_their_own_rates_on_every_topology() {
         }
     }
 }
+
+#[test]
+fn a_run_has_the_sizes_of_the_one_that_saved_where_that_is_asked_for() {
+    const FLAG: &str = "--use-mp-args-from-checkpoint-args";
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let topology = "--nproc-per-node 4 --tp 2 --pp 2 --num-layers-per-virtual-pipeline-stage 1 --ep 1";
+    for format in ["safetensors", "torch"] {
+        let save = dir.path().join(format);
+        let save = save.to_str().unwrap();
+        train(
+            dir.path(),
+            &data,
+            topology,
+            4,
+            &["--save", save, "--exit-interval", "2", "--ckpt-format", format],
+        );
+        let plan = |more: &str| -> Value {
+            let mut command = ms_train();
+            command.args(MODEL.split_whitespace()).args([
+                "--dry-run",
+                "--json",
+                "--load",
+                save,
+                "--nproc-per-node",
+                "4",
+            ]);
+            let done = command.args(more.split_whitespace()).assert().success();
+            serde_json::from_slice(&done.get_output().stdout).unwrap()
+        };
+        let grid = |plan: &Value| {
+            let groups = |name: &str| plan["groups"][name][0].as_array().unwrap().len();
+            (groups("tp"), groups("pp"), plan["layers_per_stage"].clone(), plan["pipeline"]["orders"].clone())
+        };
+        let (asked, without) = (plan(FLAG), plan(""));
+        assert_eq!(grid(&asked), grid(&plan(topology)), "{format}");
+        // Whatever the flags say of the sizes, but not of the layers of a chunk.
+        assert_eq!(grid(&plan(&format!("{FLAG} --tp 4 --pp 1"))), grid(&asked), "{format}");
+        assert_ne!(grid(&without), grid(&asked), "{format}");
+    }
+    let mut command = ms_train();
+    let said = refused(command.args(MODEL.split_whitespace()).args([FLAG, "--dry-run"]), 2);
+    assert!(said.contains(&format!("{FLAG}: expected --load")), "{said}");
+}
