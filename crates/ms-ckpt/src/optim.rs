@@ -98,7 +98,8 @@ impl Held {
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/distributed_data_parallel.py`: buckets only with overlapped
-/// reduction, on the first stage, for the first chunk; `core_v0.12.1`, `megatron/training/training.py`, `get_model`: their number.
+/// reduction, on the first stage, for the first chunk; their number: `core_v0.12.1`, `megatron/training/training.py`,
+/// `get_model`.
 pub(crate) fn bucket_size(
     args: &Map<String, Value>,
     (stage, chunk): (usize, usize),

@@ -3,7 +3,8 @@
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
 //! every pair of values that forty-nine drawings have to occur; without it some thirty small ones, chosen for their pairs, and
-//! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run
+//! numbers so.
 
 mod drawn;
 mod page;

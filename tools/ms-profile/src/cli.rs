@@ -83,8 +83,8 @@ pub(crate) struct Schedule {
         conflicts_with = "num_virtual_stages_per_pipeline_rank"
     )]
     pub num_layers_per_virtual_pipeline_stage: Option<u32>,
-    /// Layers of each stage, or of each chunk of several in the order in which a micro-batch passes them: a chunk takes as long as
-    /// it has layers.
+    /// Layers of each stage, or of each chunk of several in the order in which a micro-batch passes them: a chunk takes as
+    /// long as it has layers.
     #[arg(
         long,
         value_name = "N,N",

@@ -1,9 +1,9 @@
 //! `--use-mp-args-from-checkpoint-args`: the sizes of a run's ranks, as the run that saved a checkpoint had them.
 
-use crate::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
+use ms_options::Source;
 use serde_json::Value;
 
 options! {
@@ -25,13 +25,13 @@ const LEFT_OPEN: &str = "--num-layers-per-virtual-pipeline-stage";
 ///
 /// # Errors
 /// Without a checkpoint, or if it cannot be opened.
-pub(crate) fn with_sizes(args: &Args, o: &Options) -> Result<Args> {
+pub(crate) fn with_sizes(args: &Args, wanted: &Inherited, source: &Source) -> Result<Args> {
     let mut args = args.clone();
     const FLAG: &str = "--use-mp-args-from-checkpoint-args";
-    if !o.inherited.from_checkpoint {
+    if !wanted.from_checkpoint {
         return Ok(args);
     }
-    let Some(folder) = o.source.folder() else {
+    let Some(folder) = source.folder() else {
         bail!(Usage(format!("{FLAG}: expected --load, the checkpoint that names them")));
     };
     let checkpoint = ms_ckpt::open(folder).with_context(|| FLAG.to_owned())?;

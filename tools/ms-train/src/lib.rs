@@ -96,7 +96,7 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
     report::start_logging(args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
-    let args = &inherited::with_sizes(args, &o)?;
+    let args = &inherited::with_sizes(args, &o.inherited, &o.source)?;
     let o: Options = args.read()?;
     report::notices(args, &o);
     if o.doing.fit.is_some() && !o.doing.dry_run {
