@@ -94,16 +94,22 @@ impl Held {
     }
 }
 
-/// How large buckets are: `None`: one for everything.
+/// How large buckets of a rank are that has `held` elements in all: `None`: one for everything.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/distributed_data_parallel.py`: buckets only with overlapped
-/// reduction, on the first stage, for the first chunk.
-pub(crate) fn bucket_size(args: &Map<String, Value>, stage: usize, chunk: usize) -> Option<usize> {
+/// reduction, on the first stage, for the first chunk; their number: `core_v0.12.1`, `megatron/training/training.py`,
+/// `get_model`.
+pub(crate) fn bucket_size(
+    args: &Map<String, Value>,
+    (stage, chunk): (usize, usize),
+    held: usize,
+) -> Option<usize> {
     let overlapped = args.get("overlap_grad_reduce").and_then(Value::as_bool).unwrap_or(false);
     let size = |name: &str| args.get(name).and_then(Value::as_u64).map(|n| n as usize);
     let dp = size("data_parallel_size").unwrap_or(1);
-    let most = size("ddp_bucket_size").unwrap_or(40_000_000.max(dp.saturating_mul(1_000_000)));
+    let by_number = size("ddp_num_buckets").and_then(|number| held.checked_div(number));
+    let most = size("ddp_bucket_size").or(by_number).unwrap_or(40_000_000.max(dp.saturating_mul(1_000_000)));
     (overlapped && stage == 0 && chunk == 0).then_some(most)
 }
 
@@ -160,11 +166,16 @@ mod tests {
     #[test]
     fn buckets_are_only_met_where_megatron_makes_several() {
         let mut args = Map::new();
-        assert_eq!(bucket_size(&args, 0, 0), None);
+        let size = |args: &Map<String, Value>, stage, chunk| bucket_size(args, (stage, chunk), 1000);
+        assert_eq!(size(&args, 0, 0), None);
         args.insert("overlap_grad_reduce".into(), json!(true));
         args.insert("data_parallel_size".into(), json!(64));
-        assert_eq!(bucket_size(&args, 0, 0), Some(64_000_000));
-        assert_eq!((bucket_size(&args, 1, 0), bucket_size(&args, 0, 1)), (None, None));
+        assert_eq!(size(&args, 0, 0), Some(64_000_000));
+        assert_eq!((size(&args, 1, 0), size(&args, 0, 1)), (None, None));
+        args.insert("ddp_num_buckets".into(), json!(3));
+        assert_eq!((size(&args, 0, 0), size(&args, 1, 0)), (Some(333), None));
+        args.insert("ddp_bucket_size".into(), json!(7));
+        assert_eq!(size(&args, 0, 0), Some(7));
     }
 
     #[test]

@@ -61,7 +61,11 @@ impl MicroBatch {
                     seen.position_ids.extend(0..restart as i32);
                     seen.position_ids.extend_from_slice(&positions[restart..]);
                 }
-                None => seen.position_ids.extend(positions.iter().map(|&p| p - offset as i32)),
+                // `offset` less, unless a document has begun among the tokens that are left out: upstream's are then negative.
+                None => {
+                    let first = positions.first().copied().unwrap_or(0);
+                    seen.position_ids.extend(positions.iter().map(|&p| p - first));
+                }
             }
             for &border in self.cu_seqlens.iter().filter(|&&b| (from + 1..to).contains(&(b as usize))) {
                 seen.end_stretch((first + border as usize - from) as i32);
@@ -274,6 +278,13 @@ mod tests {
             (&[0, 1, 4, 8][..], &[0, 0, 1, 2, 0, 1, 2, 3][..])
         );
         assert_eq!(whole.windows(0), whole);
+        // A document that is over before the window begins.
+        let short = MicroBatch {
+            position_ids: vec![0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5],
+            cu_seqlens: vec![0, 1, 6, 12],
+            ..whole
+        };
+        assert_eq!(short.windows(2).ahead[1].position_ids, [0, 1, 2, 3, 0, 1, 2, 3]);
     }
 
     /// Row `i` holds `i + 1` tokens, all `i`.

@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) const MODEL: [Entry; 133] = [
+pub(crate) const MODEL: [Entry; 134] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -26,6 +26,7 @@ pub(crate) const MODEL: [Entry; 133] = [
     family("--attn-logit-softcapping", "(0,)", "cap of attention scores"),
     family("--beta-fast", "(0,)", "yarn: rotations above which a frequency is kept (head)"),
     family("--beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full (head)"),
+    family("--cla-share-factor", "[1,16384]", "of so many layers the last takes the keys and values of the one before it; needs --share-kvstates"),
     family("--compress-ratios", "[0,268435456]", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries"),
     family("--compress-rope-theta", "(0,)", "base of the rotary frequencies in layers with pooled entries"),
     family("--dim-model-base", "(0,)", "logits are divided by hidden size over this"),

@@ -101,7 +101,8 @@ pub struct ModelConfig {
     /// Multi-token prediction layers.
     #[serde(default)]
     pub mtp: usize,
-    /// The states come before the embedding in what these layers project (`eh_proj`), as MindSpeed-LLM 2.0.0 trains them.
+    /// These layers are trained as in MindSpeed-LLM 2.0.0: the states come before the embedding in what they project (`eh_proj`),
+    /// rows are longer by as many tokens as there are layers, which see windows of them, and the reported loss is the sum of all.
     #[serde(default)]
     pub mtp_hidden_first: bool,
     /// A linear layer scores the last hidden state with one number (an outcome reward model): what an output layer holds
@@ -319,9 +320,10 @@ impl ModelConfig {
         let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
         for rotated in [self.rotated()].into_iter().chain(windowed) {
-            if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
+            let most = self.mla().map_or(self.head_dim, |m| m.rope);
+            if rotates && (rotated == 0 || !rotated.is_multiple_of(2) || rotated > most) {
                 return Err(Error::Inconsistent(format!(
-                    "{rotated} rotated elements per head: expected an even number"
+                    "{rotated} rotated elements per head: expected an even number up to {most}"
                 )));
             }
         }
@@ -467,7 +469,7 @@ impl ModelConfig {
     /// length.
     pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
         let rope = self.rope_of(index);
-        let rotated = self.mla().map_or_else(|| rope.rotated(self.head_dim), |m| m.rope);
+        let rotated = self.mla().map_or_else(|| rope.share(self.head_dim), |m| m.rope);
         rope.frequencies(rotated, tokens)
     }
 

@@ -103,8 +103,17 @@ impl Rope {
         Self { base, fraction: 1.0, interleaved: false, scaling: RopeScaling::None }
     }
 
-    /// Elements of a head that are rotated.
+    /// Elements of a head that are rotated: the share, rounded up to whole pairs.
     pub fn rotated(&self, head_dim: usize) -> usize {
+        let share = self.share(head_dim);
+        share.saturating_add(share % 2)
+    }
+
+    /// The share of `head_dim` elements that are to be rotated, by which frequencies fall; it may be odd.
+    ///
+    /// # Source
+    /// Megatron-LM `core_v0.12.1`, `RotaryEmbedding.__init__`; Hugging Face's rotary embeddings do the same.
+    pub fn share(&self, head_dim: usize) -> usize {
         (head_dim as f64 * self.fraction) as usize
     }
 
@@ -113,9 +122,10 @@ impl Rope {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
     }
 
-    /// Frequencies of `rotated` elements per head, for sequences of up to `tokens` tokens.
+    /// Frequencies of `rotated` elements per head, of which an odd last one makes a pair, too, for sequences of up to `tokens`
+    /// tokens.
     pub fn frequencies(&self, rotated: usize, tokens: usize) -> Frequencies {
-        let pairs = rotated / 2;
+        let pairs = rotated.div_ceil(2);
         let turn = |base: f64, i: usize| base.powf(-2.0 * i as f64 / rotated as f64);
         let plain = |i: usize| turn(self.base, i);
         // The exponent with which a factor on the wavelengths acts on the base.
@@ -207,6 +217,10 @@ mod tests {
         assert_eq!(f.magnitude, 1.0);
         let half = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
         close(&half.frequencies(half.rotated(8), 1).inv_freq, &[1.0, 0.01]);
+        // As torch.arange(0, 3, 2) / 3 has it.
+        let odd = Rope { fraction: 0.4, ..Rope::plain(1000.0) };
+        assert_eq!((odd.share(8), odd.rotated(8)), (3, 4));
+        close(&odd.frequencies(odd.share(8), 1).inv_freq, &[1.0, 0.01]);
     }
 
     #[test]

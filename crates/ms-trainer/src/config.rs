@@ -121,9 +121,6 @@ pub struct TrainConfig {
     pub profile: Option<std::ops::Range<u64>>,
     /// Factor of the mean loss of multi-token prediction modules, where the model has some.
     pub mtp_loss_scale: f64,
-    /// Rows are longer than `longest_row` by as many tokens as there are prediction modules, which see windows of them
-    /// ([`ms_data::MicroBatch::windows`]); the reported loss is the sum of all, as in MindSpeed-LLM 2.0.0.
-    pub mtp_windows: bool,
     /// The flags as given, for the checkpoint.
     pub args: Map<String, Value>,
 }
@@ -171,7 +168,6 @@ impl TrainConfig {
             order: PipelineOrder::default(),
             passes_beside: false,
             routing: Routing::default(),
-            mtp_windows: false,
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
             attention_dropout: 0.0,

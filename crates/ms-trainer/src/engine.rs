@@ -157,7 +157,7 @@ impl Engine {
             overlap,
             overlap_gather: config.overlap_param_gather,
             gather_beside_step: config.gather_beside_step,
-            one_loss: config.mtp_windows,
+            one_loss: config.model.mtp_hidden_first,
             counts,
             clip_grad: config.clip_grad,
             count_zeros: config.log_num_zeros,

@@ -266,7 +266,8 @@ impl Optimizer {
     }
 
     /// This rank's parts of the state of `wanted` parameters: parameter, its elements, and their values in state tensor
-    /// `which`, the master weights being the first. What is with the host, or in another form, is read as the iterator comes to it.
+    /// `which`, master weights being the first. What is with the host, or in another form, is read as the iterator comes to
+    /// it.
     ///
     /// # Errors
     /// An item is one if its values cannot be brought from the host or widened on `device`.

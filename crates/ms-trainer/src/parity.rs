@@ -339,12 +339,15 @@ pub struct Shape {
 struct Drawn {
     rng: Rng,
     vocab: usize,
+    /// Tokens that rows have more, for windows of prediction modules as MindSpeed-LLM 2.0.0 has them.
+    windows: usize,
     shape: Shape,
 }
 
 impl Drawn {
     fn of(config: &ModelConfig, shape: Shape, seed: u64) -> Self {
-        Self { rng: Rng::named(seed, "batches"), vocab: config.vocab, shape }
+        let windows = if config.mtp_hidden_first { config.mtp } else { 0 };
+        Self { rng: Rng::named(seed, "batches"), vocab: config.vocab, windows, shape }
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -353,7 +356,8 @@ impl Drawn {
 
     /// The next one; `masked`: none of its tokens counts.
     fn next(&mut self, masked: bool) -> MicroBatch {
-        let Shape { rows, length, packed, .. } = self.shape;
+        let Shape { rows, packed, .. } = self.shape;
+        let length = self.shape.length + self.windows;
         let total = rows * length;
         let mut borders = vec![0usize];
         for row in 0..rows {
@@ -368,7 +372,7 @@ impl Drawn {
         let labels: Vec<i32> = (0..total).map(|_| self.below(vocab) as i32).collect();
         let loss_mask = (0..total).map(|_| if masked || self.below(4) == 0 { 0.0 } else { 1.0 }).collect();
         let lengths = borders.windows(2).map(|pair| pair[1] - pair[0]);
-        MicroBatch {
+        let whole = MicroBatch {
             ahead: Vec::new(),
             tokens,
             labels,
@@ -377,7 +381,8 @@ impl Drawn {
             cu_seqlens: borders.iter().map(|&b| b as i32).collect(),
             row_ends: (1..=rows).map(|r| r * length).collect(),
             samples: Vec::new(),
-        }
+        };
+        whole.windows(self.windows)
     }
 }
 

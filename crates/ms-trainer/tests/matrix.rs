@@ -2,8 +2,9 @@
 //! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values that forty-nine drawings have to occur; without it some thirty small ones, chosen for their pairs,
-//! run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! every pair of values that forty-nine drawings have to occur; without it some thirty small ones, chosen for their pairs, and
+//! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run
+//! numbers so.
 
 mod drawn;
 mod page;
@@ -151,11 +152,15 @@ fn any_topology_trains_as_one_rank() {
         }
         false => {
             // Six ranks and fewer: these have to run in a minute on two cores.
-            let small = pool.into_iter().filter(|run| (2..=6).contains(&run.ranks()));
+            let (small, larger): (Vec<Run>, Vec<Run>) =
+                pool.into_iter().filter(|run| run.ranks() > 1).partition(|run| run.ranks() < 7);
             // What ranks without experts send is counted.
-            let (experts, others): (Vec<Run>, Vec<Run>) = small.partition(|run| run.config.moe.is_some());
+            let (experts, others): (Vec<Run>, Vec<Run>) =
+                small.into_iter().partition(|run| run.config.moe.is_some());
             let mut runs = covering(&others, &mut seen, FEW / 2);
             runs.extend(covering(&experts, &mut seen, FEW - FEW / 2));
+            // And one each of the largest numbers of ranks.
+            runs.extend([7, 8].iter().filter_map(|&n| larger.iter().find(|run| run.ranks() == n).cloned()));
             runs
         }
     };

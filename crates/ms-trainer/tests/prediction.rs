@@ -110,7 +110,7 @@ fn windows_of_longer_rows_have_the_loss_and_the_gradient_of_pytorch() {
     };
     for recompute in [Recompute::None, Recompute::Uniform(1)] {
         let report = step_on(&golden, &whole.windows(2), |config| {
-            (config.recompute, config.mtp_windows, config.model.mtp_hidden_first) = (recompute, true, true);
+            (config.recompute, config.model.mtp_hidden_first) = (recompute, true);
         });
         let near = |found: f64, name: &str| {
             let expected = golden[name].values[0];

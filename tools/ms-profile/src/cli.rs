@@ -83,6 +83,19 @@ pub(crate) struct Schedule {
         conflicts_with = "num_virtual_stages_per_pipeline_rank"
     )]
     pub num_layers_per_virtual_pipeline_stage: Option<u32>,
+    /// Layers of each stage, or of each chunk of several in the order in which a micro-batch passes them: a chunk takes as
+    /// long as it has layers.
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(0..=1024),
+        conflicts_with_all = ["num_virtual_stages_per_pipeline_rank", "num_layers", "schedules_method"]
+    )]
+    pub num_layer_list: Option<Vec<u32>>,
+    /// Forward passes go beside backward passes of other micro-batches; those that go together are drawn one behind the other.
+    #[arg(long)]
+    pub moe_fb_overlap: bool,
     /// Count what stages keep where passes beyond as many as the pipeline has chunks keep only their input.
     #[arg(long)]
     pub recompute_in_bubble: bool,

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     let width = args.width.map(|w| w as usize).or(columns).unwrap_or(120).max(20);
-    out.write_all(draw(&schedule, &report, width).as_bytes())?;
+    out.write_all(draw(&schedule, &report, (width, args.num_layer_list.is_some())).as_bytes())?;
     if let Some(kept) = kept {
         let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
         writeln!(out, "                 {} of them whole, of the others the input", kept.join(" "))?;
@@ -73,6 +73,16 @@ fn kept_whole(schedule: &Schedule) -> Vec<usize> {
 /// # Errors
 /// If the layers do not divide into them.
 fn chunks(args: &cli::Schedule) -> Result<usize> {
+    if let Some(list) = &args.num_layer_list {
+        let (pp, found) = (args.pipeline_model_parallel_size as usize, list.len());
+        if !found.is_multiple_of(pp) || list.iter().all(|&layers| layers == 0) {
+            return Err(Usage(format!(
+                "--num-layer-list: expected layers of {pp} stages, or of as many chunks of each, found {found} numbers"
+            ))
+            .into());
+        }
+        return Ok(found / pp);
+    }
     let (Some(layers), Some(each)) = (args.num_layers, args.num_layers_per_virtual_pipeline_stage) else {
         return Ok(args.num_virtual_stages_per_pipeline_rank as usize);
     };
@@ -130,9 +140,22 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         Some("dualpipev") => PipelineOrder::DualPipeV,
         _ => PipelineOrder::Plain { group, forwards_first: args.upstream == "v2.0.0" },
     };
-    let schedule = Schedule::new(order.order(pp, chunks), &placement.order(), args.micro_batches as usize)
+    if args.moe_fb_overlap && chunks == 1 && pp > 1 {
+        return Err(Usage(
+            "--moe-fb-overlap: expected chunks that take turns, or dualpipev, as upstream has it".into(),
+        )
+        .into());
+    }
+    let schedule = order
+        .schedule(&placement.order(), args.micro_batches as usize, args.moe_fb_overlap)
         .map_err(|e| Usage(format!("--micro-batches {}: {e}", args.micro_batches)))?;
-    let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
+    // The first chunks of all stages come first in the list, then the second ones.
+    let layers = |stage: usize, chunk: usize| {
+        let listed = args.num_layer_list.as_ref();
+        listed.and_then(|list| list.get(chunk * pp + stage)).map_or(1.0, |&layers| f64::from(layers))
+    };
+    let report =
+        schedule.simulate_lengths(layers).map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
     Ok((schedule, report))
 }
 
@@ -152,7 +175,7 @@ fn letter(action: Action) -> char {
 }
 
 /// The rows of all stages, folded into lines of at most `width` columns, and the sums.
-fn draw(schedule: &Schedule, report: &Report, width: usize) -> String {
+fn draw(schedule: &Schedule, report: &Report, (width, listed): (usize, bool)) -> String {
     let columns = report.makespan.ceil() as usize;
     let rows: Vec<[Vec<char>; 2]> = schedule
         .stages
@@ -160,7 +183,14 @@ fn draw(schedule: &Schedule, report: &Report, width: usize) -> String {
         .zip(&report.spans)
         .map(|(actions, spans)| {
             let mut row = [vec![' '; columns], vec!['.'; columns]];
-            for (&action, &(begin, end)) in actions.iter().zip(spans) {
+            for (i, (&action, &(begin, end))) in actions.iter().zip(spans).enumerate() {
+                // Of passes that go together the first has its third.
+                let share = |k: usize| (spans.get(k) == Some(&(begin, end))).then_some((end - begin) / 3.0);
+                let (begin, end) = match (i.checked_sub(1).and_then(share), share(i + 1)) {
+                    (Some(third), _) => (begin + third, end),
+                    (None, Some(third)) => (begin, begin + third),
+                    (None, None) => (begin, end),
+                };
                 for column in begin.round() as usize..(end.round() as usize).min(columns) {
                     row[0][column] = digit(action.place().0);
                     row[1][column] = letter(action);
@@ -184,7 +214,8 @@ fn draw(schedule: &Schedule, report: &Report, width: usize) -> String {
     }
     let _ =
         writeln!(text, "bubble           {:.1} % of the time of all stages", 100.0 * report.bubble_fraction);
-    let _ = writeln!(text, "length           {} forwards of a chunk", report.makespan);
+    let of = if listed { "layer" } else { "chunk" };
+    let _ = writeln!(text, "length           {} forwards of a {of}", report.makespan);
     let live: Vec<String> = report.max_in_flight.iter().map(ToString::to_string).collect();
     let _ = writeln!(text, "live activations {} passes of a chunk at most, by stage", live.join(" "));
     text

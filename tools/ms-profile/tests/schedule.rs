@@ -81,3 +81,47 @@ fn chunks_are_named_as_in_training_and_passes_in_the_bubble_keep_their_input() {
         assert!(message.contains(want), "{message}");
     }
 }
+
+#[test]
+fn chunks_take_as_long_as_they_have_layers() {
+    // The second stage takes twice the time: it is busy but for the first forward and the last backward of the other.
+    let want = "\
+stage 0 01     002   11    22
+        FF.....BBF...BB....BB
+stage 1  000000111111222222
+        .FFBBBBFFBBBBFFBBBB..
+
+bubble           35.7 % of the time of all stages
+length           21 forwards of a layer
+live activations 2 1 passes of a chunk at most, by stage
+";
+    assert_eq!(text("--pp 2 --micro-batches 3 --num-layer-list 1,2"), want);
+    let found = object("--pp 2 --micro-batches 3 --num-layer-list 1,2");
+    // Three passes of one and of two layers, three each, in twice as long as the last stage and the ends of the first take.
+    assert_eq!(found["bubble_fraction"].as_f64(), Some(1.0 - (9.0 + 18.0) / 2.0 / 21.0));
+    // Equal layers change nothing, but the unit.
+    let (even, plain) =
+        (object("--pp 2 --micro-batches 4 --num-layer-list 3,3"), object("--pp 2 --micro-batches 4"));
+    assert_eq!((&even["bubble_fraction"], &even["orders"]), (&plain["bubble_fraction"], &plain["orders"]));
+    let chunks = object("--pp 2 --micro-batches 4 --num-layer-list 1,1,1,1");
+    assert_eq!(chunks, object("--pp 2 --micro-batches 4 --num-virtual-stages-per-pipeline-rank 2"));
+    let refused = schedule("--pp 2 --micro-batches 4 --num-layer-list 1,1,1").code(2);
+    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(message.contains("--num-layer-list: expected layers of 2 stages"), "{message}");
+}
+
+#[test]
+fn passes_that_go_together_are_drawn_in_their_time() {
+    let args = "--pp 2 --micro-batches 8 --schedules-method dualpipev";
+    let (apart, together) = (object(args), object(&format!("{args} --moe-fb-overlap")));
+    assert_ne!(apart["spans"], together["spans"]);
+    // A forward pass of one micro-batch in a column, and behind it the two of a backward pass of another.
+    let drawn = text("--pp 2 --micro-batches 4 --schedules-method dualpipev --moe-fb-overlap");
+    let stage: Vec<&str> = drawn.lines().take(2).collect();
+    assert_eq!(
+        stage,
+        ["stage 0 0120001311 20022 311332233", "        FFFfiwfFbb.fBBbb.fBBbbIWIW"],
+        "{drawn}"
+    );
+    schedule("--pp 2 --micro-batches 8 --moe-fb-overlap").code(2);
+}

@@ -18,6 +18,10 @@ use std::io::Write;
 /// beside 100 GB/s, as accelerators of 2024 have them.
 const FLOPS_PER_BYTE: f64 = 3000.0;
 
+/// Rows of a product on an accelerator with which it takes twice the time of its operations: tiles of few rows are mostly empty,
+/// and weights have to be read for any number of them.
+const ROWS_OF_HALF_SPEED: f64 = 512.0;
+
 /// Layouts that are shown.
 const SHOWN: usize = 8;
 
@@ -41,6 +45,8 @@ struct Candidate {
     /// The same as it was tried out, in blocks of memory as an arena gives them.
     peak: Option<usize>,
     bubble: f64,
+    /// Tokens of a micro-batch on a rank, the rows of its products.
+    rows: usize,
     /// Operations of a rank in an iteration.
     flops: f64,
     /// Bytes sent in an iteration by a rank of the stage that sends most: tried out, or by formula.
@@ -71,7 +77,10 @@ fn bytes(text: &str) -> Result<usize> {
         .unwrap_or((text, 1.0));
     match number.parse::<f64>() {
         Ok(n) if n > 0.0 && (n * unit).is_finite() => Ok((n * unit) as usize),
-        _ => Err(Usage(format!("--fit: expected a size such as 64GiB, found {text:?}")).into()),
+        _ => Err(Usage(format!(
+            "--fit: expected a size in bytes, KiB, MiB, GiB, TiB, KB, MB, GB or TB such as 64GiB, found {text:?}"
+        ))
+        .into()),
     }
 }
 
@@ -80,7 +89,7 @@ fn bytes(text: &str) -> Result<usize> {
 /// # Errors
 /// A size that is none, or no layout that fits, with the smallest that there is.
 pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
-    let limit = bytes(limit)?;
+    let (asked, limit) = (limit, bytes(limit)?);
     check(o, r)?;
     let mut all = layouts(r, o);
     all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
@@ -88,17 +97,16 @@ pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Resu
     let total = all.len();
     let none = |why: String| {
         Usage(format!(
-            "--fit: no layout of {} ranks needs at most {:.1} GiB a rank; {why}\nhint: more ranks, a smaller \
+            "--fit: no layout of {} ranks needs at most {asked} a rank; {why}\nhint: more ranks, a smaller \
              --micro-batch-size or a shorter --seq-length",
-            r.world,
-            gib(limit)
+            r.world
         ))
     };
     all.retain(|l| l.bytes <= limit);
     let fit = all.len();
     if fit == 0 {
         return Err(none(least.map_or("there is no layout at all".to_owned(), |n| {
-            format!("the smallest of {total} layouts needs {:.1} GiB", gib(n))
+            format!("the smallest of {total} layouts needs {}", binary(n as u64))
         }))
         .into());
     }
@@ -118,18 +126,16 @@ pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Resu
     }
     writeln!(
         out,
-        "{fit} of {total} layouts of {} ranks need at most {:.1} GiB a rank by formula; of {tried} that were tried out, best \
-         first:",
-        r.world,
-        gib(limit)
+        "{fit} of {total} layouts of {} ranks need at most {asked} a rank by formula; of {tried} that were tried out, best first:",
+        r.world
     )?;
     for l in shown {
         writeln!(
             out,
-            "{:>8.1} GiB  bubble {:>4.1} %  sent {:>7.2} GB  {}{}",
-            gib(l.peak.unwrap_or(l.bytes)),
+            "{:>10}  bubble {:>4.1} %  sent {:>10}  {}{}",
+            binary(l.peak.unwrap_or(l.bytes) as u64),
             100.0 * l.bubble,
-            l.sent as f64 / 1e9,
+            binary(l.sent),
             l.flags(),
             if l.peak.is_none() { "  (by formula: it cannot be tried out)" } else { "" }
         )?;
@@ -217,8 +223,13 @@ fn rules(upstream: Upstream) -> GridRules {
     }
 }
 
-fn gib(bytes: usize) -> f64 {
-    bytes as f64 / (1u64 << 30) as f64
+/// Bytes in the units that `--fit` takes: `1.5 GiB`.
+fn binary(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((name, shift)) => format!("{:.1} {name}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} bytes"),
+    }
 }
 
 impl Candidate {
@@ -254,6 +265,7 @@ impl Candidate {
     /// Estimated length of an iteration, in lengths of its computation alone.
     fn cost(&self) -> f64 {
         let again = if self.recompute == Recompute::None { 1.0 } else { 4.0 / 3.0 };
+        let again = again * (1.0 + ROWS_OF_HALF_SPEED / self.rows as f64);
         let exchanges = self.sent as f64 * FLOPS_PER_BYTE / self.flops.max(1.0);
         (again + exchanges) / (1.0 - self.bubble).max(1e-3)
     }
@@ -354,7 +366,7 @@ fn spread(
     let tokens = (sequence_parallel, dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = r.config.order;
-    let bucket_size = crate::resolve::bucket_size(o, &grid);
+    let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
     let topology = Topology {
         ring_cache: r.topology.ring_cache,
@@ -404,6 +416,7 @@ fn layout(
         stage: worst.1,
         peak: None,
         bubble: report.bubble_fraction,
+        rows: (c.batch.micro * c.seq_length).div_ceil(sizes.cp),
         flops: c.flops_per_sample * c.batch.global as f64 / r.world as f64,
         sent,
         estimated: sent,

@@ -11,8 +11,10 @@ mod macros;
 mod beside;
 mod checked;
 mod communication;
+mod companions;
 mod data;
 mod fit;
+mod inherited;
 mod keep;
 mod layouts;
 mod model;
@@ -94,11 +96,17 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
     report::start_logging(args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
+    let args = &inherited::with_sizes(args, &o.inherited, &o.source)?;
+    let o: Options = args.read()?;
     report::notices(args, &o);
     if o.doing.fit.is_some() && !o.doing.dry_run {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
     }
+    if parity && o.doing.dry_run {
+        bail!(Usage("--dry-run: parity runs what it compares; leave one of them out".into()));
+    }
     let resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
+    companions::say(args, &o, &resolved);
     if parity {
         let (most, found) = (resolve::MOST_RANKS, resolved.world);
         if found > most {

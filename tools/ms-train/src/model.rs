@@ -12,12 +12,13 @@ use std::path::Path;
 options! {
     /// What training alone is told of a model.
     pub(crate) struct Made in "Model" {
-        layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, others follow the model flags", group = "Model families";
+        layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, others follow the model flags", group = "Model families";
         divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
         init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
         pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: as --mtp-num-layers, with rows longer by as many tokens, states before embeddings in eh_proj, one mask and one loss", group = "Model families", range = "[0,16384]";
         windows_scale: f64 = "--mtp-loss-scale", "--num-nextn-predict-layers: factor of the mean loss of the modules", group = "Model families", range = "[0,)";
         shared_tables: bool = "--share-mtp-embedding-and-output-weight", "--num-nextn-predict-layers needs it: modules embed and predict with the tables of the decoder", group = "Model families";
+        lends: bool = "--share-kvstates", "--cla-share-factor needs it: keys and values are handed from layer to layer", group = "Model families";
         pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
     }
 }
@@ -107,6 +108,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         return Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())));
     }
     let mut map = flags.values();
+    if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {
+        bail!(Usage(
+            "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone".into()
+        ));
+    }
     let mut put = |dest: &str, value: Option<Value>| {
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };

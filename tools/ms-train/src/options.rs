@@ -1,6 +1,6 @@
 //! Every option of `ms-train`: each group stands in the file that reads it.
 
-use crate::{beside, model, ranks, recompute, resolve, routing, schedule, shares, topology};
+use crate::{beside, inherited, model, ranks, recompute, resolve, routing, schedule, shares, topology};
 use ms_cli::megatron::Upstream;
 use ms_options::{Compute, ModelFlags, Source, TokenizerFolder};
 
@@ -27,6 +27,7 @@ gathered_options! {
         pub(crate) tokenizer: TokenizerFolder,
         pub(crate) made: model::Made,
         pub(crate) spread: topology::Spread,
+        pub(crate) inherited: inherited::Inherited,
         pub(crate) shares: shares::Shares,
         pub(crate) beside: beside::Beside,
         pub(crate) again: recompute::Again,

@@ -104,10 +104,8 @@ fn plan(r: &Resolved) -> Result<Value> {
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),
-        "communication_bytes_per_iteration": match &rehearsed[0] {
-            Some(first) => sent(r, &stages[0], first.of(0))?,
-            None => communication::of_stage(r, &placement, &stages, 0, micro_batches)?,
-        },
+        "communication_bytes_per_iteration": communication(r, &placement, &stages, (&rehearsed, micro_batches))?,
+        "largest_rank": largest(&ranks),
         "rehearsed_tensors": rehearsed.iter().flatten().map(Stage::tensors).sum::<u64>(),
         "rehearsed_as_if": crate::rehearse::assumptions(r),
         "ranks": ranks,
@@ -291,11 +289,47 @@ fn ranks(
     Ok(ranks)
 }
 
-/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load
-/// of experts.
-fn sent(r: &Resolved, held: &[PlacedParam], first: &Rehearsal) -> Result<Value> {
+/// The rank that takes the most memory, as far as runs could be tried out: the first of them.
+fn largest(ranks: &[Value]) -> Value {
+    let peak = |rank: &&Value| rank["peak_bytes"].as_u64();
+    let Some(rank) = ranks.iter().rev().filter(|rank| peak(rank).is_some()).max_by_key(peak) else {
+        return Value::Null;
+    };
+    let sent = rank["sent_bytes"].as_object().into_iter().flatten().filter_map(|(_, bytes)| bytes.as_u64());
+    json!({
+        "rank": rank["rank"],
+        "stage": rank["stage"],
+        "peak_bytes": rank["peak_bytes"],
+        "sent_bytes": sent.sum::<u64>(),
+    })
+}
+
+/// The most bytes that a rank of any stage sends in an iteration, axis by axis, as with the bytes of memory: as it was tried out,
+/// exact with an even load of experts; by formulas where it could not be.
+fn communication(
+    r: &Resolved,
+    placement: &Placement,
+    held: &[Vec<PlacedParam>],
+    (rehearsed, micro_batches): (&[Option<Stage>], usize),
+) -> Result<Value> {
+    let mut most = Map::new();
+    for (stage, tried) in rehearsed.iter().enumerate() {
+        let of_stage = match tried {
+            Some(tried) => sent(r, &held[stage], stage, tried.of(0))?,
+            None => communication::of_stage(r, placement, held, stage, micro_batches)?,
+        };
+        for (axis, bytes) in of_stage.as_object().into_iter().flatten() {
+            let before = most.get(axis).and_then(Value::as_u64).unwrap_or(0);
+            most.insert(axis.clone(), json!(before.max(bytes.as_u64().unwrap_or(0))));
+        }
+    }
+    Ok(Value::Object(most))
+}
+
+/// The bytes that the first rank of a stage sends in an iteration, by axis.
+fn sent(r: &Resolved, held: &[PlacedParam], stage: usize, first: &Rehearsal) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
-    let (gradients, weights) = communication::of_data_parallelism(r, held, 0)?;
+    let (gradients, weights) = communication::of_data_parallelism(r, held, stage)?;
     Ok(json!({
         "dp_reduce_scatter": gradients,
         "dp_all_gather": weights,

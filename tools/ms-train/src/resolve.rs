@@ -19,7 +19,7 @@ use ms_core::{Axis, DType, Grid};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
-use ms_spec::{ModelConfig, Position};
+use ms_spec::{ModelConfig, PlacedParam, Placement, Position, Stages};
 use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -115,9 +115,9 @@ fn need(value: Option<usize>, flag: &str) -> Result<usize> {
 /// Most ranks that are started: they are threads.
 pub(crate) const MOST_RANKS: usize = 1024;
 
-/// Ranks of the run. One that is only `planned` has as many as torchrun's variable says, or as few as its sizes allow, where
-/// none are given.
-fn ranks(o: &Options, planned: bool) -> Result<usize> {
+/// Ranks of the run, and what says so. One that is only `planned` has as many as torchrun's variable says, or as few as its sizes
+/// allow, where none are given.
+fn ranks(o: &Options, planned: bool) -> Result<(usize, String)> {
     let given = o.world.ranks.value;
     if o.world.ranks.is_given() || !planned {
         if given > MOST_RANKS && !planned {
@@ -125,10 +125,11 @@ fn ranks(o: &Options, planned: bool) -> Result<usize> {
                 "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
             )));
         }
-        return Ok(given);
+        let default = if o.world.ranks.is_given() { "" } else { " (the default)" };
+        return Ok((given, format!("--nproc-per-node {given}{default}")));
     }
     if let Some(world) = crate::ranks::world_of_torchrun()? {
-        return Ok(world);
+        return Ok((world, format!("WORLD_SIZE {world}, a variable of torchrun,")));
     }
     let fewest = crate::topology::fewest_ranks(&o.spread, o.upstream)?;
     if fewest > 1 {
@@ -136,7 +137,7 @@ fn ranks(o: &Options, planned: bool) -> Result<usize> {
             "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
         );
     }
-    Ok(fewest)
+    Ok((fewest, format!("{fewest} ranks, the fewest of these sizes,")))
 }
 
 /// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
@@ -161,7 +162,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         }
     }
     o.samples.check_stage()?;
-    let world = ranks(o, planned)?;
+    let (world, said) = ranks(o, planned)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads_per_rank = o.compute.threads().unwrap_or((cores / world).max(1)).max(1);
     let seq_length = need(o.batches.seq_length, "--seq-length")?;
@@ -194,7 +195,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let noop = o.model_flags.noop_layers();
     let overlap_experts = o.of_experts.overlaps();
     let (upstream, shares) = (o.upstream, &o.shares);
-    let around = Around { world, upstream, overlap_experts, shares, noop, seq_length, micro };
+    let around = Around { world: (world, &said), upstream, overlap_experts, shares, noop, seq_length, micro };
     if upstream == Upstream::Head && model.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.wide_gate) {
         bail!(Usage(
             "--shared-expert-gate-output-dimension: newer upstreams make a gate for every element and never read it: expected 1, \
@@ -225,7 +226,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let by_samples = o.batches.samples.is_given();
     let extent = Extent { by_samples, train_samples, skipped: w.skip_train, planned };
     let schedule = crate::schedule::resolve(&o.rates, &extent, global as u64)?;
-    let data = if planned && (missing.is_some() || !o.samples.are_named()) {
+    let untold = tokenizer.is_none() && o.samples.look_at_documents();
+    let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
     } else {
         Some(data::data(o, seq_length, global, tokenizer.as_ref())?)
@@ -263,6 +265,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     update::say_untrained(&o.update, &model);
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
+    let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
     let config = TrainConfig {
         model,
         dtype: match (p.fp64, p.bf16, p.fp16) {
@@ -293,11 +296,10 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         passes_beside,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
-        mtp_windows: scale_of_windows.is_some(),
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,
-        bucket_size: bucket_size(o, &topology.grid),
+        bucket_size,
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
         gather_beside_step: o.update.gather_beside_step,
@@ -348,8 +350,20 @@ pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Res
 }
 
 /// Elements of a bucket of gradients among the ranks of `grid`; `None`: all are one bucket.
-pub(crate) fn bucket_size(o: &Options, grid: &Grid) -> Option<usize> {
-    update::bucket_size(&o.update, grid.size(Axis::Dp) * grid.size(Axis::Cp))
+///
+/// # Errors
+/// For two flags that say it.
+pub(crate) fn bucket_size(
+    o: &Options,
+    (model, stages): (&ModelConfig, &Stages),
+    grid: &Grid,
+) -> Result<Option<usize>> {
+    let held = || -> Result<usize> {
+        let params = Placement::new(model, stages)?.params(model, 0);
+        let elements = |p: &PlacedParam| Ok(ms_spec::local(&p.spec, grid, 0)?.local_shape().numel());
+        params.iter().map(elements).sum()
+    };
+    update::bucket_size(&o.update, grid.size(Axis::Dp) * grid.size(Axis::Cp), held)
 }
 
 /// A rate of dropout: upstream's default is 0.1; here what is not given is not dropped, which the start says.

@@ -68,7 +68,8 @@ pub(crate) struct Topology {
 
 /// What else decides how a run is spread.
 pub(crate) struct Around<'a> {
-    pub(crate) world: usize,
+    /// How many ranks there are, and what says so.
+    pub(crate) world: (usize, &'a str),
     pub(crate) upstream: Upstream,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
@@ -94,7 +95,7 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
 pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
-    let &Around { world, upstream, seq_length, micro, .. } = around;
+    let &Around { world: (world, said), upstream, seq_length, micro, .. } = around;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -114,7 +115,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     let etp = sizes.etp.map_or(String::new(), |etp| format!(", --expert-tensor-parallel-size {etp}"));
     let refused = |e: ms_core::Error| {
         Usage(format!(
-            "--nproc-per-node {world} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
+            "{said} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
                        --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}: {e}"
         ))
     };
@@ -499,7 +500,20 @@ pub(crate) fn check(
     let etp = grid.expert().size(Tp);
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
-    Placement::new(model, stages).map_err(|e| usage(placing_flag(stages, model.layers), &e))?;
+    Placement::new(model, stages).map_err(|e| {
+        let plain = Stages { pp: stages.pp, ..Stages::default() };
+        match *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
+            true => {
+                let (each, more) = (model.layers / stages.pp, model.layers % stages.pp);
+                let list: Vec<String> =
+                    (0..stages.pp).map(|s| (each + usize::from(s < more)).to_string()).collect();
+                let e =
+                    format!("{e}\nhint: --num-layer-list {} shares them out all the same", list.join(","));
+                usage(placing_flag(stages, model.layers), &e)
+            }
+            false => usage(placing_flag(stages, model.layers), &e),
+        }
+    })?;
     let cp = grid.size(Cp);
     let whole = context.sees_whole_documents();
     for (flag, whole) in [("--context-parallel-size", true), ("--context-parallel-algo", whole)] {

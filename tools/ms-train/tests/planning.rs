@@ -119,8 +119,51 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
     started.args(LARGE.split_whitespace()).args(["--train-iters", "1", "--lr", "1e-3", "--fit", "1GiB"]);
     assert!(refused(&mut started, 2).contains("--fit: goes with --dry-run"));
     for wrong in ["much", "0GiB", "nan"] {
-        assert!(with(wrong).contains("--fit: expected a size such as 64GiB"), "{wrong}");
+        assert!(with(wrong).contains("--fit: expected a size in bytes, KiB, MiB"), "{wrong}");
     }
+    // Small sizes in small units, and the limit as it was asked for.
+    let small = |size: &str| {
+        let mut command = ms_train();
+        command.args(RING.split_whitespace()).args(["--dry-run", "--fit", size]);
+        command
+    };
+    let message = refused(&mut small("500KiB"), 2);
+    assert!(message.contains("at most 500KiB a rank") && message.contains(" MiB\n"), "{message}");
+    let done = small("16MiB").assert().success();
+    let said = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(said.contains("at most 16MiB a rank") && said.contains(" MiB  bubble"), "{said}");
+    assert!(!said.contains(" 0.0 GiB") && !said.contains(" 0.0 MiB"), "{said}");
+}
+
+#[test]
+fn what_is_sent_is_the_most_of_any_stage_and_the_largest_rank_is_named() {
+    // The first stage has no experts, the last one has no border behind it.
+    let found = plan(&format!("{LARGE} --nproc-per-node 64 --ep 8 --pp 4 --num-layer-list 3,20,20,18"));
+    let ranks = found["ranks"].as_array().unwrap();
+    let most = |groups: &[&str]| {
+        let of = |rank: &Value| groups.iter().filter_map(|g| rank["sent_bytes"][g].as_u64()).sum::<u64>();
+        ranks.iter().map(of).max().unwrap()
+    };
+    let sent = &found["communication_bytes_per_iteration"];
+    for (axis, groups) in [("ep", &["ep", "tp-ep"][..]), ("pp", &["pp", "embedding"])] {
+        assert!(most(groups) > 0);
+        assert_eq!(sent[axis].as_u64().unwrap(), most(groups), "{axis}");
+    }
+    assert_eq!(ranks[0]["sent_bytes"]["ep"].as_u64().unwrap_or(0), 0, "{}", ranks[0]);
+    let largest = &found["largest_rank"];
+    let peak = ranks.iter().map(|rank| rank["peak_bytes"].as_u64().unwrap()).max().unwrap();
+    let named = &ranks[largest["rank"].as_u64().unwrap() as usize];
+    assert_eq!((largest["peak_bytes"].as_u64(), named["peak_bytes"].as_u64()), (Some(peak), Some(peak)));
+    assert_eq!(largest["stage"], named["stage"]);
+}
+
+#[test]
+fn a_plan_needs_no_tokenizer_for_documents() {
+    let mut command = ms_train();
+    command
+        .args(model())
+        .args("--lr 1e-3 --dry-run --reset-position-ids --data-path nowhere".split_whitespace());
+    command.assert().success();
 }
 
 #[test]

@@ -202,3 +202,43 @@ fn dropout_and_jitter_are_drawn_alike_on_any_topology() {
     }
     assert_ne!(losses(&one), losses(&lines(&format!("{noisy} --seed 8"))));
 }
+
+#[test]
+fn every_kind_of_router_trains_on_any_topology_as_on_one_rank() {
+    let softmax = "--moe-aux-loss-coeff 0.1 --moe-z-loss-coeff 0.01 --moe-router-load-balancing-type";
+    let sigmoid =
+        "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-aux-loss-coeff 0.1";
+    for kind in [
+        format!("{softmax} aux_loss"),
+        format!("{softmax} seq_aux_loss --upstream head"),
+        format!("{softmax} softmax_topk"),
+        format!("{softmax} pai_megatron_aux_loss"),
+        format!("{softmax} sparsemixer_topk"),
+        format!(
+            "{softmax} group_limited_greedy --n-group 4 --topk-group 2 --moe-device-level-aux-loss-coeff 0.1"
+        ),
+        format!("{sigmoid} --moe-router-load-balancing-type noaux_tc --n-group 4 --topk-group 2"),
+        format!("{sigmoid} --moe-router-load-balancing-type none --seq-aux"),
+        "--moe-router-load-balancing-type none --moe-router-balanced-groups --moe-router-num-groups 2"
+            .to_owned(),
+    ] {
+        let run =
+            |topology: &str| lines(&format!("--fp64 --num-layers 2 --micro-batch-size 2 {kind} {topology}"));
+        let one = run("");
+        for topology in [
+            "--nproc-per-node 2 --ep 2 --moe-token-dispatcher-type alltoall",
+            "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall",
+            "--nproc-per-node 4 --pp 2 --cp 2 --ep 2 --context-parallel-algo megatron_cp_algo",
+            "--nproc-per-node 2 --tp 2 --sequence-parallel --moe-tp-extend-ep",
+        ] {
+            let several = run(topology);
+            for (a, b) in one.iter().zip(&several) {
+                for key in ["lm loss", "grad norm"] {
+                    let (a, b) = (a[key].as_f64().unwrap(), b[key].as_f64().unwrap());
+                    assert!((a - b).abs() < 1e-10 * a, "{kind} {topology}: {key}: {a} {b}");
+                }
+                assert_eq!(a["tokens per expert"], b["tokens per expert"], "{kind} {topology}");
+            }
+        }
+    }
+}

@@ -131,3 +131,32 @@ fn ways_that_exclude_each_other_are_refused_by_the_flags_name() {
         );
     }
 }
+
+#[test]
+fn layers_share_keys_by_flags_on_stages_as_on_one_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 3, 4, counting);
+    let run = |flags: &str| {
+        let file = dir.path().join("metrics.jsonl");
+        let _ = std::fs::remove_file(&file);
+        let mut command = ms_train();
+        command
+            .args(model())
+            .args("--num-layers 4 --micro-batch-size 1 --train-iters 3 --fp64 --eval-iters 0".split(' '));
+        command
+            .args("--lr 1e-2 --lr-decay-style constant --qk-layernorm".split(' '))
+            .args(flags.split_whitespace());
+        command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
+        metrics(&file).iter().map(|row| row["lm loss"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let shared = "--cla-share-factor 2 --share-kvstates --spec mindspeed_llm.tasks.models.spec.hunyuan_spec layer_spec";
+    let (alone, plain) = (run(shared), run(""));
+    assert!(alone.iter().zip(&plain).all(|(a, b)| (a - b).abs() > 1e-6), "{alone:?} {plain:?}");
+    for topology in ["--tp 2 --sequence-parallel", "--pp 2", "--pp 2 --num-layer-list 1,3", "--cp 2"] {
+        let several = run(&format!("{shared} {topology} --nproc-per-node 2"));
+        let apart = several.iter().zip(&alone).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-10, "{topology}: {apart}");
+    }
+    let said = refused(ms_train().args(model()).args(["--cla-share-factor", "2", "--dry-run"]), 2);
+    assert!(said.contains("--cla-share-factor: expected --share-kvstates"), "{said}");
+}

@@ -405,3 +405,76 @@ fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
         assert!(message.contains(flag), "{flags}: {message}");
     }
 }
+
+#[test]
+fn tables_of_words_and_experts_follow_their_own_rates_on_every_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let rates = "--fp64 --decoupled-lr 0.05 --decoupled-min-lr 0.01 --weight-decay 0.3";
+    let untied = "--untie-embeddings-and-output-weights";
+    for tied in ["", untied] as [&'static str; 2] {
+        let with = |flags: &'static str| -> Vec<&'static str> {
+            flags.split(' ').chain(tied.split_whitespace()).collect()
+        };
+        let one = losses(&train(dir.path(), &data, "", 4, &with(rates)));
+        for other in [
+            "--fp64 --weight-decay 0.3",
+            "--fp64 --decoupled-lr 0.05 --decoupled-min-lr 0.01 --weight-decay 0",
+        ] {
+            assert_ne!(one, losses(&train(dir.path(), &data, "", 4, &with(other))), "{other} {tied}");
+        }
+        for topology in TOPOLOGIES[1..].iter().copied().chain([
+            "--nproc-per-node 4 --pipeline-model-parallel-size 4 --use-distributed-optimizer",
+            "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        ]) {
+            let several = losses(&train(dir.path(), &data, topology, 4, &with(rates)));
+            for (a, b) in one.iter().zip(&several) {
+                assert!((a - b).abs() < 1e-10 * a, "{topology} {tied}: {one:?} {several:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_has_the_sizes_of_the_one_that_saved_where_that_is_asked_for() {
+    const FLAG: &str = "--use-mp-args-from-checkpoint-args";
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let topology = "--nproc-per-node 4 --tp 2 --pp 2 --num-layers-per-virtual-pipeline-stage 1 --ep 1";
+    for format in ["safetensors", "torch"] {
+        let save = dir.path().join(format);
+        let save = save.to_str().unwrap();
+        train(
+            dir.path(),
+            &data,
+            topology,
+            4,
+            &["--save", save, "--exit-interval", "2", "--ckpt-format", format],
+        );
+        let plan = |more: &str| -> Value {
+            let mut command = ms_train();
+            command.args(MODEL.split_whitespace()).args([
+                "--dry-run",
+                "--json",
+                "--load",
+                save,
+                "--nproc-per-node",
+                "4",
+            ]);
+            let done = command.args(more.split_whitespace()).assert().success();
+            serde_json::from_slice(&done.get_output().stdout).unwrap()
+        };
+        let grid = |plan: &Value| {
+            let groups = |name: &str| plan["groups"][name][0].as_array().unwrap().len();
+            (groups("tp"), groups("pp"), plan["layers_per_stage"].clone(), plan["pipeline"]["orders"].clone())
+        };
+        let (asked, without) = (plan(FLAG), plan(""));
+        assert_eq!(grid(&asked), grid(&plan(topology)), "{format}");
+        // Whatever the flags say of the sizes, but not of the layers of a chunk.
+        assert_eq!(grid(&plan(&format!("{FLAG} --tp 4 --pp 1"))), grid(&asked), "{format}");
+        assert_ne!(grid(&without), grid(&asked), "{format}");
+    }
+    let mut command = ms_train();
+    let said = refused(command.args(MODEL.split_whitespace()).args([FLAG, "--dry-run"]), 2);
+    assert!(said.contains(&format!("{FLAG}: expected --load")), "{said}");
+}

@@ -117,3 +117,54 @@ fn a_trace_holds_the_ranks_that_are_asked_for() {
     command.args(model()).args(["--dry-run", "--profile-ranks", "1"]);
     assert!(refused(&mut command, 2).contains("--profile-ranks: expected -1 or ranks below 1, found 1"));
 }
+
+#[test]
+fn a_loss_or_a_gradient_far_from_the_first_hundred_stops_the_run_on_any_topology() {
+    /// Iterations that are learnt first, and then those of which each gives a norm of gradients at least, and a loss.
+    const LEARNT: usize = 40;
+    const CALM: usize = 100;
+    let dir = tempfile::tempdir().unwrap();
+    // One row again and again, and in the end another one.
+    let strange = (LEARNT + CALM) * GLOBAL;
+    let token = |row: usize, place: usize| if row < strange { place } else { 63 - place } as i32;
+    let data = samples(dir.path(), LEARNT + CALM + 1, GLOBAL, token);
+    let save = dir.path().join("learnt");
+    let command = |more: &str| {
+        let mut command = ms_train();
+        command.args(model()).args(["--num-layers", "2", "--micro-batch-size", "1", "--eval-iters", "0"]);
+        command.args([
+            "--lr",
+            "1e-2",
+            "--lr-decay-style",
+            "constant",
+            "--log-interval",
+            "1",
+            "--untie-embeddings-and-output-weights",
+        ]);
+        command.args(["--train-iters", &(LEARNT + CALM + 1).to_string()]).args(more.split_whitespace());
+        command.arg("--data-path").arg(&data);
+        command
+    };
+    let first = format!("--exit-interval {LEARNT}");
+    command(&first).arg("--save").arg(&save).assert().success();
+    let last = LEARNT + CALM + 1;
+    for (topology, ranks) in [
+        ("", ["rank 0", "rank 0"]),
+        ("--nproc-per-node 2", ["rank ", "rank "]),
+        ("--nproc-per-node 2 --tp 2 --sequence-parallel", ["rank ", "rank "]),
+        // A loss is the last stage's.
+        ("--nproc-per-node 2 --pp 2", ["rank 1", "rank "]),
+    ] {
+        let checks = [("--check-for-spiky-loss", "the loss"), ("--check-for-large-grads", "gradients")];
+        for ((flag, what), rank) in checks.into_iter().zip(ranks) {
+            let mut command = command(&format!("{topology} {flag} --use-distributed-optimizer"));
+            command.arg("--load").arg(&save);
+            let said = refused(&mut command, 1);
+            for part in [format!("iteration {last}"), rank.to_owned(), what.to_owned(), flag.to_owned()] {
+                assert!(said.contains(&part), "{topology} {flag}: {part}: {said}");
+            }
+        }
+        // Without them it goes on.
+        command(topology).arg("--load").arg(&save).assert().success();
+    }
+}

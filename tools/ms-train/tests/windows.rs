@@ -69,3 +69,29 @@ fn what_goes_not_with_windows_is_refused() {
         assert!(said.contains(wanted), "{flags}: {said}");
     }
 }
+
+#[test]
+fn parity_looks_at_windows() {
+    for topology in [
+        "--nproc-per-node 4 --tp 2 --pp 2",
+        "--nproc-per-node 2 --cp 2 --context-parallel-algo megatron_cp_algo",
+    ] {
+        let mut command = ms_train();
+        command
+            .arg("parity")
+            .args(model())
+            .args(RUN.split_whitespace())
+            .args(WINDOWS.replace('4', "2").split_whitespace());
+        command.args(topology.split(' ')).args(["--json"]);
+        let done = command.assert().success();
+        let found: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        assert_eq!(found["equal"], true, "{found}");
+        // The reported loss has those of the modules in it.
+        let mut plain = ms_train();
+        plain.arg("parity").args(model()).args(RUN.split_whitespace()).args(["--mtp-num-layers", "2"]);
+        let done = plain.args(topology.split(' ')).args(["--json"]).assert().success();
+        let rolled: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        let loss = |found: &serde_json::Value| found["losses"][0].as_f64().unwrap();
+        assert!(loss(&found) > loss(&rolled) * 1.2, "{found} {rolled}");
+    }
+}

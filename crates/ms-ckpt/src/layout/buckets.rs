@@ -127,7 +127,8 @@ impl Opened<'_> {
                 };
                 let group = group_of(&spread, rank, experts);
                 let flats = self.flats(&format!("{prefix}{group}."))?;
-                self.share_out(&mine, flats, args, spread.numbers(rank).p, &mut states)?;
+                let held = all.iter().map(|(_, held)| held.numel).sum();
+                self.share_out(&mine, flats, (args, held), spread.numbers(rank).p, &mut states)?;
             }
         }
         if let Some((name, _)) = states.iter().find(|(_, g)| {
@@ -287,12 +288,12 @@ impl Opened<'_> {
         Ok(flats)
     }
 
-    /// Gives each parameter of a rank its part of the rank's buffers.
+    /// Gives each parameter of a rank, which has `held` elements in all, its part of the rank's buffers.
     fn share_out(
         &mut self,
         mine: &[&(Local, Held)],
         flats: Vec<Flat>,
-        args: &Map<String, Value>,
+        (args, held): (&Map<String, Value>, usize),
         stage: usize,
         states: &mut States,
     ) -> Result<()> {
@@ -306,7 +307,7 @@ impl Opened<'_> {
                 mine.iter().filter(|(_, h)| (h.chunk, h.dtype) == (chunk, dtype)).collect();
             let list: Vec<&Held> = inside.iter().map(|(_, held)| held).collect();
             // As the run's arguments have it; without them, in one bucket. Releases before 0.14 keep the padding.
-            let ways = [bucket_size(args, stage, chunk), None].map(|size| flat_places(&list, size));
+            let ways = [bucket_size(args, (stage, chunk), held), None].map(|size| flat_places(&list, size));
             let exact = ways.iter().find(|(_, n)| *n == flat.numel);
             let found =
                 exact.or_else(|| ways.iter().find(|(_, n)| *n < flat.numel && flat.numel - *n < 1 << 16));

@@ -225,7 +225,8 @@ impl States {
                 mine.iter().copied().filter(|&i| (held[i].chunk, held[i].dtype) == (chunk, dtype)).collect();
             let list: Vec<&Held> = inside.iter().map(|&i| &held[i]).collect();
             // As the run's arguments have it; without them, in one bucket.
-            let ways = [bucket_size(args, stage, chunk), None];
+            let all = held.iter().map(|h| h.numel).sum();
+            let ways = [bucket_size(args, (stage, chunk), all), None];
             let found = ways.iter().map(|&size| flat_places(&list, size)).find(|(_, n)| *n == buffer.numel);
             let Some((places, _)) = found else {
                 let want = flat_places(&list, ways[0]).1;

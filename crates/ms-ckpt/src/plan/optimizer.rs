@@ -49,6 +49,7 @@ impl Run {
     pub(super) fn flat_file(&self, path: &Path, parameters: &[Parameter<'_>], stage: usize) -> FilePlan {
         let mut tensors = Vec::new();
         let mut buffers: Vec<Buffer> = Vec::new();
+        let all = parameters.iter().map(|p| p.held.numel).sum();
         let mut one = |mine: &[&Parameter<'_>]| {
             let mut object = vec![(Key::Text("buckets_coalesced"), Object::Plain(json!(true)))];
             let order = buffer_order(mine.iter().map(|p| &p.held));
@@ -56,7 +57,7 @@ impl Run {
                 let inside: Vec<&&Parameter<'_>> =
                     mine.iter().filter(|p| (p.held.chunk, p.held.dtype) == (chunk, dtype)).collect();
                 let list: Vec<&Held> = inside.iter().map(|p| &p.held).collect();
-                let (places, numel) = flat_places(&list, bucket_size(&self.args, stage, chunk));
+                let (places, numel) = flat_places(&list, bucket_size(&self.args, (stage, chunk), all));
                 let mut entries = Vec::new();
                 for (which, name) in BUFFERS.iter().enumerate() {
                     let mut parts: Vec<(usize, usize)> = Vec::new();

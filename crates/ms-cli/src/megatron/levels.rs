@@ -12,7 +12,8 @@
 pub(super) const HIGHEST: u64 = 2;
 
 /// Flags of features of the highest level that a program acts on.
-pub(super) const OF_HIGHEST: [&str; 42] = [
+pub(super) const OF_HIGHEST: [&str; 47] = [
+    "--attention-mask-type",
     "--coc-fused-kernel",
     "--coc-mode",
     "--coc-parallel-num",
@@ -28,9 +29,11 @@ pub(super) const OF_HIGHEST: [&str; 42] = [
     "--mla-swap-core-attn-out",
     "--mla-zero-memory",
     "--moe-allgather-overlap-comm",
+    "--moe-alltoall-mc2",
     "--moe-alltoall-overlap-comm",
     "--moe-fb-overlap",
     "--moe-tp-extend-ep",
+    "--moe-unperm2-mem-optim-swap",
     "--moe-zero-memory",
     "--moe-zero-memory-num-layers",
     "--noop-layers",
@@ -49,10 +52,12 @@ pub(super) const OF_HIGHEST: [&str; 42] = [
     "--sliding-window",
     "--swap-attention",
     "--swap-layer-input",
+    "--swap-modules",
     "--swap-optimizer",
     "--swap-optimizer-times",
     "--ulysses-degree-in-cp",
     "--use-ascend-coc",
     "--use-ascend-mc2",
+    "--use-ulysses-allgather-kv",
     "--virtual-optimizer",
 ];

@@ -14,14 +14,22 @@ pub(super) struct Shape {
 }
 
 pub(super) fn check(pp: usize, m: usize, group: usize) -> Result<(), Impossible> {
-    let rest = m.checked_rem(group).unwrap_or(0);
-    if group < pp || (rest != 0 && rest < pp) || m < pp {
-        return Err(Impossible(format!(
-            "interleaved stages: expected groups of at least {pp} micro-batches, the last one too, found {m} \
-             micro-batches in groups of {group}"
-        )));
+    let fits = |m: usize| m >= pp && m.checked_rem(group).is_none_or(|rest| rest == 0 || rest >= pp);
+    if group >= pp && fits(m) {
+        return Ok(());
     }
-    Ok(())
+    let near = match group >= pp {
+        true => {
+            let fewer = (pp..m).rev().find(|&n| fits(n)).map(|n| format!("{n} or ")).unwrap_or_default();
+            let more = (m + 1..=m + pp).find(|&n| fits(n)).unwrap_or(pp);
+            format!("; {fewer}{more} would do")
+        }
+        false => String::new(),
+    };
+    Err(Impossible(format!(
+        "interleaved stages: expected groups of at least {pp} micro-batches, the last one too, found {m} micro-batches in groups \
+         of {group}{near}"
+    )))
 }
 
 /// Stage `r`.

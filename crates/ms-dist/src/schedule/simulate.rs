@@ -62,6 +62,15 @@ impl Schedule {
     /// # Errors
     /// [`Deadlock`] where a stage would wait for ever, or work is missing or done twice.
     pub fn simulate(&self) -> Result<Report, Deadlock> {
+        self.simulate_lengths(|_, _| 1.0)
+    }
+
+    /// [`Schedule::simulate`] with chunks that take as long as `length` says of their stage and number.
+    ///
+    /// # Errors
+    /// As [`Schedule::simulate`].
+    pub fn simulate_lengths(&self, length: impl Fn(usize, usize) -> f64) -> Result<Report, Deadlock> {
+        let cost = |stage: usize, action: Action| cost(action) * length(stage, action.place().1);
         self.check_complete()?;
         let (links, m) = (self.chain.len(), self.micro_batches);
         let cell = |position: usize, micro: usize| position * m + micro;
@@ -95,7 +104,7 @@ impl Schedule {
                         break;
                     }
                     let begin = ready.into_iter().fold(clock[stage], f64::max);
-                    let end = begin + together.iter().map(|&action| cost(action)).sum::<f64>();
+                    let end = begin + together.iter().map(|&action| cost(stage, action)).sum::<f64>();
                     clock[stage] = end;
                     for action in together {
                         let (micro, chunk) = action.place();
@@ -125,7 +134,9 @@ impl Schedule {
             }
         }
         let makespan = clock.iter().copied().fold(0.0, f64::max);
-        let busy: f64 = self.stages.iter().flatten().map(|&a| cost(a)).sum();
+        let all =
+            self.stages.iter().enumerate().flat_map(|(stage, all)| all.iter().map(move |&a| (stage, a)));
+        let busy: f64 = all.map(|(stage, action)| cost(stage, action)).sum();
         Ok(Report {
             makespan,
             bubble_fraction: if makespan > 0.0 {

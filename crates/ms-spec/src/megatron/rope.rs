@@ -33,6 +33,10 @@ pub(super) const ROPE: &[Field] = &[
     Field::rule(
         |f, c| {
             c.rope.scaling = scaling(f, c.max_positions)?;
+            // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
+            if f.get("spec").is_some_and(|spec| spec.to_string().contains("hunyuan_spec")) {
+                (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
+            }
             Ok(())
         },
         write_scaling,

@@ -12,7 +12,7 @@ use crate::{ModelConfig, Part, Role};
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
     part: "Mamba2",
-    tp: How::Shared("groups of heads"),
+    tp: How::Shared("groups of heads, which must divide, as Megatron's MambaMixer asks, too"),
     cp: How::Shared("heads for tokens; a group's keys are copied where groups do not divide"),
     ep: UNCONCERNED,
     has: |c| c.mamba2.is_some(),

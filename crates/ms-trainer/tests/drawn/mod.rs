@@ -174,6 +174,7 @@ impl Run {
             values.push(("latents", format!("{up:?}")));
             let modules = (k.predictor_layers_again, k.predictor_norms_again);
             values.push(("modules again", format!("{modules:?}")));
+            values.push(("rows of modules", self.config.mtp_hidden_first.to_string()));
         }
         if s.tp > 1 {
             let LinearOverlap { weight_gradients, pieces } = c.linears;

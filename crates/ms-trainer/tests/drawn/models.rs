@@ -205,8 +205,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     }
 }
 
-/// The model with parts that few models have: positions by distance, layers that borrow keys and values of the one before, and
-/// experts without weights, of which a token may choose any number.
+/// The model with parts that few models have: positions by distance, layers that borrow keys and values of the one before,
+/// experts without weights, of which a token may choose any number, and prediction modules as MindSpeed-LLM 2.0.0 trains them.
 pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut Draw) -> ModelConfig {
     let by_distance = matches!(kind, Model::Dense | Model::Experts | Model::Sinks) && draw.below(4) == 0;
     let position = if by_distance { Position::Alibi } else { c.position };
@@ -224,5 +224,12 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     // Groups, and choices in turn or by balance, are of experts with weights.
     let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.even_choice;
     let zero_experts = if free { draw.of(&[0, 0, 1, 3]) } else { 0 };
-    ModelConfig { position, pattern, moe: c.moe.map(|moe| Moe { zero_experts, ..moe }), ..c }
+    let mtp_hidden_first = c.mtp > 0 && draw.below(3) == 0;
+    ModelConfig {
+        position,
+        pattern,
+        moe: c.moe.map(|moe| Moe { zero_experts, ..moe }),
+        mtp_hidden_first,
+        ..c
+    }
 }

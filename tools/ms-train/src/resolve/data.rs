@@ -68,6 +68,11 @@ impl Samples {
         Ok(())
     }
 
+    /// Whether rows are made with the tokens that end documents, which a tokenizer names.
+    pub(super) fn look_at_documents(&self) -> bool {
+        self.is_sft() || self.reset_positions || self.reset_attention || self.mask_eod
+    }
+
     /// Whether a flag names data.
     pub(super) fn are_named(&self) -> bool {
         let named = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];

@@ -23,6 +23,7 @@ options! {
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
+        buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
         rounded_gradients: bool = "--o2-gradient", "--bf16: gradients are kept and summed over ranks in bfloat16 (with --no-gradient-accumulation-fusion)", group = "Precision";
@@ -53,9 +54,23 @@ pub(super) fn say_untrained(o: &Update, model: &ModelConfig) {
 }
 
 /// Megatron's rule: one bucket, unless gradients are reduced during the backward pass, or weights gathered beside the forward
-/// pass.
-pub(super) fn bucket_size(o: &Update, dp: usize) -> Option<usize> {
-    (o.overlap_reduce || o.overlap_gather).then(|| o.bucket.unwrap_or(40_000_000.max(1_000_000 * dp)))
+/// pass. `held` counts the elements that a rank of the first stage has.
+pub(super) fn bucket_size(
+    o: &Update,
+    dp: usize,
+    held: impl FnOnce() -> Result<usize>,
+) -> Result<Option<usize>> {
+    if o.bucket.is_some() && o.buckets.is_some() {
+        bail!(Usage("--ddp-num-buckets: --ddp-bucket-size says it, too; give one of them".into()));
+    }
+    if !(o.overlap_reduce || o.overlap_gather) {
+        return Ok(None);
+    }
+    Ok(Some(match (o.bucket, o.buckets) {
+        (Some(elements), _) => elements,
+        (None, Some(number)) => held()? / number,
+        (None, None) => 40_000_000.max(1_000_000 * dp),
+    }))
 }
 
 /// Checks that there are weights to gather, and chunks to gather them for.

@@ -33,12 +33,21 @@ pub(crate) fn samples(
     batch: usize,
     token: impl Fn(usize, usize) -> i32,
 ) -> PathBuf {
+    samples_of(dir, (iterations, batch, SEQ), token)
+}
+
+/// [`samples`], of any number of tokens a row.
+pub(crate) fn samples_of(
+    dir: &Path,
+    (iterations, batch, length): (usize, usize, usize),
+    token: impl Fn(usize, usize) -> i32,
+) -> PathBuf {
     let rows = 0..iterations * batch;
     let bytes: Vec<u8> = rows
-        .flat_map(|r| (0..=SEQ).map(move |t| (r, t)))
+        .flat_map(|r| (0..=length).map(move |t| (r, t)))
         .flat_map(|(r, t)| token(r, t).to_le_bytes())
         .collect();
-    let view = TensorView::new(Dtype::I32, vec![iterations, batch, SEQ + 1], &bytes).unwrap();
+    let view = TensorView::new(Dtype::I32, vec![iterations, batch, length + 1], &bytes).unwrap();
     let path = dir.join("data.safetensors");
     std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
     path

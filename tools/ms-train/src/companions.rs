@@ -1,0 +1,89 @@
+//! Flags that go with others: what changes nothing since these are not there is said.
+
+use crate::options::Options;
+use crate::resolve::Resolved;
+use ms_cli::megatron::Args;
+use ms_dist::ContextParallel;
+use ms_spec::ModelConfig;
+use std::collections::BTreeSet;
+
+/// Flags of experts.
+const OF_EXPERTS: [&str; 9] = [
+    "--first-k-dense-replace",
+    "--moe-aux-loss-coeff",
+    "--moe-expert-capacity-factor",
+    "--moe-ffn-hidden-size",
+    "--moe-layer-freq",
+    "--moe-router-load-balancing-type",
+    "--moe-shared-expert-intermediate-size",
+    "--moe-z-loss-coeff",
+    "--n-shared-experts",
+];
+
+/// Flags of layers with states.
+const OF_STATES: [&str; 4] =
+    ["--mamba-chunk-size", "--mamba-head-dim", "--mamba-num-groups", "--mamba-state-dim"];
+
+/// Says which of the given flags change nothing, for want of what they go with.
+pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {
+    let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
+    for (flag, with) in idle(&given, o, r) {
+        tracing::warn!("{flag} changes nothing without {with}");
+    }
+}
+
+/// The idle ones of the given flags, and what each goes with.
+fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'static str, &'static str)> {
+    const FULL: &str = "--recompute-granularity full";
+    let context = &r.topology.context;
+    let shared = r.topology.grid.size(ms_core::Axis::Cp) > 1;
+    let rings = !matches!(
+        context,
+        ContextParallel::Ulysses | ContextParallel::Gather | ContextParallel::Adaptive { .. }
+    );
+    let both = matches!(
+        o.spread.context.given().map(String::as_str),
+        Some("hybrid_cp_algo" | "hybrid_adaptive_cp_algo")
+    );
+    let one = |flag: &'static str, there: bool, with: &'static str| {
+        (given.contains(flag) && !there).then_some((flag, with))
+    };
+    let beside = |flag: &'static str, with: &'static str| one(flag, given.contains(with), with);
+    let swaps = given.contains("--swap-attention");
+    let again =
+        given.contains("--recompute-granularity") || given.contains("--enable-recompute-layers-per-pp-rank");
+    let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
+    const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
+    let mut found: Vec<_> = [
+        one(
+            "--cp-window-size",
+            shared && rings,
+            "a ring: --context-parallel-algo megatron_cp_algo or hybrid_cp_algo",
+        ),
+        one(
+            "--ulysses-degree-in-cp",
+            shared && both,
+            "--context-parallel-algo hybrid_cp_algo or hybrid_adaptive_cp_algo",
+        ),
+        one("--recompute-method", again || swaps, FULL),
+        one("--recompute-num-layers", again || swaps, FULL),
+        beside("--recompute-activation-function-num-layers", "--recompute-activation-function"),
+        beside("--recompute-norm-num-layers", "--recompute-norm"),
+        beside("--moe-zero-memory-num-layers", "--moe-zero-memory"),
+        beside("--num-query-groups", "--group-query-attention"),
+        one("--ddp-bucket-size", buckets, BUCKETS),
+        one("--ddp-num-buckets", buckets, BUCKETS),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let ModelConfig { moe, mamba2, .. } = &r.config.model;
+    found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, moe.is_some(), "experts: --num-experts")));
+    let states = mamba2.is_some() || r.config.model.mamba3.is_some();
+    found.extend(
+        OF_STATES
+            .iter()
+            .filter_map(|flag| one(flag, states, "layers with states: --spec, --hybrid-override-pattern")),
+    );
+    found
+}

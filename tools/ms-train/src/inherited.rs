@@ -1,0 +1,51 @@
+//! `--use-mp-args-from-checkpoint-args`: the sizes of a run's ranks, as the run that saved a checkpoint had them.
+
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_options::Source;
+use serde_json::Value;
+
+options! {
+    /// Whether a checkpoint says how ranks share the model.
+    pub(crate) struct Inherited in "Parallelism" {
+        from_checkpoint: bool = "--use-mp-args-from-checkpoint-args", "tensor-, pipeline- and expert-parallel sizes and layers of a chunk as the run had them that saved --load, whatever these flags say", group = "Task";
+    }
+}
+
+/// Flags that the checkpoint decides, and one that it decides where it is not given.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `load_args_from_checkpoint`.
+const DECIDED: [&str; 3] =
+    ["--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--expert-model-parallel-size"];
+const LEFT_OPEN: &str = "--num-layers-per-virtual-pipeline-stage";
+
+/// The flags, with the sizes that the checkpoint names.
+///
+/// # Errors
+/// Without a checkpoint, or if it cannot be opened.
+pub(crate) fn with_sizes(args: &Args, wanted: &Inherited, source: &Source) -> Result<Args> {
+    let mut args = args.clone();
+    const FLAG: &str = "--use-mp-args-from-checkpoint-args";
+    if !wanted.from_checkpoint {
+        return Ok(args);
+    }
+    let Some(folder) = source.folder() else {
+        bail!(Usage(format!("{FLAG}: expected --load, the checkpoint that names them")));
+    };
+    let checkpoint = ms_ckpt::open(folder).with_context(|| FLAG.to_owned())?;
+    let dest = |flag: &str| flag.trim_start_matches("--").replace('-', "_");
+    let said = |flag: &str| checkpoint.args().get(&dest(flag)).filter(|value| !value.is_null()).cloned();
+    let open = !args.record().contains_key(&dest(LEFT_OPEN));
+    let mut named: Vec<(&str, Value)> = DECIDED.into_iter().filter_map(|f| Some((f, said(f)?))).collect();
+    named.extend(Some(LEFT_OPEN).filter(|_| open).and_then(|f| Some((f, said(f)?))));
+    if named.is_empty() {
+        tracing::warn!("{FLAG}: {} names none of them", folder.display());
+    }
+    for (flag, value) in named {
+        tracing::info!("{flag} {value}: as {} has it", folder.display());
+        args.settle(flag, value);
+    }
+    Ok(args)
+}

@@ -1,0 +1,103 @@
+//! What is said of flags that go with others, and of sizes that do not fit.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use tiny::{model, ms_train, refused};
+
+fn planned(flags: &str) -> assert_cmd::Command {
+    let mut command = ms_train();
+    command.args(model()).args(["--lr", "1e-3", "--dry-run"]).args(flags.split_whitespace());
+    command
+}
+
+/// What a plan of these flags warns of.
+fn warnings(flags: &str) -> String {
+    let done = planned(flags).assert().success();
+    String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+}
+
+#[test]
+fn a_flag_that_changes_nothing_without_another_is_named() {
+    for (alone, beside) in [
+        ("--cp-window-size 2", "--cp 4 --nproc-per-node 4 --context-parallel-algo megatron_cp_algo"),
+        ("--ulysses-degree-in-cp 2", "--cp 4 --nproc-per-node 4 --context-parallel-algo hybrid_cp_algo"),
+        ("--recompute-num-layers 1", "--recompute-granularity full --recompute-method uniform"),
+        ("--recompute-method block", "--recompute-granularity full --recompute-num-layers 1"),
+        ("--recompute-activation-function-num-layers 1", "--recompute-activation-function"),
+        ("--recompute-norm-num-layers 1", "--recompute-norm"),
+        ("--num-query-groups 1", "--group-query-attention"),
+        ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
+        ("--ddp-num-buckets 2", "--overlap-grad-reduce"),
+        ("--moe-aux-loss-coeff 0.1", "--num-experts 2 --moe-router-topk 1"),
+        ("--moe-layer-freq 1", "--num-experts 2 --moe-router-topk 1"),
+    ] {
+        let flag = alone.split(' ').next().unwrap();
+        let expected = format!("{flag} changes nothing without");
+        let (with, without) = (warnings(&format!("{beside} {alone}")), warnings(alone));
+        assert!(without.contains(&expected), "{alone}: {without}");
+        assert!(!with.contains(&expected), "{beside} {alone}: {with}");
+    }
+}
+
+#[test]
+fn buckets_are_as_many_as_told() {
+    let sizes = |flags: &str| {
+        let mut command = planned(&format!(
+            "{flags} --num-layers 4 --json --overlap-grad-reduce --use-distributed-optimizer"
+        ));
+        let done = command.args(["--micro-batch-size", "1", "--nproc-per-node", "2"]).assert().success();
+        let plan: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        let buckets: Vec<u64> = plan["zero1"][0]["params"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|p| p[2].as_u64().unwrap())
+            .collect();
+        (buckets.into_iter().max().unwrap() + 1, plan["ranks"][0]["parameters"].as_u64().unwrap())
+    };
+    let (one, elements) = sizes("");
+    assert_eq!(one, 1);
+    // As a size: each closes when it has as much or more.
+    for number in [2, 5] {
+        let (several, _) = sizes(&format!("--ddp-num-buckets {number}"));
+        assert_eq!(several, sizes(&format!("--ddp-bucket-size {}", elements / number)).0);
+        assert!((2..=number).contains(&several), "{several}");
+    }
+    let said = refused(&mut planned("--ddp-num-buckets 2 --ddp-bucket-size 10"), 2);
+    assert!(said.contains("--ddp-num-buckets: --ddp-bucket-size says it, too"), "{said}");
+}
+
+#[test]
+fn what_does_not_fit_is_named_as_it_was_given() {
+    let said = refused(planned("--tp 2").env("WORLD_SIZE", "7"), 2);
+    assert!(
+        said.contains("WORLD_SIZE 7, a variable of torchrun, with --tensor-model-parallel-size 2"),
+        "{said}"
+    );
+    assert!(!said.contains("--nproc-per-node"), "{said}");
+    let mut started = ms_train();
+    started.args(model()).args("--lr 1e-3 --train-iters 1 --tp 2".split_whitespace());
+    let said = refused(&mut started, 2);
+    assert!(said.contains("--nproc-per-node 1 (the default) with --tensor-model-parallel-size 2"), "{said}");
+    let said = refused(&mut planned("--pp 3 --num-layers 8 --nproc-per-node 3 --micro-batch-size 1"), 2);
+    assert!(
+        said.contains("8 layers do not divide by pipeline size 3") && said.contains("--num-layer-list 3,3,2"),
+        "{said}"
+    );
+    let interleaved = "--pp 3 --num-layers 6 --nproc-per-node 3 --micro-batch-size 1 --num-layers-per-virtual-pipeline-stage 1";
+    let said = refused(&mut planned(&format!("{interleaved} --global-batch-size 7")), 2);
+    assert!(said.contains("found 7 micro-batches") && said.contains("; 6 or 9 would do"), "{said}");
+    for fits in [6, 9] {
+        planned(&format!("{interleaved} --global-batch-size {fits}")).assert().success();
+    }
+}
+
+#[test]
+fn parity_runs_and_plans_nothing() {
+    let mut command = ms_train();
+    command.arg("parity").args(model()).args(["--dry-run"]);
+    let said = refused(&mut command, 2);
+    assert!(said.contains("--dry-run: parity runs what it compares"), "{said}");
+}
