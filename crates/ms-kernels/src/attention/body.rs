@@ -424,18 +424,26 @@ fn seen(x: narrow::Lanes, (first, end): (u32, u32), v: usize) -> narrow::Lanes {
     out
 }
 
-/// Writes a row of sums, each times `scale`.
+/// Writes rows of sums, each times its scale.
 #[inline(always)]
-pub(super) fn store_row<E: crate::Element>(how: impl Narrow, to: &mut [E], sums: &[f32], scale: f32) {
-    let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
-    let (sums, sums_rest) = sums[..chunks.len() * narrow::LANES + rest.len()].as_chunks();
-    for (to, sums) in chunks.iter_mut().zip(sums) {
-        store_scaled(how, to, sums, scale);
-    }
-    if !rest.is_empty() {
-        let mut last = [E::default(); narrow::LANES];
-        store_scaled(how, &mut last, &narrow::filled(sums_rest), scale);
-        rest.copy_from_slice(&last[..rest.len()]);
+pub(super) fn store_rows<E: crate::Element>(
+    how: impl Narrow,
+    to: &mut [&mut [E]],
+    sums: &[f32],
+    scales: &[f32],
+) {
+    let width = to.first().map_or(1, |row| row.len());
+    for ((to, sums), &scale) in to.iter_mut().zip(sums.chunks_exact(width)).zip(scales) {
+        let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
+        let (sums, sums_rest) = sums.as_chunks();
+        for (to, sums) in chunks.iter_mut().zip(sums) {
+            store_scaled(how, to, sums, scale);
+        }
+        if !rest.is_empty() {
+            let mut last = [E::default(); narrow::LANES];
+            store_scaled(how, &mut last, &narrow::filled(sums_rest), scale);
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
     }
 }
 
@@ -453,11 +461,15 @@ fn store_scaled<E: crate::Element>(
     how.store(to, values);
 }
 
-/// Log-sum-exps of the queries, whose largest scores wait without their factor.
+/// Log-sum-exps of the queries, whose largest scores wait without their factor, and the factors of their output.
 #[inline(always)]
-pub(super) fn log_sums(to: &mut [f32; BQ], run: &Running, factor: f32) {
+pub(super) fn finish(lse: &mut [f32; BQ], scales: &mut [f32; BQ], run: &Running, factor: f32) {
     for i in 0..BQ {
         let max = f64::from(run.max[i] * factor) * std::f64::consts::LN_2;
-        to[i] = (max + ln(f64::from(run.sum[i]))) as f32;
+        lse[i] = (max + ln(f64::from(run.sum[i]))) as f32;
+    }
+    for i in 0..BQ {
+        // Sums of hidden pairs alone are no more than denormals, which not every processor takes for 0.
+        scales[i] = if run.sum[i] >= f32::MIN_POSITIVE { 1.0 / run.sum[i] } else { 0.0 };
     }
 }
