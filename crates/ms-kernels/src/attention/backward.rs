@@ -147,7 +147,13 @@ fn heads<K: Kernel, E: Element>(
     let query_rows = |n: usize, q0: usize| {
         let row = |data: &[E]| data.as_ptr().wrapping_add((segment.q_start + q0) * width + n * dim);
         [
-            head_rows(&q_heads, segment.q_start + q0, group, n % shape.heads_per_group, dim),
+            head_rows(
+                &q_heads,
+                segment.q_start + q0,
+                n / shape.heads_per_group,
+                n % shape.heads_per_group,
+                dim,
+            ),
             Rows { data: row(call.dout), stride: width, dim },
             Rows { data: row(call.out), stride: width, dim },
         ]
@@ -174,11 +180,12 @@ fn heads<K: Kernel, E: Element>(
             let blocks = segment.q_len.div_ceil(BQ);
             for (n, q0) in heads.flat_map(|n| (0..blocks).map(move |block| (n, block * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
-                let rows @ [q, g, y] = query_rows(n, q0);
-                if q0 == 0 {
-                    rows.into_iter().for_each(|rows| rows.fetch(queries));
-                }
-                let next = if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { rows };
+                let [q, g, y] = query_rows(n, q0);
+                // The next head's may be another group's, or beyond the end: they are only asked for.
+                let next =
+                    if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { query_rows(n + 1, 0) };
+                let to = q_heads.at(segment.q_start + q0, group, n % shape.heads_per_group);
+                let dq_rows = Rows { data: call.dqkv.address(), stride: shape.width(), dim }.at(to);
                 let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
                 let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];
@@ -209,7 +216,7 @@ fn heads<K: Kernel, E: Element>(
                     queries,
                     q_right: Right { data: q_rights.as_ptr(), rows: queries, dim },
                     g_right: Right { data: g_rights.as_ptr(), rows: queries, dim },
-                    next,
+                    after: [next[0], next[1], next[2], dq_rows],
                 };
                 dq.fill(0.0);
                 let (first, last) = mask.keys(q0, q0 + queries);
@@ -375,8 +382,8 @@ struct Block<'a, P, E> {
     queries: usize,
     q_right: Right<P>,
     g_right: Right<P>,
-    /// Rows that are used after it.
-    next: [Rows<E>; 3],
+    /// Rows that are used or written after it.
+    after: [Rows<E>; 4],
 }
 
 impl<P: Copy, E: Element> Block<'_, P, E> {
@@ -412,7 +419,7 @@ impl<P: Copy, E: Element> Block<'_, P, E> {
         for i in (0..self.queries).step_by(K::MR) {
             let rows = (i, K::MR.min(self.queries - i));
             if is_last {
-                self.next.into_iter().for_each(|next| next.from(i).fetch(rows.1));
+                self.after.into_iter().for_each(|after| after.from(i).fetch(rows.1));
             }
             let (first, end) = self.mask.keys(self.q0 + i, self.q0 + i + rows.1);
             let (first, end) = (first.max(k0), end.min(k0 + count));

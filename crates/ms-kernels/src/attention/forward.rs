@@ -191,11 +191,8 @@ pub(super) fn limits<K: Kernel>(
         to[keys..rows].fill((0, 0));
         return rows;
     }
-    for (row, limit) in to.iter_mut().enumerate().take(rows) {
-        let (first, end) = if row < keys { mask.queries(k0 + row) } else { (0, 0) };
-        let clip = |v: usize| v.saturating_sub(q0).min(queries) as u32;
-        *limit = (clip(first), clip(end));
-    }
+    mask.limits(k0, q0, queries, &mut to[..keys]);
+    to[keys..rows].fill((0, 0));
     rows
 }
 
@@ -239,7 +236,13 @@ fn attend<K: Kernel, E: Element>(
                 // SAFETY: heads were checked to lie in the arrays; the block has room for BK rows of BQ columns.
                 unsafe {
                     let (keys, edges) = (operands.keys(k0), &edges[..count]);
-                    let fetch = |panel| operands.fetch_after(k0, panel);
+                    let fetch = |panel| {
+                        operands.fetch_after(k0, panel);
+                        let i = panel * K::MR;
+                        if k0 + BK >= last_key && i < queries {
+                            next.from(i).fetch(K::MR.min(queries - i));
+                        }
+                    };
                     block_scores::<K>(block.as_mut_ptr(), columns, edges, keys, panels, dim, fetch);
                 };
                 let thin = thinning.as_ref().map(|t| t.at(k0));
@@ -254,7 +257,6 @@ fn attend<K: Kernel, E: Element>(
                         let rows = K::MR.min(queries - i);
                         if k0 + BK >= last_key {
                             out.from(tokens.start + i).fetch(rows);
-                            next.from(i).fetch(rows);
                         }
                         let (from, to) = mask.keys(q0 + i, q0 + i + rows);
                         let (from, to) = (from.max(k0), to.min(k0 + count));
