@@ -87,12 +87,11 @@ pub(super) fn whole<E: Element>(
     let (chunks, rest) = logits.as_chunks_mut::<{ 2 * LANES }>();
     let (parts, parts_rest) = kept.as_chunks::<{ 2 * LANES }>();
     for (chunk, parts) in chunks.iter_mut().zip(parts) {
-        how.store_two(chunk, widen_two(parts).map(|part| times(part, factor)), false);
+        how.store_two(chunk, times_two(parts, factor), false);
     }
     if !rest.is_empty() {
         let mut last = [E::default(); 2 * LANES];
-        let parts = widen_two(&filled(parts_rest));
-        how.store_two(&mut last, parts.map(|part| times(part, factor)), false);
+        how.store_two(&mut last, times_two(&filled(parts_rest), factor), false);
         rest.copy_from_slice(&last[..rest.len()]);
     }
     if let Some(id) = target {
@@ -108,6 +107,12 @@ fn times(mut x: [f32; LANES], factor: f32) -> [f32; LANES] {
         x[l] *= factor;
     }
     x
+}
+
+#[inline(always)]
+fn times_two(x: &[f32; 2 * LANES], factor: f32) -> [[f32; LANES]; 2] {
+    let [first, second] = widen_two(x);
+    [times(first, factor), times(second, factor)]
 }
 
 /// `x <- exp(x − max) · factor`.
