@@ -36,8 +36,8 @@ pub(crate) trait Narrow: Copy {
         }
     }
 
-    /// Twice sixteen values in element type `E`; past the caches if `past`, where the processor can, for an array that they do not
-    /// hold. Then `to` must lie in whole lines, see [`lies_in_lines`], and [`Narrow::fence`] must follow the last one.
+    /// Twice sixteen values in element type `E`; past the caches if `past`, where the processor can, for an array that
+    /// they do not hold. Then `to` must begin with a line, see [`lies_in_lines`], and [`Narrow::fence`] must follow the last one.
     #[inline(always)]
     fn store_two<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
         let _ = past;
