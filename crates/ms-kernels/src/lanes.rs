@@ -27,6 +27,13 @@ mod body {
     }
 
     #[inline(always)]
+    pub(super) fn dots<E: Element>(to: &mut [f32], pairs: &[[&[E]; 2]]) {
+        for (to, [a, b]) in to.iter_mut().zip(pairs) {
+            *to = dot(a, b);
+        }
+    }
+
+    #[inline(always)]
     pub(super) fn blend<E: Element>(out: &mut [E], parts: &[(f32, &[E])]) {
         let (blocks, tail) = out.as_chunks_mut::<LANES>();
         let whole = blocks.len() * LANES;
@@ -59,6 +66,7 @@ mod body {
 
 instances! {
     fn dot_rows<E: crate::Element>(a: &[E], b: &[E]) -> f32 = body::dot;
+    fn dots_of_rows<E: crate::Element>(to: &mut [f32], pairs: &[[&[E]; 2]]) = body::dots;
     fn blend_rows<E: crate::Element>(out: &mut [E], parts: &[(f32, &[E])]) = body::blend;
     fn add_two_rows<E: crate::Element>(out: &mut [f32], a: (f32, &[E]), b: (f32, &[E])) = body::add_two;
 }
@@ -66,6 +74,11 @@ instances! {
 /// `Σ_i a[i] · b[i]`, in f32.
 pub(crate) fn dot<E: crate::Element>(isa: crate::Isa, a: &[E], b: &[E]) -> f32 {
     dot_rows(isa, a, b)
+}
+
+/// [`dot`] of each pair.
+pub(crate) fn dots<E: crate::Element>(isa: crate::Isa, to: &mut [f32], pairs: &[[&[E]; 2]]) {
+    dots_of_rows(isa, to, pairs);
 }
 
 /// `out[i] = Σ_p weight_p · row_p[i]`, summed in f32 in the order of the parts; every row is at least as long as `out`.

@@ -1,6 +1,7 @@
 //! Memory for tensors and scratch: aligned, zeroed, faulted in, on huge pages where that pays.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 use bytemuck::{Pod, Zeroable};
 use memmap2::{MmapMut, MmapOptions};
@@ -131,6 +132,21 @@ impl std::fmt::Debug for Block {
         f.debug_struct("Block").field("len", &self.len).finish()
     }
 }
+
+/// Whether a call that reads and writes so many bytes in all leaves nothing in the caches of what it wrote first: then what it
+/// writes need not go through them.
+pub(crate) fn outgrows_caches(bytes: usize) -> bool {
+    static LARGEST: OnceLock<usize> = OnceLock::new();
+    bytes
+        >= *LARGEST.get_or_init(|| {
+            let size = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").ok();
+            let kib = size.and_then(|s| s.trim().strip_suffix('K')?.parse::<usize>().ok());
+            kib.map_or(UNKNOWN_CACHE, |kib| kib << 10)
+        })
+}
+
+/// Where the system does not say how large the last cache is.
+const UNKNOWN_CACHE: usize = 64 << 20;
 
 /// What a piece of scratch is for; one buffer per thread and use is kept between calls.
 #[derive(Clone, Copy)]

@@ -36,6 +36,37 @@ pub(crate) trait Narrow: Copy {
         }
     }
 
+    /// Twice sixteen values in element type `E`; past the caches if `past`, where the processor can, for an array that
+    /// they do not hold. Then `to` must begin with a line, see [`lies_in_lines`], and [`Narrow::fence`] must follow the last one.
+    #[inline(always)]
+    fn store_two<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
+        let _ = past;
+        let [first, second] = values;
+        if is_bf16::<E>() {
+            let (two, narrow) = (self.two(first, second), bytemuck::cast_slice_mut::<E, bf16>(to));
+            narrow[..LANES].copy_from_slice(&two.first);
+            narrow[LANES..].copy_from_slice(&two.second);
+        } else {
+            for l in 0..LANES {
+                (to[l], to[LANES + l]) = (E::from_f32(first[l]), E::from_f32(second[l]));
+            }
+        }
+    }
+
+    /// Twice sixteen values after a round trip through `E`.
+    #[inline(always)]
+    fn round_two<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
+        if !is_bf16::<E>() {
+            return values;
+        }
+        let two = self.two(values[0], values[1]);
+        [widen(&two.first), widen(&two.second)]
+    }
+
+    /// Orders what was stored past the caches before what is stored later.
+    #[inline(always)]
+    fn fence(self) {}
+
     /// The values after a round trip through `E`.
     #[inline(always)]
     fn round<E: Element>(self, values: Lanes) -> Lanes {
@@ -103,6 +134,40 @@ impl Narrow for Convert {
     }
 
     #[inline(always)]
+    fn store_two<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
+        use std::arch::x86_64::{
+            __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_storeu_si512, _mm512_stream_ps,
+            _mm512_stream_si512,
+        };
+        assert!(!past || lies_in_lines(to), "an aligned place");
+        let to = to.as_mut_ptr();
+        // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned where it must be.
+        unsafe {
+            let (first, second) = (_mm512_loadu_ps(values[0].as_ptr()), _mm512_loadu_ps(values[1].as_ptr()));
+            if is_bf16::<E>() {
+                let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+                if past {
+                    _mm512_stream_si512(to.cast(), both);
+                } else {
+                    _mm512_storeu_si512(to.cast(), both);
+                }
+            } else if past {
+                _mm512_stream_ps(to.cast(), first);
+                _mm512_stream_ps(to.wrapping_add(LANES).cast(), second);
+            } else {
+                to.cast::<[Lanes; 2]>().write_unaligned(values);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        use std::arch::x86_64::_mm_sfence;
+        // SAFETY: orders stores and does nothing else.
+        unsafe { _mm_sfence() };
+    }
+
+    #[inline(always)]
     fn two(self, first: Lanes, second: Lanes) -> Two {
         use std::arch::x86_64::{
             __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -129,6 +194,13 @@ impl Narrow for Convert {
     }
 }
 
+/// Twice sixteen elements as f32.
+#[inline(always)]
+pub(crate) fn widen_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
+    let (halves, _) = from.as_chunks();
+    [widen(&halves[0]), widen(&halves[1])]
+}
+
 /// Sixteen elements as f32.
 #[inline(always)]
 pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
@@ -144,11 +216,19 @@ pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
 /// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is whole
 /// is compiled to scalars.
 #[inline(always)]
-pub(crate) fn filled<E: Element>(rest: &[E]) -> [E; LANES] {
-    let mut all = [E::default(); LANES];
+pub(crate) fn filled<E: Element, const N: usize>(rest: &[E]) -> [E; N] {
+    let mut all = [E::default(); N];
     all[..rest.len()].copy_from_slice(rest);
     all
 }
+
+/// Whether a row begins with a cache line.
+#[inline(always)]
+pub(crate) fn lies_in_lines<E>(row: &[E]) -> bool {
+    row.as_ptr().addr().is_multiple_of(LINE)
+}
+
+const LINE: usize = 64;
 
 /// Asks for the cache line of something that is read or written soon; it may lie beyond any array.
 #[inline(always)]
@@ -166,7 +246,6 @@ pub(crate) fn fetch<T>(at: *const T) {
 /// Asks for rows of `width` elements, `stride` apart: too far for the processor to guess the next one.
 #[inline(always)]
 pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: usize) {
-    const LINE: usize = 64;
     for row in 0..rows {
         for at in (0..width).step_by(LINE / size_of::<T>()) {
             fetch(first.wrapping_add(row * stride + at));
@@ -174,22 +253,22 @@ pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: 
     }
 }
 
-/// Exponentials of `x − shift`.
+/// Exponentials of `x − shift`, as exact as `E` can show.
 #[inline(always)]
-pub(crate) fn exponentials(x: Lanes, shift: f32) -> Lanes {
+pub(crate) fn exponentials<E: Element>(x: Lanes, shift: f32) -> Lanes {
     let mut out = [0f32; LANES];
     for l in 0..LANES {
-        out[l] = float::exp(x[l] - shift);
+        out[l] = float::exp_of::<E>(x[l] - shift);
     }
     out
 }
 
-/// Logistic functions.
+/// Logistic functions, as exact as `E` can show.
 #[inline(always)]
-pub(crate) fn sigmoids(x: Lanes) -> Lanes {
+pub(crate) fn sigmoids<E: Element>(x: Lanes) -> Lanes {
     let mut out = [0f32; LANES];
     for l in 0..LANES {
-        out[l] = float::sigmoid(x[l]);
+        out[l] = if is_bf16::<E>() { float::sigmoid_short(x[l]) } else { float::sigmoid(x[l]) };
     }
     out
 }
@@ -262,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_rest_is_filled_up_with_zeros() {
-        assert_eq!(filled(&[1.0f32, 2.0])[..4], [1.0, 2.0, 0.0, 0.0]);
-        assert_eq!(filled::<f32>(&[]), [0.0; LANES]);
+        assert_eq!(filled::<f32, 4>(&[1.0, 2.0]), [1.0, 2.0, 0.0, 0.0]);
+        assert_eq!(filled::<f32, 3>(&[]), [0.0; 3]);
     }
 }

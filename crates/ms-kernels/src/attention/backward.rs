@@ -8,16 +8,16 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::Dropout;
-use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
+use super::blocks::{Left, Operands, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
 use super::body::{self, BK, BQ, LANES, Limits, Write};
 use super::dropout::{Thin, Thinned, Thinning, thin_block};
-use super::forward::{block_scores, head_rows, limits, store_row};
+use super::forward::{block_scores, head_rows, limits, store_rows};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::element::is_bf16;
 use crate::matmul::driver::Ready;
-use crate::matmul::kernel::{Kernel, Order, Side};
+use crate::matmul::kernel::{Kernel, Order, Side, steps};
 use crate::memory::{Scratch, with_scratch};
 use crate::narrow::narrowing_instances;
 use crate::qkv::Packed;
@@ -98,15 +98,24 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     });
 }
 
+/// Rows that are written together, while the next ones are asked for.
+const STORED: usize = 16;
+
 /// Writes the gradients of a group's keys and values.
 fn store_keys<E: Element>(call: &Call<'_, E>, segment: &Segment, group: usize, dk: &[f32], dv: &[f32]) {
     let (shape, dim) = (call.shape, call.shape.head_dim);
     let (k, v) = (Heads::keys(call.qkv, shape), Heads::values(call.qkv, shape));
     for (heads, sums, scale) in [(k, dk, call.options.scale), (v, dv, 1.0)] {
-        for j in 0..segment.k_len {
+        let to = Rows { data: call.dqkv.address(), stride: shape.width(), dim };
+        let to = to.from(segment.k_start + STORED);
+        for j in (0..segment.k_len).step_by(STORED) {
+            let count = STORED.min(segment.k_len - j);
+            to.from(j).at(heads.at(0, group, 0)).fetch(count);
             // SAFETY: a unit takes the keys and values of its group in its segment.
-            let row = unsafe { call.dqkv.part(heads.at(segment.k_start + j, group, 0), dim) };
-            store_row(call.cpu.isa(), row, &sums[j * dim..][..dim], scale);
+            let row = |i| unsafe { call.dqkv.part(heads.at(segment.k_start + j + i, group, 0), dim) };
+            let mut rows: [&mut [E]; STORED] =
+                std::array::from_fn(|i| if i < count { row(i) } else { &mut [] });
+            store_rows(call.cpu.isa(), &mut rows[..count], &sums[j * dim..], &[scale; STORED]);
         }
     }
 }
@@ -135,44 +144,60 @@ fn heads<K: Kernel, E: Element>(
     let v_rows = head_rows(&Heads::values(call.qkv, shape), segment.k_start, group, 0, dim);
     let q_heads = Heads::queries(call.qkv, shape);
     let width = shape.heads() * dim;
-    let row = |data: &[E], n: usize| data.as_ptr().wrapping_add(segment.q_start * width + n * dim);
+    let query_rows = |n: usize, q0: usize| {
+        let row = |data: &[E]| data.as_ptr().wrapping_add((segment.q_start + q0) * width + n * dim);
+        [
+            head_rows(
+                &q_heads,
+                segment.q_start + q0,
+                n / shape.heads_per_group,
+                n % shape.heads_per_group,
+                dim,
+            ),
+            Rows { data: row(call.dout), stride: width, dim },
+            Rows { data: row(call.out), stride: width, dim },
+        ]
+    };
     dk.fill(0.0);
     dv.fill(0.0);
-    let line_panels = lines(packed_lines::<K>(k_len, Side::Left, dim));
-    let term_panels = lines(packed_terms::<K>(k_len, Side::Right, dim));
+    let v_left = v_rows.in_place::<K>();
+    let line_panels = if v_left.is_some() { 0 } else { lines(packed_lines::<K>(k_len, Side::Left, dim)) };
+    let key_panels = Operands::<K, E>::room(k_rows, k_len);
     let q_lines = lines(packed_lines::<K>(BQ, Side::Right, dim));
     let q_terms = lines(packed_terms::<K>(BQ, Side::Right, dim));
-    let sizes = [line_panels, line_panels, term_panels, q_lines, q_lines, q_terms, q_terms];
+    let sizes = [key_panels, line_panels, q_lines, q_lines, q_terms, q_terms];
     with_scratch(Scratch::Queries, sizes.iter().sum(), |scratch: &mut [K::Packed]| {
-        let [k_lines, v_lines, k_terms, q_panels, g_panels, q_rights, g_rights] = cut(scratch, sizes);
-        // SAFETY: heads were checked to lie in the arrays; the scratch has room.
-        unsafe {
-            k_rows.fetch(k_len);
-            v_rows.fetch(k_len);
-            k_rows.pack_lines::<K>(k_len, Side::Left, k_lines.as_mut_ptr());
-            v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr());
-            k_rows.pack_terms::<K>(k_len, Side::Right, k_terms.as_mut_ptr());
-        }
+        let [k_panels, v_lines, q_panels, g_panels, q_rights, g_rights] = cut(scratch, sizes);
+        // Keys are the right operand of `dq` too.
+        let mut keys = Operands::<K, E>::new(k_rows, k_rows, k_len, k_panels);
+        let v_left = v_left.unwrap_or_else(|| {
+            // SAFETY: heads were checked to lie in the arrays; the scratch has room.
+            unsafe { v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr()) };
+            Left::packed::<K>(v_lines.as_ptr(), steps::<K>(dim))
+        });
         with_scratch(Scratch::Partials, 2 * BK * BQ + BQ * dim, |blocks: &mut [f32]| {
             let [p, ds, dq] = cut(blocks, [BK * BQ, BK * BQ, BQ * dim]);
-            let steps = segment.q_len.div_ceil(BQ);
-            for (n, q0) in heads.flat_map(|n| (0..steps).map(move |step| (n, step * BQ))) {
+            let blocks = segment.q_len.div_ceil(BQ);
+            for (n, q0) in heads.flat_map(|n| (0..blocks).map(move |block| (n, block * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
-                let h = n % shape.heads_per_group;
-                let q = head_rows(&q_heads, segment.q_start + q0, group, h, dim);
-                let g = Rows { data: row(call.dout, n), stride: width, dim }.from(q0);
-                let y = Rows { data: row(call.out, n), stride: width, dim }.from(q0);
-                [q, g, y].into_iter().for_each(|rows| rows.fetch(queries));
+                let [q, g, y] = query_rows(n, q0);
+                // The next head's may be another group's, or beyond the end: they are only asked for.
+                let next =
+                    if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { query_rows(n + 1, 0) };
+                let to = q_heads.at(segment.q_start + q0, group, n % shape.heads_per_group);
+                let dq_rows = Rows { data: call.dqkv.address(), stride: shape.width(), dim }.at(to);
                 let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
                 let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];
                 for (to, natural) in lse.iter_mut().zip(own) {
                     *to = natural * std::f32::consts::LOG2_E;
                 }
-                for (i, delta) in delta.iter_mut().enumerate().take(queries) {
-                    // SAFETY: rows of the checked arrays.
-                    *delta = unsafe { dot(isa, g.from(i), y.from(i)) };
-                }
+                let pairs: [[&[E]; 2]; BQ] = std::array::from_fn(|i| match i < queries {
+                    // SAFETY: rows of the checked arrays, which nobody writes.
+                    true => unsafe { [g.from(i).first(), y.from(i).first()] },
+                    false => [&[] as &[E]; 2],
+                });
+                lanes::dots(isa, &mut delta[..queries], &pairs);
                 if queries < BQ {
                     // The columns past the last query are zero.
                     q_panels.fill(bytemuck::Zeroable::zeroed());
@@ -191,7 +216,7 @@ fn heads<K: Kernel, E: Element>(
                     queries,
                     q_right: Right { data: q_rights.as_ptr(), rows: queries, dim },
                     g_right: Right { data: g_rights.as_ptr(), rows: queries, dim },
-                    k_right: Right { data: k_terms.as_ptr(), rows: k_len, dim },
+                    after: [next[0], next[1], next[2], dq_rows],
                 };
                 dq.fill(0.0);
                 let (first, last) = mask.keys(q0, q0 + queries);
@@ -200,14 +225,16 @@ fn heads<K: Kernel, E: Element>(
                     let count = BK.min(k_len - k0);
                     let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
                     let columns = queries.next_multiple_of(LANES);
-                    let panel = k0 / K::MR * packed_lines::<K>(K::MR, Side::Left, dim);
-                    // SAFETY: the blocks have room for BK rows of BQ columns, and BK is a multiple of MR.
-                    unsafe {
-                        let keys = k_lines.as_ptr().wrapping_add(panel);
-                        block_scores::<K>(p.as_mut_ptr(), columns, &edges[..count], keys, q_panels, dim);
-                        let values = v_lines.as_ptr().wrapping_add(panel);
-                        block_scores::<K>(ds.as_mut_ptr(), columns, &edges[..count], values, g_panels, dim);
-                    }
+                    // SAFETY: the blocks have room for BK rows of BQ columns; heads were checked to lie in the arrays.
+                    let k_right = unsafe {
+                        let (left, edges) = (keys.keys(k0), &edges[..count]);
+                        let fetch = |panel| keys.fetch_after(k0, panel);
+                        block_scores::<K>(p.as_mut_ptr(), columns, edges, left, q_panels, dim, fetch);
+                        let left = v_left.from::<K>(k0);
+                        let fetch = |panel| v_rows.from(k0 + (panel + 2) * K::MR).fetch(K::MR);
+                        block_scores::<K>(ds.as_mut_ptr(), columns, edges, left, g_panels, dim, fetch);
+                        keys.values(k0)
+                    };
                     let scores = Scores {
                         columns,
                         limits: &edges[..rows],
@@ -220,15 +247,17 @@ fn heads<K: Kernel, E: Element>(
                         thin: thinning.as_ref().map(|t| t.at(k0)),
                     };
                     let (dk, dv) = (&mut dk[k0 * dim..], &mut dv[k0 * dim..]);
-                    scores
-                        .differentiate::<K, E>(isa, |left| block.products::<K>(k0, count, &left, dq, dk, dv));
+                    let is_last = k0 + BK >= last;
+                    scores.differentiate::<K, E>(isa, |left| {
+                        block.products::<K>(k0, count, &left, k_right, dq, dk, dv, is_last);
+                    });
                 }
-                for i in 0..queries {
-                    let at = q_heads.at(segment.q_start + q0 + i, group, h);
-                    // SAFETY: a unit takes its own head's queries of its segment.
-                    let row = unsafe { call.dqkv.part(at, dim) };
-                    store_row(isa, row, &dq[i * dim..][..dim], call.options.scale);
-                }
+                let h = n % shape.heads_per_group;
+                // SAFETY: a unit takes its own head's queries of its segment.
+                let row = |i| unsafe { call.dqkv.part(q_heads.at(segment.q_start + q0 + i, group, h), dim) };
+                let mut rows: [&mut [E]; BQ] =
+                    std::array::from_fn(|i| if i < queries { row(i) } else { &mut [] });
+                store_rows(isa, &mut rows[..queries], dq, &[call.options.scale; BQ]);
             }
         });
     });
@@ -346,39 +375,31 @@ impl Scores<'_> {
     }
 }
 
-/// `Σ_d a·b` over two rows, in sixteen lanes.
-///
-/// # Safety
-/// Both rows must be readable.
-unsafe fn dot<E: Element>(isa: Isa, a: Rows<E>, b: Rows<E>) -> f32 {
-    // SAFETY: the caller's promise.
-    let (a, b) =
-        unsafe { (std::slice::from_raw_parts(a.data, a.dim), std::slice::from_raw_parts(b.data, b.dim)) };
-    lanes::dot(isa, a, b)
-}
-
 /// A block of queries and what it is multiplied with.
-struct Block<'a, P> {
+struct Block<'a, P, E> {
     mask: &'a Mask,
     q0: usize,
     queries: usize,
     q_right: Right<P>,
     g_right: Right<P>,
-    k_right: Right<P>,
+    /// Rows that are used or written after it.
+    after: [Rows<E>; 4],
 }
 
-impl<P: Copy> Block<'_, P> {
+impl<P: Copy, E: Element> Block<'_, P, E> {
     /// Adds the block's share of the three gradients.
     fn products<K: Kernel<Packed = P>>(
         &self,
         k0: usize,
         count: usize,
         left: &Lefts<P>,
+        k_right: Right<P>,
         dq: &mut [f32],
         dk: &mut [f32],
         dv: &mut [f32],
+        is_last: bool,
     ) {
-        let dim = self.k_right.dim;
+        let dim = k_right.dim;
         for j in (0..count).step_by(K::MR) {
             let rows = (j, K::MR.min(count - j));
             let (first, _) = self.mask.queries(k0 + j);
@@ -397,6 +418,9 @@ impl<P: Copy> Block<'_, P> {
         }
         for i in (0..self.queries).step_by(K::MR) {
             let rows = (i, K::MR.min(self.queries - i));
+            if is_last {
+                self.after.into_iter().for_each(|after| after.from(i).fetch(rows.1));
+            }
             let (first, end) = self.mask.keys(self.q0 + i, self.q0 + i + rows.1);
             let (first, end) = (first.max(k0), end.min(k0 + count));
             if first >= end {
@@ -404,7 +428,7 @@ impl<P: Copy> Block<'_, P> {
             }
             let to = (dq[i * dim..].as_mut_ptr(), dim);
             // SAFETY: dq holds the block's queries; the block holds these keys and queries.
-            unsafe { add_rows::<K>(to, true, left.ds_down, rows, self.k_right, (first, end), k0) };
+            unsafe { add_rows::<K>(to, true, left.ds_down, rows, k_right, (first - k0, end - k0), 0) };
         }
     }
 }

@@ -4,6 +4,8 @@
 //! What comes out of a block of scores is the left operand of the products that follow, in the order of their terms, where it
 //! stands: in f32, or pairs of bf16. Only for matrix tiles it is packed once more.
 
+use std::marker::PhantomData;
+
 use half::bf16;
 
 use super::body::{BK, BQ};
@@ -31,9 +33,40 @@ impl<E: Element> Rows<E> {
         Self { data: self.data.wrapping_add(first * self.stride), ..self }
     }
 
+    /// The same part of the rows `offset` elements on.
+    pub(super) fn at(self, offset: usize) -> Self {
+        Self { data: self.data.wrapping_add(offset), ..self }
+    }
+
+    /// The first row.
+    ///
+    /// # Safety
+    /// It must be readable, and nobody may write it, for as long as the slice lives.
+    pub(super) unsafe fn first<'a>(self) -> &'a [E] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.data, self.dim) }
+    }
+
     /// Asks for so many rows.
+    #[inline(always)]
     pub(super) fn fetch(self, rows: usize) {
         fetch_rows(self.data, self.stride, rows, self.dim);
+    }
+
+    /// The rows as a left operand where they stand, if the kernel can read them there: its packed elements are then pieces of
+    /// them, in their order.
+    pub(super) fn in_place<K: Kernel>(self) -> Option<Left<K::Packed>> {
+        let Self { data, stride, dim } = self;
+        let data = data.cast::<K::Packed>();
+        let pieces = K::TERMS * size_of::<E>() == size_of::<K::Packed>();
+        let whole = stride.is_multiple_of(K::TERMS) && dim.is_multiple_of(K::GRANULE);
+        let row_stride = stride / K::TERMS;
+        (K::LEFT_IN_PLACE && pieces && whole && data.is_aligned()).then_some(Left {
+            data,
+            row_stride,
+            step_stride: 1,
+            panel: K::MR * row_stride,
+        })
     }
 
     /// Packs `rows` rows as lines, terms along the row: an operand of a product over the head size. Needs `packed_lines`
@@ -112,6 +145,11 @@ impl<P> Left<P> {
         Self { data: block.cast(), row_stride: 1, step_stride: BQ, panel: K::MR }
     }
 
+    /// The rows from `first` on, a multiple of `MR`.
+    pub(super) fn from<K: Kernel<Packed = P>>(self, first: usize) -> Self {
+        Self { data: self.data.wrapping_add(first / K::MR * self.panel), ..self }
+    }
+
     /// Panels of `steps` steps each.
     pub(super) fn packed<K: Kernel<Packed = P>>(panels: *const P, steps: usize) -> Self {
         Self { data: panels, row_stride: 1, step_stride: K::MR, panel: K::MR * steps }
@@ -171,30 +209,139 @@ pub(super) unsafe fn add_rows<K: Kernel>(
     }
 }
 
-/// Scores of one panel of `MR` keys and `cols` queries of one panel: `c[key, query] = Σ_d key·query`.
+/// Scores of `rows` keys of a panel from row `row` on and `cols` queries of one panel: `c[key, query] = Σ_d key·query`.
 ///
 /// # Safety
-/// `c` must be writable for `MR` rows of `cols` values, `stride` apart; the panels must be packed.
+/// `c` must be writable for `rows` rows of `cols` values, `stride` apart; the keys must be readable and the queries packed.
 pub(super) unsafe fn scores<K: Kernel>(
     c: (*mut f32, usize),
-    keys: *const K::Packed,
+    keys: Left<K::Packed>,
+    (row, rows): (usize, usize),
     queries: *const K::Packed,
     dim: usize,
     cols: usize,
 ) {
     let tile = Tile {
         steps: steps::<K>(dim),
-        a: keys,
-        a_row: 1,
-        a_step: K::MR,
+        a: keys.from::<K>(row).data,
+        a_row: keys.row_stride,
+        a_step: keys.step_stride,
         b: queries,
         start: None,
         bias: std::ptr::null(),
         store: Store::F32 { to: c.0, stride: c.1 },
         next: (c.0.wrapping_add(K::NR), c.1),
-        rows: K::MR,
+        rows,
         cols,
     };
     // SAFETY: the caller's promise.
     unsafe { K::tile(&tile) }
 }
+
+/// Keys and values of a group of a segment as operands, in blocks of `BK` keys.
+///
+/// Keys are read where they stand if that can be. What must be packed is packed when a block is asked for first, so that it is
+/// in a near cache; or all at once, for several threads.
+pub(super) struct Operands<'a, K: Kernel, E> {
+    keys: Rows<E>,
+    values: Rows<E>,
+    len: usize,
+    in_place: Option<Left<K::Packed>>,
+    room: *mut K::Packed,
+    packed: usize,
+    borrow: PhantomData<&'a mut [K::Packed]>,
+}
+
+impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
+    /// Packed elements of a block of keys, none if they are not packed, and of values.
+    fn sizes(keys: Rows<E>) -> (usize, usize) {
+        let values = packed_terms::<K>(BK, Side::Right, keys.dim);
+        let packed = keys.in_place::<K>().is_none();
+        (if packed { packed_lines::<K>(BK, Side::Left, keys.dim) } else { 0 }, values)
+    }
+
+    /// Packed elements of `len` keys and values.
+    pub(super) fn room(keys: Rows<E>, len: usize) -> usize {
+        let (keys, values) = Self::sizes(keys);
+        lines(len.div_ceil(BK) * (keys + values))
+    }
+
+    /// `len` keys and values, of which nothing is packed yet.
+    pub(super) fn new(keys: Rows<E>, values: Rows<E>, len: usize, room: &'a mut [K::Packed]) -> Self {
+        assert!(room.len() >= Self::room(keys, len), "room for all blocks");
+        let in_place = keys.in_place::<K>();
+        Self { keys, values, len, in_place, room: room.as_mut_ptr(), packed: 0, borrow: PhantomData }
+    }
+
+    /// The same again after [`Operands::pack`]: it only reads.
+    pub(super) fn shared(keys: Rows<E>, values: Rows<E>, len: usize, room: &'a [K::Packed]) -> Self {
+        assert!(room.len() >= Self::room(keys, len), "room for all blocks");
+        let (room, in_place) = (room.as_ptr().cast_mut(), keys.in_place::<K>());
+        Self { keys, values, len, in_place, room, packed: usize::MAX, borrow: PhantomData }
+    }
+
+    /// Packs every block.
+    ///
+    /// # Safety
+    /// The rows must be readable.
+    pub(super) unsafe fn pack(&mut self) {
+        for k0 in (0..self.len).step_by(BK) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.keys(k0);
+                self.values(k0);
+            }
+        }
+    }
+
+    fn at(&self, k0: usize) -> (*mut K::Packed, usize) {
+        let (keys, values) = Self::sizes(self.keys);
+        (self.room.wrapping_add(k0 / BK * (keys + values)), keys)
+    }
+
+    /// The block of keys from `k0` on, a multiple of `BK`; the values of the one before must have been asked for.
+    ///
+    /// # Safety
+    /// The rows must be readable.
+    pub(super) unsafe fn keys(&mut self, k0: usize) -> Left<K::Packed> {
+        if let Some(left) = self.in_place {
+            return left.from::<K>(k0);
+        }
+        let (to, _) = self.at(k0);
+        if k0 / BK >= self.packed {
+            // SAFETY: the rows are the caller's promise; there is room for every block.
+            unsafe { self.keys.from(k0).pack_lines::<K>(BK.min(self.len - k0), Side::Left, to) };
+        }
+        Left::packed::<K>(to, steps::<K>(self.keys.dim))
+    }
+
+    /// The block of values from key `k0` on, a multiple of `BK`, row 0 being that key's.
+    ///
+    /// # Safety
+    /// As for [`Operands::keys`], which was asked for this block.
+    pub(super) unsafe fn values(&mut self, k0: usize) -> Right<K::Packed> {
+        let (to, keys) = self.at(k0);
+        let (to, rows) = (to.wrapping_add(keys), BK.min(self.len - k0));
+        if k0 / BK >= self.packed {
+            // SAFETY: as there.
+            unsafe { self.values.from(k0).pack_terms::<K>(rows, Side::Right, to) };
+            self.packed = k0 / BK + 1;
+        }
+        Right { data: to, rows, dim: self.values.dim }
+    }
+
+    /// Asks for the rows that are used after panel `panel` of the keys from `k0` on.
+    pub(super) fn fetch_after(&self, k0: usize, panel: usize) {
+        let row = k0 + (panel + AHEAD) * K::MR;
+        if self.in_place.is_some() && row < self.len {
+            self.keys.from(row).fetch(K::MR.min(self.len - row));
+        }
+        let row = k0 + panel * K::MR;
+        if k0 / BK >= self.packed && row < self.len {
+            self.values.from(row).fetch(K::MR.min(self.len - row));
+        }
+    }
+}
+
+/// Panels of keys that their rows are asked for ahead.
+const AHEAD: usize = 2;

@@ -5,6 +5,7 @@
 
 use std::f32::consts::LOG2_E;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use half::bf16;
 
@@ -237,6 +238,18 @@ fn work_out(x: &mut [f32; LANES], row: usize, c: usize, options: &Options, tilt:
     }
 }
 
+/// Rows of which columns `c..c + LANES` are seen at all, and rows of which all of them are. Both ends of limits rise from row to
+/// row, but for those that only fill up a step, at the end.
+#[inline(always)]
+fn spans(limits: &[(u32, u32)], c: usize) -> (Range<usize>, Range<usize>) {
+    let (left, right) = (c as u32, (c + LANES) as u32);
+    let count = limits.iter().rposition(|l| l.0 < l.1).map_or(0, |last| last + 1);
+    let before = |rule: &dyn Fn(&(u32, u32)) -> bool| limits[..count].partition_point(rule);
+    let seen = before(&|l| l.1 <= left)..before(&|l| l.0 < right);
+    let whole = before(&|l| l.1 < right)..before(&|l| l.0 <= left);
+    (seen.start..seen.end.max(seen.start), whole.start..whole.end.max(whole.start))
+}
+
 /// Turns scores into `exp(score − max)` and updates maxima and sums.
 ///
 /// Hidden pairs become 0. `limits` has an even number of rows. What comes out goes to `to`.
@@ -253,47 +266,35 @@ pub(super) fn softmax<W: Write>(
 ) {
     let (plain, factor) = (plain(options, &tilt), factor(options, &tilt));
     for c in (0..columns).step_by(LANES) {
+        let (seen, whole) = spans(limits, c);
         let old: [f32; LANES] = run.max[c..][..LANES].try_into().expect("a slice of LANES");
         let mut max = old;
-        for (row, &limit) in limits.iter().enumerate() {
-            let (first, end) = within(limit, c);
-            let x = lanes(block, row, c);
-            if first >= end {
-                // Its neighbour may be seen; of neither a product was made, perhaps.
-                x.fill(f32::NEG_INFINITY);
-                continue;
-            }
-            if !plain {
-                work_out(x, row, c, options, tilt);
-            }
-            if end - first < LANES as u32 {
-                for l in 0..LANES {
-                    let seen = (l as u32).wrapping_sub(first) < end - first;
-                    x[l] = if seen { x[l] } else { f32::NEG_INFINITY };
-                }
-            }
-            for l in 0..LANES {
-                max[l] = if x[l] > max[l] { x[l] } else { max[l] };
-            }
+        // The last rows were made last, so they are nearest.
+        let whole = if plain { whole } else { 0..0 };
+        for row in seen.clone().rev().filter(|row| !whole.contains(row)) {
+            cover(lanes(block, row, c), row, c, within(limits[row], c), plain, options, tilt);
+            larger(&mut max, lanes(block, row, c));
+        }
+        for row in whole.rev() {
+            larger(&mut max, lanes(block, row, c));
+        }
+        // A neighbour of a row that is seen; of it no product was made, perhaps.
+        let pairs = seen.start / 2 * 2..seen.end.next_multiple_of(2);
+        for row in [pairs.start..seen.start, seen.end..pairs.end].into_iter().flatten() {
+            lanes(block, row, c).fill(f32::NEG_INFINITY);
         }
         // A query that has seen nothing yet subtracts 0, for -inf - -inf is no number.
-        let mut shift = [0f32; LANES];
-        let mut sum = [0f32; LANES];
+        let mut sum: [f32; LANES] = run.sum[c..][..LANES].try_into().expect("a slice of LANES");
+        let (mut shift, mut correction) = ([0f32; LANES], [0f32; LANES]);
         for l in 0..LANES {
             shift[l] = if max[l] == f32::NEG_INFINITY { 0.0 } else { max[l] * factor };
-            let correction = exp2(old[l].mul_add(factor, -shift[l]));
-            run.correction[c + l] = correction;
-            sum[l] = run.sum[c + l] * correction;
+            correction[l] = exp2(old[l].mul_add(factor, -shift[l]));
+            sum[l] *= correction[l];
         }
-        for row in (0..limits.len()).step_by(2) {
-            let seen = |row: usize| {
-                let (first, end) = within(limits[row], c);
-                first < end
-            };
-            if !seen(row) && !seen(row + 1) {
-                to.clear(block, row, c);
-                continue;
-            }
+        for row in (0..pairs.start).chain(pairs.end..limits.len()).step_by(2) {
+            to.clear(block, row, c);
+        }
+        for row in pairs.step_by(2) {
             for v in (0..LANES).step_by(narrow::LANES) {
                 let (mut first, mut second) = (sixteen(block, row, c + v), sixteen(block, row + 1, c + v));
                 for l in 0..narrow::LANES {
@@ -308,6 +309,34 @@ pub(super) fn softmax<W: Write>(
         }
         run.max[c..][..LANES].copy_from_slice(&max);
         run.sum[c..][..LANES].copy_from_slice(&sum);
+        run.correction[c..][..LANES].copy_from_slice(&correction);
+    }
+}
+
+/// Works out the scores of a row from column `c` on, and hides those outside the limits.
+#[inline(always)]
+fn cover(
+    x: &mut [f32; LANES],
+    row: usize,
+    c: usize,
+    (first, end): (u32, u32),
+    plain: bool,
+    options: &Options,
+    tilt: Tilt,
+) {
+    if !plain {
+        work_out(x, row, c, options, tilt);
+    }
+    for l in 0..LANES {
+        let seen = (l as u32).wrapping_sub(first) < end - first;
+        x[l] = if seen { x[l] } else { f32::NEG_INFINITY };
+    }
+}
+
+#[inline(always)]
+fn larger(max: &mut [f32; LANES], x: &[f32; LANES]) {
+    for l in 0..LANES {
+        max[l] = if x[l] > max[l] { x[l] } else { max[l] };
     }
 }
 
@@ -424,18 +453,26 @@ fn seen(x: narrow::Lanes, (first, end): (u32, u32), v: usize) -> narrow::Lanes {
     out
 }
 
-/// Writes a row of sums, each times `scale`.
+/// Writes rows of sums, each times its scale.
 #[inline(always)]
-pub(super) fn store_row<E: crate::Element>(how: impl Narrow, to: &mut [E], sums: &[f32], scale: f32) {
-    let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
-    let (sums, sums_rest) = sums[..chunks.len() * narrow::LANES + rest.len()].as_chunks();
-    for (to, sums) in chunks.iter_mut().zip(sums) {
-        store_scaled(how, to, sums, scale);
-    }
-    if !rest.is_empty() {
-        let mut last = [E::default(); narrow::LANES];
-        store_scaled(how, &mut last, &narrow::filled(sums_rest), scale);
-        rest.copy_from_slice(&last[..rest.len()]);
+pub(super) fn store_rows<E: crate::Element>(
+    how: impl Narrow,
+    to: &mut [&mut [E]],
+    sums: &[f32],
+    scales: &[f32],
+) {
+    let width = to.first().map_or(1, |row| row.len());
+    for ((to, sums), &scale) in to.iter_mut().zip(sums.chunks_exact(width)).zip(scales) {
+        let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
+        let (sums, sums_rest) = sums.as_chunks();
+        for (to, sums) in chunks.iter_mut().zip(sums) {
+            store_scaled(how, to, sums, scale);
+        }
+        if !rest.is_empty() {
+            let mut last = [E::default(); narrow::LANES];
+            store_scaled(how, &mut last, &narrow::filled(sums_rest), scale);
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
     }
 }
 
@@ -453,11 +490,15 @@ fn store_scaled<E: crate::Element>(
     how.store(to, values);
 }
 
-/// Log-sum-exps of the queries, whose largest scores wait without their factor.
+/// Log-sum-exps of the queries, whose largest scores wait without their factor, and the factors of their output.
 #[inline(always)]
-pub(super) fn log_sums(to: &mut [f32; BQ], run: &Running, factor: f32) {
+pub(super) fn finish(lse: &mut [f32; BQ], scales: &mut [f32; BQ], run: &Running, factor: f32) {
     for i in 0..BQ {
         let max = f64::from(run.max[i] * factor) * std::f64::consts::LN_2;
-        to[i] = (max + ln(f64::from(run.sum[i]))) as f32;
+        lse[i] = (max + ln(f64::from(run.sum[i]))) as f32;
+    }
+    for i in 0..BQ {
+        // Sums of hidden pairs alone are no more than denormals, which not every processor takes for 0.
+        scales[i] = if run.sum[i] >= f32::MIN_POSITIVE { 1.0 / run.sum[i] } else { 0.0 };
     }
 }

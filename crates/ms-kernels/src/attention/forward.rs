@@ -1,11 +1,12 @@
 //! The blocked forward pass.
 //!
-//! Keys and values are packed once per segment and group; a unit is a block of queries of one head.
+//! A unit is a group of a segment, with all heads of it, where that makes units enough; otherwise a block of queries of one
+//! head, after keys and values were packed.
 
 use std::marker::PhantomData;
 
 use super::Dropout;
-use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms, scores};
+use super::blocks::{Left, Operands, Rows, add_rows, packed_block, packed_lines, scores};
 use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
 use super::dropout::{Thin, Thinned, Thinning};
 use super::mask::Mask;
@@ -24,16 +25,16 @@ narrowing_instances! {
         block: &mut [f32], to: W, columns: usize, limits: &[(u32, u32)], options: &Options, tilt: Tilt,
         run: &mut Running,
     ) = body::softmax;
-    fn scaled<E: Element>(to: &mut [E], sums: &[f32], scale: f32) = body::store_row;
+    fn scaled<E: Element>(to: &mut [&mut [E]], sums: &[f32], scales: &[f32]) = body::store_rows;
 }
 instances! {
     fn rescale(out: &mut [f32], width: usize, correction: &[f32]) = body::rescale;
-    fn log_sums(to: &mut [f32; BQ], run: &Running, factor: f32) = body::log_sums;
+    fn finish(lse: &mut [f32; BQ], scales: &mut [f32; BQ], run: &Running, factor: f32) = body::finish;
 }
 
-/// Writes a row of sums, each times `scale`.
-pub(super) fn store_row<E: Element>(isa: Isa, to: &mut [E], sums: &[f32], scale: f32) {
-    scaled(isa, to, sums, scale);
+/// Writes rows of sums, each times its scale.
+pub(super) fn store_rows<E: Element>(isa: Isa, to: &mut [&mut [E]], sums: &[f32], scales: &[f32]) {
+    scaled(isa, to, sums, scales);
 }
 
 /// Operands of a call whose sizes have been checked.
@@ -53,21 +54,54 @@ pub(super) struct Call<'a, E> {
     pub(super) dropout: Option<&'a Dropout<'a>>,
 }
 
-/// Where a segment's packed keys and values stand.
-fn pack_sizes<K: Kernel>(segment: &Segment, dim: usize) -> (usize, usize) {
-    (
-        lines(packed_lines::<K>(segment.k_len, Side::Left, dim)),
-        lines(packed_terms::<K>(segment.k_len, Side::Right, dim)),
-    )
-}
-
 /// Runs all blocks of all heads.
 pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
-    let (groups, dim) = (call.groups, call.dim);
+    let units = call.segments.len() * call.groups;
+    if call.cpu.threads() == 1 || units >= UNITS_PER_THREAD * call.cpu.threads() {
+        by_groups::<K, E>(call);
+    } else {
+        by_blocks::<K, E>(call);
+    }
+}
+
+/// With so many groups of segments for each thread, each is a unit.
+const UNITS_PER_THREAD: usize = 4;
+
+/// A unit is a group of a segment, whose keys and values stay near.
+fn by_groups<K: Kernel, E: Element>(call: &Call<'_, E>) {
+    let groups = call.groups;
+    call.cpu.for_each_unit(call.segments.len() * groups, |u| {
+        let (segment, group) = (&call.segments[u / groups], u % groups);
+        // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+        let _ready = unsafe { Ready::<K>::new() };
+        let (keys, values) = call.rows(segment, group);
+        let room = Operands::<K, E>::room(keys, segment.k_len);
+        with_scratch(Scratch::Keys, room, |room: &mut [K::Packed]| {
+            let mut operands = Operands::new(keys, values, segment.k_len, room);
+            let first = group * call.heads_per_group;
+            for n in first..first + call.heads_per_group {
+                for q0 in (0..segment.q_len).step_by(BQ) {
+                    let next = match (q0 + BQ < segment.q_len, n + 1 < first + call.heads_per_group) {
+                        (true, _) => call.queries(segment, n).from(q0 + BQ),
+                        (false, true) => call.queries(segment, n + 1),
+                        (false, false) if group + 1 < groups => call.queries(segment, n + 1),
+                        _ => call.queries(&call.segments[(u / groups + 1).min(call.segments.len() - 1)], 0),
+                    };
+                    attend::<K, E>(call, segment, n, q0, &mut operands, next);
+                }
+            }
+        });
+    });
+}
+
+/// A unit is a block of queries of a head; keys and values are packed before.
+fn by_blocks<K: Kernel, E: Element>(call: &Call<'_, E>) {
+    let groups = call.groups;
     let heads = groups * call.heads_per_group;
     let segments = call.segments.len();
-    let packed: usize =
-        call.segments.iter().map(|s| pack_sizes::<K>(s, dim)).map(|(k, v)| groups * (k + v)).sum();
+    let size = |s: &Segment, group| Operands::<K, E>::room(call.rows(s, group).0, s.k_len);
+    let most = |s: &Segment| (0..groups).map(|group| size(s, group)).max().unwrap_or(0);
+    let packed: usize = call.segments.iter().map(|s| groups * most(s)).sum();
     let blocks: usize = call.segments.iter().map(|s| s.q_len.div_ceil(BQ)).sum();
     with_scratch(Scratch::Rows, segments + 2 * blocks, |table: &mut [u64]| {
         // Start of each segment's packs; then segment and first query of each block.
@@ -75,8 +109,7 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
         let (mut start, mut entry) = (0, 0);
         for (s, segment) in call.segments.iter().enumerate() {
             starts[s] = start as u64;
-            let (k, v) = pack_sizes::<K>(segment, dim);
-            start += groups * (k + v);
+            start += groups * most(segment);
             for first in (0..segment.q_len).step_by(BQ) {
                 list[2 * entry] = s as u64;
                 list[2 * entry + 1] = first as u64;
@@ -89,21 +122,12 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
             call.cpu.for_each_unit(segments * groups, |u| {
                 let (s, group) = (u / groups, u % groups);
                 let segment = &call.segments[s];
-                let (k, v) = pack_sizes::<K>(segment, dim);
+                let (keys, values) = call.rows(segment, group);
                 // SAFETY: a unit takes the packs of its segment and group; heads were checked to lie in the arrays.
                 unsafe {
-                    let part = shared.part(starts[s] as usize + group * (k + v), k + v);
-                    let (keys, values) = part.split_at_mut(k);
-                    head_rows(&call.k, segment.k_start, group, 0, dim).pack_lines::<K>(
-                        segment.k_len,
-                        Side::Left,
-                        keys.as_mut_ptr(),
-                    );
-                    head_rows(&call.v, segment.k_start, group, 0, dim).pack_terms::<K>(
-                        segment.k_len,
-                        Side::Right,
-                        values.as_mut_ptr(),
-                    );
+                    let most = most(segment);
+                    let part = shared.part(starts[s] as usize + group * most, most);
+                    Operands::<K, E>::new(keys, values, segment.k_len, part).pack();
                 }
             });
             let packs = &*packs;
@@ -111,15 +135,31 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
                 // Late blocks see the most keys: begin with them.
                 let (block, n) = (blocks - 1 - u / heads, u % heads);
                 let (s, first) = (list[2 * block] as usize, list[2 * block + 1] as usize);
-                let group = n / call.heads_per_group;
-                let (k, v) = pack_sizes::<K>(&call.segments[s], dim);
-                let part = &packs[starts[s] as usize + group * (k + v)..][..k + v];
+                let (segment, group) = (&call.segments[s], n / call.heads_per_group);
+                let most = most(segment);
+                let part = &packs[starts[s] as usize + group * most..][..most];
+                let (keys, values) = call.rows(segment, group);
+                let mut operands = Operands::<K, E>::shared(keys, values, segment.k_len, part);
                 // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
                 let _ready = unsafe { Ready::<K>::new() };
-                attend::<K, E>(call, &call.segments[s], n, first, &part[..k], &part[k..]);
+                let next = call.queries(segment, (n + 1) % heads).from(first);
+                attend::<K, E>(call, segment, n, first, &mut operands, next);
             });
         });
     });
+}
+
+impl<E: Element> Call<'_, E> {
+    /// Keys and values of a group.
+    fn rows(&self, segment: &Segment, group: usize) -> (Rows<E>, Rows<E>) {
+        let rows = |heads| head_rows(heads, segment.k_start, group, 0, self.dim);
+        (rows(&self.k), rows(&self.v))
+    }
+
+    /// Queries of a head.
+    fn queries(&self, segment: &Segment, n: usize) -> Rows<E> {
+        head_rows(&self.q, segment.q_start, n / self.heads_per_group, n % self.heads_per_group, self.dim)
+    }
 }
 
 /// The rows of a head from a token on.
@@ -151,29 +191,28 @@ pub(super) fn limits<K: Kernel>(
         to[keys..rows].fill((0, 0));
         return rows;
     }
-    for (row, limit) in to.iter_mut().enumerate().take(rows) {
-        let (first, end) = if row < keys { mask.queries(k0 + row) } else { (0, 0) };
-        let clip = |v: usize| v.saturating_sub(q0).min(queries) as u32;
-        *limit = (clip(first), clip(end));
-    }
+    mask.limits(k0, q0, queries, &mut to[..keys]);
+    to[keys..rows].fill((0, 0));
     rows
 }
 
-/// One block of queries of one head.
+/// One block of queries of one head; `next` are those that are used after it.
 fn attend<K: Kernel, E: Element>(
     call: &Call<'_, E>,
     segment: &Segment,
     n: usize,
     q0: usize,
-    keys: &[K::Packed],
-    values: &[K::Packed],
+    operands: &mut Operands<'_, K, E>,
+    next: Rows<E>,
 ) {
     let (isa, dim) = (call.cpu.isa(), call.dim);
     let queries = BQ.min(segment.q_len - q0);
     let columns = queries.next_multiple_of(LANES);
     let mask = Mask::new(segment, call.options);
     let (first_key, last_key) = mask.keys(q0, q0 + queries);
-    let (group, head) = (n / call.heads_per_group, n % call.heads_per_group);
+    let heads = call.groups * call.heads_per_group;
+    let tokens = segment.q_start + q0..segment.q_start + q0 + queries;
+    let out = Rows { data: call.out.address().wrapping_add(n * dim), stride: heads * dim, dim };
     let mut run = Running::new();
     let mut edges: Limits = [(0, 0); BK];
     let tilt = |k0: usize| Tilt::new(call.options, segment, n, k0, q0);
@@ -186,23 +225,25 @@ fn attend<K: Kernel, E: Element>(
         }
         // SAFETY: heads were checked to lie in the arrays; the scratch has room.
         unsafe {
-            head_rows(&call.q, segment.q_start + q0, group, head, dim).pack_lines::<K>(
-                queries,
-                Side::Right,
-                panels.as_mut_ptr(),
-            );
+            call.queries(segment, n).from(q0).pack_lines::<K>(queries, Side::Right, panels.as_mut_ptr());
         }
         with_scratch(Scratch::Partials, BK * BQ + queries * dim, |scratch: &mut [f32]| {
             let (block, sums) = scratch.split_at_mut(BK * BQ);
-            let depth = packed_lines::<K>(K::MR, Side::Left, dim);
             let mut started = false;
             for k0 in (first_key / BK * BK..last_key).step_by(BK) {
                 let count = BK.min(segment.k_len - k0);
                 let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
-                let panel = keys.as_ptr().wrapping_add(k0 / K::MR * depth);
-                // SAFETY: the block has room for BK rows of BQ columns, and BK is a multiple of MR.
+                // SAFETY: heads were checked to lie in the arrays; the block has room for BK rows of BQ columns.
                 unsafe {
-                    block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim);
+                    let (keys, edges) = (operands.keys(k0), &edges[..count]);
+                    let fetch = |panel| {
+                        operands.fetch_after(k0, panel);
+                        let i = panel * K::MR;
+                        if k0 + BK >= last_key && i < queries {
+                            next.from(i).fetch(K::MR.min(queries - i));
+                        }
+                    };
+                    block_scores::<K>(block.as_mut_ptr(), columns, edges, keys, panels, dim, fetch);
                 };
                 let thin = thinning.as_ref().map(|t| t.at(k0));
                 let block = Block { columns, limits: &edges[..rows], scores: &mut *block, thin };
@@ -210,16 +251,20 @@ fn attend<K: Kernel, E: Element>(
                     if started {
                         rescale(isa, sums, dim, &run.correction);
                     }
-                    let right = Right { data: values.as_ptr(), rows: segment.k_len, dim };
+                    // SAFETY: as above.
+                    let right = unsafe { operands.values(k0) };
                     for i in (0..queries).step_by(K::MR) {
                         let rows = K::MR.min(queries - i);
+                        if k0 + BK >= last_key {
+                            out.from(tokens.start + i).fetch(rows);
+                        }
                         let (from, to) = mask.keys(q0 + i, q0 + i + rows);
                         let (from, to) = (from.max(k0), to.min(k0 + count));
                         let c = (sums[i * dim..].as_mut_ptr(), dim);
                         if from < to || !started {
-                            let terms = if from < to { (from, to) } else { (k0, k0) };
+                            let terms = if from < to { (from - k0, to - k0) } else { (0, 0) };
                             // SAFETY: `sums` has the rows; block and values hold the keys `from..to`.
-                            unsafe { add_rows::<K>(c, started, left, (i, rows), right, terms, k0) };
+                            unsafe { add_rows::<K>(c, started, left, (i, rows), right, terms, 0) };
                         }
                     }
                 });
@@ -228,20 +273,19 @@ fn attend<K: Kernel, E: Element>(
             if !started {
                 sums.fill(0.0);
             }
-            let heads = call.groups * call.heads_per_group;
-            let mut lse = [0f32; BQ];
-            log_sums(isa, &mut lse, &run, body::factor(call.options, &tilt(0)));
-            for i in 0..queries {
-                let t = segment.q_start + q0 + i;
-                // Sums of hidden pairs alone are no more than denormals, which not every processor takes for 0.
-                let scale = if run.sum[i] >= f32::MIN_POSITIVE { 1.0 / run.sum[i] } else { 0.0 };
-                // SAFETY: segments share no query, and a unit takes its own queries of one head.
-                let row = unsafe { call.out.part((t * heads + n) * dim, dim) };
-                store_row(isa, row, &sums[i * dim..][..dim], scale);
-                if let Some(to) = &call.lse {
-                    // SAFETY: as above.
-                    (unsafe { to.part(n * call.tokens + t, 1) })[0] = lse[i];
-                }
+            let (mut lse, mut scales) = ([0f32; BQ], [0f32; BQ]);
+            finish(isa, &mut lse, &mut scales, &run, body::factor(call.options, &tilt(0)));
+            // SAFETY: segments share no query, and a unit takes its own queries of one head.
+            let part = |at, len| unsafe { call.out.part(at, len) };
+            let mut rows: [&mut [E]; BQ] = std::array::from_fn(|i| match i < queries {
+                true => part((tokens.start + i) * heads * dim + n * dim, dim),
+                false => &mut [],
+            });
+            scaled(isa, &mut rows[..queries], sums, &scales);
+            if let Some(to) = &call.lse {
+                // SAFETY: as above.
+                let to = unsafe { to.part(n * call.tokens + tokens.start, queries) };
+                to.copy_from_slice(&lse[..queries]);
             }
         });
     });
@@ -308,35 +352,37 @@ impl Block<'_> {
     }
 }
 
-/// Scores of a block of keys and queries; panels that the mask hides are left out.
+/// Scores of a block of keys and queries; panels that the mask hides are left out. `before` is called before each panel.
 ///
 /// # Safety
-/// `block` must have room for the rows of `limits`, rounded up to `MR`, of `BQ` columns, of which `columns` are at most; `keys`
-/// must be as many packed panels of `MR` rows of `dim` elements, and `queries` the packed panels of `columns` rows.
+/// `block` must have room for the rows of `limits` of `BQ` columns, of which `columns` are at most; `keys` must be as many
+/// rows of `dim` elements, and `queries` the packed panels of `columns` rows.
 pub(super) unsafe fn block_scores<K: Kernel>(
     block: *mut f32,
     columns: usize,
     limits: &[(u32, u32)],
-    keys: *const K::Packed,
+    keys: Left<K::Packed>,
     queries: &[K::Packed],
     dim: usize,
+    before: impl Fn(usize),
 ) {
-    let (depth_k, depth_q) =
-        (packed_lines::<K>(K::MR, Side::Left, dim), packed_lines::<K>(K::NR, Side::Right, dim));
+    let depth = packed_lines::<K>(K::NR, Side::Right, dim);
     for (panel, rows) in limits.chunks(K::MR).enumerate() {
+        before(panel);
         let first = rows.iter().map(|r| r.0).min().unwrap_or(0) as usize;
         let end = rows.iter().map(|r| r.1).max().unwrap_or(0) as usize;
         for (q, c) in (0..columns).step_by(K::NR).enumerate() {
             if c >= end || c + K::NR <= first {
                 continue;
             }
-            let skipped = first.saturating_sub(c) / K::COLUMN_STEP * K::COLUMN_STEP;
+            // A tile of fewer rows reads all columns of a panel.
+            let step = if rows.len() == K::MR { K::COLUMN_STEP } else { K::NR };
+            let skipped = first.saturating_sub(c) / step * step;
             let cols = K::NR.min((end - c).next_multiple_of(K::COLUMN_STEP)) - skipped;
             let to = (block.wrapping_add(panel * K::MR * BQ + c + skipped), BQ);
-            let a = keys.wrapping_add(panel * depth_k);
-            let b = queries.as_ptr().wrapping_add(q * depth_q + skipped);
-            // SAFETY: the tile lies in the block; panels are packed.
-            unsafe { scores::<K>(to, a, b, dim, cols) };
+            let b = queries.as_ptr().wrapping_add(q * depth + skipped);
+            // SAFETY: the tile lies in the block; keys are readable and queries packed.
+            unsafe { scores::<K>(to, keys, (panel * K::MR, rows.len()), b, dim, cols) };
         }
     }
 }

@@ -32,6 +32,20 @@ impl Mask {
         (first as usize, end as usize)
     }
 
+    /// First and one past the last of queries `q0..q0 + queries` that see each of some keys from `j` on, less `q0`.
+    #[inline(always)]
+    pub(super) fn limits(&self, j: usize, q0: usize, queries: usize, to: &mut [(u32, u32)]) {
+        let (own, queries) = (j as i64 - self.offset() - q0 as i64, queries as i64);
+        let near = |v: i64| v.clamp(-(to.len() as i64), queries) as i32;
+        let first = if self.causal { near(own) } else { -(to.len() as i32) };
+        let end = self.window.map_or(queries as i32, |w| near(own.saturating_add(w)));
+        let (step, queries) = (i32::from(self.window.is_some()), queries as i32);
+        for (row, to) in to.iter_mut().enumerate() {
+            let first = (first + row as i32).clamp(0, queries);
+            *to = (first as u32, (end + step * row as i32).clamp(first, queries) as u32);
+        }
+    }
+
     /// First and one past the last key that some query of `q0..q1` sees.
     pub(super) fn keys(&self, q0: usize, q1: usize) -> (usize, usize) {
         let (first, last) = (q0 as i64 + self.offset(), q1 as i64 - 1 + self.offset());
@@ -61,6 +75,16 @@ mod tests {
                         for i in 0..s {
                             let want = visible(i, j, s, l, ahead, &options);
                             assert_eq!((first..end).contains(&i), want, "{options:?} {s} {l} {i} {j}");
+                        }
+                    }
+                    for (q0, queries) in (0..s).flat_map(|q0| (1..=s - q0).map(move |n| (q0, n))) {
+                        for (j, count) in (0..l).flat_map(|j| (1..=l - j).map(move |n| (j, n))) {
+                            let mut got = vec![(0, 0); count];
+                            mask.limits(j, q0, queries, &mut got);
+                            let clip = |v: usize| v.saturating_sub(q0).min(queries) as u32;
+                            let want = (j..j + count).map(|j| mask.queries(j));
+                            let want: Vec<_> = want.map(|(first, end)| (clip(first), clip(end))).collect();
+                            assert_eq!(got, want, "{options:?} {s} {l} {q0}+{queries} {j}");
                         }
                     }
                     for i in 0..s {

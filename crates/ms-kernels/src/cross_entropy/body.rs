@@ -1,8 +1,8 @@
 //! The fast bodies, one row each.
 
 use crate::Element;
-use crate::float::exp;
-use crate::narrow::{LANES, Narrow, exponentials, filled, widen};
+use crate::float::exp_of;
+use crate::narrow::{LANES, Narrow, exponentials, fetch, filled, widen, widen_two};
 use crate::rms_norm::lane_sum;
 
 const CHAINS: usize = 4;
@@ -39,9 +39,13 @@ fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: 
     let (kept, kept_tail) = kept.as_chunks_mut::<BLOCK>();
     let mut sums = [0f32; BLOCK];
     for (n, b) in blocks.iter().enumerate() {
+        // The row behind this one, for its maximum; there is time for it meanwhile.
+        for line in b.as_chunks::<{ 2 * LANES }>().0 {
+            fetch(line.as_ptr().wrapping_add(logits.len()));
+        }
         let mut parts = [0f32; BLOCK];
         for l in 0..BLOCK {
-            parts[l] = exp(b[l].to_f32() - max);
+            parts[l] = exp_of::<E>(b[l].to_f32() - max);
             sums[l] += parts[l];
         }
         if KEEP {
@@ -49,7 +53,7 @@ fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: 
         }
     }
     for (l, v) in tail.iter().enumerate() {
-        let part = exp(v.to_f32() - max);
+        let part = exp_of::<E>(v.to_f32() - max);
         sums[l] += part;
         if KEEP {
             kept_tail[l] = part;
@@ -80,14 +84,14 @@ pub(super) fn whole<E: Element>(
         return (max, sum);
     }
     let factor = weight / sum;
-    let (chunks, rest) = logits.as_chunks_mut::<LANES>();
-    let (parts, parts_rest) = kept.as_chunks::<LANES>();
+    let (chunks, rest) = logits.as_chunks_mut::<{ 2 * LANES }>();
+    let (parts, parts_rest) = kept.as_chunks::<{ 2 * LANES }>();
     for (chunk, parts) in chunks.iter_mut().zip(parts) {
-        how.store(chunk, times(*parts, factor));
+        how.store_two(chunk, times_two(parts, factor), false);
     }
     if !rest.is_empty() {
-        let mut last = [E::default(); LANES];
-        how.store(&mut last, times(filled(parts_rest), factor));
+        let mut last = [E::default(); 2 * LANES];
+        how.store_two(&mut last, times_two(&filled(parts_rest), factor), false);
         rest.copy_from_slice(&last[..rest.len()]);
     }
     if let Some(id) = target {
@@ -103,6 +107,12 @@ fn times(mut x: [f32; LANES], factor: f32) -> [f32; LANES] {
         x[l] *= factor;
     }
     x
+}
+
+#[inline(always)]
+fn times_two(x: &[f32; 2 * LANES], factor: f32) -> [[f32; LANES]; 2] {
+    let [first, second] = widen_two(x);
+    [times(first, factor), times(second, factor)]
 }
 
 /// `x <- exp(x − max) · factor`.
@@ -128,5 +138,5 @@ pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32,
 
 #[inline(always)]
 fn scaled<E: Element>(how: impl Narrow, chunk: &mut [E; LANES], max: f32, factor: f32) {
-    how.store(chunk, times(exponentials(widen(chunk), max), factor));
+    how.store(chunk, times(exponentials::<E>(widen(chunk), max), factor));
 }

@@ -1,9 +1,11 @@
-//! The fast bodies; one row at a time, sixteen partial sums.
+//! The fast bodies; one row at a time, 32 elements, sixteen partial sums.
 
 use super::Options;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, filled, widen};
+use crate::narrow::{LANES, Lanes, Narrow, filled, widen_two};
 use std::hint::black_box;
+
+const TWO: usize = 2 * LANES;
 
 /// Sums sixteen lanes in a fixed tree.
 #[inline(always)]
@@ -21,7 +23,7 @@ pub(crate) fn lane_sum(mut acc: [f32; LANES]) -> f32 {
 #[inline(always)]
 fn sum_squares<E: Element>(x: &[E]) -> f32 {
     let mut acc = [[0f32; LANES]; 2];
-    let (blocks, tail) = x.as_chunks::<{ 2 * LANES }>();
+    let (blocks, tail) = x.as_chunks::<TWO>();
     for b in blocks {
         for (half, acc) in acc.iter_mut().enumerate() {
             for l in 0..LANES {
@@ -45,11 +47,13 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
 
 /// The factors that weights stand for.
 #[inline(always)]
-fn scales<E: Element>(w: &[E; LANES], unit_offset: bool) -> Lanes {
-    let mut w = widen(w);
+fn scales<E: Element>(w: &[E; TWO], unit_offset: bool) -> [Lanes; 2] {
+    let mut w = widen_two(w);
     if unit_offset {
-        for l in 0..LANES {
-            w[l] += 1.0;
+        for w in &mut w {
+            for l in 0..LANES {
+                w[l] += 1.0;
+            }
         }
     }
     w
@@ -65,13 +69,13 @@ pub(crate) fn scaled<E: Element>(
     w: &[E],
     unit_offset: bool,
 ) {
-    let ((y, y_rest), (x, x_rest)) = (y.as_chunks_mut::<LANES>(), x.as_chunks::<LANES>());
-    let (w, w_rest) = w.as_chunks::<LANES>();
+    let ((y, y_rest), (x, x_rest)) = (y.as_chunks_mut::<TWO>(), x.as_chunks::<TWO>());
+    let (w, w_rest) = w.as_chunks::<TWO>();
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
         scaled_chunk(how, y, x, rstd, w, unit_offset);
     }
     if !y_rest.is_empty() {
-        let mut last = [E::default(); LANES];
+        let mut last = [E::default(); TWO];
         scaled_chunk(how, &mut last, &filled(x_rest), rstd, &filled(w_rest), unit_offset);
         y_rest.copy_from_slice(&last[..y_rest.len()]);
     }
@@ -80,21 +84,25 @@ pub(crate) fn scaled<E: Element>(
 #[inline(always)]
 fn scaled_chunk<E: Element>(
     how: impl Narrow,
-    y: &mut [E; LANES],
-    x: &[E; LANES],
+    y: &mut [E; TWO],
+    x: &[E; TWO],
     rstd: f32,
-    w: &[E; LANES],
+    w: &[E; TWO],
     unit_offset: bool,
 ) {
-    let (mut x, w) = (widen(x), scales(w, unit_offset));
-    for l in 0..LANES {
-        x[l] *= rstd;
+    let (mut x, w) = (widen_two(x), scales(w, unit_offset));
+    for x in &mut x {
+        for l in 0..LANES {
+            x[l] *= rstd;
+        }
     }
-    let mut normal = how.round::<E>(x);
-    for l in 0..LANES {
-        normal[l] *= w[l];
+    let mut normal = how.round_two::<E>(x);
+    for (normal, w) in normal.iter_mut().zip(&w) {
+        for l in 0..LANES {
+            normal[l] *= w[l];
+        }
     }
-    how.store(y, normal);
+    how.store_two(y, normal, false);
 }
 
 #[inline(always)]
@@ -122,12 +130,14 @@ pub(super) fn forward<E: Element>(
 
 /// `sum = x + residual`.
 #[inline(always)]
-fn add<E: Element>(how: impl Narrow, sum: &mut [E; LANES], x: &[E; LANES], residual: &[E; LANES]) {
-    let (mut x, residual) = (widen(x), widen(residual));
-    for l in 0..LANES {
-        x[l] += residual[l];
+fn add<E: Element>(how: impl Narrow, sum: &mut [E; TWO], x: &[E; TWO], residual: &[E; TWO]) {
+    let (mut x, residual) = (widen_two(x), widen_two(residual));
+    for (x, residual) in x.iter_mut().zip(&residual) {
+        for l in 0..LANES {
+            x[l] += residual[l];
+        }
     }
-    how.store(sum, x);
+    how.store_two(sum, x, false);
 }
 
 #[inline(always)]
@@ -145,14 +155,14 @@ pub(super) fn forward_add<E: Element>(
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
         let s = &mut sum[row.clone()];
-        let (chunks, rest) = s.as_chunks_mut::<LANES>();
-        let (x, x_rest) = x[row.clone()].as_chunks::<LANES>();
-        let (residual, residual_rest) = residual[row.clone()].as_chunks::<LANES>();
+        let (chunks, rest) = s.as_chunks_mut::<TWO>();
+        let (x, x_rest) = x[row.clone()].as_chunks::<TWO>();
+        let (residual, residual_rest) = residual[row.clone()].as_chunks::<TWO>();
         for ((sum, x), residual) in chunks.iter_mut().zip(x).zip(residual) {
             add(how, sum, x, residual);
         }
         if !rest.is_empty() {
-            let mut last = [E::default(); LANES];
+            let mut last = [E::default(); TWO];
             add(how, &mut last, &filled(x_rest), &filled(residual_rest));
             rest.copy_from_slice(&last[..rest.len()]);
         }
@@ -165,19 +175,24 @@ pub(super) fn forward_add<E: Element>(
 fn gather<E: Element>(
     how: impl Narrow,
     acc: &mut Lanes,
-    dw: &mut Lanes,
-    (dy, x, w): (&[E; LANES], &[E; LANES], &[E; LANES]),
+    dw: &mut [f32; TWO],
+    (dy, x, w): (&[E; TWO], &[E; TWO], &[E; TWO]),
     rstd: f32,
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (widen(dy), widen(x), scales(w, unit_offset));
-    for l in 0..LANES {
-        acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
-        v[l] *= rstd;
+    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(w, unit_offset));
+    for ((g, v), w) in g.iter().zip(&mut v).zip(&w) {
+        for l in 0..LANES {
+            acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
+            v[l] *= rstd;
+        }
     }
-    let normal = how.round::<E>(v);
-    for l in 0..LANES {
-        dw[l] = g[l].mul_add(normal[l], dw[l]);
+    let normal = how.round_two::<E>(v);
+    let (dw, _) = dw.as_chunks_mut::<LANES>();
+    for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
+        for l in 0..LANES {
+            dw[l] = g[l].mul_add(normal[l], dw[l]);
+        }
     }
 }
 
@@ -185,23 +200,26 @@ fn gather<E: Element>(
 #[inline(always)]
 fn spread<E: Element>(
     how: impl Narrow,
-    dx: &mut [E; LANES],
-    (dy, x, w): (&[E; LANES], &[E; LANES], &[E; LANES]),
-    dresidual: Option<&[E; LANES]>,
+    dx: &mut [E; TWO],
+    (dy, x, w): (&[E; TWO], &[E; TWO], &[E; TWO]),
+    dresidual: Option<&[E; TWO]>,
     (c, rstd): (f32, f32),
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (widen(dy), widen(x), scales(w, unit_offset));
-    for l in 0..LANES {
-        v[l] = v[l].mul_add(c, g[l] * w[l] * rstd);
-    }
-    if let Some(d) = dresidual {
-        let d = widen(d);
+    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(w, unit_offset));
+    for ((g, v), w) in g.iter().zip(&mut v).zip(&w) {
         for l in 0..LANES {
-            v[l] += d[l];
+            v[l] = v[l].mul_add(c, g[l] * w[l] * rstd);
         }
     }
-    how.store(dx, v);
+    if let Some(d) = dresidual {
+        for (v, d) in v.iter_mut().zip(&widen_two(d)) {
+            for l in 0..LANES {
+                v[l] += d[l];
+            }
+        }
+    }
+    how.store_two(dx, v, false);
 }
 
 #[inline(always)]
@@ -217,13 +235,13 @@ pub(super) fn backward<E: Element>(
     options: &Options,
 ) {
     let (width, offset) = (w.len(), options.unit_offset);
-    let (dw, dw_rest) = dw.as_chunks_mut::<LANES>();
-    let (w, w_rest) = w.as_chunks::<LANES>();
+    let (dw, dw_rest) = dw.as_chunks_mut::<TWO>();
+    let (w, w_rest) = w.as_chunks::<TWO>();
     let w_last = filled(w_rest);
     for (t, &r) in rstd.iter().enumerate() {
         let row = t * width..(t + 1) * width;
         let ((dy, dy_rest), (x, x_rest)) =
-            (dy[row.clone()].as_chunks::<LANES>(), x[row.clone()].as_chunks::<LANES>());
+            (dy[row.clone()].as_chunks::<TWO>(), x[row.clone()].as_chunks::<TWO>());
         let (dy_last, x_last) = (filled(dy_rest), filled(x_rest));
         let mut acc = [0f32; LANES];
         for (((dw, dy), x), w) in dw.iter_mut().zip(dy).zip(x).zip(w) {
@@ -235,25 +253,25 @@ pub(super) fn backward<E: Element>(
             dw_rest.copy_from_slice(&last[..dw_rest.len()]);
         }
         let c = -(lane_sum(black_box(acc)) * r * r * r) / width as f32;
-        let (dx, dx_rest) = dx[row.clone()].as_chunks_mut::<LANES>();
+        let (dx, dx_rest) = dx[row.clone()].as_chunks_mut::<TWO>();
         let operands = dx.iter_mut().zip(dy.iter().zip(x).zip(w));
         let Some(d) = dresidual else {
             for (dx, ((dy, x), w)) in operands {
                 spread(how, dx, (dy, x, w), None, (c, r), offset);
             }
             if !dx_rest.is_empty() {
-                let mut last = [E::default(); LANES];
+                let mut last = [E::default(); TWO];
                 spread(how, &mut last, (&dy_last, &x_last, &w_last), None, (c, r), offset);
                 dx_rest.copy_from_slice(&last[..dx_rest.len()]);
             }
             continue;
         };
-        let (d, d_rest) = d[row].as_chunks::<LANES>();
+        let (d, d_rest) = d[row].as_chunks::<TWO>();
         for ((dx, ((dy, x), w)), d) in operands.zip(d) {
             spread(how, dx, (dy, x, w), Some(d), (c, r), offset);
         }
         if !dx_rest.is_empty() {
-            let mut last = [E::default(); LANES];
+            let mut last = [E::default(); TWO];
             spread(how, &mut last, (&dy_last, &x_last, &w_last), Some(&filled(d_rest)), (c, r), offset);
             dx_rest.copy_from_slice(&last[..dx_rest.len()]);
         }
