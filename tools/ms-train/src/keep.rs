@@ -47,9 +47,9 @@ pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Opt
     Ok(Some(claim))
 }
 
-/// Writes and removes a file.
+/// Writes and removes a file: one that a run left which was killed meanwhile, too, since the folder is claimed.
 fn probe(dir: &Path) -> Result<()> {
-    let path = dir.join(format!(".probe.{}.part", std::process::id()));
+    let path = dir.join(".probe.part");
     std::fs::write(&path, b"x")?;
     Ok(std::fs::remove_file(&path)?)
 }

@@ -153,10 +153,10 @@ fn choices_are_checked() {
 
 #[test]
 fn refused_flags_only_count_when_they_ask_for_something() {
-    assert!(train(&["--cla-share-factor", "1", "--loss-scale", "0"]).check().is_ok());
-    let error = train(&["--cla-share-factor", "2", "--init-method-xavier-uniform"]).check().unwrap_err();
+    assert!(train(&["--tp-y", "1", "--loss-scale", "0"]).check().is_ok());
+    let error = train(&["--tp-y", "2", "--init-method-xavier-uniform"]).check().unwrap_err();
     assert!(
-        error.0.contains("--cla-share-factor: ") && error.0.contains("--init-method-xavier-uniform: "),
+        error.0.contains("--tp-y: ") && error.0.contains("--init-method-xavier-uniform: "),
         "{}",
         error.0
     );
@@ -178,7 +178,7 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 fn flags_that_would_change_a_run_are_not_passed_over() {
     assert!(train(&["--tp-x", "1"]).check().is_ok());
     let wide = train(&["--tp-x", "2"]).check().unwrap_err().0;
-    assert!(wide.contains("--tp-x: ") && wide.contains("tensor parallelism"), "{wide}");
+    assert!(wide.contains("--tp-x: ") && wide.contains("cut in one direction"), "{wide}");
     // Programs without batches of training pass it over.
     let lower = ["--upstream", "head", "--decrease-batch-size-if-needed"];
     assert!(parse(idle(Program::Infer), lower).unwrap().check().is_ok());
@@ -283,7 +283,7 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
     assert!(long.contains("--help upstream") && long.contains("ms-train help WORD"), "{long}");
     let others = upstream_help(trainer(), Upstream::V2_0_0);
-    assert!(others.contains("this attention kind is not in this version:\n"), "{others}");
+    assert!(others.contains("models of this kind are not in this version:\n"), "{others}");
     // Defaults are shown as they are typed, and a default that does not hold as upstream's.
     assert!(long.contains("[ulysses_cp_algo]") && !long.contains("[\"") && !long.contains("[[]]"), "{long}");
     for flag in ["--attention-dropout", "--hidden-dropout"] {
