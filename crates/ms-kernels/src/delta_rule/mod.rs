@@ -1,6 +1,6 @@
 //! The gated delta rule of Gated DeltaNet.
 //!
-//! Up to four heads with one key go through a document together, 64 tokens at a time: [`crate::recurrence`]. They share the
+//! Up to four heads with one key go through a document together, 64 tokens at a time: `recurrence`. They share the
 //! products of queries and keys.
 
 mod gradient;

@@ -22,7 +22,7 @@ fn width(op: &'static str, name: &'static str, rows: usize, len: usize) -> Resul
 /// | `x` | `[T,H]` | `E`   | tokens                                        |
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit.
+/// [`crate::Error::Shape`] if an operand does not fit.
 pub fn dispatch<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], routes: &Routes) -> Result<()> {
     const OP: &str = "experts::dispatch";
     let h = width(OP, "x", routes.tokens(), x.len())?;
@@ -37,7 +37,7 @@ pub fn dispatch<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], routes: &Routes) ->
 /// Gradient of [`dispatch`] by `x`: the sum over a token's copies, in slot order, in f32.
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit.
+/// [`crate::Error::Shape`] if an operand does not fit.
 pub fn dispatch_backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], routes: &Routes) -> Result<()> {
     let ones = vec![1f32; routes.rows.len()];
     combine(cpu, dx, dy, &ones, routes)
@@ -52,7 +52,7 @@ pub fn dispatch_backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], routes: 
 /// | `weights` | `[T,K]` | f32   | of each copy   |
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit.
+/// [`crate::Error::Shape`] if an operand does not fit.
 pub fn combine<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], weights: &[f32], routes: &Routes) -> Result<()> {
     const OP: &str = "experts::combine";
     let h = width(OP, "y", routes.tokens(), y.len())?;
@@ -76,7 +76,7 @@ pub fn combine<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], weights: &[f32], rou
 /// Gradients of [`combine`] by `x` and `weights`; weights of copies that are not taken have none.
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit.
+/// [`crate::Error::Shape`] if an operand does not fit.
 pub fn combine_backward<E: Element>(
     cpu: &Cpu,
     dx: &mut [E],

@@ -1,7 +1,7 @@
 //! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles, several ranks of inputs and
 //! outputs.
 //!
-//! Four heads go through a document together by chunks of 64 rows of keys: [`crate::recurrence`]. They read the same keys and
+//! Four heads go through a document together by chunks of 64 rows of keys: `recurrence`. They read the same keys and
 //! queries, and sum their gradients.
 
 mod body;

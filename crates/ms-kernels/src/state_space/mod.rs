@@ -1,6 +1,6 @@
 //! The selective state space of Mamba-2.
 //!
-//! Up to four heads of a group go through a document together, 64 tokens at a time: [`crate::recurrence`]. They share the scores
+//! Up to four heads of a group go through a document together, 64 tokens at a time: `recurrence`. They share the scores
 //! of `C` and `B`.
 
 mod gradient;
