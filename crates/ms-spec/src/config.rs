@@ -277,10 +277,20 @@ impl ModelConfig {
             }
             if let Some(g) = &m.router.groups {
                 divides("experts", m.experts, "groups", g.groups)?;
+                if g.keep == 0 || g.keep > g.groups {
+                    let (keep, groups) = (g.keep, g.groups);
+                    return Err(Error::Inconsistent(format!(
+                        "{keep} open groups of {groups} groups of experts"
+                    )));
+                }
                 if g.by == GroupScore::Alike {
                     divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
                 }
             }
+        }
+        if self.attention != Attention::Grouped && self.position != Position::Rope {
+            let what = "attention by latents or to pooled entries: expected rotary positions";
+            return Err(Error::Inconsistent(what.to_owned()));
         }
         if let Some(a) = self.compressed() {
             divides("query heads", self.heads, "groups of outputs", a.out_groups)?;

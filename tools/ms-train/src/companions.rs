@@ -4,7 +4,6 @@ use crate::options::Options;
 use crate::resolve::Resolved;
 use ms_cli::megatron::Args;
 use ms_dist::ContextParallel;
-use ms_spec::ModelConfig;
 use std::collections::BTreeSet;
 
 /// Flags of experts.
@@ -54,6 +53,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         given.contains("--recompute-granularity") || given.contains("--enable-recompute-layers-per-pp-rank");
     let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
+    let c = &r.config.model;
     let mut found: Vec<_> = [
         one(
             "--cp-window-size",
@@ -70,16 +70,15 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         beside("--recompute-activation-function-num-layers", "--recompute-activation-function"),
         beside("--recompute-norm-num-layers", "--recompute-norm"),
         beside("--moe-zero-memory-num-layers", "--moe-zero-memory"),
-        beside("--num-query-groups", "--group-query-attention"),
+        one("--num-query-groups", c.groups < c.heads, "--group-query-attention"),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let ModelConfig { moe, mamba2, .. } = &r.config.model;
-    found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, moe.is_some(), "experts: --num-experts")));
-    let states = mamba2.is_some() || r.config.model.mamba3.is_some();
+    found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), "experts: --num-experts")));
+    let states = c.mamba2.is_some() || c.mamba3.is_some();
     found.extend(
         OF_STATES
             .iter()

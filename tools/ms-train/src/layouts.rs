@@ -2,7 +2,7 @@
 
 use crate::options::Options;
 use crate::resolve::Resolved;
-use crate::topology::{self, Topology};
+use crate::topology::{self, Topology, nearly_even};
 use crate::{communication, plan, rehearse};
 use anyhow::Result;
 use ms_cli::Usage;
@@ -354,9 +354,8 @@ fn spread(
         return None;
     }
     let layers_per_chunk = (chunks > 1).then(|| c.model.layers / (chunks * sizes.pp));
-    // Layers that do not divide: the first stages have one more.
-    let (each, more) = (c.model.layers / sizes.pp, c.model.layers % sizes.pp);
-    let layer_list = (more > 0).then(|| (0..sizes.pp).map(|s| each + usize::from(s < more)).collect());
+    let layer_list =
+        (!c.model.layers.is_multiple_of(sizes.pp)).then(|| nearly_even(c.model.layers, sizes.pp));
     let stages = Stages { pp: sizes.pp, layers_per_chunk, layer_list, ..Stages::default() };
     let grid = Grid::new(r.world, &sizes, rules(o.upstream)).ok()?;
     let sequence_parallel = sizes.tp > 1;

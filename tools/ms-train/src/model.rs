@@ -66,6 +66,10 @@ fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
         "--num-attention-heads, --num-query-groups"
     } else if about("experts per token of") {
         "--moe-router-topk, --num-experts"
+    } else if about("open groups of") {
+        "--topk-group"
+    } else if about("expected rotary positions") {
+        "--position-embedding-type"
     } else if about("gated delta net") && flags.written("full_attention_interval").is_some() {
         "--full-attention-interval"
     } else {

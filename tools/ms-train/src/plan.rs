@@ -313,14 +313,20 @@ fn communication(
     (rehearsed, micro_batches): (&[Option<Stage>], usize),
 ) -> Result<Value> {
     let mut most = Map::new();
-    for (stage, tried) in rehearsed.iter().enumerate() {
-        let of_stage = match tried {
-            Some(tried) => sent(r, &held[stage], stage, tried.of(0))?,
-            None => communication::of_stage(r, placement, held, stage, micro_batches)?,
-        };
-        for (axis, bytes) in of_stage.as_object().into_iter().flatten() {
+    let mut at_most = |sent: Value| {
+        for (axis, bytes) in sent.as_object().into_iter().flatten() {
             let before = most.get(axis).and_then(Value::as_u64).unwrap_or(0);
             most.insert(axis.clone(), json!(before.max(bytes.as_u64().unwrap_or(0))));
+        }
+    };
+    for (stage, tried) in rehearsed.iter().enumerate() {
+        match tried {
+            Some(tried) => {
+                for cp in 0..r.topology.grid.size(Axis::Cp) {
+                    at_most(sent(r, &held[stage], stage, tried.of(cp))?);
+                }
+            }
+            None => at_most(communication::of_stage(r, placement, held, stage, micro_batches)?),
         }
     }
     Ok(Value::Object(most))

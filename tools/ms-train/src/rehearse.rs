@@ -3,6 +3,7 @@
 use crate::resolve::Resolved;
 use ms_core::Axis;
 use ms_dist::ContextParallel;
+use ms_trainer::LossScale;
 use ms_trainer::rehearsal::{Place, Rehearsal, rehearse};
 use std::thread;
 
@@ -39,6 +40,9 @@ pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     let mut all = Vec::new();
     if matches!(r.topology.context, ContextParallel::Adaptive { .. }) {
         all.push("every row is one document: of rows of several, ranks share out fewer blocks of attention");
+    }
+    if matches!(r.config.loss_scale, LossScale::Dynamic { .. }) {
+        all.push("no iteration is skipped: one whose gradients overflow gathers no weights and updates none");
     }
     if r.config.model.moe.is_some() {
         all.push("routers spread tokens evenly over experts");

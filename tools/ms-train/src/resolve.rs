@@ -19,7 +19,7 @@ use ms_core::{Axis, DType, Grid};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
-use ms_spec::{ModelConfig, PlacedParam, Placement, Position, Stages};
+use ms_spec::{ModelConfig, Placement, Position, Stages};
 use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -359,9 +359,8 @@ pub(crate) fn bucket_size(
     grid: &Grid,
 ) -> Result<Option<usize>> {
     let held = || -> Result<usize> {
-        let params = Placement::new(model, stages)?.params(model, 0);
-        let elements = |p: &PlacedParam| Ok(ms_spec::local(&p.spec, grid, 0)?.local_shape().numel());
-        params.iter().map(elements).sum()
+        let held = Placement::new(model, stages)?.params(model, 0);
+        Ok(ms_spec::memory::of(&held, grid, 0, (0, 0), (0, 0))?.elements)
     };
     update::bucket_size(&o.update, grid.size(Axis::Dp) * grid.size(Axis::Cp), held)
 }

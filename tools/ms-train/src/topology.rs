@@ -480,6 +480,11 @@ pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
     Ok(())
 }
 
+/// Layers of each of `pp` stages where they do not divide: the first stages have one more.
+pub(crate) fn nearly_even(layers: usize, pp: usize) -> Vec<usize> {
+    (0..pp).map(|stage| layers / pp + usize::from(stage < layers % pp)).collect()
+}
+
 /// Checks that the model can be spread so, before any rank starts.
 ///
 /// # Errors
@@ -504,9 +509,8 @@ pub(crate) fn check(
         let plain = Stages { pp: stages.pp, ..Stages::default() };
         match *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
             true => {
-                let (each, more) = (model.layers / stages.pp, model.layers % stages.pp);
                 let list: Vec<String> =
-                    (0..stages.pp).map(|s| (each + usize::from(s < more)).to_string()).collect();
+                    nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
                 let e =
                     format!("{e}\nhint: --num-layer-list {} shares them out all the same", list.join(","));
                 usage(placing_flag(stages, model.layers), &e)

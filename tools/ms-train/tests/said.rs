@@ -101,3 +101,48 @@ fn parity_runs_and_plans_nothing() {
     let said = refused(&mut command, 2);
     assert!(said.contains("--dry-run: parity runs what it compares"), "{said}");
 }
+
+#[test]
+fn what_a_model_cannot_be_is_refused_before_it_is_planned() {
+    let experts = "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 8 --n-group 4";
+    let limited = "--moe-router-load-balancing-type group_limited_greedy --topk-group";
+    let said = refused(&mut planned(&format!("{experts} {limited} 9")), 2);
+    assert!(said.contains("--topk-group: ") && said.contains("9 open groups of 4 groups"), "{said}");
+    planned(&format!("{experts} {limited} 4")).assert().success();
+    for sample in ["deepseek_v4", "deepseek_v3"] {
+        let folder = ms_testing::golden_model(sample).expect("the sample stands in the repository");
+        for positions in ["none", "alibi"] {
+            let mut command = ms_train();
+            command
+                .args("--dry-run --lr 1e-3 --seq-length 16 --micro-batch-size 1".split(' '))
+                .arg("--load")
+                .arg(&folder);
+            let said = refused(command.args(["--position-embedding-type", positions]), 2);
+            assert!(
+                said.contains("--position-embedding-type") && said.contains("expected rotary positions"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_names_of_one_value_both_act() {
+    for flag in ["--save-interval", "--persistent-save-interval"] {
+        let mut command = ms_train();
+        let done = command.args(["--explain", "--json", "--upstream", "head", flag, "10"]).assert().success();
+        let found: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        assert_eq!(found["flags"][0]["status"], "acts", "{flag}: {found}");
+    }
+}
+
+#[test]
+fn a_plan_says_that_no_iteration_overflows() {
+    let assumed = |flags: &str| {
+        let done = planned(&format!("--json {flags}")).assert().success();
+        let plan: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        plan["rehearsed_as_if"].to_string()
+    };
+    assert!(assumed("--fp16").contains("no iteration is skipped"));
+    assert!(!assumed("--fp16 --loss-scale 8").contains("skipped") && !assumed("--bf16").contains("skipped"));
+}

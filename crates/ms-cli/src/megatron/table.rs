@@ -366,6 +366,17 @@ impl Flag {
     }
 }
 
+/// Upstream's other names of what the program acts on: a value under the same name is the same value.
+fn other_names(rows: &mut [Flag], here: Versions) {
+    let acting: Vec<Flag> = rows.iter().filter(|r| r.acts() && !r.ours && r.here == here).cloned().collect();
+    for row in rows.iter_mut().filter(|r| !r.ours && r.here == here && r.note == NOT_HERE) {
+        if let Some(same) = acting.iter().find(|a| (a.dest, a.kind) == (row.dest, row.kind)) {
+            (row.status, row.group, row.range) = (Status::Acts, same.group, same.range);
+            row.note.clone_from(&same.note);
+        }
+    }
+}
+
 /// The command line of a program: its flags and what becomes of each.
 #[derive(Debug)]
 pub struct Line {
@@ -417,6 +428,7 @@ impl Line {
             let own = entries.iter().filter(here_too).filter(|e| !known.contains(e.flag));
             let own: Vec<Flag> = own.filter_map(|e| Flag::own(e, here)).collect();
             rows.extend(own);
+            other_names(&mut rows, here);
         }
         for (short, long, _) in SHORT.iter().filter(|s| s.2.contains(&program)) {
             let of: Vec<Flag> = rows.iter().filter(|r| r.flag == *long).cloned().collect();

@@ -133,20 +133,8 @@ impl Run {
             ("sequence parallel", c.sequence_parallel.to_string()),
             ("recompute", again.to_owned()),
             ("kept", kept),
-            ("replay", format!("{:?}", c.replay)),
-            ("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)),
-            ("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)),
             ("dropout", (c.dropout > 0.0).to_string()),
             ("swapped state", c.form.swapped.is_some().to_string()),
-            (
-                "optimizer",
-                match c.optimizer {
-                    OptimizerSharding::Replicated => "replicated",
-                    OptimizerSharding::Instances(1) => "shared out",
-                    OptimizerSharding::Instances(_) => "instances",
-                }
-                .to_owned(),
-            ),
             ("loss per token", c.per_token_loss.to_string()),
             ("loss scale", (c.loss_scale != LossScale::None).to_string()),
             ("update", matches!(c.update, UpdateRule::Sgd { .. }).to_string()),
@@ -155,6 +143,22 @@ impl Run {
             ("packed", self.shape.packed.to_string()),
             ("rows", self.shape.rows.to_string()),
         ];
+        // What a value does nothing in has no pairs with it.
+        let replicas = c.world / (s.tp * s.pp);
+        if replicas > 1 {
+            let optimizer = match c.optimizer {
+                OptimizerSharding::Replicated => "replicated",
+                OptimizerSharding::Instances(1) => "shared out",
+                OptimizerSharding::Instances(_) => "instances",
+            };
+            values.push(("optimizer", optimizer.to_owned()));
+            values.push(("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)));
+            values.push(("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)));
+        }
+        let runs_again = c.recompute != Recompute::None || k.activations_again > 0 || k.norms_again > 0;
+        if c.stages.layers_per_chunk.is_some() && runs_again {
+            values.push(("replay", format!("{:?}", c.replay)));
+        }
         if s.pp > 1 {
             let dp = c.world / (s.tp * s.cp * s.pp);
             let even = (self.shape.micro / dp).is_multiple_of(s.pp);
@@ -183,7 +187,13 @@ impl Run {
         }
         if s.cp > 1 {
             values.push(("context", format!("{:?}", c.context)));
-            values.push(("kept of rings", format!("{:?} {}", c.ring_cache.kept, c.ring_cache.interval)));
+            let passes = !matches!(
+                c.context,
+                ContextParallel::Ulysses | ContextParallel::Gather | ContextParallel::Adaptive { .. }
+            );
+            if passes {
+                values.push(("kept of rings", format!("{:?} {}", c.ring_cache.kept, c.ring_cache.interval)));
+            }
         }
         if self.kind == Model::Hybrid {
             values.push((
@@ -193,17 +203,18 @@ impl Run {
         }
         if has_experts {
             let router = self.config.moe.as_ref().map(|m| m.router);
+            // Tokens go to other ranks where these have other experts, or parts of them.
+            if s.ep > 1 || s.tp > 1 || s.etp.is_some_and(|n| n > 1) {
+                values.push(("dispatcher", format!("{:?}", c.dispatcher)));
+                let meanwhile = match (c.passes_beside, c.overlap_experts) {
+                    (true, _) => "other passes".to_owned(),
+                    (false, shared) => format!("shared experts {shared}"),
+                };
+                values.push(("meanwhile", meanwhile));
+            }
             let auxiliary = self.routing.auxiliary;
             values.extend([
                 ("ep", ep),
-                ("dispatcher", format!("{:?}", c.dispatcher)),
-                (
-                    "meanwhile",
-                    match (c.passes_beside, c.overlap_experts) {
-                        (true, _) => "other passes".to_owned(),
-                        (false, shared) => format!("shared experts {shared}"),
-                    },
-                ),
                 (
                     "experts on tensor-parallel ranks",
                     match s.etp {
