@@ -2,24 +2,24 @@
 //! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values that forty-nine drawings have to occur; without it some thirty small ones, chosen for their pairs, and
+//! every pair of values that ninety-seven drawings have to occur; without it some thirty small ones, chosen for their pairs, and
 //! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run
 //! numbers so.
 
 mod drawn;
 mod page;
 mod parity;
+mod slips;
 
 use drawn::{Draw, MODELS, Model, Run, covering, model, shape, sizes};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
-use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::ModelConfig;
-use ms_trainer::parity::{Apart, Bounds, Found, Shape, Slip, batches, compare};
-use ms_trainer::{Routing, TrainConfig, UpdateRule};
-use parity::{Case, Fault, Wrong, alone_routing, apart, rehearsed, run, run_slipped, run_with};
+use ms_trainer::Routing;
+use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
+use parity::{Case, Fault, Wrong, alone_routing, apart, rehearsed, run, run_with};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -126,7 +126,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
 /// Drawings of every choice of sizes beside the first, of which those are run that have new pairs of values.
 const VARIANTS: usize = 8;
 /// Those of a full run; as many more show how few pairs are left out.
-const VARIANTS_OF_ALL: usize = 48;
+const VARIANTS_OF_ALL: usize = 96;
 /// Runs of the short form.
 const FEW: usize = 48;
 
@@ -420,150 +420,4 @@ fn every_planted_fault_is_noticed() {
     let head = "| exchange | what goes wrong | model | tp, cp, pp, dp, ep | first seen in |\n|---|---|---|---|---|\n";
     page::write("faults", &format!("{head}{found}"));
     assert!(unnoticed.is_empty(), "{} faults are not noticed:\n{}", unnoticed.len(), unnoticed.join("\n"));
-}
-
-/// What ranks may get wrong without an exchange: masks and positions cut in the wrong place (7452's finding 5), borders of
-/// documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples. The data or the
-/// coefficients of the whole run on several ranks are changed, on all of them alike: whether the comparison notices it.
-type SlipOfAll = fn(&mut Case, &mut Routing, &mut [Vec<MicroBatch>]);
-
-const SLIPS: [(&str, Model, [usize; 5], SlipOfAll); 8] = [
-    ("masks one token on", Model::Latent, [2, 1, 2, 1, 1], |_, _, steps| {
-        steps[0][0].loss_mask.rotate_left(1);
-    }),
-    ("labels one token on", Model::Dense, [1, 2, 1, 1, 1], |_, _, steps| steps[0][0].labels.rotate_left(1)),
-    ("positions one on", Model::Dense, [1, 2, 1, 1, 1], |_, _, steps| {
-        steps[0][0].position_ids.iter_mut().skip(3).for_each(|p| *p += 1);
-    }),
-    ("documents that see each other", Model::Hybrid, [1, 2, 1, 1, 1], |_, _, steps| {
-        let one = &mut steps[0][0];
-        let ends: Vec<i32> = one.row_ends.iter().map(|&e| e as i32).collect();
-        one.cu_seqlens = std::iter::once(0).chain(ends).collect();
-    }),
-    ("a loss of routers for each rank", Model::Experts, [2, 1, 1, 1, 1], |_, routing, _| {
-        routing.auxiliary.experts *= 2.0;
-    }),
-    ("logits kept small by each rank", Model::Experts, [1, 2, 1, 1, 1], |_, routing, _| {
-        routing.auxiliary.z *= 2.0;
-    }),
-    ("biases moved by each rank", Model::Latent, [1, 1, 1, 2, 1], |_, routing, _| {
-        routing.bias_update_rate *= 100.0;
-    }),
-    ("dropout of other samples", Model::Dense, [2, 1, 1, 1, 1], |_, _, steps| {
-        let one = &mut steps[0][0];
-        one.samples = (1..=one.row_ends.len() as u64).collect();
-    }),
-];
-
-/// A row of the page's tables of slips.
-fn slipped(what: &str, kind: Model, sizes: [usize; 5], outcome: &Result<(), Apart>) -> String {
-    let seen = outcome.as_ref().err().map_or("nothing".into(), Apart::what);
-    let [tp, cp, pp, dp, ep] = sizes;
-    format!("| {what} | {kind:?} | {tp}, {cp}, {pp}, {dp}, {ep} | {seen} |\n")
-}
-
-/// The head of such a table.
-const SLIP_HEAD: &str = "| what slips | model | tp, cp, pp, dp, ep | first seen in |\n|---|---|---|---|\n";
-
-#[test]
-fn every_slip_without_an_exchange_is_noticed() {
-    let mut rows = String::new();
-    for (what, kind, sizes, slip) in SLIPS {
-        let mut draw = Draw(Rng::named(5, what));
-        let [tp, cp, pp, dp, ep] = sizes;
-        let mut case = Case { dropout: 0.1, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
-            .context(ContextParallel::Ring { window: 1 });
-        let config = model(kind, &case, &mut draw).validate().unwrap();
-        let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
-        let mut routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
-        let shape = Shape { packed: true, ..shape(&case, &mut draw) };
-        let mut steps = batches(&config, shape, 3);
-        let want = run(&config, &case.alone(), routing, &steps).unwrap();
-        let sound = run(&config, &case, routing, &steps).unwrap();
-        compare(&want, &sound, Bounds::of(case.dtype)).unwrap();
-        slip(&mut case, &mut routing, &mut steps);
-        let outcome =
-            run(&config, &case, routing, &steps).and_then(|got| compare(&want, &got, Bounds::of(case.dtype)));
-        let row = slipped(what, kind, sizes, &outcome);
-        print!("{row}");
-        rows += &row;
-        assert!(outcome.is_err(), "{what} on {kind:?} {sizes:?} is not noticed");
-    }
-    page::write("slips", &format!("{SLIP_HEAD}{rows}"));
-}
-
-/// The same on one rank alone, the last: the others do what is right.
-type OneSlip = fn(&mut TrainConfig, &mut [Vec<MicroBatch>]);
-
-const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
-    // A rank that takes other turns than those with which it exchanges tokens.
-    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
-    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
-    ("masks one token on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
-    ("masks one token on", Model::Latent, [2, 1, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
-    ("masks one token on", Model::Sinks, [1, 1, 2, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
-    ("labels one token on", Model::Latent, [1, 2, 1, 1, 1], |_, steps| steps[0][0].labels.rotate_left(1)),
-    ("labels one token on", Model::Dense, [2, 1, 1, 1, 1], |_, steps| steps[0][0].labels.rotate_left(1)),
-    ("positions one on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| {
-        steps[0][0].position_ids.iter_mut().for_each(|p| *p += 1);
-    }),
-    ("documents that see each other", Model::Sinks, [2, 1, 1, 1, 1], |_, steps| {
-        let one = &mut steps[0][0];
-        let ends: Vec<i32> = one.row_ends.iter().map(|&e| e as i32).collect();
-        one.cu_seqlens = std::iter::once(0).chain(ends).collect();
-    }),
-    ("a micro-batch of the other replica", Model::Dense, [1, 1, 1, 2, 1], |_, steps| {
-        steps[0][1] = steps[0][0].clone();
-    }),
-    ("a loss of routers", Model::Experts, [2, 1, 1, 1, 1], |config, _| {
-        config.routing.auxiliary.experts *= 2.0;
-    }),
-    ("logits kept small", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.routing.auxiliary.z *= 2.0),
-    ("biases moved", Model::Latent, [2, 1, 1, 1, 1], |config, _| config.routing.bias_update_rate *= 100.0),
-    ("dropout of another seed", Model::Dense, [1, 2, 1, 1, 1], |config, _| config.seed += 1),
-    // A mean over a rank's own tokens, where masks leave ranks unequal many (finding 3).
-    ("losses of predictions", Model::Latent, [1, 2, 1, 1, 1], |config, _| config.mtp_loss_scale *= 1.1),
-    ("losses of predictions", Model::Latent, [1, 1, 1, 2, 1], |config, _| config.mtp_loss_scale *= 1.1),
-    ("another limit of the gradient's norm", Model::Hybrid, [1, 1, 1, 2, 1], |config, _| {
-        config.clip_grad *= 0.5;
-    }),
-    ("another rule of updates", Model::Experts, [1, 1, 2, 1, 1], |config, _| {
-        config.update = UpdateRule::Sgd { momentum: 0.5 };
-    }),
-];
-
-#[test]
-fn every_slip_of_one_rank_is_noticed() {
-    let mut rows = String::new();
-    for (what, kind, sizes, slip) in SLIPS_OF_ONE {
-        let mut draw = Draw(Rng::named(6, what));
-        let [tp, cp, pp, dp, ep] = sizes;
-        let per_token_loss = what == "losses of predictions";
-        let mut case = Case { dropout: 0.1, per_token_loss, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
-            .context(ContextParallel::Ring { window: 1 });
-        if what == "passes in turn" {
-            (case.passes_beside, case.dispatcher) = (true, Dispatcher::AllToAll);
-        }
-        let config = model(kind, &case, &mut draw).validate().unwrap();
-        let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
-        let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
-        let shape = Shape { packed: true, ..shape(&case, &mut draw) };
-        let steps = batches(&config, shape, 3);
-        let want = run(&config, &case.alone(), routing, &steps).unwrap();
-        let with = |slip: Slip<'_>| {
-            run_slipped(&config, &case, routing, &steps, slip)
-                .and_then(|got| compare(&want, &got, Bounds::of(case.dtype)))
-        };
-        with(&|_, _, _| {}).unwrap();
-        let outcome = with(&|rank, config, steps| {
-            if rank + 1 == case.world {
-                slip(config, steps);
-            }
-        });
-        let row = slipped(what, kind, sizes, &outcome);
-        print!("{row}");
-        rows += &row;
-        assert!(outcome.is_err(), "{what} on the last rank, {kind:?} {sizes:?}, is not noticed");
-    }
-    page::write("slips of one", &format!("{SLIP_HEAD}{rows}"));
 }

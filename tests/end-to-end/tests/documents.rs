@@ -2,7 +2,8 @@
 //! it names.
 //!
 //! A block that needs what a test has not (a network, a cluster, other programs) says so in the document, in the line before
-//! it: `<!-- not run: REASON -->`. Numbers of iterations are made small; nothing else is changed.
+//! it: `<!-- not run: REASON -->`. Numbers of iterations are made small; nothing else is changed. A block of nothing but cargo's
+//! commands is the build and the tests themselves, of which this is one: what it names has to exist.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -72,6 +73,44 @@ fn examples(program: &str, help: &str) -> Vec<Block> {
     all
 }
 
+/// Whether a block builds and tests the workspace, and nothing else.
+fn is_cargo(commands: &str) -> bool {
+    commands.lines().all(|line| line.starts_with("cargo "))
+}
+
+/// What commands of cargo name that the workspace does not have: packages, integration tests, tasks of `xtask`.
+fn unknown(commands: &str, root: &Path) -> Vec<String> {
+    let tasks = std::fs::read_to_string(root.join("xtask/src/main.rs")).unwrap();
+    let folder = |package: &str| {
+        let places = ["crates", "tests", ""].map(|parent| root.join(parent).join(package));
+        places.into_iter().find(|place| place.join("Cargo.toml").is_file())
+    };
+    let mut missing = Vec::new();
+    for line in commands.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let behind =
+            |flag: &str| words.windows(2).filter(|two| two[0] == flag).map(|two| two[1]).collect::<Vec<_>>();
+        let packages: Vec<_> = behind("-p").into_iter().map(|name| (name, folder(name))).collect();
+        missing.extend(
+            packages.iter().filter(|(_, folder)| folder.is_none()).map(|(name, _)| format!("-p {name}")),
+        );
+        missing.extend(
+            behind("xtask")
+                .iter()
+                .filter(|task| !tasks.contains(&format!("{task:?}")))
+                .map(|task| format!("xtask {task}")),
+        );
+        for test in behind("--test") {
+            let found = packages
+                .iter()
+                .flat_map(|(_, folder)| folder)
+                .any(|f| f.join(format!("tests/{test}.rs")).is_file());
+            missing.extend((!found).then(|| format!("--test {test}")));
+        }
+    }
+    missing
+}
+
 /// The same commands with few iterations.
 fn short(commands: &str) -> String {
     let most = |flag: &str| match flag {
@@ -130,6 +169,13 @@ fn every_command_of_the_documents_runs() {
         let folder = tempfile::tempdir().unwrap();
         for block in blocks(&name, &std::fs::read_to_string(root.join(&name)).unwrap()) {
             match &block.skipped {
+                Some(_) if is_cargo(&block.commands) => {
+                    let unknown = unknown(&block.commands, &root);
+                    failed.extend(
+                        (!unknown.is_empty())
+                            .then(|| format!("{}: there is no {}", block.place, unknown.join(", "))),
+                    );
+                }
                 Some(reason) => skipped.push(format!("{}: {reason}", block.place)),
                 None => {
                     ran += 1;
@@ -141,7 +187,7 @@ fn every_command_of_the_documents_runs() {
     println!("{ran} blocks ran, {} are not run:\n{}", skipped.len(), skipped.join("\n"));
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     assert!(ran >= 20, "{ran} blocks");
-    assert!(skipped.len() <= 9, "{skipped:#?}");
+    assert!(skipped.len() <= 8, "{skipped:#?}");
 }
 
 #[test]
@@ -172,6 +218,14 @@ fn blocks_reasons_and_examples_are_found() {
     let found = blocks("d", markdown);
     let told: Vec<_> = found.iter().map(|b| (b.commands.as_str(), b.skipped.as_deref())).collect();
     assert_eq!(told, [("x\n", None), ("y\n", Some("no network")), ("   w \\\n   v\n", None)]);
+    assert!(is_cargo("cargo a\ncargo b\n") && !is_cargo("cargo a\nsh b\n"));
+    let root = ms_testing::workspace_root();
+    assert_eq!(
+        unknown("cargo xtask tidy\ncargo test -p ms-spec -p end-to-end --test documents\n", &root),
+        [] as [&str; 0]
+    );
+    let none = "cargo xtask tid\ncargo test -p ms-none --test none\ncargo test -p ms-spec --test documents\n";
+    assert_eq!(unknown(none, &root), ["xtask tid", "-p ms-none", "--test none", "--test documents"]);
     let found = examples("p", "  ms-a b \\\n    c\ntext\n  ms-d\n");
     assert_eq!(
         found.iter().map(|b| b.commands.as_str()).collect::<Vec<_>>(),

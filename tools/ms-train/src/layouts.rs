@@ -10,7 +10,7 @@ use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
-use ms_trainer::TrainConfig;
+use ms_trainer::{PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -90,7 +90,14 @@ fn bytes(text: &str) -> Result<usize> {
 /// A size that is none, or no layout that fits, with the smallest that there is.
 pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
     let (asked, limit) = (limit, bytes(limit)?);
-    check(o, r)?;
+    check(r)?;
+    let aside = set_aside(o, r);
+    if !aside.is_empty() {
+        tracing::warn!(
+            "--fit proposes how stages, experts and sequences are shared out itself: set aside are {}",
+            aside.join(", ")
+        );
+    }
     let mut all = layouts(r, o);
     all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
     let least = all.iter().map(|l| l.bytes).min();
@@ -120,7 +127,7 @@ pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Resu
     let mut out = std::io::stdout().lock();
     if args.json() {
         let best: Vec<Value> = shown.iter().map(Candidate::to_json).collect();
-        let found = json!({"limit_bytes": limit, "layouts": total, "fit": fit, "tried": tried, "best": best});
+        let found = json!({"limit_bytes": limit, "layouts": total, "fit": fit, "tried": tried, "best": best, "set_aside": aside});
         writeln!(out, "{found}")?;
         return Ok(());
     }
@@ -173,38 +180,7 @@ fn tried(all: Vec<Candidate>, r: &Resolved, o: &Options, limit: usize) -> (Vec<C
 /// Most micro-batches of an iteration for which pipelines are simulated.
 const MICRO_BATCHES: usize = 1 << 16;
 
-fn check(o: &Options, r: &Resolved) -> Result<()> {
-    let s = &o.spread;
-    // Flags that shape a layout in ways that are not proposed.
-    let others = [
-        s.layer_list.written,
-        o.shares.given(),
-        o.model_flags.written("noop_layers"),
-        s.layers_per_chunk.written,
-        s.chunks.written,
-        s.order.written,
-        s.stages_first.written,
-        s.extend_ep.written,
-        s.etp.written,
-        s.window.written,
-        s.ulysses.written,
-    ];
-    if let Some(flag) = others.into_iter().flatten().next() {
-        return Err(Usage(format!("--fit: proposes this itself or not at all; leave out {flag}")).into());
-    }
-    let known = |c: &str| matches!(c, "megatron_cp_algo" | "ulysses_cp_algo");
-    if let Some(other) = s.context.given().filter(|c| !known(c)) {
-        return Err(Usage(format!(
-            "--fit: expected --context-parallel-algo megatron_cp_algo or ulysses_cp_algo, found {other}"
-        ))
-        .into());
-    }
-    if r.config.recompute != Recompute::None {
-        return Err(Usage(
-            "--fit: proposes this itself or not at all; leave out --recompute-granularity full".into(),
-        )
-        .into());
-    }
+fn check(r: &Resolved) -> Result<()> {
     let micro_batches = r.config.batch.global / r.config.batch.micro.max(1);
     if micro_batches > MICRO_BATCHES {
         return Err(Usage(format!(
@@ -214,6 +190,30 @@ fn check(o: &Options, r: &Resolved) -> Result<()> {
         .into());
     }
     Ok(())
+}
+
+/// Given flags that shape a layout and that no proposed layout has: what they ask for is proposed in another form, or not at all.
+fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
+    let s = &o.spread;
+    let known = |c: &&String| matches!(c.as_str(), "megatron_cp_algo" | "ulysses_cp_algo");
+    let context = s.context.given().filter(|c| !known(c)).map(|c| format!("--context-parallel-algo {c}"));
+    let recompute =
+        (r.config.recompute != Recompute::None).then(|| "--recompute-granularity full".to_owned());
+    let flags = [
+        s.layer_list.written,
+        o.model_flags.written("noop_layers"),
+        s.layers_per_chunk.written,
+        s.chunks.written,
+        s.group.written,
+        s.order.written.filter(|_| r.config.order == PipelineOrder::DualPipeV),
+        s.extend_ep.written,
+        s.extended.written,
+        s.etp.written,
+        s.window.written,
+        s.ulysses.written,
+    ];
+    let flags = flags.into_iter().flatten().chain(o.shares.given()).map(str::to_owned);
+    flags.chain(context).chain(recompute).collect()
 }
 
 fn rules(upstream: Upstream) -> GridRules {
@@ -350,6 +350,7 @@ fn spread(
         _ => ContextParallel::Ring { window: 1 },
     };
     sizes.ulysses = context.ulysses(sizes.cp);
+    sizes.pp_before_dp = o.spread.stages_first.value;
     if chunks > 1 && (sizes.pp == 1 || !c.model.layers.is_multiple_of(chunks * sizes.pp)) {
         return None;
     }
@@ -364,7 +365,11 @@ fn spread(
     let dispatcher = r.topology.dispatcher;
     let tokens = (sequence_parallel, dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
-    let order = r.config.order;
+    let order = match r.config.order {
+        PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
+        PipelineOrder::Plain { forwards_first, .. } => PipelineOrder::Plain { group: None, forwards_first },
+        _ => PipelineOrder::Plain { group: None, forwards_first: o.upstream == Upstream::V2_0_0 },
+    };
     let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
     let topology = Topology {

@@ -34,9 +34,9 @@ pub(crate) struct Sizes {
 }
 
 impl Shares {
-    /// The first flag that is given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        self.flags().into_iter().find_map(|(given, flag)| given.then_some(flag))
+    /// The flags that are given.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
+        self.flags().into_iter().filter_map(|(given, flag)| given.then_some(flag))
     }
 
     fn flags(&self) -> [(bool, &'static str); 7] {
@@ -63,7 +63,7 @@ impl Shares {
     /// `--standalone-embedding-stage` as in Megatron-LM `core_r0.8.0`, `megatron/legacy/model/transformer.py`: its core leaves
     /// the layers where they are.
     pub(crate) fn list(&self, sizes: &Sizes, model: &ModelConfig) -> Result<Option<Vec<usize>>> {
-        let Some(flag) = self.given() else { return Ok(None) };
+        let Some(flag) = self.given().next() else { return Ok(None) };
         let refused = |message: String| Err(Usage(format!("{flag}: {message}")).into());
         // Those that may stand together are the last two pairs.
         let group = |i: usize| if i < 3 { i } else { 3 + (i - 3) / 2 };

@@ -19,7 +19,7 @@ options! {
         pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
         pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
-        extended: bool = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)", group = "Model families";
+        pub(crate) extended: Given<bool> = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)", group = "Model families";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
         instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";
@@ -39,7 +39,7 @@ options! {
         kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
         cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
         pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: ranks gather all (allgather), or send each to its experts' ranks, their own tokens with all columns (alltoall since core 0.12; flex, whose fused kernels exchange the same) or all tokens with their own columns (alltoall_seq; alltoall of v2.0.0). A capacity needs one of the latter";
-        group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", group = "Pipeline", range = "[1,16777216]";
+        pub(crate) group: Given<Option<usize>> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", group = "Pipeline", range = "[1,16777216]";
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
     }
-    if o.extended {
+    if o.extended.value {
         check_extended(o, upstream)?;
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
     }
@@ -455,8 +455,8 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
 fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
     match o.order.value.as_deref() {
         Some("dualpipev") => PipelineOrder::DualPipeV,
-        Some("zero-bubble") => PipelineOrder::ZeroBubble { group: o.group },
-        _ => PipelineOrder::Plain { group: o.group, forwards_first: upstream == Upstream::V2_0_0 },
+        Some("zero-bubble") => PipelineOrder::ZeroBubble { group: o.group.value },
+        _ => PipelineOrder::Plain { group: o.group.value, forwards_first: upstream == Upstream::V2_0_0 },
     }
 }
 

@@ -98,12 +98,34 @@ fn a_layout_that_fits_by_formula_alone_is_not_shown() {
 }
 
 #[test]
-fn recomputation_is_proposed_and_not_given() {
+fn a_layout_of_the_line_is_set_aside_and_named() {
+    let plain = plan(&format!("{RING} --fit 64GiB"));
+    assert_eq!(plain["set_aside"], serde_json::json!([]));
     let full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
+    let chunks = "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3";
+    let list = "--pipeline-model-parallel-size 2 --num-layer-list 2,4";
+    let ends = "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 2";
+    let both = "--pipeline-model-parallel-size 2 --schedules-method dualpipev --num-layers-per-virtual-pipeline-stage 2";
+    for (given, aside) in [
+        (full, &["--recompute-granularity full"][..]),
+        (chunks, &["--num-virtual-stages-per-pipeline-rank"]),
+        (list, &["--num-layer-list"]),
+        (ends, &["--decoder-first-pipeline-num-layers"]),
+        (both, &["--num-layers-per-virtual-pipeline-stage", "--schedules-method"]),
+        ("--pipeline-model-parallel-size 2 --noop-layers 1,5 --num-layers 8", &["--noop-layers"]),
+        ("--context-parallel-size 4 --cp-window-size 2", &["--cp-window-size"]),
+    ] {
+        let found = plan(&format!("{RING} {given} --fit 64GiB"));
+        assert_eq!(found["set_aside"], serde_json::json!(aside), "{given}");
+        // What is proposed does not hang on what was given.
+        assert_eq!(found["best"], plain["best"], "{given}");
+    }
     let mut command = ms_train();
-    command.args(RING.split_whitespace()).args(full.split_whitespace()).args(["--dry-run", "--fit", "1GiB"]);
-    let said = refused(&mut command, 2);
-    assert!(said.contains("leave out --recompute-granularity full"), "{said}");
+    command.args(RING.split_whitespace()).args(full.split_whitespace()).args(chunks.split_whitespace());
+    let done = command.args(["--dry-run", "--fit", "64GiB"]).assert().success();
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    let line = "set aside are --num-virtual-stages-per-pipeline-rank, --recompute-granularity full";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
 }
 
 #[test]
