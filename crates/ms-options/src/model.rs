@@ -4,12 +4,14 @@ use crate::flags::MODEL;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
-use ms_spec::{ModelConfig, params};
+use ms_spec::{ModelConfig, Position, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Flags that name one number of the model. What else there is of a group must not stand before the one that is given.
-const SAME_NUMBER: [&[&str]; 14] = [
+/// Flags that name one number or choice of the model. What else there is of a group must not stand before the one that is given.
+const SAME_NUMBER: [&[&str]; 16] = [
+    &["gelu_tanh", "geglu", "squared_relu", "openai_gelu", "swiglu"],
+    &["position_embedding_type", "use_rotary_position_embeddings", "add_position_embedding"],
     &["rotary_base", "rope_theta"],
     &["rope_scaling_beta_fast", "beta_fast"],
     &["rope_scaling_beta_slow", "beta_slow"],
@@ -165,7 +167,34 @@ impl ModelFlags {
             return Ok(config.clone());
         }
         self.check_vocabulary(config)?;
-        if self.given.is_empty() { Ok(config.clone()) } else { changed(config, &self.given) }
+        let model = if self.given.is_empty() { config.clone() } else { changed(config, &self.given)? };
+        self.check_positions(&model)?;
+        Ok(model)
+    }
+
+    /// Refuses positions that were asked for and that `model`, which the flags made, does not have.
+    ///
+    /// # Errors
+    /// If there are such, with what stands against them.
+    pub fn check_positions(&self, model: &ModelConfig) -> Result<()> {
+        let asked = self.written("position_embedding_type").and(self.values.get("position_embedding_type"));
+        let (kind, wanted) = match asked.and_then(Value::as_str) {
+            Some(kind @ "learned_absolute") => (kind, Position::Learned),
+            Some(kind @ "alibi") => (kind, Position::Alibi),
+            _ => return Ok(()),
+        };
+        if model.position == wanted {
+            return Ok(());
+        }
+        let against = match self.written("use_rotary_position_embeddings") {
+            Some(flag) => format!("{flag} beside it says others"),
+            None if model.mamba2.is_some() => {
+                "layers of --spec mamba, none of which attends (--hybrid-attention-ratio), have no positions"
+                    .into()
+            }
+            None => format!("the model has others ({:?})", model.position),
+        };
+        bail!(Usage(format!("--position-embedding-type {kind}: {against}")))
     }
 
     /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
@@ -377,6 +406,15 @@ mod tests {
                 "--ffn-hidden-size 64: the weight decoder.layers.0.mlp.linear_fc1.weight is then",
             ),
             (
+                json!({"position_embedding_type": "learned_absolute"}),
+                "--position-embedding-type learned_absolute: the model then has a weight embedding.position_embeddings",
+            ),
+            (json!({"geglu": true, "squared_relu": true}), "--geglu, --squared-relu: "),
+            (
+                json!({"squared_relu": true}),
+                "--squared-relu: the weight decoder.layers.0.mlp.linear_fc1.weight is then",
+            ),
+            (
                 json!({"qk_layernorm": true, "norm_epsilon": 1e-6}),
                 "--qk-layernorm: the model then has a weight",
             ),
@@ -410,6 +448,44 @@ mod tests {
             }
             assert_eq!(other.unwrap(), want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_choice_wins_over_the_checkpoints() {
+        use ms_spec::{Activation, RopeScaling};
+        let (gated, plain) = (sample("aquila"), sample("gpt2"));
+        let one = |config: &ModelConfig, flags: Value| changed(config, &given(&flags)).unwrap();
+        assert_eq!(one(&gated, json!({"geglu": true})).activation, Activation::GegluTanh);
+        assert_eq!(one(&sample("gemma"), json!({"swiglu": true})).activation, Activation::Swiglu);
+        assert_eq!(plain.activation, Activation::GeluTanh);
+        assert_eq!(one(&plain, json!({"bias_gelu_fusion": false})).activation, Activation::GeluErf);
+        let factor = json!({"rotary_seq_len_interpolation_factor": 2.0});
+        assert_eq!(one(&gated, factor.clone()).rope.scaling, RopeScaling::Linear { factor: 2.0 });
+        let said = changed(&sample("llama3_gqa"), &given(&factor)).unwrap_err().to_string();
+        assert!(
+            said.contains("--rotary-seq-len-interpolation-factor 2")
+                && said.contains("--rope-scaling-type llama3"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn positions_that_a_model_does_not_have_are_refused() {
+        let line =
+            ms_cli::megatron::Line::new::<ModelFlags>(ms_cli::megatron::Program::Infer, "ms-infer", "");
+        let line: &'static ms_cli::megatron::Line = Box::leak(Box::new(line));
+        let refused = |model: &str, flags: &[&str]| {
+            let args = ms_cli::megatron::parse(line, flags.iter().map(|&f| f.to_owned())).unwrap();
+            args.read::<ModelFlags>().unwrap().beside(&sample(model), false).unwrap_err().to_string()
+        };
+        let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
+        assert!(
+            said.contains("--position-embedding-type learned_absolute: layers of --spec mamba"),
+            "{said}"
+        );
+        let both = ["--position-embedding-type", "learned_absolute", "--use-rotary-position-embeddings"];
+        let said = refused("aquila", &both);
+        assert!(said.contains("--use-rotary-position-embeddings beside it says others"), "{said}");
     }
 
     #[test]

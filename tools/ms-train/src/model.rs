@@ -163,6 +163,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
     })?;
+    flags.check_positions(&config)?;
     config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
