@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) const MODEL: [Entry; 134] = [
+pub(crate) const MODEL: [Entry; 138] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -78,11 +78,13 @@ pub(crate) const MODEL: [Entry; 134] = [
     family("--mamba-state-dim", "[1,16777216]", "state of a state-space layer"),
     of("--max-position-embeddings", "[1,268435456]", "longest position the model is made for"),
     family("--moe-ffn-hidden-size", "[1,16777216]", "width of an expert"),
+    family("--moe-input-jitter-eps", "[0,1)", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained; sparsemixer_topk: how near to the best a score weighs"),
     family("--moe-intermediate-size", "[1,16777216]", "width of an expert"),
     family("--moe-layer-freq", "[-1,16384]", "which layers have experts"),
     family("--moe-router-dtype", "", "type of the router's logits"),
     family("--moe-router-enable-expert-bias", "", "a bias per expert takes part in the choice"),
     family("--moe-router-group-topk", "[1,16384]", "groups of experts that stay open"),
+    family("--moe-router-load-balancing-type", "", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none"),
     family("--moe-router-num-groups", "[1,16384]", "groups of experts"),
     family("--moe-router-pre-softmax", "", "softmax before the choice"),
     family("--moe-router-score-function", "", "score of an expert"),
@@ -135,6 +137,7 @@ pub(crate) const MODEL: [Entry; 134] = [
     of("--rotary-percent", "(0,1]", "share of each head that is rotated"),
     of("--rotary-seq-len-interpolation-factor", "(0,)", "divide positions by this factor"),
     family("--routed-scaling-factor", "(0,)", "factor of the experts' weights"),
+    family("--router-gating-in-fp32", "", "form the router's logits in float32"),
     family("--scale-depth", "(,)", "factor of what layers add"),
     family("--scale-emb", "(,)", "factor of the embedding"),
     family("--shared-expert-gate", "", "gate of the shared expert"),
@@ -143,6 +146,7 @@ pub(crate) const MODEL: [Entry; 134] = [
     family("--short-mscale", "(0,)", "longrope factor of short sequences"),
     family("--sliding-window", "[1,268435456]", "keys that a query sees"),
     family("--sliding-window-size", "[1,268435456]", "keys that a query sees beside pooled entries"),
+    family("--spec", "", "module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, others follow the model flags"),
     family("--squared-relu", "", "feed-forward with squared ReLU, without a gate"),
     of("--swiglu", "", "gated SiLU feed-forward"),
     family("--swiglu-limit", "[0,)", "limit of gate and up in gated activations"),

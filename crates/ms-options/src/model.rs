@@ -125,6 +125,16 @@ impl ModelFlags {
         self.values.get(dest).filter(|_| self.written.contains_key(dest)).and_then(Value::as_u64)
     }
 
+    /// The word of a flag with Megatron's name `dest`, given or by default.
+    pub fn word(&self, dest: &str) -> Option<&str> {
+        self.values.get(dest).and_then(Value::as_str)
+    }
+
+    /// The share of a flag with Megatron's name `dest`, given or by default.
+    pub fn share(&self, dest: &str) -> Option<f64> {
+        self.values.get(dest).and_then(Value::as_f64)
+    }
+
     /// Whether flags describe the model whole, as upstream's do, and not single numbers of a checkpoint's.
     pub fn describe_all(&self) -> bool {
         ["num_layers", "hidden_size"].iter().any(|dest| self.written.contains_key(*dest))
@@ -467,6 +477,39 @@ mod tests {
                 && said.contains("--rope-scaling-type llama3"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_router_is_what_flags_say_of_it() {
+        use ms_spec::{ModelConfig, Score};
+        let one = |name: &str, flags: Value| changed(&sample(name), &given(&flags)).unwrap();
+        let router = |c: &ModelConfig| c.moe.clone().unwrap().router;
+        // The same kind by its name, and another, that knows no groups.
+        assert_eq!(
+            one("deepseek_v2", json!({"moe_router_load_balancing_type": "group_limited_greedy"})),
+            sample("deepseek_v2")
+        );
+        assert!(router(&sample("deepseek_v2")).groups.is_some());
+        let other = one("deepseek_v2", json!({"moe_router_load_balancing_type": "softmax_topk"}));
+        assert_eq!(router(&other).groups, None);
+        let other = one("mixtral", json!({"moe_router_load_balancing_type": "sinkhorn"}));
+        assert_eq!(router(&other).score, Score::Softmax);
+        assert!(!router(&sample("mixtral")).f32);
+        assert!(router(&one("mixtral", json!({"router_gating_in_fp32": true}))).f32);
+        let other = one("phimoe", json!({"moe_input_jitter_eps": 0.25}));
+        assert_eq!(router(&other).score, Score::SparseMixer { jitter: 0.25 });
+        let spec = json!({"spec": ["m.hunyuan_spec", "layer_spec"]});
+        assert_eq!(one("hunyuan_large", spec.clone()).rope, one("llama2_mha", spec).rope);
+        let refused = |name: &str, flags: Value, says: &str| {
+            let said = changed(&sample(name), &given(&flags)).unwrap_err().to_string();
+            assert!(said.starts_with(says), "{said}");
+        };
+        refused(
+            "mixtral",
+            json!({"moe_router_load_balancing_type": "noaux_tc"}),
+            "--moe-router-load-balancing-type noaux_tc: the model then has a weight decoder.layers.0.mlp.router.expert_bias",
+        );
+        refused("mixtral", json!({"spec": ["m.mamba_spec"]}), "--spec m.mamba_spec: ");
     }
 
     #[test]
