@@ -236,7 +236,7 @@ pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 /// Megatron-Core 0.16.1, `megatron/core/transformer/moe/router.py`, `_maintain_float32_expert_bias`.
 fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DType> {
     let wide: BTreeSet<String> =
-        ms_spec::params(config).into_iter().filter(|s| !s.trained).map(|s| s.name).collect();
+        ms_spec::params(config).into_iter().filter(|s| !s.trained()).map(|s| s.name).collect();
     move |name| Ok(if wide.contains(name) { DType::F32 } else { dtype })
 }
 

@@ -315,7 +315,7 @@ mod tests {
         let params = crate::params(&c);
         let total = |mtp: bool| -> usize {
             let part =
-                params.iter().filter(|p| mtp == matches!(p.slot.place, crate::Place::Mtp(_)) && p.trained);
+                params.iter().filter(|p| mtp == matches!(p.slot.place, crate::Place::Mtp(_)) && p.trained());
             part.map(|p| p.shape.numel()).sum()
         };
         // 284 billion, as published.
