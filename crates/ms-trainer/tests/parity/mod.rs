@@ -16,6 +16,7 @@ use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A dense layer and one of four experts, with a router whose biases are kept unrounded.
@@ -370,12 +371,23 @@ pub(crate) fn run_slipped(
 /// Holds that two runs have the bits of gradients, reports and the weights in the end in common.
 #[track_caller]
 pub(crate) fn same(what: &str, a: &Found, b: &Found) {
-    let equal = |x: &[f64], y: &[f64]| x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
-    for (name, x) in &a.gradients {
-        assert!(equal(x, &b.gradients[name]), "{what}: the bits of the gradient of {name} differ");
+    if let Some(differs) = other_bits(a, b) {
+        panic!("{what}: {differs}");
     }
-    assert_eq!(a.reports, b.reports, "{what}");
-    for (name, x) in &a.weights {
-        assert!(equal(x, &b.weights[name]), "{what}: the bits of {name} differ in the end");
+}
+
+/// The first thing of which two runs have other bits.
+pub(crate) fn other_bits(a: &Found, b: &Found) -> Option<String> {
+    let equal =
+        |x: &[f64], y: &[f64]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
+    let first = |a: &BTreeMap<String, Vec<f64>>, b: &BTreeMap<String, Vec<f64>>| {
+        a.iter().find(|(name, x)| !b.get(*name).is_some_and(|y| equal(x, y))).map(|(name, _)| name.clone())
+    };
+    if let Some(name) = first(&a.gradients, &b.gradients) {
+        return Some(format!("the bits of the gradient of {name} differ"));
     }
+    if a.reports != b.reports {
+        return Some(format!("reports differ: {:?}, {:?}", a.reports, b.reports));
+    }
+    first(&a.weights, &b.weights).map(|name| format!("the bits of {name} differ in the end"))
 }
