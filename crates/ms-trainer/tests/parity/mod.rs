@@ -15,7 +15,7 @@ use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Rates, Replay, Routing, TrainConfig, UpdateRule};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -273,10 +273,11 @@ fn trial(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .and_then(|grid| grid.with_optimizer(case.optimizer))
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
-    let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
+    let (sequence_parallel, context) = (case.sequence_parallel, case.context);
+    let rates = Rates::from((case.lr(), 0.1));
     let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
     let ring_cache = case.ring_cache;
-    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr })
+    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates })
 }
 
 /// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
