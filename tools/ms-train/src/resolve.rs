@@ -64,7 +64,7 @@ options! {
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
         num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
         compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
-        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", range = "[0,9223372036854775807]";
+        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", group = "Batch", range = "[0,9223372036854775807]";
         metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
