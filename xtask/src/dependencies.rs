@@ -5,8 +5,8 @@
 
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
 
 /// A dependency of a package, and the folder or file below it whose sources have to name it.
 struct Needed {
@@ -48,15 +48,37 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
 
 /// The dependencies that none of `sources`, paths with texts, names.
 fn idle(needed: &[Needed], sources: &[(PathBuf, String)]) -> Vec<String> {
-    let named = |dependency: &&Needed| {
+    let by_path: BTreeMap<&Path, &str> = sources.iter().map(|(path, text)| (&**path, &**text)).collect();
+    let unnamed = |dependency: &&Needed| {
         let name = dependency.name.replace('-', "_");
         let mut own = sources.iter().filter(|(path, _)| path.starts_with(&dependency.sources));
-        !own.any(|(_, text)| names(text, &name))
+        // A file, or one that it takes from another package as a module.
+        !own.any(|(path, text)| {
+            let taken = modules_elsewhere(path, text);
+            let mut taken = taken.iter().filter_map(|path| by_path.get(&**path));
+            names(text, &name) || taken.any(|text| names(text, &name))
+        })
     };
     let said = |Needed { manifest, name, .. }: &Needed| {
         format!("{manifest}: no source that may names the dependency {name}")
     };
-    needed.iter().filter(named).map(said).collect()
+    needed.iter().filter(unnamed).map(said).collect()
+}
+
+/// The files that a file's `#[path = "…"]` name.
+fn modules_elsewhere(file: &Path, text: &str) -> Vec<PathBuf> {
+    let paths = text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let resolved = |path: &str| {
+        folder.join(path).components().fold(PathBuf::new(), |mut whole, part| {
+            match part {
+                Component::ParentDir => drop(whole.pop()),
+                part => whole.push(part),
+            }
+            whole
+        })
+    };
+    paths.map(resolved).collect()
 }
 
 /// Whether code names a crate: as the beginning of a path, or in a declaration.
@@ -66,7 +88,8 @@ fn names(text: &str, name: &str) -> bool {
         line.match_indices(name).any(|(at, _)| {
             let (before, after) = (&line[..at], &line[at + name.len()..]);
             let alone = !before.ends_with(is_word) && !before.ends_with('.') && !after.starts_with(is_word);
-            let declared = ["use ", "extern crate "].iter().any(|word| before.trim_end_matches("::").ends_with(word));
+            let declared =
+                ["use ", "extern crate "].iter().any(|word| before.trim_end_matches("::").ends_with(word));
             alone && (after.trim_start().starts_with("::") || declared)
         })
     })
@@ -94,7 +117,8 @@ mod tests {
 
     #[test]
     fn what_no_source_names_is_found() {
-        for text in ["use a_b;", "use a_b::C;", "fn f() { a_b::c() }", "#[derive(a_b::D)]", "/// use a_b::C;"] {
+        for text in ["use a_b;", "use a_b::C;", "fn f() { a_b::c() }", "#[derive(a_b::D)]", "/// use a_b::C;"]
+        {
             assert_eq!(found("a-b", "x/src", &[("x/src/lib.rs", text)]), 0, "{text}");
         }
         for text in ["", "// a_b::C", "use a_bc::D;", "let a_b = 1;", "x.a_b::<u8>()", "use c::xa_b::D;"] {
@@ -104,9 +128,15 @@ mod tests {
 
     #[test]
     fn what_tests_alone_name_is_a_dependency_of_tests() {
-        let files = [("x/src/lib.rs", "fn f() {}"), ("x/tests/t.rs", "use a::b;"), ("y/src/lib.rs", "use a::b;")];
+        let files =
+            [("x/src/lib.rs", "fn f() {}"), ("x/tests/t.rs", "use a::b;"), ("y/src/lib.rs", "use a::b;")];
         assert_eq!(found("a", "x/src", &files), 1);
         assert_eq!(found("a", "x", &files), 0);
+        let taken = [
+            ("x/tests/t.rs", "#[path = \"../../y/examples/e.rs\"]\nmod e;"),
+            ("y/examples/e.rs", "use a::b;"),
+        ];
+        assert_eq!((found("a", "x", &taken), found("b", "x", &taken)), (0, 1));
     }
 
     #[test]

@@ -143,9 +143,7 @@ fn judge(names: &Names, allowed: &str) -> Result<Vec<String>> {
         let Definition { krate, at, kind, name } = definition;
         let mut matching = excuses.iter_mut().filter(|(k, n, _)| k == krate && n == name).peekable();
         if matching.peek().is_none() {
-            findings.push(format!(
-                "{at}: nobody uses the public {kind} {name} but, perhaps, tests"
-            ));
+            findings.push(format!("{at}: nobody uses the public {kind} {name} but, perhaps, tests"));
         }
         matching.for_each(|(_, _, used)| *used = true);
     }
@@ -172,7 +170,9 @@ impl Names {
         };
         let something_else = |p: &Place| p.bare && definition.kind.starts_with("associated");
         let places = self.occurs.get(&definition.name);
-        places.is_some_and(|places| places.iter().any(|p| may(p) && !own(p) && !no_user(p) && !something_else(p)))
+        places.is_some_and(|places| {
+            places.iter().any(|p| may(p) && !own(p) && !no_user(p) && !something_else(p))
+        })
     }
 
     /// Takes in a file and, if `follow`, the files of its modules. Public items are listed if `list`.

@@ -33,9 +33,9 @@ use crate::iterations::{iteration_name, write_tracker};
 use crate::layout::hf;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
-use ms_files::AtomicFolder;
 use crate::stored::{Global, Piece as Part, Stored};
 use crate::{Error, Mapped, Result, dcp, safetensors, sums};
+use ms_files::AtomicFolder;
 
 const FORMAT: &str = "ms-sharded";
 const VERSION: u32 = 1;

@@ -422,8 +422,11 @@ impl Engine {
         }
         let layout = self.store.layout().clone();
         let kept = |id: ParamId| self.store.change(id) != Change::Gradient;
-        let mut shares: BTreeMap<u32, Vec<f32>> =
-            layout.ids().filter(|&id| kept(id)).map(|id| (id.0, vec![0.0; layout.shape(id).numel()])).collect();
+        let mut shares: BTreeMap<u32, Vec<f32>> = layout
+            .ids()
+            .filter(|&id| kept(id))
+            .map(|id| (id.0, vec![0.0; layout.shape(id).numel()]))
+            .collect();
         for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0).filter(|_| !values.is_meta()) {

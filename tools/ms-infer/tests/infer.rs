@@ -393,7 +393,8 @@ fn what_becomes_of_every_flag_is_explained() {
     let done = ms_infer().args(flags.split_whitespace()).assert().success();
     let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     let rows = found["flags"].as_array().unwrap();
-    let row = |flag: &str| rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
+    let row =
+        |flag: &str| rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
     for (flag, status, note) in [
         ("--moe-router-load-balancing-type", "acts", "the router's kind"),
         ("--router-gating-in-fp32", "acts", "logits in float32"),
@@ -404,7 +405,8 @@ fn what_becomes_of_every_flag_is_explained() {
         let row = row(flag);
         assert!(row["status"] == status && row["note"].as_str().unwrap().contains(note), "{row}");
     }
-    let refused = ms_infer().args(["--explain", "--use-torch-fsdp2", "--upstream", "head"]).assert().success();
+    let refused =
+        ms_infer().args(["--explain", "--use-torch-fsdp2", "--upstream", "head"]).assert().success();
     let text = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
     assert!(text.starts_with("refused") && text.contains("--use-torch-fsdp2"), "{text}");
 }

@@ -6,7 +6,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::Given;
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 options! {

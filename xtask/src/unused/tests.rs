@@ -72,8 +72,10 @@ fn tests_of_other_crates_are_no_users_but_of_crates_that_exist_for_tests() {
     let users = BTreeMap::from([("ms-testing".to_owned(), BTreeSet::from(["b".to_owned()]))]);
     let test = ("crates/b/tests/t.rs", "fn t() { f() }");
     let of = |files: &[(&str, &str)]| {
-        let read = |path: &Path| files.iter().find(|(p, _)| Path::new(p) == path).map(|(_, t)| (*t).to_owned());
-        judge(&collect(files.iter().map(|(p, _)| PathBuf::from(p)), &read, users.clone()).unwrap(), "").unwrap()
+        let read =
+            |path: &Path| files.iter().find(|(p, _)| Path::new(p) == path).map(|(_, t)| (*t).to_owned());
+        judge(&collect(files.iter().map(|(p, _)| PathBuf::from(p)), &read, users.clone()).unwrap(), "")
+            .unwrap()
     };
     assert_eq!((of(&[library]).len(), of(&[library, test]).len()), (1, 0));
 }

@@ -29,14 +29,14 @@ use crate::finite::{Counter, Written};
 use crate::lens::Lens;
 use crate::sums;
 use crate::torch::Object;
-use ms_files::AtomicFolder;
 use crate::{Error, Result};
+use ms_files::AtomicFolder;
 
 pub use hf::{HF_LAYOUT, HfLayout};
 pub use run::{Beside, Run};
 pub(crate) use write::write_from;
-use write::{write_in_parts, write_one};
 pub use write::{write_hf, write_mcore};
+use write::{write_in_parts, write_one};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]

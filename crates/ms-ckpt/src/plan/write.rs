@@ -285,7 +285,7 @@ pub fn write_hf(
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
     text.push(b'\n');
     ms_files::write_file(&folder.path().join("config.json"), &text)?;
-    folder.commit(true)
+    Ok(folder.commit(true)?)
 }
 
 /// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.

@@ -88,7 +88,8 @@ impl Args {
         }
         let mut out = std::io::stdout().lock();
         if json {
-            let row = |r: &Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
+            let row =
+                |r: &Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
             writeln!(out, "{}", json!({"flags": self.explained().iter().map(row).collect::<Vec<_>>()}))?;
             return Ok(true);
         }

@@ -9,7 +9,7 @@ use crate::source::byte_level::stand_in;
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Model, PreTokenizerWrapper, Tokenizer as Engine};
