@@ -127,7 +127,7 @@ impl Optimizer {
         let zeros = |dtype| Tensor::zeros(device.arena(), dtype, [shard.numel]);
         let in_weights = |lower: Option<Lower>| {
             let mut all = InWeights::new(lower);
-            let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained);
+            let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained());
             whole.for_each(|p| all.keep_whole(device, (p.at, p.slice.range.len()), dtype));
             State::InWeights(all)
         };

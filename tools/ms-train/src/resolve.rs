@@ -241,9 +241,6 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let (start, end) = (w.profile_start, w.profile_end);
     let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.dispatcher, &model)?;
-    if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
-        moe.router.f32 = true;
-    }
     if let Some(RowLayout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
         crate::topology::check_rows(&topology, multiple, micro)?;
     }

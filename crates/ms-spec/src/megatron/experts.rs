@@ -94,7 +94,7 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         // Upstream always divides these.
         renormalise: (f.on("norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
         scale: f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0),
-        f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
+        f32: noaux || f.on("router_gating_in_fp32")? || f.text("moe_router_dtype")? == Some("fp32"),
     })
 }
 
