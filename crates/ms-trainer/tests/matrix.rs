@@ -1,6 +1,6 @@
 //! Drawn models on drawn topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device and as
-//! far as float32 goes on the kernels, where a second run of more threads has the same bits; and planted faults, each of which must
-//! be noticed.
+//! far as float32 goes on the kernels, where a second run of more threads has the same bits; and planted faults, each of which
+//! must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
 //! every pair of values that ninety-seven drawings have to occur; without it some thirty small ones, chosen for their pairs, and
