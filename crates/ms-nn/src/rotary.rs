@@ -1,10 +1,11 @@
 //! Rotary tables.
 
 use crate::Result;
-use ms_core::{Device, Rotary, Tensor};
+use ms_core::{DType, Device, Rotary, Tensor};
 use ms_spec::ModelConfig;
 
-/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as `transformers` does.
+/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as
+/// `transformers` does, and in f64 for tables of f64.
 ///
 /// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's
 /// `--seq-length` has it.
@@ -24,8 +25,11 @@ pub(crate) fn tables(
         }
         let mut values = Vec::with_capacity(max_position * pairs);
         for p in 0..max_position {
-            let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
-            values.extend(angles.map(|a| value(f64::from(a)) * frequencies.magnitude));
+            let angles = frequencies.inv_freq.iter().map(|&f| match dtype {
+                DType::F64 => p as f64 * f,
+                _ => f64::from(p as f32 * f as f32),
+            });
+            values.extend(angles.map(|a| value(a) * frequencies.magnitude));
         }
         Tensor::from_reals(arena, dtype, shape, &values)
     };

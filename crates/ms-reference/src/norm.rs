@@ -46,7 +46,7 @@ impl NormBackend for Reference {
     fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("rms_norm", "w", w, &[h])?;
-        let eps = norm.eps.into();
+        let eps = norm.eps;
         let y = rms_norm(reals(x)?, reals(w)?, eps, offset(norm));
         let rstd: Vec<f64> = reals(x)?.chunks_exact(h).map(|x| reciprocal_root_mean_square(x, eps)).collect();
         Ok((self.give(&[t, h], &y)?, self.give(&[t], &rstd)?))
@@ -64,7 +64,7 @@ impl NormBackend for Reference {
         Ok((sum, y, rstd))
     }
 
-    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)> {
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("layer_norm", "w", w, &[h])?;
         let zeros = vec![0.0; h];
@@ -104,9 +104,8 @@ impl NormBackend for Reference {
     ) -> Result<Tensor> {
         let (t, h) = x.as_matrix();
         expect("rms_norm_backward", "dy", dy, &[t, h])?;
-        let [mut dx, by_w] = gradient([reals(x)?, reals(w)?], reals(dy)?, |[x, w]| {
-            rms_norm(x, w, norm.eps.into(), offset(norm))
-        });
+        let [mut dx, by_w] =
+            gradient([reals(x)?, reals(w)?], reals(dy)?, |[x, w]| rms_norm(x, w, norm.eps, offset(norm)));
         if let Some(d) = optional(dresidual)? {
             dx.iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
         }
