@@ -40,3 +40,25 @@ pub(crate) fn tables(
         interleaved: config.rope_of(layer).interleaved,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn angles_are_formed_in_the_type_that_is_computed_in() {
+        let c = ModelConfig::tiny();
+        let frequencies = c.frequencies(0, 40).inv_freq;
+        let exact = tables(&c, 0, &ms_reference::device(), 40, 40).unwrap();
+        let rounded = tables(&c, 0, &Device::cpu(1).unwrap(), 40, 40).unwrap();
+        let (exact, rounded) = (exact.cos.as_slice::<f64>().unwrap(), rounded.cos.as_slice::<f32>().unwrap());
+        let mut differs = false;
+        for (i, (&exact, &rounded)) in exact.iter().zip(rounded).enumerate() {
+            let (p, f) = (i / frequencies.len(), frequencies[i % frequencies.len()]);
+            assert_eq!(exact.to_bits(), (p as f64 * f).cos().to_bits(), "{p} {f}");
+            assert_eq!(rounded.to_bits(), (f64::from(p as f32 * f as f32).cos() as f32).to_bits(), "{p} {f}");
+            differs |= f64::from(p as f32 * f as f32) != p as f64 * f;
+        }
+        assert!(differs);
+    }
+}

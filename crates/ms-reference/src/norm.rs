@@ -115,3 +115,32 @@ impl NormBackend for Reference {
         self.give(&[t, h], &dx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ms_core::{DType, Norm, Tensor};
+
+    #[test]
+    fn epsilons_and_caps_are_not_rounded() {
+        let device = crate::device();
+        let (eps, cap, x) = (1e-5, 0.1, [3e-4, -2e-3]);
+        let of = |values: &[f64]| Tensor::from_reals(device.arena(), DType::F64, [1, 2], values).unwrap();
+        let ones = Tensor::from_reals(device.arena(), DType::F64, [2], &[1.0; 2]).unwrap();
+        let near = |found: &[f64], want: [f64; 2]| {
+            for (found, want) in found.iter().zip(want) {
+                assert!((found / want - 1.0).abs() < 1e-14, "{found} is not {want}");
+            }
+        };
+        let norm = Norm { eps, unit_offset: false };
+        let (y, _) = device.rms_norm(&of(&x), &ones, &norm).unwrap();
+        let root = (x.iter().map(|x| x * x).sum::<f64>() / 2.0 + eps).sqrt();
+        near(y.as_slice().unwrap(), x.map(|x| x / root));
+        let (mean, y) =
+            (x.iter().sum::<f64>() / 2.0, device.layer_norm(&of(&x), &ones, None, eps).unwrap().0);
+        let root = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0 + eps).sqrt();
+        near(y.as_slice().unwrap(), x.map(|x| (x - mean) / root));
+        let mut y = of(&[0.3, -0.02]);
+        device.softcap(&mut y, cap).unwrap();
+        near(y.as_slice().unwrap(), [0.3, -0.02].map(|x: f64| cap * (x / cap).tanh()));
+    }
+}
