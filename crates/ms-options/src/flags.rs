@@ -146,7 +146,7 @@ pub(crate) static MODEL: [Entry; 138] = [
     family("--short-mscale", "(0,)", "longrope factor of short sequences"),
     family("--sliding-window", "[1,268435456]", "keys that a query sees"),
     family("--sliding-window-size", "[1,268435456]", "keys that a query sees beside pooled entries"),
-    family("--spec", "", "module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, others follow the model flags"),
+    family("--spec", "", "upstream's module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, longcat_spec makes shortcut layers, minimax_spec norms whole projections, others follow the model flags"),
     family("--squared-relu", "", "feed-forward with squared ReLU, without a gate"),
     of("--swiglu", "", "gated SiLU feed-forward"),
     family("--swiglu-limit", "[0,)", "limit of gate and up in gated activations"),

@@ -102,6 +102,12 @@ impl Options for ModelFlags {
             names.insert(dest);
             values.extend(value.map(|value| (plain(dest).to_owned(), value)));
         }
+        if let Some(spec) = values.get("spec").filter(|spec| !ms_spec::megatron::knows_layers(spec)) {
+            return Err(Usage(format!(
+                "--spec: expected a module of mindspeed_llm.tasks.models.spec or megatron.core.models.mamba, found {spec}: layers of \
+                 one's own are Python, which this program does not run"
+            )));
+        }
         let args = from.args();
         let written: BTreeMap<String, &'static str> =
             args.written_flags().map(|(dest, flag)| (plain(&dest).to_owned(), flag)).collect();

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Given;
+use ms_cli::megatron::{Given, Upstream};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
 use serde_json::Value;
@@ -127,7 +127,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
-    if flags.word("moe_router_load_balancing_type") == Some("group_limited_greedy") && !grouped {
+    let kind = flags.word("moe_router_load_balancing_type");
+    let groups_chosen = o.upstream == Upstream::V2_0_0 && flags.written("topk_group").is_some();
+    let by_groups = kind == Some("group_limited_greedy")
+        || (matches!(kind, Some("none" | "noaux_tc")) && groups_chosen && o.spread.ep > 1);
+    if by_groups && !grouped {
         put("n_group", Some(o.spread.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {

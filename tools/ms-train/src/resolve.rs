@@ -301,7 +301,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         overlap_param_gather: o.update.overlap_gather,
         gather_beside_step: o.update.gather_beside_step,
         tp_overlap,
-        rounded_gradients: update::rounded_gradients(&o.update, p)?,
+        rounded_gradients: update::rounded_gradients(&o.update, p, o.upstream)?,
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         check_for_spiky_loss: w.spiky_loss,

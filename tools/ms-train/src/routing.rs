@@ -40,7 +40,9 @@ pub(crate) fn routing(
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
     {
-        if let Some(given) = flags.number(dest).filter(|&n| n != found as u64) {
+        // Of a model without experts nothing is chosen, as upstream.
+        let idle = model.moe.is_none() && dest == "moe_router_topk";
+        if let Some(given) = flags.number(dest).filter(|&n| n != found as u64 && !idle) {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
     }

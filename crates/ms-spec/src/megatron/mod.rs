@@ -8,9 +8,11 @@ mod latent;
 mod mixers;
 mod rope;
 mod sizes;
+mod spec;
 
 use sizes::SOURCE;
 pub use sizes::noop_layers;
+pub use spec::knows_layers;
 
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -23,7 +25,7 @@ use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
 /// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
-const TABLES: [&[Field]; 8] = [
+const TABLES: [&[Field]; 9] = [
     sizes::SIZES,
     rope::ROPE,
     latent::LATENT,
@@ -32,6 +34,7 @@ const TABLES: [&[Field]; 8] = [
     mixers::MIXERS,
     experts::EXPERTS,
     &[indexer::OWNERS],
+    &[spec::SPEC],
 ];
 
 /// What Megatron assumes where nothing is said.

@@ -34,7 +34,7 @@ pub(super) const ROPE: &[Field] = &[
         |f, c| {
             c.rope.scaling = scaling(f, c.max_positions)?;
             // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
-            if f.get("spec").is_some_and(|spec| spec.to_string().contains("hunyuan_spec")) {
+            if super::spec::names(f, super::spec::HUNYUAN) {
                 (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
             }
             Ok(())
