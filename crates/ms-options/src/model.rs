@@ -471,7 +471,7 @@ mod tests {
         use ms_spec::{Activation, RopeScaling};
         let (gated, plain) = (sample("aquila"), sample("gpt2"));
         let one = |config: &ModelConfig, flags: Value| changed(config, &given(&flags)).unwrap();
-        assert_eq!(one(&gated, json!({"geglu": true})).activation, Activation::GegluTanh);
+        assert_eq!(one(&gated, json!({"geglu": true})).activation, Activation::GegluErf);
         assert_eq!(one(&sample("gemma"), json!({"swiglu": true})).activation, Activation::Swiglu);
         assert_eq!(plain.activation, Activation::GeluTanh);
         assert_eq!(one(&plain, json!({"bias_gelu_fusion": false})).activation, Activation::GeluErf);

@@ -43,8 +43,11 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
 
 #[test]
 fn what_upstream_takes_is_planned_and_layers_of_ones_own_are_refused() {
-    let experts =
-        |n: usize| format!("--num-experts {n} --moe-router-topk 1 --expert-model-parallel-size {n}");
+    let experts = |n: usize| {
+        format!(
+            "--num-experts {n} --moe-router-topk 1 --expert-model-parallel-size {n} --global-batch-size 16"
+        )
+    };
     for flags in [
         "--num-layers 4 --noop-layers 0,3 --recompute-norm --recompute-norm-num-layers 4",
         "--upstream head --bf16 --o2-gradient",
@@ -67,7 +70,6 @@ fn what_upstream_takes_is_planned_and_layers_of_ones_own_are_refused() {
     let groups =
         format!("--nproc-per-node 4 {} --moe-router-load-balancing-type noaux_tc --topk-group 5", experts(4));
     assert!(refused(&mut planned(&groups), 2).contains("--topk-group"));
-    planned(&format!("{groups} --upstream head")).assert().success();
 }
 
 #[test]

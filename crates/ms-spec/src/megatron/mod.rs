@@ -194,7 +194,8 @@ mod tests {
         let feed = |flags: Value| of(flags).map(|c| (c.activation, c.ffn)).unwrap();
         assert_eq!(feed(json!({"swiglu": true})), (Activation::Swiglu, 256));
         // A gate by GELU wins, and the usual width stays that of SwiGLU.
-        assert_eq!(feed(json!({"swiglu": true, "geglu": true})), (Activation::GegluTanh, 256));
+        assert_eq!(feed(json!({"swiglu": true, "geglu": true})), (Activation::GegluErf, 256));
+        assert_eq!(feed(json!({"geglu": true})), (Activation::GegluErf, 384));
         assert_eq!(feed(json!({"swiglu": true, "gelu_tanh": true})), (Activation::GegluTanh, 256));
         assert_eq!(feed(json!({"geglu": true, "gelu_tanh": true})), (Activation::GegluTanh, 384));
         assert_eq!(feed(json!({"squared_relu": true})), (Activation::ReluSquared, 384));

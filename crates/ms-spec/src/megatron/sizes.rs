@@ -93,6 +93,7 @@ const ACTIVATION: Field = Field::rule(
         let plain = c.activation == Activation::GeluTanh;
         w.set("swiglu", json!(swiglu));
         w.set("gelu_tanh", json!(c.activation == Activation::GegluTanh));
+        w.set("geglu", json!(c.activation == Activation::GegluErf));
         w.set("squared_relu", json!(c.activation == Activation::ReluSquared));
         w.set("bias_gelu_fusion", json!(plain));
         // The fused kernel alone has the formula, and only with biases.
@@ -106,12 +107,12 @@ const ACTIVATION: Field = Field::rule(
 /// Flags that choose the activation, those that win first.
 ///
 /// # Source
-/// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: GELU with a gate by either of two flags, over whatever else there is. Which
-/// of its formulas it is hangs there on fused kernels and biases; here it is Gemma's, by tanh. Megatron-LM `core_r0.8.0`,
+/// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: GELU with a gate by either of two flags, over whatever else there is: by tanh,
+/// or by the error function (`F.gelu`); beside each other the former. Megatron-LM `core_r0.8.0`,
 /// `training/arguments.py`: squared ReLU has no SwiGLU beside it.
 const CHOICES: [(&str, Activation); 5] = [
     ("gelu_tanh", Activation::GegluTanh),
-    ("geglu", Activation::GegluTanh),
+    ("geglu", Activation::GegluErf),
     ("squared_relu", Activation::ReluSquared),
     ("openai_gelu", Activation::GeluTanh),
     ("swiglu", Activation::Swiglu),
@@ -126,9 +127,9 @@ fn activation(f: &Fields<'_>) -> Result<Activation> {
     }
     let spelling = |name: &str| format!("--{}", name.replace('_', "-"));
     let first = chosen.first().copied();
-    // SwiGLU beside another gate still says how wide the layer is.
+    // SwiGLU beside another gate still says how wide the layer is, and of two of GELU the first wins.
     let other = |&&(flag, kind): &&(&str, Activation)| {
-        first.is_some_and(|(_, own)| own != kind && !(own.gated() && flag == "swiglu"))
+        first.is_some_and(|(_, own)| own != kind && !(own.gated() && matches!(flag, "swiglu" | "geglu")))
     };
     if let (Some((flag, _)), Some((beside, _))) = (first, chosen.iter().find(other)) {
         let (flag, beside) = (spelling(flag), spelling(beside));
