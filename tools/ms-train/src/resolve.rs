@@ -15,7 +15,7 @@ pub(crate) use checkpoint::Keeping;
 pub(crate) use data::Samples;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given, Upstream};
-use ms_core::{Axis, DType, Grid};
+use ms_core::{Axis, DType, Grid, OptimizerSharding};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
@@ -282,7 +282,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         skip_train: w.skip_train,
         schedule,
         update: update::update_rule(&o.update),
-        optimizer_form: update::optimizer_form(&o.update, p, topology.stages.pp)?,
+        optimizer_form: update::optimizer_form(
+            &o.update,
+            p,
+            (topology.stages.pp, topology.grid.optimizer() != OptimizerSharding::Replicated),
+        )?,
         loss_scale,
         clip_grad: o.update.clip,
         per_token_loss: o.update.per_token,
