@@ -458,6 +458,8 @@ pub struct Checkpointing {
     pub load_step: Option<u64>,
     /// Weights only: iteration 0, fresh optimizer.
     pub finetune: bool,
+    /// The folder has a dense model, of whose networks experts are copies; what comes of it is saved before the first iteration.
+    pub upcycling: bool,
     /// No optimizer state is read.
     pub no_load_optim: bool,
     /// A missing checkpoint is an error instead of a fresh start.

@@ -32,6 +32,7 @@ mod schedule;
 mod share;
 mod state;
 mod unusual;
+mod upcycling;
 mod usage;
 
 pub use config::{

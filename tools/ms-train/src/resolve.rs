@@ -266,6 +266,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
+    let checkpoint = checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, &model)?;
     let config = TrainConfig {
         model,
         dtype: match (p.fp64, p.bf16, p.fp16) {
@@ -321,7 +322,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         compare_replicas: w.compare_replicas.unwrap_or(0),
         skipped_iterations: skipped(&w.skipped)?,
         flops_per_sample: flops,
-        checkpoint: checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned)?,
+        checkpoint,
         exit: Exit {
             interval: w.exit_interval,
             duration: w
