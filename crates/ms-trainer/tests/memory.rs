@@ -310,6 +310,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &dense, pp(PipelineOrder::default())),
+        ("head later", &dense, Case { head_later: Some(3), ..pp(PipelineOrder::default()) }),
         ("zero bubble", &experts, pp(PipelineOrder::ZeroBubble { group: None })),
         (
             "zero bubble, chunks",

@@ -299,6 +299,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         stages: topology.stages.clone(),
         order: topology.order,
         passes_beside,
+        head_later: update::head_later(&o.update, topology.stages.pp)?,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
         hidden_dropout: rate(&o.dropout.hidden),

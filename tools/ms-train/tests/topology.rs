@@ -552,3 +552,40 @@ fn artificial_data_says_what_it_needs() {
     let text = refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer --stage sft");
     assert!(text.contains("--mock-data: goes with pretraining data"), "{text}");
 }
+
+#[test]
+fn the_gradient_of_the_output_layer_can_wait_for_other_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let stages = TOPOLOGIES[2];
+    let of_all = |more: &str| {
+        let rows = train(dir.path(), &data, stages, 4, &more.split_whitespace().collect::<Vec<_>>());
+        rows.iter().map(|row| [row["lm loss"].clone(), row["grad norm"].clone()]).collect::<Vec<_>>()
+    };
+    assert_eq!(of_all(""), of_all("--defer-embedding-wgrad-compute"), "the same bits");
+    let plan = |more: &str| {
+        let words = format!(
+            "{MODEL} {stages} --train-iters 4 --dry-run --json --vocab-size 4096 --padded-vocab-size 4096 {more}"
+        );
+        let done = ms_train().args(words.split_whitespace()).output().unwrap();
+        let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+        plan["ranks"][2]["activation_bytes"].as_u64().unwrap()
+    };
+    let [none, one, all] = ["", "--wgrad-deferral-limit 1 ", ""].map(str::to_owned);
+    let later = "--defer-embedding-wgrad-compute";
+    let (one, all) = (plan(&format!("{one}{later}")), plan(&format!("{all}{later}")));
+    // Gradients by logits of 16 tokens, four micro-batches a rank.
+    assert!(plan(&none) < all && one + 2 * 16 * 4096 * 4 < all, "{} {one} {all}", plan(&none));
+    for (more, said) in [
+        ("", "--defer-embedding-wgrad-compute: expected --pipeline-model-parallel-size of 2 or more"),
+        (
+            "--no-gradient-accumulation-fusion",
+            "--defer-embedding-wgrad-compute: goes not with --no-gradient-accumulation-fusion",
+        ),
+    ] {
+        let topology = if more.is_empty() { "" } else { stages };
+        let line = format!("{MODEL} {topology} {more} {later} --train-iters 1 --data-path x.safetensors");
+        let text = refused(ms_train().args(line.split_whitespace()), 2);
+        assert!(text.contains(said), "{text}");
+    }
+}

@@ -31,6 +31,8 @@ options! {
         fused_gradients: bool = "--no-gradient-accumulation-fusion", "--o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
         ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
         npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
+        head_later: bool = "--defer-embedding-wgrad-compute", "the last stage forms the gradient of the output layer's weights when it has done all else, while other stages still work; gradients by logits are kept till then", group = "Pipeline";
+        head_later_limit: usize = "--wgrad-deferral-limit", "--defer-embedding-wgrad-compute: micro-batches of which it is put off; 0: all", group = "Pipeline", range = "[0,1000000000]";
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
         swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
         swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
@@ -280,4 +282,27 @@ pub(super) fn update_rule(o: &Update) -> UpdateRule {
         "sgd" => UpdateRule::Sgd { momentum: o.momentum },
         _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
     }
+}
+
+/// Of how many micro-batches the gradient of the output layer's weights is put off.
+///
+/// # Errors
+/// For what upstream refuses.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/model_parallel_config.py`.
+pub(super) fn head_later(o: &Update, stages: usize) -> Result<Option<usize>> {
+    const FLAG: &str = "--defer-embedding-wgrad-compute";
+    if !o.head_later {
+        return Ok(None);
+    }
+    if stages == 1 {
+        bail!(Usage(format!(
+            "{FLAG}: expected --pipeline-model-parallel-size of 2 or more beside it, as upstream has it"
+        )));
+    }
+    if !o.fused_gradients {
+        bail!(Usage(format!("{FLAG}: goes not with --no-gradient-accumulation-fusion, as upstream has it")));
+    }
+    Ok(Some(if o.head_later_limit == 0 { usize::MAX } else { o.head_later_limit }))
 }
