@@ -40,7 +40,11 @@ impl Activation {
     pub fn gated(self) -> bool {
         matches!(
             self,
-            Self::Swiglu | Self::GegluTanh | Self::GegluErf | Self::SwigluClamped { .. } | Self::SwigluBounded { .. }
+            Self::Swiglu
+                | Self::GegluTanh
+                | Self::GegluErf
+                | Self::SwigluClamped { .. }
+                | Self::SwigluBounded { .. }
         )
     }
 }
