@@ -134,21 +134,50 @@ impl From<&Tensor> for Like {
 }
 
 /// What a backward pass put off (zero-bubble schedules): one weight gradient, or the word that there are no more of one.
-pub struct Deferred {
+struct Deferred {
     param: ParamId,
     /// `None`: nothing more is added to the gradient.
     work: Option<WeightGrad>,
+}
+
+/// What a backward pass puts off.
+#[derive(Default)]
+pub struct Later {
+    work: Vec<Deferred>,
+    /// Of which parameter alone; `None`: of all whose gradients are large.
+    only: Option<ParamId>,
+}
+
+impl Later {
+    /// Nothing yet, and in the end what is added to the gradient of `param` alone.
+    pub fn of(param: ParamId) -> Self {
+        Self { work: Vec::new(), only: Some(param) }
+    }
+
+    /// Number of gradients and words that they are all.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.work.len()
+    }
+
+    fn takes(&self, param: ParamId) -> bool {
+        self.only.is_none_or(|only| only == param)
+    }
+
+    /// Does the work, in the order in which it was put off.
+    ///
+    /// # Errors
+    /// As the kernels that do it.
+    pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
+        self.work.into_iter().try_for_each(|work| work.run(device, sink))
+    }
 }
 
 /// Adds one weight gradient into the buffer it is given.
 type WeightGrad = Box<dyn FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send>;
 
 impl Deferred {
-    /// Does the work.
-    ///
-    /// # Errors
-    /// As the kernels that do it.
-    pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
+    fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
         let mut work = self.work;
         if work.is_none() {
             return sink.finished(self.param);
@@ -170,7 +199,7 @@ pub struct BackwardCx<'a> {
     params: Vec<Option<ParamId>>,
     /// Whether the input was computed by an operation of this graph.
     computed: Vec<bool>,
-    later: Option<&'a mut Vec<Deferred>>,
+    later: Option<&'a mut Later>,
     /// What is gone through behind the operation.
     inner: Option<Walk>,
 }
@@ -187,8 +216,8 @@ impl BackwardCx<'_> {
         work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let Some(param) = self.params[k] else { return Ok(()) };
-        if let Some(later) = self.later.as_deref_mut() {
-            later.push(Deferred { param, work: Some(Box::new(work)) });
+        if let Some(later) = self.later.as_deref_mut().filter(|later| later.takes(param)) {
+            later.work.push(Deferred { param, work: Some(Box::new(work)) });
             return Ok(());
         }
         let (device, mut work) = (self.device, Some(work));
@@ -496,7 +525,7 @@ impl Graph {
         roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-        later: Option<&mut Vec<Deferred>>,
+        later: Option<&mut Later>,
     ) -> Result<Vec<Option<Tensor>>> {
         self.run(roots, wrt, sink, later)
     }
@@ -514,7 +543,7 @@ impl Graph {
         roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-        later: Option<&mut Vec<Deferred>>,
+        later: Option<&mut Later>,
     ) -> Result<Vec<Option<Tensor>>> {
         self.walk_back(roots, wrt)?.finish(sink, later)
     }

@@ -41,7 +41,7 @@ pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use gradients::{GradBuffer, GradSink};
-pub use graph::{BackwardCx, Deferred, Graph, Like, Op, Var, Walk};
+pub use graph::{BackwardCx, Graph, Later, Like, Op, Var, Walk};
 pub use hold::Hold;
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;

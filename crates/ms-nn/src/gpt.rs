@@ -367,6 +367,11 @@ impl Gpt {
         Ok((main, predictions))
     }
 
+    /// The weights of the output layer, where this rank has it.
+    pub fn output_weight(&self) -> Option<ParamId> {
+        self.head.as_ref().map(|head| head.output.weight)
+    }
+
     fn head(&self) -> Result<&Head> {
         self.head.as_ref().ok_or(Error::Elsewhere { what: "the output layer" })
     }
@@ -443,6 +448,7 @@ impl Gpt {
             scale: self.config.scales.logits,
             softcap: self.config.logit_softcap,
             group,
+            formed_later: false,
         };
         work(g, &head)
     }
@@ -461,11 +467,26 @@ impl Gpt {
         targets: &Tensor,
         weights: &Tensor,
     ) -> Result<LossVar> {
+        self.loss_formed((g, store, ctx), hidden, (targets, weights), false)
+    }
+
+    /// [`Gpt::loss`], of which the gradient of the output layer's weights is formed only when it is added, if `later`.
+    ///
+    /// # Errors
+    /// As [`Gpt::loss`].
+    pub fn loss_formed(
+        &self,
+        (g, store, ctx): (&mut Graph, &ParamStore, &ParallelCtx),
+        hidden: &Var,
+        (targets, weights): (&Tensor, &Tensor),
+        later: bool,
+    ) -> Result<LossVar> {
         let hidden = ctx.enter_tp(g, hidden)?;
         let group = VocabOf { ctx, first: self.first_id(ctx) };
         let group = (ctx.tp.size() > 1).then_some(&group as &dyn ops::VocabGroup);
         self.with_head(g, store, group, |g, head| {
-            Ok(ops::linear_cross_entropy(g, &hidden, head, targets, weights)?)
+            let head = ops::Head { formed_later: later, ..*head };
+            Ok(ops::linear_cross_entropy(g, &hidden, &head, targets, weights)?)
         })
     }
 

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::{Decoupled, Schedule};
+use crate::upcycling;
 use crate::{Error, Result};
 use ms_ckpt::{Checkpoint, Form, TRACKER, iteration_name};
 use ms_core::{DType, ParamId, Region};
@@ -167,6 +168,14 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
     if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
         check_nothing_there(dir)?;
+        if config.checkpoint.upcycling {
+            return Err(mismatch(
+                dir,
+                "checkpoint",
+                "that of a dense model, for --moe-use-upcycling",
+                "none",
+            ));
+        }
         if config.checkpoint.exit_on_missing {
             return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
         }
@@ -183,7 +192,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     if engine.ctx.rank == 0 {
         source.check_sums().map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
     }
-    read_weights(&source, engine)?;
+    read_weights(&source, engine, config.checkpoint.upcycling)?;
     let mut state = RunState {
         from: dir.clone(),
         iteration: 0,
@@ -196,7 +205,10 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
     let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
     if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
-        read_masters(&source, engine, false)?;
+        match config.checkpoint.upcycling {
+            true => engine.adopt_weights()?,
+            false => read_masters(&source, engine, false)?,
+        }
         return Ok(Some(state));
     }
     let stored: Stored = match ours {
@@ -204,6 +216,14 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
             .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?,
         false => from_megatron(&source, config)?,
     };
+    if config.checkpoint.upcycling {
+        // As upstream: data goes on where the dense model's run came to, its iterations and schedule begin anew.
+        state.consumed_train_samples = stored.consumed_train_samples;
+        state.consumed_valid_samples = stored.consumed_valid_samples;
+        state.floating_point_operations = stored.num_floating_point_operations_so_far;
+        engine.adopt_weights()?;
+        return Ok(Some(state));
+    }
     if let Some(before) = stored.arithmetic.filter(|before| *before != engine.device.arithmetic())
         && engine.dtype() == DType::Bf16
         && engine.ctx.rank == 0
@@ -292,13 +312,19 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
     Error::Damaged { source: error, hint }
 }
 
+/// Reads the weights, of which experts are copies where the checkpoint is of a `dense` model.
+///
 /// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
 /// converter has it.
-fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
+fn read_weights(source: &Checkpoint, engine: &mut Engine, dense: bool) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
     let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
-    Ok(source.load_into(&mut engine.store, &weights)?)
+    match dense {
+        true => upcycling::read_weights(source, &mut engine.store, weights)?,
+        false => source.load_into(&mut engine.store, &weights)?,
+    }
+    Ok(())
 }
 
 /// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of

@@ -67,6 +67,9 @@ pub struct TrainConfig {
     /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
     /// other work in all passes.
     pub passes_beside: bool,
+    /// Of so many micro-batches of an iteration the gradient of the output layer's weights is formed when the last stage has done
+    /// all else of it, while other stages still work.
+    pub head_later: Option<usize>,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
     /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
@@ -167,6 +170,7 @@ impl TrainConfig {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             passes_beside: false,
+            head_later: None,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
@@ -458,6 +462,8 @@ pub struct Checkpointing {
     pub load_step: Option<u64>,
     /// Weights only: iteration 0, fresh optimizer.
     pub finetune: bool,
+    /// The folder has a dense model, of whose networks experts are copies; what comes of it is saved before the first iteration.
+    pub upcycling: bool,
     /// No optimizer state is read.
     pub no_load_optim: bool,
     /// A missing checkpoint is an error instead of a fresh start.

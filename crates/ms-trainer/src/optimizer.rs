@@ -2,6 +2,8 @@
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
+use crate::owned::{Owned, Shard};
+use crate::scaled::{Scaled, Stored};
 use crate::schedule::Rates;
 use crate::state::{InWeights, Lower, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, ExactSum, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
@@ -23,6 +25,8 @@ pub struct Optimizer {
     state: Vec<State>,
     /// Most elements of a state of which there are unrounded copies at one time.
     piece: usize,
+    /// Whether gradients that are kept in bf16 are so, too, when they have been clipped.
+    rounds: bool,
     /// New weights of each bucket's part that the model does not have yet, where these hold the master weights.
     unpublished: Option<Vec<Tensor>>,
 }
@@ -42,64 +46,6 @@ pub(crate) const MASTER: &str = "fp32_param";
 /// Names of the state tensors of `rule` in a checkpoint, master weights first.
 pub(crate) fn state_names(rule: UpdateRule) -> Vec<&'static str> {
     std::iter::once(MASTER).chain(rule.state_names().iter().copied()).collect()
-}
-
-/// A part of a parameter that a rank owns.
-struct Owned {
-    slice: ParamSlice,
-    /// First element in the state tensors.
-    at: usize,
-    /// Whether weight decay applies.
-    decay: bool,
-    /// Whether it is a table of words, which can have a learning rate of its own.
-    words: bool,
-    /// Whether this rank's elements count in a norm over all ranks: of equal copies one does.
-    counts: bool,
-}
-
-/// Which elements a rank owns.
-struct Shard {
-    parts: Vec<Owned>,
-    /// First element of each bucket's part in the state tensors, and its length.
-    buckets: Vec<(usize, usize)>,
-    /// First element of each bucket's part in the model's buffer.
-    homes: Vec<usize>,
-    numel: usize,
-}
-
-impl Shard {
-    fn new(dp: &DataParallel, specs: &[ParamSpec], counts: &[bool]) -> Self {
-        let mut numel = 0;
-        let place = |shard: std::ops::Range<usize>| {
-            let start = numel;
-            numel += shard.len();
-            (start, shard.len())
-        };
-        let homes = dp.shards().iter().map(|own| own.start).collect();
-        let buckets: Vec<(usize, usize)> = dp.shards().into_iter().map(place).collect();
-        let own = |slice: ParamSlice| Owned {
-            at: buckets[slice.bucket].0 + slice.offset,
-            decay: specs[slice.param].decay,
-            words: specs[slice.param].slot.is_word_table(),
-            counts: counts[slice.param],
-            slice,
-        };
-        Self { parts: dp.slices().into_iter().map(own).collect(), buckets, homes, numel }
-    }
-}
-
-impl Shard {
-    /// What this rank owns of a bucket.
-    fn of_bucket(&self, bucket: usize) -> &[Owned] {
-        let first = self.parts.partition_point(|own| own.slice.bucket < bucket);
-        let behind = self.parts.partition_point(|own| own.slice.bucket <= bucket);
-        &self.parts[first..behind]
-    }
-
-    /// First element of a part in the model's buffer.
-    fn home(&self, own: &Owned) -> usize {
-        self.homes[own.slice.bucket] + own.slice.offset
-    }
 }
 
 /// The part of gradients, a tensor for each bucket, that `slice` is, in the type that is computed with.
@@ -131,9 +77,21 @@ impl Optimizer {
             whole.for_each(|p| all.keep_whole(device, (p.at, p.slice.range.len()), dtype));
             State::InWeights(all)
         };
+        let in_type = |stored, which| {
+            let mut all = Scaled::new(device, stored, shard.numel);
+            // What no gradient changes is no weight to the rule.
+            for own in shard.parts.iter().filter(|p| which == 0 && !specs[p.slice.param].trained()) {
+                let values = Tensor::zeros(device.arena(), dtype, [own.slice.range.len()]);
+                all.whole.insert(own.at, values);
+            }
+            all
+        };
         let make = |which: usize| -> Result<State> {
             Ok(match (form, host) {
                 _ if which == 0 && store.dtype() == dtype => in_weights(None),
+                (OptimizerForm { stored: Some(stored), .. }, _) if stored[which] != Stored::Wide => {
+                    State::Scaled(in_type(stored[which], which))
+                }
                 (OptimizerForm { swapped: Some(_), .. }, Some(host)) => {
                     State::away(host, dtype, shard.numel)?
                 }
@@ -149,7 +107,8 @@ impl Optimizer {
         let state = (0..state_names(rule).len()).map(make).collect::<Result<_>>()?;
         let piece = form.swapped.map_or(PIECE, |times| shard.numel.div_ceil(times.max(1)).max(1));
         let weights = store.dtype();
-        let mut this = Self { rule, step: 0, state, shard, dtype, weights, piece, unpublished: None };
+        let rounds = form.stored.is_some();
+        let mut this = Self { rule, step: 0, state, shard, dtype, weights, piece, rounds, unpublished: None };
         this.take_masters(device, dp, store)?;
         Ok(this)
     }
@@ -160,7 +119,8 @@ impl Optimizer {
     /// If the store's type is not one of weights.
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
         self.unpublished = None;
-        let copied = !self.state[0].is_weights();
+        let by_parts = self.state[0].goes_by_parts();
+        let copied = !self.state[0].is_weights() && !by_parts;
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets).filter(|_| copied) {
             for at in pieces(device, len, self.piece) {
                 let part = store.slice(own.start + at, self.piece.min(len - at))?;
@@ -169,7 +129,7 @@ impl Optimizer {
         }
         // Parts that are kept as a whole go by their own first elements.
         for own in &self.shard.parts {
-            if !self.state[0].is_whole(own.at) {
+            if !by_parts && !self.state[0].is_whole(own.at) {
                 continue;
             }
             let part = store.slice(self.shard.home(own), own.slice.range.len())?;
@@ -308,7 +268,10 @@ impl Optimizer {
         crate::Error: Into<E>,
     {
         let buckets = 0..self.shard.buckets.len();
-        let mut new: Option<Vec<_>> = buckets.map(|bucket| self.new_weights(device, which, bucket)).collect();
+        let mut new: Option<Vec<_>> = match self.state[which].goes_by_parts() {
+            true => None,
+            false => buckets.map(|bucket| self.new_weights(device, which, bucket)).collect(),
+        };
         for own in &self.shard.parts {
             let s = &own.slice;
             if let State::Here(all) = &mut self.state[which] {
@@ -325,7 +288,7 @@ impl Optimizer {
             }
             let mut values = Tensor::uninit(device.arena(), self.dtype, [s.range.len()]);
             read(ParamId(s.param as u32), s.range.clone(), values.whole_mut()?)?;
-            let upper = self.state[which].write(device, own.at, &values).map_err(Into::into)?;
+            let upper = self.state[which].restore(device, own.at, &values).map_err(Into::into)?;
             if let (Some(new), Some(upper)) = (&mut new, upper) {
                 new[s.bucket].put(s.offset, &upper)?;
             }
@@ -339,6 +302,8 @@ impl Optimizer {
     /// Zeros in the place of the model's weights in `bucket`, if these hold state `which`.
     fn new_weights(&self, device: &Device, which: usize, bucket: usize) -> Option<Tensor> {
         let held = matches!(self.state[which], State::InWeights(_));
+        // Weights are rounded from new master weights, before these are.
+        let held = held || which == 0 && self.state[0].goes_by_parts();
         held.then(|| Tensor::zeros(device.arena(), self.weights, [self.shard.buckets[bucket].1]))
     }
 
@@ -406,12 +371,18 @@ impl Optimizer {
         let mut new =
             if direct { Some(self.copy(store, bucket)?) } else { self.new_weights(device, 0, bucket) };
         let here = |state: &State| matches!(state, State::Here(_));
+        let by_parts = self.state.iter().any(State::goes_by_parts);
         for own in self.shard.of_bucket(bucket) {
             let (s, len) = (&own.slice, own.slice.range.len());
             let weight_decay = if own.decay { rates.weight_decay } else { 0.0 };
             let lr = rates.decoupled_lr.filter(|_| own.words).unwrap_or(rates.lr);
-            let numbers = StepNumbers { lr, ..all };
-            let grad = unrounded(device, grads, s)?;
+            let mut numbers = StepNumbers { lr, ..all };
+            let mut grad = unrounded(device, grads, s)?;
+            let kept_in = grads[bucket].dtype();
+            if self.rounds && kept_in != grad.dtype() && numbers.grad_scale != 1.0 {
+                device.scale(&mut grad, std::mem::replace(&mut numbers.grad_scale, 1.0))?;
+                grad = device.cast(&device.cast(&grad, kept_in)?, grad.dtype())?;
+            }
             let is_whole = self.state[0].is_whole(own.at);
             if (direct && !is_whole || here(&self.state[0])) && self.state[1..].iter().all(here) {
                 let own_weights = new.iter_mut().map(|new| new.view_mut(s.offset, [len]));
@@ -424,7 +395,7 @@ impl Optimizer {
                 continue;
             }
             // The rule works element by element, so pieces give the same bits.
-            let piece = if is_whole { len.max(1) } else { self.piece };
+            let piece = if is_whole || by_parts { len.max(1) } else { self.piece };
             for start in pieces(device, len, piece) {
                 let (at, part) = (own.at + start, piece.min(len - start));
                 let upper = || Ok(store.slice(self.shard.home(own) + start, part)?);
@@ -434,6 +405,9 @@ impl Optimizer {
                     values.iter_mut().map(Tensor::whole_mut).collect::<ms_core::Result<Vec<_>>>()?;
                 numbers.apply(device, windows, &grad.slice_flat(start, [part])?, weight_decay)?;
                 for (which, (state, values)) in self.state.iter_mut().zip(&values).enumerate() {
+                    if let (0, true, Some(new)) = (which, state.goes_by_parts(), &mut new) {
+                        new.put(s.offset + start, &device.cast(values, self.weights)?)?;
+                    }
                     let upper = state.write(device, at, values)?;
                     if let (0, Some(new), Some(upper)) = (which, &mut new, upper) {
                         new.put(s.offset + start, &upper)?;
@@ -462,7 +436,8 @@ impl Optimizer {
     fn bucket_weights(&self, device: &Device, store: &ParamStore, bucket: usize) -> Result<Tensor> {
         let (dtype, (start, len)) = (self.weights, self.shard.buckets[bucket]);
         match &self.state[0] {
-            State::InWeights(_) => {}
+            // Those of a checkpoint were rounded before their master weights were.
+            State::InWeights(_) | State::Scaled(_) => {}
             State::Here(all) => return Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
             state => return self.narrowed(device, state, (start, len), dtype),
         }

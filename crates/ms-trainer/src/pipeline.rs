@@ -6,6 +6,7 @@
 
 mod beside;
 mod border;
+mod keys;
 
 use crate::ahead::ahead;
 use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
@@ -15,7 +16,8 @@ use crate::share::{Share, share};
 use crate::{Error, Result};
 use border::Border;
 pub(crate) use border::Letter;
-use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, Walk, mix, ops};
+use keys::keys;
+use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::Action;
@@ -29,6 +31,7 @@ pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     order: PipelineOrder,
     passes_beside: bool,
+    head_later: Option<usize>,
     replay: Replay,
     per_token_loss: bool,
     routing: Routing,
@@ -85,7 +88,7 @@ pub(crate) struct Work {
 #[derive(Default)]
 struct Held {
     kept: BTreeMap<(usize, usize), Kept>,
-    later: BTreeMap<(usize, usize), Vec<Deferred>>,
+    later: BTreeMap<(usize, usize), Later>,
 }
 
 impl Held {
@@ -107,6 +110,8 @@ struct Iteration<'a> {
     iteration: Option<u64>,
     /// Factor of all gradients.
     scale: f64,
+    /// Whether the pass at hand leaves the gradient of the output layer's weights for later.
+    head_later: bool,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
@@ -145,6 +150,7 @@ impl Pipeline {
             chain: placement.order(),
             order: config.order,
             passes_beside: config.passes_beside,
+            head_later: config.head_later,
             replay: config.replay,
             per_token_loss: config.per_token_loss,
             routing: config.routing,
@@ -178,7 +184,14 @@ impl Pipeline {
             Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
-        let (actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
+        let (mut actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
+        let of_loss = actions.iter().filter_map(|&action| match action {
+            Action::Backward { micro, chunk } if self.puts_off(model, (micro, chunk)).is_some() => {
+                Some(Action::BackwardWeight { micro, chunk })
+            }
+            _ => None,
+        });
+        actions.extend(of_loss.collect::<Vec<_>>());
         // Of passes beside each other that keep only what came in no two need be alike.
         let alike = beside.is_empty() || dropped.is_empty();
         let repeats = match device.arena().is_meta() && alike {
@@ -266,6 +279,12 @@ impl Pipeline {
         Ok(())
     }
 
+    /// The weights of which the gradient by a micro-batch is put off behind all else, if there are such in its chunk.
+    fn puts_off(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
+        let counts = self.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
+        model.output_weight().filter(|_| counts)
+    }
+
     fn begin<'a>(
         &'a self,
         model: &'a Gpt,
@@ -277,7 +296,20 @@ impl Pipeline {
         let losses = Losses { ahead: vec![LossSums::default(); self.mtp], ..Losses::default() };
         let stage = ctx.pp.rank();
         let (aside, scale) = (BTreeMap::new(), 1.0);
-        Iteration { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
+        let head_later = false;
+        Iteration {
+            this: self,
+            model,
+            store,
+            ctx,
+            device,
+            stage,
+            iteration,
+            scale,
+            head_later,
+            aside,
+            losses,
+        }
     }
 }
 
@@ -325,7 +357,9 @@ impl Iteration<'_> {
             }
             Action::Backward { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
-                self.backward(pass, of, place, sink, None)?;
+                let mut put_off = self.this.puts_off(self.model, place).map(Later::of);
+                self.backward(pass, of, place, sink, put_off.as_mut())?;
+                later.extend(put_off.map(|put_off| (place, put_off)));
             }
             Action::BackwardInput { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
@@ -333,9 +367,7 @@ impl Iteration<'_> {
                 self.backward(pass, of, place, sink, Some(later))?;
             }
             Action::BackwardWeight { .. } => {
-                for work in later.remove(&place).unwrap_or_default() {
-                    work.run(self.device, sink)?;
-                }
+                later.remove(&place).unwrap_or_default().run(self.device, sink)?;
             }
         }
         Ok(())
@@ -432,7 +464,8 @@ impl Iteration<'_> {
         let inputs: Vec<Inputs> = p.ahead.iter().map(|a| a.inputs.clone()).collect();
         let tokens = if g.records() { &inputs[..] } else { &[] };
         let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), beside)?;
-        let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
+        let later = self.head_later;
+        let out = model.loss_formed((g, store, ctx), &hidden, (&p.labels, &p.weights), later)?;
         drop(hidden);
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
         let mask = &mb.loss_mask;
@@ -440,7 +473,7 @@ impl Iteration<'_> {
         self.losses.of_micro_batches.push(sum);
         let mut loss = out.loss;
         for ((hidden, a), sums) in predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead) {
-            let out = model.loss(g, store, ctx, &hidden, &a.labels, &a.weights)?;
+            let out = model.loss_formed((g, store, ctx), &hidden, (&a.labels, &a.weights), later)?;
             sums.add(&out.nll, &p.share.take(&a.loss_mask), counted(&a.loss_mask), share)?;
             loss = ops::add(g, &loss, &out.loss)?;
         }
@@ -470,6 +503,7 @@ impl Iteration<'_> {
         beside: Option<&dyn Beside>,
     ) -> Result<Kept> {
         let input = self.input(micro, chunk)?;
+        self.head_later = self.this.puts_off(self.model, (micro, chunk)).is_some();
         if !drops {
             let pass = self.recorded(of, input, chunk, beside)?;
             self.hand_on(&pass.output, micro, chunk)?;
@@ -497,7 +531,7 @@ impl Iteration<'_> {
         of: (&MicroBatch, usize),
         place: (usize, usize),
         sink: &mut dyn GradSink,
-        later: Option<&mut Vec<Deferred>>,
+        later: Option<&mut Later>,
     ) -> Result<()> {
         let Begun { walk, input, output } = self.begin_backward(kept, of, place)?;
         let grads = walk.finish(sink, later)?;
@@ -513,6 +547,7 @@ impl Iteration<'_> {
         (micro, chunk): (usize, usize),
     ) -> Result<Begun> {
         let at = self.position(chunk);
+        self.head_later = self.this.puts_off(self.model, (micro, chunk)).is_some();
         let Pass { graph, input, output } = match kept {
             Kept::Pass(pass) => *pass,
             Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
@@ -561,21 +596,4 @@ impl Iteration<'_> {
         let lent = carry.lent.as_ref().map(next);
         self.deliver(micro, at, at - 1, true, Border { stream, lent, picks: None })
     }
-}
-
-/// A key of each token of a micro-batch `[T]`, by the seed, the iteration, its sample and its place in the sample: the same
-/// whichever rank has it.
-fn keys(seed: u64, iteration: u64, mb: &MicroBatch) -> Vec<u64> {
-    let of_iteration = mix(mix(seed) ^ iteration);
-    let mut keys = Vec::with_capacity(mb.tokens.len());
-    let mut start = 0;
-    for (row, &end) in mb.row_ends.iter().enumerate() {
-        // Rows of pairs: all chosen ones, then all rejected ones of the same samples.
-        let many = mb.samples.len().max(1);
-        let sample = mb.samples.get(row % many).copied().unwrap_or(row as u64);
-        let of_row = mix(mix(of_iteration ^ sample) ^ (row / many) as u64);
-        keys.extend((start..end).map(|t| mix(of_row.wrapping_add((t - start) as u64))));
-        start = end;
-    }
-    keys
 }

@@ -196,6 +196,20 @@ impl Loop<'_> {
             self.hooks.observer.line(&text);
             self.hooks.observer.saved(state.iteration);
         }
+        if self.config.checkpoint.upcycling {
+            self.save_upcycled(&state)?;
+        }
+        Ok(())
+    }
+
+    /// Saves the weights that a model with experts begins with, as upstream under the number of the first iteration.
+    fn save_upcycled(&self, state: &RunState) -> Result<()> {
+        let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
+        let mut config = self.config.clone();
+        config.checkpoint.no_save_optim = true;
+        let state = RunState { from: dir.clone(), iteration: 1, ..state.clone() };
+        Saving::begin(&config, &self.engine, &state, dir, false)?.go_on(&self.engine, true)?;
+        self.say_saved(1);
         Ok(())
     }
 

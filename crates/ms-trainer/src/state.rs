@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::halves::{join, split};
+use crate::scaled::{Scaled, Stored};
 use half::bf16;
 use ms_core::{DType, Device, Host, Parcel, Tensor};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub struct OptimizerForm {
     pub rounded_moments: bool,
     /// The state is with the host; so many parts of it are on the device one after the other (`--swap-optimizer`).
     pub swapped: Option<usize>,
+    /// Master weights, first and second moments are kept in narrower types, with scales (`--use-precision-aware-optimizer`).
+    pub stored: Option<[Stored; 3]>,
 }
 
 impl OptimizerForm {
@@ -25,13 +28,16 @@ impl OptimizerForm {
     /// are not rounded are the master weights themselves.
     pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
         let wide = weights.wide();
+        let of_state = |which: usize| self.stored.map(|all| all[which].bytes(wide));
         let master = match self {
             _ if weights == wide => 0,
+            Self { stored: Some([kept, ..]), .. } => kept.bytes(wide),
             Self { reuse: true, .. } => 2,
             _ => wide.size(),
         };
         let moment = if self.rounded_moments { DType::Bf16.size() } else { wide.size() };
-        if self.swapped.is_some() { (0, 0) } else { (master, moments * moment) }
+        let all_moments = (1..=moments).map(|which| of_state(which).unwrap_or(moment)).sum();
+        if self.swapped.is_some() { (0, 0) } else { (master, all_moments) }
     }
 }
 
@@ -43,6 +49,8 @@ pub(crate) enum State {
     Rounded(Tensor),
     /// With the host.
     Away(Parcel),
+    /// On the device, in a narrow type with scales.
+    Scaled(Scaled),
     /// In the model's weights, which are not rounded or are the upper halves.
     InWeights(InWeights),
 }
@@ -166,6 +174,7 @@ impl State {
             Self::Here(all) => all.slice_flat(at, [len])?.copied()?,
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
             Self::Away(all) => all.read(device.arena(), at, len)?,
+            Self::Scaled(all) => all.read(device, (at, len))?,
             // What is kept as a whole does not wait for weights on their way.
             Self::InWeights(all) => match all.whole.get(&at) {
                 Some(whole) => whole.copied()?,
@@ -180,9 +189,23 @@ impl State {
             Self::Here(all) => all.put(at, values)?,
             Self::Rounded(all) => all.put(at, &device.cast(values, DType::Bf16)?)?,
             Self::Away(all) => all.write(at, values)?,
+            Self::Scaled(all) => all.write(at, values)?,
             Self::InWeights(all) => return all.write(at, values).map(Some),
         }
         Ok(None)
+    }
+
+    /// [`State::write`] of what a checkpoint holds.
+    pub(crate) fn restore(&mut self, device: &Device, at: usize, values: &Tensor) -> Result<Option<Tensor>> {
+        match self {
+            Self::Scaled(all) => all.restore(at, values).map(|()| None),
+            _ => self.write(device, at, values),
+        }
+    }
+
+    /// Whether a part can only be read and put as one, for it has one scale.
+    pub(crate) fn goes_by_parts(&self) -> bool {
+        matches!(self, Self::Scaled(_))
     }
 
     /// Whether elements from `at` on stand in the model's weights and are kept as a whole, too.
@@ -200,6 +223,7 @@ impl State {
         match self {
             Self::Here(all) | Self::Rounded(all) => bytes(all),
             Self::Away(_) => 0,
+            Self::Scaled(all) => all.tensors().map(bytes).sum(),
             Self::InWeights(all) => {
                 all.lower.as_ref().map_or(0, Lower::bytes) + all.whole.values().map(bytes).sum::<usize>()
             }

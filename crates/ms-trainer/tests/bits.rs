@@ -9,8 +9,8 @@ use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{Mixer, ModelConfig, Stages};
-use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{PipelineOrder, Routing};
+use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
+use ms_trainer::{PipelineOrder, Replay, Routing};
 use parity::samples::samples;
 use parity::{Case, run, same, small_experts};
 
@@ -93,6 +93,48 @@ fn weight_gradients_put_off_change_no_bit() {
     let case = Case::of(2, 1, 1, 2, 1);
     let zero = Case { order: PipelineOrder::ZeroBubble { group: None }, ..case.clone() };
     same("zero-bubble", &found(&case, 4), &found(&zero, 4));
+}
+
+#[test]
+fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
+    let case = Case::of(2, 1, 1, 2, 1);
+    let chunks = |dual_pipe| Stages {
+        pp: 2,
+        dual_pipe,
+        layers_per_chunk: (!dual_pipe).then_some(1),
+        ..Stages::default()
+    };
+    for case in [
+        case.clone(),
+        Case::of(4, 2, 1, 2, 1).sequence_parallel(),
+        Case { order: PipelineOrder::ZeroBubble { group: None }, ..case.clone() },
+        Case { stages: chunks(false), ..case.clone() },
+        Case { stages: chunks(true), order: PipelineOrder::DualPipeV, ..case.clone() },
+        Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 1, 1, 2, 1) },
+        Case { replay: Replay::InBubble, stages: chunks(false), ..case.clone() },
+    ] {
+        let plain = found(&case, 4);
+        let later = |most| found(&Case { head_later: Some(most), ..case.clone() }, 4);
+        same(&format!("put off: {case:?}"), &plain, &later(usize::MAX));
+        // Of a part it is added behind that of the rest.
+        compare(&plain, &later(1), Bounds::of(DType::F32)).unwrap();
+    }
+    let (experts, shape) = (
+        ModelConfig { layers: 4, ..small_experts() },
+        Shape { rows: ROWS, length: LENGTH, micro: 4, packed: true },
+    );
+    let beside = Case {
+        passes_beside: true,
+        dispatcher: Dispatcher::AllToAll,
+        stages: chunks(false),
+        ..Case::of(4, 1, 1, 2, 2).single_precision()
+    };
+    let modules = ModelConfig { mtp: 2, ..model() };
+    for (c, case) in [(&experts, beside), (&modules, Case::of(2, 1, 1, 2, 1).single_precision())] {
+        let found = |case: &Case| run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap();
+        let later = Case { head_later: Some(usize::MAX), ..case.clone() };
+        same(&format!("put off: {case:?}"), &found(&case), &found(&later));
+    }
 }
 
 /// In all orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where

@@ -113,5 +113,20 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             seen += first.len();
         }
     }
+    // What is put off of the output layer comes behind all else of the last stage.
+    let (config, mut case) = (model(2, false).validate().unwrap(), Case::of(2, 1, 1, 2, 1));
+    case.head_later = Some(3);
+    drop(recorder.take());
+    let shape = Shape { rows: 1, length: 8, micro: 5, packed: false };
+    run(&config, &case, Routing::default(), &batches(&config, shape, 1)).unwrap();
+    let events = recorder.take();
+    let placement = Placement::new(&config, &case.stages).unwrap();
+    let schedule = plain.schedule(&placement.order(), 5, false).unwrap();
+    for (stage, behind) in [(0, ""), (1, " W0.0 W1.0 W2.0")] {
+        let (actions, _): (Vec<String>, Vec<usize>) =
+            events.iter().filter(|e| e.rank == stage).filter_map(action).unzip();
+        let first = &actions[..actions.len() / 2];
+        assert_eq!(first.join(" "), format!("{}{behind}", schedule.text(stage)));
+    }
     assert!(seen > 2000 && pairs > 100 && run_again >= 10, "{seen} {pairs} {run_again}");
 }

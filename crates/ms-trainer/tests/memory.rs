@@ -12,7 +12,7 @@ use ms_spec::{
     Pooled, QkNorm, Rope, Router, Score, Scores, SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
 use parity::{Case, Fault, Wrong, rehearsed, run, run_with};
 
 const ROWS: usize = 2;
@@ -271,6 +271,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let spared = Keeping { spare_last: true, ..Keeping::default() };
     let rounded = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
     let all_rounded = OptimizerForm { reuse: true, ..rounded };
+    let narrow =
+        OptimizerForm { stored: Some([Stored::F16, Stored::F8, Stored::F16]), ..OptimizerForm::default() };
     let pairs = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
     let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
     let adaptive = |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses });
@@ -308,6 +310,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &dense, pp(PipelineOrder::default())),
+        ("head later", &dense, Case { head_later: Some(3), ..pp(PipelineOrder::default()) }),
         ("zero bubble", &experts, pp(PipelineOrder::ZeroBubble { group: None })),
         (
             "zero bubble, chunks",
@@ -350,6 +353,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("rounded moments", &dense, Case { form: rounded, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
         ("rounded gradients", &dense, Case { rounded_gradients: true, ..pairs.clone() }),
         ("all rounded", &experts, Case { rounded_gradients: true, form: all_rounded, ..pairs.clone() }),
+        ("narrow state", &dense, Case { form: narrow, ..pairs.clone() }),
+        ("narrow state", &experts, Case { rounded_gradients: true, form: narrow, ..pairs.clone() }),
         ("float16", &dense, Case { dtype: DType::F16, loss_scale: dynamic, ..one.clone() }),
         ("float16", &experts, Case { dtype: DType::F16, loss_scale: dynamic, ..Case::of(4, 2, 1, 2, 1) }),
         ("blocks by masks", &few_keys, adaptive(Case::of(2, 1, 2, 1, 1), 1)),
@@ -366,7 +371,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     for (what, c, case) in &cases {
         for dtype in [DType::F32, DType::Bf16] {
             // Some are of one type alone.
-            let only = case.form.reuse || case.form.rounded_moments || case.rounded_gradients;
+            let only = case.form != OptimizerForm::default() && case.form.swapped.is_none()
+                || case.rounded_gradients;
             if (only || case.dtype == DType::F16) && dtype != DType::Bf16 {
                 continue;
             }

@@ -7,7 +7,7 @@ mod parity;
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
-use ms_trainer::{OptimizerForm, Routing, UpdateRule};
+use ms_trainer::{OptimizerForm, Routing, Stored, UpdateRule};
 use parity::{Case, run, small_experts};
 
 fn found(case: &Case) -> Found {
@@ -18,7 +18,7 @@ fn found(case: &Case) -> Found {
 }
 
 const REUSE: OptimizerForm =
-    OptimizerForm { reuse: true, ties_to_even: true, rounded_moments: false, swapped: None };
+    OptimizerForm { reuse: true, ties_to_even: true, rounded_moments: false, swapped: None, stored: None };
 
 fn cases() -> [Case; 4] {
     [Case::single(), Case::of(2, 1, 1, 1, 1), Case::of(4, 2, 1, 1, 2), Case::of(2, 1, 1, 2, 1)]
@@ -101,5 +101,51 @@ fn nobody_waits_alone_for_weights_on_their_way() {
         };
         let gathered = Case { overlap_gather: true, gather_beside_step: true, ..case.clone() };
         assert_eq!(found(&case).reports, found(&gathered).reports, "{bucket}");
+    }
+}
+
+fn stored(kept: [Stored; 3]) -> OptimizerForm {
+    OptimizerForm { stored: Some(kept), ..OptimizerForm::default() }
+}
+
+#[test]
+fn state_in_narrow_types_trains_nearly_alike_and_takes_its_bytes() {
+    use Stored::{F8, F16, Wide};
+    for case in cases() {
+        let plain = found(&case);
+        // Nothing narrow: the same bits, whatever the grouping.
+        assert_eq!(
+            plain.reports,
+            found(&Case { form: stored([Wide; 3]), ..case.clone() }).reports,
+            "{case:?}"
+        );
+        let last = |f: &Found| f.reports.last().unwrap().loss;
+        for (kept, bytes) in
+            [([F16; 3], 6), ([Wide, F16, Wide], 10), ([Wide, F8, F8], 6), ([F16, F8, F16], 5)]
+        {
+            let other = found(&Case { form: stored(kept), ..case.clone() });
+            let apart = (last(&plain) - last(&other)).abs();
+            assert!(apart < 1e-2 && apart != 0.0, "{kept:?}: {} {}", last(&plain), last(&other));
+            let [state, narrow] = [&plain, &other].map(|f| f.bytes[0].optimizer);
+            let want = state / 12 * bytes;
+            // Biases of routers are kept whole besides.
+            assert!((want..=want + 64).contains(&narrow), "{kept:?}: {narrow} bytes, expected {want}");
+        }
+    }
+}
+
+#[test]
+fn narrow_state_of_whole_parameters_does_not_depend_on_the_topology() {
+    // Stages own whole parameters, so scales are one rank's.
+    let form = stored([Stored::Wide, Stored::F8, Stored::F16]);
+    let single = Case { form, dtype: DType::F32, ..Case::single() };
+    let case = Case { form, dtype: DType::F32, ..Case::of(2, 1, 1, 2, 1) };
+    compare(&found(&single), &found(&case), Bounds::of(DType::F32)).unwrap();
+    // Where ranks own parts each has a scale of its own: 11 bits of the largest element are kept.
+    let form = stored([Stored::Wide, Stored::F16, Stored::F16]);
+    let single = Case { form, dtype: DType::F32, ..Case::single() };
+    for case in [Case::of(2, 1, 1, 1, 1), Case::of(2, 2, 1, 1, 1), Case::of(4, 2, 1, 1, 2)] {
+        let case = Case { form, dtype: DType::F32, ..case };
+        compare(&found(&single), &found(&case), Bounds { norm: 1e-3, ..Bounds::of(DType::F32) }).unwrap();
     }
 }

@@ -185,6 +185,10 @@ pub(crate) struct Samples {
     /// Data of the test split alone
     #[arg(long, num_args = 1.., value_name = "PATH", conflicts_with_all = ["data_path", "split"])]
     pub(crate) test_data_path: Vec<String>,
+    /// Artificial sequences, as Megatron makes them, in place of a set
+    #[arg(long, conflicts_with_all = ["data_path", "train_data_path", "valid_data_path", "test_data_path", "split", "total"],
+          requires = "tokenizer_name_or_path")]
+    pub(crate) mock_data: bool,
     /// Shares of train, valid and test
     #[arg(long, value_name = "A,B,C", default_value = "969, 30, 1")]
     pub(crate) split: String,

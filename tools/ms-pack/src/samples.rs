@@ -26,6 +26,8 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
         }
     } else if per_split.iter().any(|list| !list.is_empty()) {
         DataPaths::PerSplit(per_split.map(Clone::clone))
+    } else if args.mock_data {
+        DataPaths::Mock
     } else {
         return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
     };
@@ -52,6 +54,7 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     let flag = match paths {
         DataPaths::Split { .. } => "--data-path",
         DataPaths::PerSplit(_) => "--train-data-path, --valid-data-path, --test-data-path",
+        DataPaths::Mock => "--mock-data",
     };
     let asks = |error: &ms_data::Error| {
         let splits = [
@@ -111,7 +114,7 @@ fn summary(set: Option<&GptSet>) -> String {
             let index = part.index();
             format!(
                 "{}: {} samples, {} epochs of {} tokens",
-                part.data().prefix().display(),
+                part.data().name().display(),
                 index.len(),
                 index.epochs,
                 index.tokens_per_epoch
@@ -128,7 +131,7 @@ fn describe(set: &GptSet, first: u64) -> Result<Value> {
         .map(|part| {
             let index = part.index();
             json!({
-                "prefix": part.data().prefix().display().to_string(),
+                "prefix": part.data().name().display().to_string(),
                 "sequences": [part.sequences().start, part.sequences().end],
                 "epochs": index.epochs,
                 "tokens_per_epoch": index.tokens_per_epoch,

@@ -67,6 +67,7 @@ impl DataKind {
                 paths.join(" ")
             }
             Self::Gpt { paths: DataPaths::PerSplit(lists), .. } => lists.concat().join(" "),
+            Self::Gpt { paths: DataPaths::Mock, .. } => "--mock-data".to_owned(),
         }
     }
 }

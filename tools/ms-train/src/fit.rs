@@ -2,6 +2,8 @@
 
 use crate::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_data::gpt::{DataPaths, MockSequences};
 use ms_data::indexed::{IndexedDataset, bin_path, idx_path};
 use ms_data::preprocess::{Manifest, OutputRecord};
 use ms_data::sft;
@@ -19,6 +21,18 @@ const LOOKED_AT: u64 = 4 << 30;
 pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer>) -> Result<()> {
     let prefixes = match &data.kind {
         DataKind::Safetensors { .. } => return Ok(()), // every row is checked when it is read
+        DataKind::Gpt { paths: DataPaths::Mock, options, .. } => {
+            let greatest = options.eod.max(MockSequences::GREATEST);
+            if greatest as usize >= rows {
+                bail!(Usage(format!(
+                    "--mock-data: expected a model with more than {greatest} rows in its embedding, found {rows}: artificial \
+                     sequences count to {}, and end with token {}",
+                    MockSequences::GREATEST,
+                    options.eod
+                )));
+            }
+            return Ok(());
+        }
         DataKind::Gpt { paths, .. } => paths.prefixes()?,
         DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
     };

@@ -135,7 +135,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         put("n_group", Some(o.spread.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {
-        put("vocab_size", Some(tokens.into()));
+        // Upstream's tokenizer without words counts the end of documents as one more.
+        let end = usize::from(o.samples.have_no_words() && flags.rows().is_none());
+        put("vocab_size", Some((tokens + end).into()));
     }
     if let Some(rows) = flags.rows() {
         put("padded_vocab_size", Some(rows.into()));

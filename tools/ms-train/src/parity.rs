@@ -115,6 +115,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         stages,
         order,
         passes_beside: c.passes_beside,
+        head_later: c.head_later,
         recompute: c.recompute,
         keeping: c.keeping,
         replay: c.replay,

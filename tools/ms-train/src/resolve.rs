@@ -15,7 +15,7 @@ pub(crate) use checkpoint::Keeping;
 pub(crate) use data::Samples;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given, Upstream};
-use ms_core::{Axis, DType, Grid};
+use ms_core::{Axis, DType, Grid, OptimizerSharding};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
@@ -263,6 +263,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
+    let checkpoint = checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, &model)?;
     let config = TrainConfig {
         model,
         dtype: match (p.fp64, p.bf16, p.fp16) {
@@ -279,7 +280,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         skip_train: w.skip_train,
         schedule,
         update: update::update_rule(&o.update),
-        optimizer_form: update::optimizer_form(&o.update, p, topology.stages.pp)?,
+        optimizer_form: update::optimizer_form(
+            &o.update,
+            p,
+            (topology.stages.pp, topology.grid.optimizer() != OptimizerSharding::Replicated),
+        )?,
         loss_scale,
         clip_grad: o.update.clip,
         per_token_loss: o.update.per_token,
@@ -291,6 +296,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         stages: topology.stages.clone(),
         order: topology.order,
         passes_beside,
+        head_later: update::head_later(&o.update, topology.stages.pp)?,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
         hidden_dropout: rate(&o.dropout.hidden),
@@ -314,7 +320,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         compare_replicas: w.compare_replicas.unwrap_or(0),
         skipped_iterations: skipped(&w.skipped)?,
         flops_per_sample: flops,
-        checkpoint: checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned)?,
+        checkpoint,
         exit: Exit {
             interval: w.exit_interval,
             duration: w

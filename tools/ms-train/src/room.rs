@@ -5,6 +5,7 @@ use crate::resolve::Resolved;
 use anyhow::Result;
 use ms_cli::{available_memory, too_little_memory};
 use ms_core::{Axis, Grid};
+use ms_data::gpt::{DataPaths, MockSequences};
 use ms_data::indexed::IndexedDataset;
 use ms_spec::{PlacedParam, Placement, memory};
 use ms_trainer::TrainConfig;
@@ -139,11 +140,24 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
         return 0;
     };
     let samples = crate::data::wanted(config).into_iter().fold(0, u64::saturating_add);
+    let row = options.row_tokens as u64;
+    if *paths == DataPaths::Mock {
+        // Every split reads its third as often as it takes; one epoch of a split is put in order whole.
+        let set = MockSequences::new(options.eod);
+        let third = set.tokens() / 3;
+        let rows = |n: u64| (n.saturating_mul(row) / third + 1).saturating_mul(third / row.max(1));
+        let of_split = |n: u64| (rows(n).saturating_mul(20)).saturating_add(4 * set.sequences() as u64);
+        return crate::data::wanted(config)
+            .into_iter()
+            .filter(|&n| n > 0)
+            .map(of_split)
+            .fold(0, u64::saturating_add);
+    }
     let Ok(prefixes) = paths.prefixes() else { return 0 };
     let sets: Vec<IndexedDataset> = prefixes.iter().filter_map(|p| IndexedDataset::open(p).ok()).collect();
     let (documents, tokens) =
         sets.iter().fold((0u64, 0u64), |sum, set| (sum.0 + set.len() as u64, sum.1 + set.tokens()));
-    let epochs = samples.saturating_mul(options.row_tokens as u64) / tokens.max(1) + 1;
+    let epochs = samples.saturating_mul(row) / tokens.max(1) + 1;
     samples.saturating_mul(16).saturating_add(epochs.saturating_mul(documents).saturating_mul(4))
 }
 

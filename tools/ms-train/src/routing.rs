@@ -23,7 +23,7 @@ options! {
         fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
-        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream; experts work at the copies there are, so nothing is filled up", group = "Model families";
+        fills: bool = "--moe-pad-expert-input-to-capacity", "changes nothing but that it needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes", group = "Model families";
         bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
     }
 }

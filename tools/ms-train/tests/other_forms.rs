@@ -146,3 +146,92 @@ fn megatrons_files_of_any_topology_go_on_with_the_optimizer_they_hold() {
         }
     }
 }
+
+#[test]
+fn narrow_state_goes_on_with_the_same_bits_and_on_another_topology_nearly() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let data = samples(dir.path(), 6);
+    for (i, types) in ["fp16 fp16 fp16", "fp32 fp8 fp8", "fp16 fp8 fp32"].into_iter().enumerate() {
+        let [main, first, second] = types.split(' ').collect::<Vec<_>>()[..] else { panic!("three types") };
+        let flags = format!(
+            "--upstream head --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 \
+             --main-params-dtype {main} --exp-avg-dtype {first} --exp-avg-sq-dtype {second}"
+        );
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        let run = |name: &str, more: &[&str]| train(&data, &path(name), &[&flags, more].concat());
+        let pairs = ["--nproc-per-node", "2"];
+        for topology in [&[][..], &pairs] {
+            let save = text(&format!("run-{i}-{}", topology.len()));
+            let whole = run("whole", topology);
+            let begun = run("first", &[topology, &["--save", &save, "--exit-interval", "3"]].concat());
+            assert_eq!(begun, whole[..3], "{types}");
+            assert_eq!(run("rest", &[topology, &["--load", &save]].concat()), whole[3..], "{types}");
+            for other in
+                [&["--nproc-per-node", "2", "--tp", "2"][..], &["--nproc-per-node", "2", "--pp", "2"]]
+            {
+                let rest = run("other", &[other, &["--load", &save]].concat());
+                for ((n, loss, _), (m, want, _)) in rest.iter().zip(&whole[3..]) {
+                    assert!(
+                        n == m && (loss - want).abs() < 2e-2,
+                        "{types} {other:?}: {loss}, expected {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
+    const PLAN: &str = "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 64 --vocab-size 64 \
+         --seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 8 --dry-run --json --upstream head";
+    let plan = |more: &str| {
+        let mut command = Command::cargo_bin("ms-train").unwrap();
+        let done = command
+            .env_remove("MS_ISA")
+            .args(PLAN.split_whitespace())
+            .args(more.split_whitespace())
+            .output()
+            .unwrap();
+        let rank = || serde_json::from_slice::<Value>(&done.stdout).unwrap()["ranks"][0].clone();
+        match done.status.success() {
+            true => Ok(rank()),
+            false => Err(String::from_utf8(done.stderr.clone()).unwrap()),
+        }
+    };
+    let aware = "--use-distributed-optimizer --use-precision-aware-optimizer";
+    for (more, master_and_moments, grads) in [
+        ("--bf16", 12, 4),
+        ("--bf16 --main-grads-dtype bf16", 12, 2),
+        ("--bf16 --main-params-dtype fp16 --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16", 5, 4),
+        ("--fp16 --exp-avg-dtype fp16 --exp-avg-sq-dtype fp8", 7, 4),
+        ("--exp-avg-dtype fp16 --exp-avg-sq-dtype fp8 --main-params-dtype fp16", 3, 4),
+    ] {
+        let rank = plan(&format!("{aware} {more}")).unwrap();
+        let number = |key: &str| rank[key].as_u64().unwrap();
+        let want = [number("parameters") * master_and_moments, number("parameters") * grads];
+        assert_eq!([number("optimizer_bytes"), number("grad_bytes")], want, "{more}");
+    }
+    for (more, said) in [
+        ("--exp-avg-dtype fp16", "--exp-avg-dtype: expected --use-precision-aware-optimizer"),
+        (
+            "--use-precision-aware-optimizer",
+            "--use-precision-aware-optimizer: expected --use-distributed-optimizer",
+        ),
+        (&format!("{aware} --optimizer sgd"), "--use-precision-aware-optimizer: expected --optimizer adam"),
+        (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: goes with --bf16"),
+        (
+            &format!("{aware} --bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
+            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32",
+        ),
+        (
+            &format!("{aware} --bf16 --reuse-fp32-param"),
+            "--use-precision-aware-optimizer: goes not with --reuse-fp32-param",
+        ),
+    ] {
+        let message = plan(more).unwrap_err();
+        assert!(message.contains(said), "{more}: {message}");
+    }
+}

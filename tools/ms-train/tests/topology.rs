@@ -478,3 +478,114 @@ fn a_run_has_the_sizes_of_the_one_that_saved_where_that_is_asked_for() {
     let said = refused(command.args(MODEL.split_whitespace()).args([FLAG, "--dry-run"]), 2);
     assert!(said.contains(&format!("{FLAG}: expected --load")), "{said}");
 }
+
+#[test]
+fn artificial_data_trains_alike_on_every_topology_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("m.jsonl");
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    // 4095 words and the end of documents: 4096 rows, as upstream's tokenizer without words counts.
+    let model = MODEL
+        .replace("--vocab-size 64 --padded-vocab-size 64 --seq-length 16 --max-position-embeddings 16", "");
+    let data = "--vocab-size 4095 --make-vocab-size-divisible-by 1 --seq-length 64 --max-position-embeddings 64 --mock-data \
+                --tokenizer-type NullTokenizer --fp64 --train-iters 4 --eval-iters 1 --eval-interval 4";
+    let run = |topology: &str, more: &[&str]| {
+        let mut command = ms_train();
+        command
+            .args(model.split_whitespace())
+            .args(data.split_whitespace())
+            .args(topology.split_whitespace());
+        command.args(more).arg("--metrics-file").arg(&file).assert().success();
+        let rows = metrics(&file);
+        std::fs::remove_file(&file).unwrap();
+        let found = |key: &str| rows.iter().filter_map(|r| r[key].as_f64()).collect::<Vec<_>>();
+        (found("lm loss"), found("grad norm"))
+    };
+    let (losses, norms) = run("", &["--save", &path("whole")]);
+    assert!(losses.len() >= 4 && norms.len() == 4 && norms.iter().all(|n| *n > 0.0), "{losses:?}");
+    let close = |got: &[f64], want: &[f64]| {
+        got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-10)
+    };
+    for (i, topology) in TOPOLOGIES.into_iter().enumerate().skip(1) {
+        let (got, _) = run(topology, &[]);
+        assert!(close(&got, &losses), "{topology}: {got:?}, expected {losses:?}");
+        let half = path(&format!("half-{i}"));
+        run(topology, &["--save", &half, "--exit-interval", "2"]);
+        let (_, rest) = run(TOPOLOGIES[(i + 1) % 5], &["--load", &half]);
+        assert!(close(&rest, &norms[2..]), "{topology}, gone on: {rest:?}, expected {norms:?}");
+    }
+    let plan = ms_train()
+        .args(model.split_whitespace())
+        .args(data.split_whitespace())
+        .args(["--dry-run", "--json"])
+        .output()
+        .unwrap();
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let table = 4096 * 16;
+    let without =
+        MODEL.replace("--vocab-size 64 --padded-vocab-size 64", "--padded-vocab-size 1 --vocab-size 1");
+    let other = ms_train()
+        .args(without.split_whitespace())
+        .args(["--train-iters", "4", "--dry-run", "--json"])
+        .output()
+        .unwrap();
+    let other: Value = serde_json::from_slice(&other.stdout).unwrap();
+    let parameters = |plan: &Value| plan["ranks"][0]["parameters"].as_u64().unwrap();
+    // Embedding and head are one table.
+    assert_eq!(parameters(&plan) - parameters(&other), table - 16);
+}
+
+#[test]
+fn artificial_data_says_what_it_needs() {
+    let refuse =
+        |more: &str| refused(ms_train().args(MODEL.split_whitespace()).args(more.split_whitespace()), 2);
+    let text = refuse("--train-iters 1 --mock-data");
+    assert!(text.contains("--mock-data: needs --tokenizer-name-or-path"), "{text}");
+    let text = refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer");
+    assert!(
+        text.contains("--mock-data: expected a model with more than 4094 rows in its embedding, found 64"),
+        "{text}"
+    );
+    let text =
+        refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer --data-path x --upstream head");
+    assert!(text.contains("--mock-data: goes not with --data-path"), "{text}");
+    let text = refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer --stage sft");
+    assert!(text.contains("--mock-data: goes with pretraining data"), "{text}");
+}
+
+#[test]
+fn the_gradient_of_the_output_layer_can_wait_for_other_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    let stages = TOPOLOGIES[2];
+    let of_all = |more: &str| {
+        let rows = train(dir.path(), &data, stages, 4, &more.split_whitespace().collect::<Vec<_>>());
+        rows.iter().map(|row| [row["lm loss"].clone(), row["grad norm"].clone()]).collect::<Vec<_>>()
+    };
+    assert_eq!(of_all(""), of_all("--defer-embedding-wgrad-compute"), "the same bits");
+    let plan = |more: &str| {
+        let words = format!(
+            "{MODEL} {stages} --train-iters 4 --dry-run --json --vocab-size 4096 --padded-vocab-size 4096 {more}"
+        );
+        let done = ms_train().args(words.split_whitespace()).output().unwrap();
+        let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+        plan["ranks"][2]["activation_bytes"].as_u64().unwrap()
+    };
+    let [none, one, all] = ["", "--wgrad-deferral-limit 1 ", ""].map(str::to_owned);
+    let later = "--defer-embedding-wgrad-compute";
+    let (one, all) = (plan(&format!("{one}{later}")), plan(&format!("{all}{later}")));
+    // Gradients by logits of 16 tokens, four micro-batches a rank.
+    assert!(plan(&none) < all && one + 2 * 16 * 4096 * 4 < all, "{} {one} {all}", plan(&none));
+    for (more, said) in [
+        ("", "--defer-embedding-wgrad-compute: expected --pipeline-model-parallel-size of 2 or more"),
+        (
+            "--no-gradient-accumulation-fusion",
+            "--defer-embedding-wgrad-compute: goes not with --no-gradient-accumulation-fusion",
+        ),
+    ] {
+        let topology = if more.is_empty() { "" } else { stages };
+        let line = format!("{MODEL} {topology} {more} {later} --train-iters 1 --data-path x.safetensors");
+        let text = refused(ms_train().args(line.split_whitespace()), 2);
+        assert!(text.contains(said), "{text}");
+    }
+}

@@ -1,6 +1,6 @@
 //! A backward pass that can stop where it would wait for other ranks, so that another pass works meanwhile.
 
-use super::{BackwardCx, Deferred, GradSink, Graph, Node, Source, Var};
+use super::{BackwardCx, Deferred, GradSink, Graph, Later, Node, Source, Var};
 use crate::{Device, Error, ParamId, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl Walk {
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn go_on(&mut self, sink: &mut dyn GradSink, mut later: Option<&mut Vec<Deferred>>) -> Result<()> {
+    pub fn go_on(&mut self, sink: &mut dyn GradSink, mut later: Option<&mut Later>) -> Result<()> {
         loop {
             if let Some((inner, _)) = &mut self.inner {
                 inner.go_on(sink, later.as_deref_mut())?;
@@ -109,7 +109,7 @@ impl Walk {
     pub fn finish(
         mut self,
         sink: &mut dyn GradSink,
-        mut later: Option<&mut Vec<Deferred>>,
+        mut later: Option<&mut Later>,
     ) -> Result<Vec<Option<Tensor>>> {
         while !self.is_over() {
             self.go_on(sink, later.as_deref_mut())?;
@@ -123,7 +123,7 @@ impl Walk {
         node: Node,
         reached: bool,
         sink: &mut dyn GradSink,
-        mut later: Option<&mut Vec<Deferred>>,
+        mut later: Option<&mut Later>,
     ) -> Result<()> {
         let Node { op, first_output, outputs, inputs } = node;
         if !reached {
@@ -172,7 +172,7 @@ impl Uses {
     fn end(
         &mut self,
         inputs: &[Option<Source>],
-        mut later: Option<&mut Vec<Deferred>>,
+        mut later: Option<&mut Later>,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
         for source in inputs {
@@ -181,8 +181,8 @@ impl Uses {
             *left -= 1;
             match &mut later {
                 _ if *left > 0 => {}
-                Some(later) => later.push(Deferred { param: *p, work: None }),
-                None => sink.finished(*p)?,
+                Some(later) if later.takes(*p) => later.work.push(Deferred { param: *p, work: None }),
+                _ => sink.finished(*p)?,
             }
         }
         Ok(())

@@ -43,12 +43,14 @@ pub struct Head<'a> {
     pub softcap: Option<f64>,
     /// The ranks that share the vocabulary; `None`: this one has all of it.
     pub group: Option<&'a dyn VocabGroup>,
+    /// The gradient of the weights is formed when it is asked for, of what it is formed of, not in the forward pass.
+    pub formed_later: bool,
 }
 
 impl<'a> Head<'a> {
     /// A plain matrix.
     pub fn plain(w: &'a Var) -> Self {
-        Self { w, bias: None, scale: 1.0, softcap: None, group: None }
+        Self { w, bias: None, scale: 1.0, softcap: None, group: None, formed_later: false }
     }
 
     fn logits(&self, device: &Device, x: &Tensor) -> Result<Tensor> {
@@ -73,7 +75,7 @@ pub fn logits(device: &Device, x: &Tensor, head: &Head<'_>) -> Result<Tensor> {
 
 struct LinearCrossEntropy {
     dx: Tensor,
-    dw: Tensor,
+    dw: WeightGradient,
     db: Option<Tensor>,
     w: Like,
 }
@@ -106,7 +108,9 @@ impl Op for LinearCrossEntropy {
         if let Some(db) = db {
             cx.accumulate(2, move |device, grad| device.accumulate(grad, &db, factor))?;
         }
-        let dw = cx.weight_gradient(1, w, move |device, grad| device.accumulate(grad, &dw, factor))?;
+        let dw = cx.weight_gradient(1, w, move |device, grad| {
+            device.accumulate(grad, &dw.formed(device)?, factor)
+        })?;
         Ok(vec![Some(dx), dw, None])
     }
 }
@@ -114,17 +118,42 @@ impl Op for LinearCrossEntropy {
 /// Gradients that form while a chunk's logits are in cache.
 struct Gradients {
     dx: Tensor,
-    dw: Tensor,
+    dw: WeightGradient,
     db: Option<Tensor>,
+}
+
+/// The gradient of the output layer's weights.
+enum WeightGradient {
+    /// Formed with the loss, in its wide type.
+    Formed(Tensor),
+    /// What it is formed of: gradients by logits `[T,V]`, and the layer's input.
+    Of { d: Tensor, x: Tensor },
+}
+
+impl WeightGradient {
+    /// The sum over chunks, in their order.
+    fn formed(self, device: &Device) -> Result<Tensor> {
+        let (d, x) = match self {
+            Self::Formed(dw) => return Ok(dw),
+            Self::Of { d, x } => (d, x),
+        };
+        let (tokens, hidden) = x.as_matrix();
+        let mut dw = Tensor::zeros(device.arena(), x.dtype().wide(), [d.dim(1), hidden]);
+        for start in (0..tokens).step_by(CHUNK) {
+            let len = CHUNK.min(tokens - start);
+            device.linear_dw(dw.whole_mut()?, &d.rows(start, len)?, &x.rows(start, len)?)?;
+        }
+        Ok(dw)
+    }
 }
 
 /// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by
 /// `weights[T]` (f32, or f64 as the layer).
 ///
 /// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
-/// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32),
-/// never `[T,V]`. A target below zero marks an ignored token; its weight must be zero. Where ranks share the vocabulary
-/// they exchange three numbers a token, and the gradient by `x` is this rank's summand.
+/// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32), never `[T,V]`, but
+/// where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be zero. Where ranks
+/// share the vocabulary they exchange three numbers a token, and the gradient by `x` is this rank's summand.
 ///
 /// # Errors
 /// If shapes, element types or targets do not fit.
@@ -149,7 +178,13 @@ pub fn linear_cross_entropy(
     let zeros = |shape| Tensor::zeros(arena, wide, shape);
     let mut gradients = g.records().then(|| Gradients {
         dx: Tensor::uninit(arena, x.value().dtype(), [tokens, hidden]),
-        dw: zeros(head.w.value().shape()),
+        dw: match head.formed_later {
+            true => WeightGradient::Of {
+                d: Tensor::uninit(arena, x.value().dtype(), [tokens, head.w.value().dim(0)]),
+                x: x.value().clone(),
+            },
+            false => WeightGradient::Formed(zeros(head.w.value().shape())),
+        },
         db: head.bias.map(|b| zeros(b.value().shape())),
     });
     for start in (0..tokens).step_by(CHUNK) {
@@ -183,7 +218,10 @@ pub fn linear_cross_entropy(
             if head.scale != 1.0 {
                 device.scale(&mut d, head.scale)?;
             }
-            device.linear_dw(dw.whole_mut()?, &d, &xc)?;
+            match dw {
+                WeightGradient::Formed(dw) => device.linear_dw(dw.whole_mut()?, &d, &xc)?,
+                WeightGradient::Of { d: all, .. } => all.put(start * all.dim(1), &d)?,
+            }
             if let Some(db) = db {
                 device.linear_db(db.whole_mut()?, &d)?;
             }

@@ -250,13 +250,11 @@ fn deferred_weight_gradients_give_the_same_bits_and_are_final_when_they_are_form
         let dy = random(&device, "deferred.dy", &[4, 8], 1.0);
         let mut grads = Told(GradBuffer::zeros(device.arena(), DType::F32, layout.clone()), 0);
         if split {
-            let mut later = Vec::new();
+            let mut later = crate::Later::default();
             g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut later)).unwrap();
             assert!(grads.0.values().to_f32_vec().unwrap().iter().all(|&v| v == 0.0));
             assert_eq!((later.len(), grads.1), (3, 0), "two gradients and the word that they are all");
-            for work in later {
-                work.run(&device, &mut grads).unwrap();
-            }
+            later.run(&device, &mut grads).unwrap();
         } else {
             g.backward(&y, dy, &[&x], &mut grads).unwrap();
         }

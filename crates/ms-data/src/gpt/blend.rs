@@ -1,7 +1,7 @@
 //! Several pretraining sets as one, and the three splits of a run.
 
 use super::cache::{BlendKey, SetKey};
-use super::{BlendIndex, GptDataset, GptOptions};
+use super::{BlendIndex, GptDataset, GptOptions, MockSequences, Source};
 use crate::indexed::IndexedDataset;
 use crate::samples::check_index;
 use crate::split::NAMES;
@@ -122,6 +122,8 @@ pub enum DataPaths {
     },
     /// `--train-data-path`, `--valid-data-path`, `--test-data-path`; an empty list is no data.
     PerSplit([Vec<String>; 3]),
+    /// `--mock-data`: artificial sequences, of which every split has a third.
+    Mock,
 }
 
 impl DataPaths {
@@ -133,6 +135,7 @@ impl DataPaths {
         let lists = match self {
             Self::Split { paths, .. } => std::slice::from_ref(paths),
             Self::PerSplit(lists) => lists.as_slice(),
+            Self::Mock => &[],
         };
         let mut prefixes = Vec::new();
         for list in lists.iter().filter(|list| !list.is_empty()) {
@@ -165,6 +168,32 @@ pub(super) fn build_at(
 ) -> Result<[Option<GptSet>; 3]> {
     let mut out = [None, None, None];
     match paths {
+        DataPaths::Mock => {
+            // Upstream's split of artificial data, whatever --split says.
+            let split = Split::parse("1,1,1")?;
+            let data = Source::Mock(Arc::new(MockSequences::new(options.eod)));
+            let ranges = split.pretraining_ranges(data.sequences());
+            // Putting a third in order takes a while, so that of which nothing is taken is left.
+            for (which, range) in
+                ranges.into_iter().enumerate().filter(|(which, _)| samples[*which] != Some(0))
+            {
+                let key = options.cache.as_ref().map(|cache| SetKey {
+                    cache,
+                    prefix: None,
+                    samples: samples[which],
+                    split_name: NAMES[which],
+                    split: Some(&split),
+                    seed: options.seed,
+                    row_tokens: options.row_tokens,
+                    upstream,
+                });
+                let (data, range) = (data.clone(), range.unwrap_or_default());
+                out[which] = Some(GptSet::Single(match key {
+                    None => GptDataset::new(data, NAMES[which], range, samples[which], options.clone())?,
+                    Some(key) => GptDataset::cached(data, range, options.clone(), &key)?,
+                }));
+            }
+        }
         DataPaths::Split { paths, split } => {
             let list = BlendList::parse(paths)?;
             let data = open_all(base, &list)?;
@@ -215,7 +244,7 @@ fn build_split(
     let key_of = |prefix: &Path, samples: Option<u64>| {
         options.cache.as_ref().map(|cache| SetKey {
             cache,
-            prefix: prefix.to_path_buf(),
+            prefix: Some(prefix.to_path_buf()),
             samples,
             split_name: NAMES[which],
             split: named.then_some(split),
@@ -228,7 +257,7 @@ fn build_split(
         let range = split.pretraining_ranges(set.len())[which].clone().unwrap_or(0..0);
         match key_of(prefix, samples) {
             None => GptDataset::new(set.clone(), NAMES[which], range, samples, options.clone()),
-            Some(key) => GptDataset::cached(set.clone(), range, options.clone(), &key),
+            Some(key) => GptDataset::cached(set.clone().into(), range, options.clone(), &key),
         }
     };
     // The weight of a prefix that is alone is looked at only where sets are cut by shares.
@@ -284,7 +313,7 @@ fn build_split(
             return Err(Error::options(format!(
                 "{} split: the blend draws sample {sample} of {}, which has {}",
                 NAMES[which],
-                parts[*set as usize].data().prefix().display(),
+                parts[*set as usize].data().name().display(),
                 lengths[*set as usize]
             )));
         }

@@ -7,8 +7,7 @@
 //! megatron_dataset}.py`; MindSpeed-LLM v2.0.0 leaves the split out of the names of sets.
 
 use super::md5::md5_hex;
-use super::{BlendIndex, GptIndex};
-use crate::indexed::IndexedDataset;
+use super::{BlendIndex, GptIndex, Source};
 use crate::npy::{self, Array};
 use crate::{AtomicFile, Error, Result, Split, Upstream};
 use ms_text::python_json;
@@ -31,7 +30,8 @@ pub struct IndexCache {
 /// What decides the order of one set and split.
 pub(super) struct SetKey<'a> {
     pub(super) cache: &'a IndexCache,
-    pub(super) prefix: PathBuf,
+    /// `None` for artificial data.
+    pub(super) prefix: Option<PathBuf>,
     pub(super) samples: Option<u64>,
     pub(super) split_name: &'static str,
     /// `None` for sets of one split.
@@ -71,8 +71,9 @@ impl SetKey<'_> {
         });
         let mut out = Map::new();
         let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
-        put("class", "GPTDataset".into());
-        put("dataset_path", self.prefix.to_string_lossy().into());
+        put("class", self.class().into());
+        let prefix = self.prefix.as_ref();
+        put("dataset_path", prefix.map_or(Value::Null, |prefix| prefix.to_string_lossy().into()));
         put("num_samples", self.samples.map_or(Value::Null, Value::from));
         put("index_split", self.split_name.into());
         put("random_seed", self.seed.into());
@@ -84,12 +85,17 @@ impl SetKey<'_> {
         Value::Object(out)
     }
 
+    /// The name of upstream's class of the set.
+    fn class(&self) -> &'static str {
+        if self.prefix.is_some() { "GPTDataset" } else { "MockGPTDataset" }
+    }
+
     fn file(&self, stem: &str, what: &str) -> PathBuf {
-        self.cache.path(&format!("{stem}-GPTDataset-{what}"))
+        self.cache.path(&format!("{stem}-{}-{what}", self.class()))
     }
 
     /// The index of the files, if they are there and fit the set.
-    pub(super) fn read(&self, set: &IndexedDataset, sequences: &Range<usize>) -> Option<GptIndex> {
+    pub(super) fn read(&self, set: &Source, sequences: &Range<usize>) -> Option<GptIndex> {
         let stem = md5_hex(&text(&self.description()));
         let open = |what: &str| Array::open(&self.file(&stem, &format!("{what}_index.npy")));
         let read = || -> Result<std::result::Result<GptIndex, String>> {
@@ -99,7 +105,7 @@ impl SetKey<'_> {
         match read() {
             Ok(Ok(index)) => Some(index),
             Ok(Err(reason)) => {
-                tracing::warn!("{}: index {stem} does not fit the data: {reason}", self.prefix.display());
+                tracing::warn!("{}: index {stem} does not fit the data: {reason}", set.name().display());
                 None
             }
             // Missing files are the usual case; damaged ones are built again too.
@@ -193,7 +199,7 @@ impl BlendKey<'_> {
 /// The arrays as an index, if they could have been built of this set: whole epochs of its sequences, the samples that
 /// these tokens give, positions inside their sequences, a permutation.
 fn fitting(
-    set: &IndexedDataset,
+    set: &Source,
     sequences: &Range<usize>,
     key: &SetKey<'_>,
     documents: &Array,

@@ -3,11 +3,10 @@
 use super::IndexCache;
 use super::cache::SetKey;
 use super::index::{GptIndex, build_for};
-use crate::indexed::IndexedDataset;
+use super::source::Source;
 use crate::samples::check_index;
 use crate::{Documents, Result, Sample, Samples};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What is done with tokens equal to the pad id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +66,7 @@ impl GptOptions {
 /// One set and split with its order.
 #[derive(Debug)]
 pub struct GptDataset {
-    data: Arc<IndexedDataset>,
+    data: Source,
     options: GptOptions,
     index: GptIndex,
     sequences: Range<usize>,
@@ -79,19 +78,20 @@ impl GptDataset {
     /// # Errors
     /// [`crate::Error::EmptySplit`] if there are no tokens; [`crate::Error::Input`] if no order can be built.
     pub fn new(
-        data: Arc<IndexedDataset>,
+        data: impl Into<Source>,
         split: &'static str,
         sequences: Range<usize>,
         samples: Option<u64>,
         options: GptOptions,
     ) -> Result<Self> {
+        let data = data.into();
         let index = build_for(&data, split, sequences.clone(), options.row_tokens, samples, options.seed)?;
         Ok(Self { data, options, index, sequences })
     }
 
     /// As [`GptDataset::new`], with the index files of `key`.
     pub(super) fn cached(
-        data: Arc<IndexedDataset>,
+        data: Source,
         sequences: Range<usize>,
         options: GptOptions,
         key: &SetKey<'_>,
@@ -114,8 +114,8 @@ impl GptDataset {
         self.sequences.clone()
     }
 
-    /// The set it reads.
-    pub fn data(&self) -> &IndexedDataset {
+    /// What it reads.
+    pub fn data(&self) -> &Source {
         &self.data
     }
 

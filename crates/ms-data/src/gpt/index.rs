@@ -165,7 +165,7 @@ fn cut_into_samples(
 
 /// [`GptIndex::build`] with an error that names the set.
 pub(super) fn build_for(
-    set: &crate::indexed::IndexedDataset,
+    set: &super::Source,
     split: &'static str,
     sequences: std::ops::Range<usize>,
     row_tokens: usize,
@@ -174,10 +174,10 @@ pub(super) fn build_for(
 ) -> Result<GptIndex> {
     let empty = sequences.clone().all(|i| set.length(i) == 0);
     if empty {
-        return Err(Error::EmptySplit { path: set.prefix().into(), split, samples: samples.unwrap_or(0) });
+        return Err(Error::EmptySplit { path: set.name().into(), split, samples: samples.unwrap_or(0) });
     }
     GptIndex::build(sequences, |i| set.length(i), row_tokens, samples, seed).map_err(|reason| Error::Input {
-        path: set.prefix().into(),
+        path: set.name().into(),
         reason: format!("{split} split: {reason}"),
     })
 }

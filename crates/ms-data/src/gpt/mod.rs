@@ -13,6 +13,7 @@ mod cache;
 mod dataset;
 mod index;
 mod md5;
+mod source;
 
 pub(crate) use blend::BlendList;
 pub use blend::{Blend, DataPaths, GptSet, build};
@@ -20,6 +21,7 @@ pub use blend_index::BlendIndex;
 pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};
 pub use index::GptIndex;
+pub use source::{MockSequences, Source};
 
 #[cfg(test)]
 mod tests;

@@ -45,9 +45,42 @@ impl DefaultRng {
         folded.rotate_right((self.state >> 122) as u32)
     }
 
+    /// The generator as what draws numbers of 32 bits sees it.
+    pub(crate) fn halves(self) -> Halves {
+        Halves { rng: self, rest: None }
+    }
+
     /// A number from 0 to below 1: `rng.random()`.
     pub fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Numbers of 32 bits, two of each draw: the low half first.
+pub(crate) struct Halves {
+    rng: DefaultRng,
+    rest: Option<u32>,
+}
+
+impl Halves {
+    fn next_u32(&mut self) -> u32 {
+        self.rest.take().unwrap_or_else(|| {
+            let both = self.rng.next_u64();
+            self.rest = Some((both >> 32) as u32);
+            both as u32
+        })
+    }
+
+    /// A number below `bound` (above 0), as `rng.integers(bound, dtype=int32)` draws it. Source: Lemire, "Fast Random Integer
+    /// Generation in an Interval" (2019).
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        let unfair = bound.wrapping_neg() % bound;
+        loop {
+            let product = u64::from(self.next_u32()) * u64::from(bound);
+            if product as u32 >= unfair {
+                return (product >> 32) as u32;
+            }
+        }
     }
 }
 

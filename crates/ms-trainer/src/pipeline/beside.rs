@@ -8,20 +8,20 @@
 
 use super::{Begun, Held, Iteration, span};
 use crate::Result;
-use ms_core::{GradSink, Walk};
+use ms_core::{GradSink, Later, Walk};
 use ms_data::MicroBatch;
 use ms_dist::schedule::Action;
 use ms_nn::Beside;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// A backward pass that works where a forward pass waits.
-struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink)>);
+/// A backward pass that works where a forward pass waits, and what it puts off.
+struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink, Option<&'a mut Later>)>);
 
 impl Beside for Meanwhile<'_> {
     fn go_on(&self) -> ms_core::Result<()> {
-        let (walk, sink) = &mut *self.0.borrow_mut();
-        walk.go_on(*sink, None)
+        let (walk, sink, later) = &mut *self.0.borrow_mut();
+        walk.go_on(*sink, later.as_deref_mut())
     }
 }
 
@@ -46,11 +46,13 @@ impl Iteration<'_> {
         let _under_way = spans.each_ref().map(|span| span.enter());
         let kept = held.kept.remove(&fro).expect("the schedule was checked");
         let Begun { mut walk, input, output } = self.begin_backward(kept, of(fro), fro)?;
-        walk.go_on(sink, None)?;
-        let meanwhile = Meanwhile(RefCell::new((&mut walk, &mut *sink)));
+        let mut later = self.this.puts_off(self.model, fro).map(Later::of);
+        walk.go_on(sink, later.as_mut())?;
+        let meanwhile = Meanwhile(RefCell::new((&mut walk, &mut *sink, later.as_mut())));
         let pass = self.forward(of(to), to, drops, Some(&meanwhile))?;
         held.kept.insert(to, pass);
-        let grads = walk.finish(sink, None)?;
+        let grads = walk.finish(sink, later.as_mut())?;
+        held.later.extend(later.map(|later| (fro, later)));
         drop(output);
         self.hand_back(input.as_ref(), grads, fro)
     }

@@ -43,6 +43,8 @@ pub(crate) struct Case {
     pub(crate) order: PipelineOrder,
     /// Forward passes go beside backward passes of other micro-batches.
     pub(crate) passes_beside: bool,
+    /// Micro-batches of which the gradient of the output layer's weights is put off.
+    pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
     pub(crate) keeping: Keeping,
     pub(crate) replay: Replay,
@@ -90,6 +92,7 @@ impl Case {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             passes_beside: false,
+            head_later: None,
             recompute: Recompute::None,
             keeping: Keeping::default(),
             replay: Replay::default(),
@@ -249,6 +252,7 @@ fn trial(
         stages: case.stages.clone(),
         order: case.order,
         passes_beside: case.passes_beside,
+        head_later: case.head_later,
         recompute: case.recompute,
         keeping: case.keeping,
         replay: case.replay,

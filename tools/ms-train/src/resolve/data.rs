@@ -26,6 +26,8 @@ options! {
         test_paths: Given<Vec<String>> = "--test-data-path", "dataset of the test alone", group = "Evaluation";
         paths_file: Option<PathBuf> = "--data-args-path", "text file that holds what --data-path takes";
         split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the datasets of train, valid and test as lists";
+        mock: bool = "--mock-data", "artificial sequences, as Megatron makes them, in place of a dataset: for measurements";
+        tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token behind --vocab-size; else the tokenizer's own files say what kind it is";
         split: Option<String> = "--split", "shares of training, validation and test";
         cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";
         sampler: Option<String> = "--dataloader-type", "order in which samples are taken";
@@ -70,13 +72,21 @@ impl Samples {
 
     /// Whether rows are made with the tokens that end documents, which a tokenizer names.
     pub(super) fn look_at_documents(&self) -> bool {
-        self.is_sft() || self.reset_positions || self.reset_attention || self.mask_eod
+        self.is_sft() || self.mock || self.reset_positions || self.reset_attention || self.mask_eod
+    }
+
+    /// Whether there is no tokenizer, and one token behind those of `--vocab-size` ends documents.
+    pub(crate) fn have_no_words(&self) -> bool {
+        self.tokenizer_type.as_deref() == Some("NullTokenizer")
     }
 
     /// Whether a flag names data.
     pub(super) fn are_named(&self) -> bool {
         let named = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
-        named.iter().any(|p| p.is_given()) || self.paths_file.is_some() || self.split_paths_file.is_some()
+        self.mock
+            || named.iter().any(|p| p.is_given())
+            || self.paths_file.is_some()
+            || self.split_paths_file.is_some()
     }
 
     /// The words of `--data-path`, and datasets of training, validation and test, from the line or from files.
@@ -188,7 +198,9 @@ pub(super) fn data(
         let split = Split::parse(o.split.as_deref().unwrap_or(default));
         split.map_err(|e| Usage(format!("--split: {e}")).into())
     };
-    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
+    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, Some(t.pad_id()? as i32))));
+    let ends = || all.model_flags.tokens().filter(|_| o.have_no_words()).map(|end| Ok((end as i32, None)));
+    let ids = ids.or_else(ends);
     let resets = [o.reset_positions, o.reset_attention, o.mask_eod];
     let need_eod = || {
         let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
@@ -218,6 +230,9 @@ pub(super) fn data(
                     .into()
             ));
         }
+        if o.mock {
+            bail!(Usage("--mock-data: goes with pretraining data, fine-tuning reads --data-path".into()));
+        }
         if paths.is_empty() {
             bail!(Usage("--data-path is required".into()));
         }
@@ -227,7 +242,11 @@ pub(super) fn data(
                     .into()
             ));
         };
-        let (eos, pad) = ids?;
+        let (eos, Some(pad)) = ids? else {
+            bail!(Usage(
+                "--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token".into()
+            ));
+        };
         let form = match o.reset_positions || o.reset_attention {
             true => Form::Packed { neat: o.neat_pack },
             false if o.cut_at_end => Form::CutAtEnd,
@@ -250,19 +269,41 @@ pub(super) fn data(
         options.index_files = o.cache.is_some();
         DataKind::Sft { paths, split: split()?, options }
     } else {
+        let named = !paths.is_empty() || per_split.iter().any(|p| !p.is_empty());
+        if o.mock && named && all.upstream == Upstream::Head {
+            bail!(Usage("--mock-data: goes not with --data-path and its like".into()));
+        }
+        if o.mock && !named && ids.is_none() {
+            bail!(Usage(
+                "--mock-data: needs --tokenizer-name-or-path, or --tokenizer-type NullTokenizer with --vocab-size: artificial \
+                 sequences end with the end of document"
+                    .into()
+            ));
+        }
+        if o.mock && named {
+            tracing::warn!(
+                "--mock-data changes nothing: MindSpeed-LLM 2.0.0 takes the data that other flags name"
+            );
+        } else if o.mock && o.split.is_some() {
+            tracing::warn!(
+                "--split changes nothing with --mock-data: upstream cuts artificial data into thirds"
+            );
+        }
         let source = if !paths.is_empty() {
             DataPaths::Split { paths, split: split()? }
         } else if per_split.iter().any(|p| !p.is_empty()) {
             DataPaths::PerSplit(per_split)
+        } else if o.mock {
+            DataPaths::Mock
         } else {
-            bail!(Usage("--data-path is required (or --train-data-path)".into()));
+            bail!(Usage("--data-path is required (or --train-data-path, or --mock-data)".into()));
         };
         if ids.is_none() && resets.contains(&true) {
             bail!(need_eod());
         }
         let ids = ids.transpose()?;
         let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
-        options.pad = ids.map(|i| i.1);
+        options.pad = ids.and_then(|i| i.1);
         [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
         let tokenizer = all.tokenizer.as_upstream_says();
         options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));

@@ -6,7 +6,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::{Grid, OptimizerSharding};
 use ms_spec::ModelConfig;
-use ms_trainer::{Adam, LossScale, OptimizerForm, UpdateRule};
+use ms_trainer::{Adam, LossScale, OptimizerForm, Stored, UpdateRule};
 
 options! {
     /// The update rule, the form of its state, and the gradients it gets.
@@ -32,9 +32,17 @@ options! {
         fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: --o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
         ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
         npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
+        head_later: bool = "--defer-embedding-wgrad-compute", "the last stage forms the gradient of the output layer's weights when it has done all else, while other stages still work; gradients by logits are kept till then", group = "Pipeline";
+        head_later_limit: usize = "--wgrad-deferral-limit", "--defer-embedding-wgrad-compute: micro-batches of which it is put off; 0: all", group = "Pipeline", range = "[0,1000000000]";
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
         swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
         swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
+        aware: bool = "--use-precision-aware-optimizer", "the optimizer keeps gradients, master weights and moments in the types of the next four flags; types of 16 and 8 bits have a scale for each part of a parameter that a rank owns", group = "Precision";
+        main_grads: Option<String> = "--main-grads-dtype", "--bf16: bf16 keeps gradients and sums them over ranks in bfloat16, and rounds them again where they are clipped", group = "Precision";
+        main_params: Option<String> = "--main-params-dtype", "--bf16 or --fp16: type of master weights, from the unrounded values of which weights are rounded", group = "Precision";
+        exp_avg: Option<String> = "--exp-avg-dtype", "type of first moments; fp8 has 4 bits for the exponent", group = "Precision";
+        exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of second moments", group = "Precision";
+        accumulates_wide: bool = "--accumulate-allreduce-grads-in-fp32", "gradients are kept in float32, as always here but with flags that say bfloat16, which this goes not with", group = "Precision";
         loss_scale: Option<f64> = "--loss-scale", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)", group = "Precision", range = "[0,)";
         initial_scale: f64 = "--initial-loss-scale", "--fp16: the first dynamic loss scale", group = "Precision", range = "(0,)";
         min_scale: f64 = "--min-loss-scale", "--fp16: the smallest one", group = "Precision", range = "(0,)";
@@ -107,7 +115,11 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
 ///
 /// # Source
 /// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
-pub(super) fn optimizer_form(o: &Update, precision: &Precision, stages: usize) -> Result<OptimizerForm> {
+pub(super) fn optimizer_form(
+    o: &Update,
+    precision: &Precision,
+    (stages, distributed): (usize, bool),
+) -> Result<OptimizerForm> {
     let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
         if given && !precision.bf16 {
@@ -125,7 +137,66 @@ pub(super) fn optimizer_form(o: &Update, precision: &Precision, stages: usize) -
         ties_to_even: o.npu_ties_to_even || o.ties_to_even,
         rounded_moments: rounded,
         swapped: swap.then_some(o.swap_parts),
+        stored: stored(o, precision, distributed)?,
     })
+}
+
+/// The types that the optimizer's state is kept in, where flags say so.
+///
+/// # Errors
+/// For what upstream refuses, and what keeps the state in another way.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/optimizer/optimizer_config.py`; `TransformerEngine`, `FusedAdam`.
+fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option<[Stored; 3]>> {
+    const FLAG: &str = "--use-precision-aware-optimizer";
+    let types = [
+        ("--main-grads-dtype", &o.main_grads),
+        ("--main-params-dtype", &o.main_params),
+        ("--exp-avg-dtype", &o.exp_avg),
+        ("--exp-avg-sq-dtype", &o.exp_avg_sq),
+    ];
+    if !o.aware {
+        let other = types.iter().find(|(_, kind)| kind.as_deref().is_some_and(|kind| kind != "fp32"));
+        if let Some((flag, kind)) = other {
+            bail!(Usage(format!(
+                "{flag}: expected {FLAG} beside it, as upstream has it, or fp32, found {}",
+                kind.as_deref().unwrap_or_default()
+            )));
+        }
+        return Ok(None);
+    }
+    if o.rule == "sgd" {
+        bail!(Usage(format!("{FLAG}: expected --optimizer adam, as upstream has it, found sgd")));
+    }
+    if !distributed {
+        bail!(Usage(format!("{FLAG}: expected --use-distributed-optimizer beside it, as upstream has it")));
+    }
+    if precision.fp64 {
+        bail!(Usage(format!("{FLAG}: goes not with --fp64, beside which nothing is kept in another type")));
+    }
+    let others = [
+        (o.reuse, "--reuse-fp32-param"),
+        (o.rounded, "--o2-optimizer"),
+        (o.swap || !o.swap_sizes.is_empty(), "--swap-optimizer"),
+    ];
+    if let Some((_, other)) = others.into_iter().find(|other| other.0) {
+        bail!(Usage(format!(
+            "{FLAG}: goes not with {other}, which says the state's form, too; leave one of them out"
+        )));
+    }
+    let narrow = precision.bf16 || precision.fp16;
+    let of = |kind: &Option<String>| match kind.as_deref() {
+        Some("fp16") => Stored::F16,
+        Some("fp8") => Stored::F8,
+        _ => Stored::Wide,
+    };
+    if of(&o.main_params) != Stored::Wide && !narrow {
+        tracing::warn!(
+            "--main-params-dtype changes nothing: weights in float32 are their own master weights"
+        );
+    }
+    Ok(Some([&o.main_params, &o.exp_avg, &o.exp_avg_sq].map(of)))
 }
 
 /// Whether `sizes`, those of `--virtual-optimizer`, ask for state outside of memory.
@@ -162,9 +233,12 @@ fn swapped(sizes: &[String], stages: usize) -> Result<bool> {
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_validate_o2`; Megatron-LM `core_v0.12.1`,
 /// `megatron/training/arguments.py`.
 pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Upstream) -> Result<bool> {
-    for (given, flag) in
-        [(o.rounded_gradients, "--o2-gradient"), (o.reduced_rounded, "--grad-reduce-in-bf16")]
-    {
+    let main = o.main_grads.as_deref() == Some("bf16");
+    for (given, flag) in [
+        (o.rounded_gradients, "--o2-gradient"),
+        (o.reduced_rounded, "--grad-reduce-in-bf16"),
+        (main, "--main-grads-dtype bf16"),
+    ] {
         if given && !precision.bf16 {
             bail!(Usage(format!("{flag}: goes with --bf16, whose gradients it rounds")));
         }
@@ -175,7 +249,12 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Ups
                 .into()
         ));
     }
-    Ok(o.rounded_gradients || o.reduced_rounded)
+    if main && o.accumulates_wide {
+        bail!(Usage(
+            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32, as upstream has it, found bf16".into()
+        ));
+    }
+    Ok(o.rounded_gradients || o.reduced_rounded || main)
 }
 
 /// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
@@ -204,4 +283,27 @@ pub(super) fn update_rule(o: &Update) -> UpdateRule {
         "sgd" => UpdateRule::Sgd { momentum: o.momentum },
         _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
     }
+}
+
+/// Of how many micro-batches the gradient of the output layer's weights is put off.
+///
+/// # Errors
+/// For what upstream refuses.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/model_parallel_config.py`.
+pub(super) fn head_later(o: &Update, stages: usize) -> Result<Option<usize>> {
+    const FLAG: &str = "--defer-embedding-wgrad-compute";
+    if !o.head_later {
+        return Ok(None);
+    }
+    if stages == 1 {
+        bail!(Usage(format!(
+            "{FLAG}: expected --pipeline-model-parallel-size of 2 or more beside it, as upstream has it"
+        )));
+    }
+    if !o.fused_gradients {
+        bail!(Usage(format!("{FLAG}: goes not with --no-gradient-accumulation-fusion, as upstream has it")));
+    }
+    Ok(Some(if o.head_later_limit == 0 { usize::MAX } else { o.head_later_limit }))
 }

@@ -77,15 +77,18 @@ fn columns_that_are_split_repeated_padded_and_joined() {
 
 #[test]
 fn an_output_layer_of_unit_rows_with_bias_factor_and_cap() {
-    check("head", &[6, 5], &[(&[9, 5], 0.5, 0.0), (&[9], 0.5, 0.0)], &move |g, store, x| {
-        let device = g.device().clone();
-        let targets = Tensor::from_slice(device.arena(), [6], &[2i32, 0, -100, 8, 4, 4])?;
-        let weights = Tensor::from_slice(device.arena(), [6], &[0.5f32, 0.25, 0.0, 1.0, 0.125, 0.5])?;
-        let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
-        let w = unit_rows(g, &w)?;
-        let head = Head { w: &w, bias: Some(&b), scale: 1.5, softcap: Some(2.0), group: None };
-        Ok(linear_cross_entropy(g, x, &head, &targets, &weights)?.loss)
-    });
+    for formed_later in [false, true] {
+        check("head", &[6, 5], &[(&[9, 5], 0.5, 0.0), (&[9], 0.5, 0.0)], &move |g, store, x| {
+            let device = g.device().clone();
+            let targets = Tensor::from_slice(device.arena(), [6], &[2i32, 0, -100, 8, 4, 4])?;
+            let weights = Tensor::from_slice(device.arena(), [6], &[0.5f32, 0.25, 0.0, 1.0, 0.125, 0.5])?;
+            let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
+            let w = unit_rows(g, &w)?;
+            let head =
+                Head { w: &w, bias: Some(&b), scale: 1.5, softcap: Some(2.0), group: None, formed_later };
+            Ok(linear_cross_entropy(g, x, &head, &targets, &weights)?.loss)
+        });
+    }
 }
 
 #[test]
