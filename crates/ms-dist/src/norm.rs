@@ -1,7 +1,7 @@
 //! Norms over rows whose columns ranks share.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var, ops};
+use ms_core::{BackwardCx, DType, Device, Graph, Op, Result, Saved, Tensor, Var, ops};
 use std::sync::Arc;
 
 /// The sum over ranks of a number for each token.
@@ -90,7 +90,9 @@ impl ParallelCtx {
         let device = g.device().clone();
         let width = x.value().as_matrix().1 * self.tp.size();
         let squares = sum(&*self.tp, device.row_dot(x.value(), x.value())?)?;
-        let rstd = map(&squares, |s| 1.0 / (s / width as f64 + f64::from(eps)).sqrt())?;
+        // As kernels take it: one rank's norm has the same.
+        let eps = if x.value().dtype() == DType::F64 { eps } else { f64::from(eps as f32) };
+        let rstd = map(&squares, |s| 1.0 / (s / width as f64 + eps).sqrt())?;
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
         Ok(g.apply(y, &[x, w], || {
             let (x, w) = (x.saved(), w.saved());

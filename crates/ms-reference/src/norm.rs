@@ -68,7 +68,7 @@ impl NormBackend for Reference {
         let (t, h) = x.as_matrix();
         expect("layer_norm", "w", w, &[h])?;
         let zeros = vec![0.0; h];
-        let (x, w, b, eps) = (reals(x)?, reals(w)?, optional(b)?.unwrap_or(&zeros), eps.into());
+        let (x, w, b, eps) = (reals(x)?, reals(w)?, optional(b)?.unwrap_or(&zeros), eps);
         let stats: Vec<f64> = x.chunks_exact(h).flat_map(|x| <[f64; 2]>::from(moments(x, eps))).collect();
         Ok((self.give(&[t, h], &layer_norm(x, w, b, eps))?, self.give(&[t, 2], &stats)?))
     }

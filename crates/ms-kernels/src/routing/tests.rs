@@ -112,7 +112,7 @@ fn weights_have_the_gradient_of_their_formula() {
             assert_eq!(e, experts, "the step changed a pick");
             w.iter().zip(&dw).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
         });
-        assert_close(&format!("{router:?}"), &got, &want, 5e-2, 2e-2 * f64::from(router.scale));
+        assert_close(&format!("{router:?}"), &got, &want, 5e-2, 2e-2 * router.scale);
     }
 }
 

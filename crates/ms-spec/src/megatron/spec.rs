@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::megatron::{from_args, to_args};
 
-    fn of(flags: Value) -> ModelConfig {
+    fn of(flags: &Value) -> ModelConfig {
         let mut args = json!({
             "num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "padded_vocab_size": 32, "swiglu": true,
             "max_position_embeddings": 32, "add_bias_linear": false, "normalization": "RMSNorm", "qk_layernorm": true,
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn layers_that_no_flag_describes_are_those_of_their_module() {
-        let plain = of(json!({}));
+        let plain = of(&json!({}));
         assert_eq!((plain.block, plain.qk_norm), (Block::Pre, QkNorm::PerHead));
         let module = |name: &str| json!({"spec": [format!("{FOLDER}.{name}"), "layer_spec"]});
-        let shortcut = of(module(LONGCAT));
+        let shortcut = of(&module(LONGCAT));
         assert_eq!(shortcut.block, Block::Shortcut);
         // Two attentions, two networks and the experts: more than one of each.
         let count = |c: &ModelConfig| crate::params(c).iter().map(|p| p.shape.numel()).sum::<usize>();
         assert!(count(&shortcut) > count(&plain));
-        let whole = of(module(MINIMAX));
+        let whole = of(&module(MINIMAX));
         assert_eq!(whole.qk_norm, QkNorm::WholeProjection);
-        assert_eq!(of(module("qwen3_spec")), plain);
+        assert_eq!(of(&module("qwen3_spec")), plain);
         // And they are written so.
         for model in [shortcut, whole] {
             assert_eq!(from_args(&to_args(&model)).unwrap(), model);
