@@ -108,8 +108,8 @@ const ACTIVATION: Field = Field::rule(
 ///
 /// # Source
 /// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: GELU with a gate by either of two flags, over whatever else there is: by
-/// tanh, or by the error function (`F.gelu`); beside each other the former. Megatron-LM `core_r0.8.0`,
-/// `training/arguments.py`: squared ReLU has no SwiGLU beside it.
+/// tanh, or by the error function (`F.gelu`); beside each other the former. Megatron-LM `core_r0.8.0`, `training/arguments.py`:
+/// squared ReLU has no SwiGLU beside it.
 const CHOICES: [(&str, Activation); 5] = [
     ("gelu_tanh", Activation::GegluTanh),
     ("geglu", Activation::GegluErf),
