@@ -3,6 +3,7 @@
 
 mod cann;
 mod circles;
+mod dependencies;
 mod docs;
 mod layers;
 mod models;
@@ -32,6 +33,7 @@ fn findings(root: &Path) -> Result<(Vec<String>, usize)> {
     findings.extend(sources::check(root, &files)?);
     findings.extend(unused::check(root, &files)?);
     findings.extend(circles::check(root, &files)?);
+    findings.extend(dependencies::check(root, &files)?);
     findings.extend(docs::check(root)?);
     Ok((findings, files.len()))
 }

@@ -1,9 +1,9 @@
-//! Public items of libraries that nobody uses: neither their own crate outside its tests nor any other crate, program, bench,
-//! example or fuzzer.
+//! Public items of libraries that nobody uses outside tests: neither their own crate nor any other crate, program, bench, example
+//! or fuzzer. Of crates that exist for tests, tests of others are users.
 //!
 //! A compiler does not report them, because a stranger might use them. The rule is by name: an item counts as used if its name
-//! occurs as an identifier anywhere but in its own definition, in `impl` blocks of the type it names, in re-exports and in its
-//! own crate's tests. An item that shares its name with a used one is therefore never found, and what is found is unused, but
+//! occurs as an identifier anywhere but in its own definition, in `impl` blocks of the type it names, in re-exports and in
+//! tests. An item that shares its name with a used one is therefore never found, and what is found is unused, but
 //! for names that only a macro puts together. What is public for another reason stands in `unused.tsv`, with the reason.
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,9 @@ use syn::{Attribute, Ident, ImplItem, Item, UseTree, Visibility};
 
 /// What is public though nobody names it: crate, names, reason.
 const ALLOWED: &str = include_str!("unused.tsv");
+
+/// Crates that exist for tests.
+const FOR_TESTS: [&str; 2] = ["ms-testing", "cann-emu"];
 
 /// A public item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +84,7 @@ fn collect(
                 krate: krate.clone(),
                 item: String::new(),
                 of: String::new(),
-                test: library && inside.starts_with("tests"),
+                test: folder.starts_with("tests/") || inside.starts_with("tests"),
                 import: false,
                 bare: false,
             };
@@ -140,9 +143,7 @@ fn judge(names: &Names, allowed: &str) -> Result<Vec<String>> {
         let Definition { krate, at, kind, name } = definition;
         let mut matching = excuses.iter_mut().filter(|(k, n, _)| k == krate && n == name).peekable();
         if matching.peek().is_none() {
-            findings.push(format!(
-                "{at}: nobody uses the public {kind} {name} but, perhaps, its own crate's tests"
-            ));
+            findings.push(format!("{at}: nobody uses the public {kind} {name} but, perhaps, tests"));
         }
         matching.for_each(|(_, _, used)| *used = true);
     }
@@ -154,7 +155,7 @@ fn judge(names: &Names, allowed: &str) -> Result<Vec<String>> {
 }
 
 impl Names {
-    /// Whether anybody but its own definition and its own crate's tests names it.
+    /// Whether anybody but its own definition and tests names it.
     fn used(&self, definition: &Definition) -> bool {
         // Blocks of a type import it too.
         let a_type = matches!(definition.kind, "struct" | "enum" | "union" | "type");
@@ -162,13 +163,16 @@ impl Names {
             let itself = p.item == definition.name || p.of == definition.name;
             p.krate == definition.krate && (p.test || itself || (p.import && a_type))
         };
+        let no_user = |p: &Place| p.test && !FOR_TESTS.contains(&&*definition.krate);
         let may = |p: &Place| {
             p.krate == definition.krate
                 || self.users.get(&definition.krate).is_some_and(|users| users.contains(&p.krate))
         };
         let something_else = |p: &Place| p.bare && definition.kind.starts_with("associated");
         let places = self.occurs.get(&definition.name);
-        places.is_some_and(|places| places.iter().any(|p| may(p) && !own(p) && !something_else(p)))
+        places.is_some_and(|places| {
+            places.iter().any(|p| may(p) && !own(p) && !no_user(p) && !something_else(p))
+        })
     }
 
     /// Takes in a file and, if `follow`, the files of its modules. Public items are listed if `list`.

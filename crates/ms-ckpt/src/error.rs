@@ -1,5 +1,6 @@
 //! What can be wrong with a checkpoint.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// An error of this crate.
@@ -107,7 +108,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl From<ms_files::Error> for Error {
     fn from(e: ms_files::Error) -> Self {
-        Self::Io { path: e.path, action: e.action, source: e.source }
+        match e.source.kind() {
+            ErrorKind::AlreadyExists => Self::Exists { path: e.path },
+            ErrorKind::ResourceBusy => Self::Folder { path: e.path, what: e.source.to_string() },
+            _ => Self::Io { path: e.path, action: e.action, source: e.source },
+        }
     }
 }
 

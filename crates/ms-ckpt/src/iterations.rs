@@ -88,5 +88,5 @@ pub(crate) fn read_tracker(path: &Path) -> Result<String> {
 /// # Errors
 /// What the operating system refuses.
 pub(crate) fn write_tracker(path: &Path, iteration: u64) -> Result<()> {
-    crate::staging::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())
+    Ok(ms_files::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())?)
 }

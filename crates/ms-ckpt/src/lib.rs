@@ -40,7 +40,6 @@ mod plan;
 mod runs;
 pub mod safetensors;
 pub mod sharded;
-mod staging;
 mod stored;
 mod strided;
 mod sums;

@@ -74,7 +74,7 @@ pub fn write_small(
         assert_eq!(data.len(), shape.iter().product::<usize>() * dtype.size(), "{name}: bytes of its shape");
         bytes.extend_from_slice(data);
     }
-    crate::staging::write_file(path, &bytes)
+    Ok(ms_files::write_file(path, &bytes)?)
 }
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ use crate::iterations::{iteration_name, write_tracker};
 use crate::layout::hf;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
-use crate::staging::{self, Folder};
 use crate::stored::{Global, Piece as Part, Stored};
 use crate::{Error, Mapped, Result, dcp, safetensors, sums};
+use ms_files::AtomicFolder;
 
 const FORMAT: &str = "ms-sharded";
 const VERSION: u32 = 1;
@@ -130,7 +130,7 @@ pub struct Writer {
     iteration: u64,
     folder: PathBuf,
     /// Present in the value that [`Writer::create`] made, until it is published.
-    staging: Mutex<Option<Folder>>,
+    staging: Mutex<Option<AtomicFolder>>,
 }
 
 impl Writer {
@@ -140,7 +140,7 @@ impl Writer {
     /// What the operating system refuses.
     pub fn create(root: &Path, iteration: u64) -> Result<Self> {
         fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
-        let staging = Folder::create(&root.join(iteration_name(iteration)), true)?;
+        let staging = AtomicFolder::create(&root.join(iteration_name(iteration)), true)?;
         Ok(Self {
             root: root.to_owned(),
             iteration,
@@ -151,7 +151,7 @@ impl Writer {
 
     /// The same checkpoint seen from another process, after the first has called [`Writer::create`].
     pub fn join(root: &Path, iteration: u64) -> Self {
-        let folder = staging::partial(&root.join(iteration_name(iteration)));
+        let folder = AtomicFolder::temporary_of(&root.join(iteration_name(iteration)));
         Self { root: root.to_owned(), iteration, folder, staging: Mutex::default() }
     }
 
@@ -209,7 +209,7 @@ impl Writer {
         let out = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
         out.sync_all().map_err(io("sync"))?;
         let index = serde_json::to_vec(&tensors).expect("a list of plain structs");
-        staging::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)
+        Ok(ms_files::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)?)
     }
 
     /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that
@@ -300,7 +300,7 @@ impl Writer {
         };
         let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
         text.push(b'\n');
-        staging::write_file(&self.folder.join(MANIFEST), &text)?;
+        ms_files::write_file(&self.folder.join(MANIFEST), &text)?;
         sums::note(&self.folder, &BTreeMap::from([(MANIFEST.into(), sums::Sum::of(&text))]))?;
         open(&self.folder, &self.folder)
     }

@@ -9,7 +9,6 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::Mapped;
-use crate::staging::write_file;
 use crate::{Error, Result};
 
 /// Name of the file. It stands in the folder of the checkpoint, or in that of its iteration, and names files from there.
@@ -105,7 +104,7 @@ pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
         }
         let mut text = serde_json::to_vec_pretty(&Noted { version: 1, files }).expect("texts and numbers");
         text.push(b'\n');
-        write_file(&root.join(folder).join(NAME), &text)?;
+        ms_files::write_file(&root.join(folder).join(NAME), &text)?;
     }
     Ok(())
 }

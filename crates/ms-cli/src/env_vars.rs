@@ -13,9 +13,6 @@ pub const NO_COLOR: &str = "NO_COLOR";
 /// the fastest; bf16 products are then summed in its order unless `--arithmetic` names one.
 pub const MS_ISA: &str = "MS_ISA";
 
-/// Threads of the kernels when no flag says otherwise.
-pub const MS_THREADS: &str = "MS_THREADS";
-
 /// Folders of NLTK's data, as `PATH` lists folders; `ms-preprocess --split-sentences` looks for its model there first.
 pub const NLTK_DATA: &str = "NLTK_DATA";
 

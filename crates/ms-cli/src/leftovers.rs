@@ -1,4 +1,4 @@
-//! Temporary files beside an output: `NAME….PID.part` and `NAME….PID-N.part`, files or folders.
+//! Temporary files beside an output: `NAME….PID-N.part`, as `ms-files` names them, and folders `NAME….PID.part`.
 
 use std::path::{Path, PathBuf};
 

@@ -47,7 +47,6 @@ mod leftovers;
 mod logging;
 mod machine;
 pub mod megatron;
-mod output;
 mod progress;
 
 pub use claim::{Claim, check_prefix, make_parent};
@@ -58,5 +57,4 @@ pub use interrupt::Interrupt;
 pub use kept::{processor_choice, tokenizer_cache};
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
 pub use machine::{available_memory, free_bytes, say_bytes, too_little_memory};
-pub use output::{write_file, write_files};
 pub use progress::Progress;

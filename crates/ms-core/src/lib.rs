@@ -46,7 +46,7 @@ pub use hold::Hold;
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
 pub use ms_operands::{ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
-pub use params::{Coming, ParamId, ParamLayout, ParamStore};
+pub use params::{Change, Coming, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};

@@ -9,6 +9,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParamId(pub u32);
 
+/// What changes a parameter from one iteration to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change {
+    /// Its gradient, through an optimizer.
+    #[default]
+    Gradient,
+    /// The load of the experts it belongs to: a bias per expert, which a rule moves.
+    ExpertLoad,
+    /// Nothing.
+    Nothing,
+}
+
 /// Where each parameter lies in a flat buffer; shared by the weights, the gradients and the optimizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamLayout {
@@ -96,6 +108,8 @@ pub struct ParamStore {
     quantized: BTreeMap<u32, Tensor>,
     /// What tensor-parallel ranks hold of each parameter; empty where it is not known.
     holds: Arc<[Option<Hold>]>,
+    /// What changes each parameter; empty: its gradient does.
+    changes: Arc<[Change]>,
 }
 
 /// What brings a bucket.
@@ -150,6 +164,7 @@ impl ParamStore {
             wide: BTreeMap::new(),
             quantized: BTreeMap::new(),
             holds: Arc::default(),
+            changes: Arc::default(),
         }
     }
 
@@ -178,6 +193,16 @@ impl ParamStore {
     /// What tensor-parallel ranks hold of each parameter, for debug builds, which follow it.
     pub fn set_holds(&mut self, holds: impl IntoIterator<Item = Option<Hold>>) {
         self.holds = holds.into_iter().collect();
+    }
+
+    /// What changes each parameter; without this call gradients do.
+    pub fn set_changes(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.changes = changes.into_iter().collect();
+    }
+
+    /// What changes a parameter.
+    pub fn change(&self, id: ParamId) -> Change {
+        self.changes.get(id.0 as usize).copied().unwrap_or_default()
     }
 
     pub(crate) fn hold(&self, id: ParamId) -> Option<Hold> {

@@ -179,8 +179,10 @@ impl ContextParallel {
     pub fn check(&self, heads: usize, cp: usize, seq_length: usize) -> Result<(), String> {
         let pieces = self.pieces(cp);
         if !seq_length.is_multiple_of(pieces) {
+            let (below, above) = (seq_length / pieces * pieces, seq_length.next_multiple_of(pieces));
+            let near = if below == 0 { format!("{above} do") } else { format!("{below} and {above} do") };
             return Err(format!(
-                "sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks"
+                "sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks; {near} (--seq-length)"
             ));
         }
         let u = self.ulysses(cp);

@@ -1,6 +1,6 @@
-//! Files that appear whole or not at all.
+//! Large files that appear whole or not at all.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Unfinished};
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -22,8 +22,7 @@ pub struct AtomicFile {
     /// Bytes since the disk was asked last.
     unsynced: u64,
     syncer: Option<Syncer>,
-    temporary: PathBuf,
-    path: PathBuf,
+    name: Unfinished,
 }
 
 impl AtomicFile {
@@ -32,29 +31,14 @@ impl AtomicFile {
     /// # Errors
     /// [`Error`] if the folder or the temporary file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
-        }
-        // Threads of this process may write the same file; the last one to finish wins.
-        let mut number = 0u32;
-        let (file, temporary) = loop {
-            let mut name = path.file_name().unwrap_or_default().to_os_string();
-            name.push(format!(".{}-{number}.part", std::process::id()));
-            let temporary = path.with_file_name(name);
-            match File::create_new(&temporary) {
-                Ok(file) => break (file, temporary),
-                Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
-                Err(source) => return Err(Error { path, action: "create", source }),
-            }
-        };
+        let (name, file) = Unfinished::create(path)?;
         let writer = Some(BufWriter::with_capacity(1 << 20, file));
-        Ok(Self { writer, unsynced: 0, syncer: None, temporary, path })
+        Ok(Self { writer, unsynced: 0, syncer: None, name })
     }
 
     /// The name it will have.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.name.path()
     }
 
     /// Appends bytes `range` of another file; the system copies them.
@@ -63,7 +47,7 @@ impl AtomicFile {
     /// [`Error`] of either file; also if the other one ends before.
     pub fn copy_from(&mut self, source: &Path, range: Range<u64>) -> Result<()> {
         let writer = self.writer.as_mut().expect("the writer is there until commit");
-        writer.flush().map_err(Error::io(&self.path, "write"))?;
+        writer.flush().map_err(Error::io(self.name.path(), "write"))?;
         let mut from = File::open(source).map_err(Error::io(source, "read"))?;
         from.seek(SeekFrom::Start(range.start)).map_err(Error::io(source, "read"))?;
         let mut left = range.end.saturating_sub(range.start);
@@ -76,14 +60,14 @@ impl AtomicFile {
                 ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
                 | ErrorKind::FileTooLarge
-                | ErrorKind::WriteZero => Error::io(&self.path, "write")(e),
+                | ErrorKind::WriteZero => Error::io(self.name.path(), "write")(e),
                 _ => Error::io(source, "read")(e),
             })?;
             if copied < piece {
                 return Err(Error::io(source, "read")(ErrorKind::UnexpectedEof.into()));
             }
             left -= piece;
-            self.wrote(piece).map_err(Error::io(&self.path, "write"))?;
+            self.wrote(piece).map_err(Error::io(self.name.path(), "write"))?;
         }
         Ok(())
     }
@@ -119,11 +103,11 @@ impl AtomicFile {
     /// [`Error`] if the file cannot be written or synced.
     pub fn settle(mut self) -> Result<Settled> {
         let writer = self.writer.take().expect("the writer is there until commit");
-        let file = writer.into_inner().map_err(|e| Error::io(&self.path, "write")(e.into_error()))?;
+        let file = writer.into_inner().map_err(|e| Error::io(self.name.path(), "write")(e.into_error()))?;
         if let Some(syncer) = self.syncer.take() {
-            syncer.finish().map_err(Error::io(&self.path, "write"))?;
+            syncer.finish().map_err(Error::io(self.name.path(), "write"))?;
         }
-        file.sync_all().map_err(Error::io(&self.path, "write"))?;
+        file.sync_all().map_err(Error::io(self.name.path(), "write"))?;
         Ok(Settled(self))
     }
 }
@@ -137,7 +121,7 @@ impl Settled {
     /// # Errors
     /// [`Error`] if the file cannot be renamed.
     pub fn publish(self) -> Result<()> {
-        std::fs::rename(&self.0.temporary, &self.0.path).map_err(Error::io(&self.0.path, "rename"))
+        self.0.name.publish(true)
     }
 }
 
@@ -150,13 +134,6 @@ impl Write for AtomicFile {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.writer.as_mut().expect("the writer is there until commit").flush()
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        // After a commit the temporary name is gone and this does nothing.
-        let _ = std::fs::remove_file(&self.temporary);
     }
 }
 

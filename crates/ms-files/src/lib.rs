@@ -1,4 +1,5 @@
-//! Files: [`Mapped`], bytes of a file in memory; [`AtomicFile`], an output that appears under its name when it is whole;
+//! Files: [`Mapped`], bytes of a file in memory; [`AtomicFile`], and [`AtomicFolder`], outputs that appear under their names when
+//! they are whole, [`Unfinished`], the name that a file has before, and [`write_files`], for what is in memory;
 //! [`Spill`], numbers of which the earlier ones wait in a file; and three containers of others, read with suspicion: [`zip`],
 //! [`pickle`] and [`safetensors`].
 //!
@@ -6,15 +7,19 @@
 //! a memory map.
 
 mod atomic_file;
+mod atomic_folder;
 mod mapped;
 pub mod pickle;
 pub mod safetensors;
 mod spill;
+mod unfinished;
 pub mod zip;
 
 pub use atomic_file::{AtomicFile, Settled};
+pub use atomic_folder::AtomicFolder;
 pub use mapped::Mapped;
 pub use spill::Spill;
+pub use unfinished::{Unfinished, write_file, write_files};
 
 use std::path::{Path, PathBuf};
 

@@ -104,7 +104,7 @@ impl LoadedModel {
             store.set_quantized(ParamId(i as u32), device.quantize(&whole)?)?;
         }
         for (i, spec) in model.specs().iter().enumerate() {
-            if !spec.trained && dtype != dtype.wide() {
+            if !spec.trained() && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
                 source.read_f32(spec, &Region::whole(&spec.shape), wide.as_mut_slice()?)?;
                 store.set_wide(ParamId(i as u32), wide)?;

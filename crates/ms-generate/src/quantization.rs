@@ -36,6 +36,6 @@ impl Quantization {
     pub fn takes(self, config: &ModelConfig, spec: &ParamSpec) -> bool {
         // Rows that are brought to unit length are wanted as numbers.
         let wanted = spec.slot.part == Part::Output && config.unit_head_rows;
-        multiplies(&spec.slot) && !spec.slot.bias && spec.shape.len() == 2 && spec.trained && !wanted
+        multiplies(&spec.slot) && !spec.slot.bias && spec.shape.len() == 2 && spec.trained() && !wanted
     }
 }

@@ -51,7 +51,7 @@ impl Needs {
                     largest.max((n as u64).saturating_mul(k as u64).saturating_mul(dtype.size() as u64));
                 return (n as u64).saturating_mul(ms_core::int8_row_bytes(k) as u64);
             }
-            let size = if spec.trained { dtype.size() } else { dtype.size() + 4 };
+            let size = if spec.trained() { dtype.size() } else { dtype.size() + 4 };
             (spec.shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))).saturating_mul(size as u64)
         };
         let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);

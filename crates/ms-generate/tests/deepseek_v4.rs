@@ -126,7 +126,7 @@ fn prediction_modules_have_the_gradient_of_their_loss() {
     for part in ["mtp.", "decoder.", "embedding.", "hc_head.", "mtp.layers.0.hc_head."] {
         let mut way = vec![0f32; before.len()];
         for (id, spec) in layout.ids().zip(model.specs()) {
-            if spec.trained && spec.name.starts_with(part) && !spec.name.contains("indexer.") {
+            if spec.trained() && spec.name.starts_with(part) && !spec.name.contains("indexer.") {
                 let to = &mut way[layout.start(id)..][..spec.shape.numel()];
                 Rng::named(5, &spec.name).fill_normal(to, 1.0);
             }

@@ -92,7 +92,7 @@ fn check(family: &str) {
     for id in trial.layout.ids() {
         let spec = trial.model.model.specs()[id.0 as usize].clone();
         // An indexer has no gradient from the loss of the model, and needs none: which keys it picks is no smooth function.
-        if !spec.trained || spec.name.contains("indexer.") {
+        if !spec.trained() || spec.name.contains("indexer.") {
             continue;
         }
         let before = trial.model.store.get(id).to_reals().unwrap();

@@ -4,12 +4,14 @@ use crate::flags::MODEL;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
-use ms_spec::{ModelConfig, params};
+use ms_spec::{ModelConfig, Position, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Flags that name one number of the model. What else there is of a group must not stand before the one that is given.
-const SAME_NUMBER: [&[&str]; 14] = [
+/// Flags that name one number or choice of the model. What else there is of a group must not stand before the one that is given.
+const SAME_NUMBER: [&[&str]; 16] = [
+    &["gelu_tanh", "geglu", "squared_relu", "openai_gelu", "swiglu"],
+    &["position_embedding_type", "use_rotary_position_embeddings", "add_position_embedding"],
     &["rotary_base", "rope_theta"],
     &["rope_scaling_beta_fast", "beta_fast"],
     &["rope_scaling_beta_slow", "beta_slow"],
@@ -100,6 +102,12 @@ impl Options for ModelFlags {
             names.insert(dest);
             values.extend(value.map(|value| (plain(dest).to_owned(), value)));
         }
+        if let Some(spec) = values.get("spec").filter(|spec| !ms_spec::megatron::knows_layers(spec)) {
+            return Err(Usage(format!(
+                "--spec: expected a module of mindspeed_llm.tasks.models.spec or megatron.core.models.mamba, found {spec}: layers of \
+                 one's own are Python, which this program does not run"
+            )));
+        }
         let args = from.args();
         let written: BTreeMap<String, &'static str> =
             args.written_flags().map(|(dest, flag)| (plain(&dest).to_owned(), flag)).collect();
@@ -121,6 +129,16 @@ impl ModelFlags {
     /// The number that a flag with Megatron's name `dest` was given.
     pub fn number(&self, dest: &str) -> Option<u64> {
         self.values.get(dest).filter(|_| self.written.contains_key(dest)).and_then(Value::as_u64)
+    }
+
+    /// The word of a flag with Megatron's name `dest`, given or by default.
+    pub fn word(&self, dest: &str) -> Option<&str> {
+        self.values.get(dest).and_then(Value::as_str)
+    }
+
+    /// The share of a flag with Megatron's name `dest`, given or by default.
+    pub fn share(&self, dest: &str) -> Option<f64> {
+        self.values.get(dest).and_then(Value::as_f64)
     }
 
     /// Whether flags describe the model whole, as upstream's do, and not single numbers of a checkpoint's.
@@ -165,7 +183,34 @@ impl ModelFlags {
             return Ok(config.clone());
         }
         self.check_vocabulary(config)?;
-        if self.given.is_empty() { Ok(config.clone()) } else { changed(config, &self.given) }
+        let model = if self.given.is_empty() { config.clone() } else { changed(config, &self.given)? };
+        self.check_positions(&model)?;
+        Ok(model)
+    }
+
+    /// Refuses positions that were asked for and that `model`, which the flags made, does not have.
+    ///
+    /// # Errors
+    /// If there are such, with what stands against them.
+    pub fn check_positions(&self, model: &ModelConfig) -> Result<()> {
+        let asked = self.written("position_embedding_type").and(self.values.get("position_embedding_type"));
+        let (kind, wanted) = match asked.and_then(Value::as_str) {
+            Some(kind @ "learned_absolute") => (kind, Position::Learned),
+            Some(kind @ "alibi") => (kind, Position::Alibi),
+            _ => return Ok(()),
+        };
+        if model.position == wanted {
+            return Ok(());
+        }
+        let against = match self.written("use_rotary_position_embeddings") {
+            Some(flag) => format!("{flag} beside it says others"),
+            None if model.mamba2.is_some() => {
+                "layers of --spec mamba, none of which attends (--hybrid-attention-ratio), have no positions"
+                    .into()
+            }
+            None => format!("the model has others ({:?})", model.position),
+        };
+        bail!(Usage(format!("--position-embedding-type {kind}: {against}")))
     }
 
     /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
@@ -377,6 +422,15 @@ mod tests {
                 "--ffn-hidden-size 64: the weight decoder.layers.0.mlp.linear_fc1.weight is then",
             ),
             (
+                json!({"position_embedding_type": "learned_absolute"}),
+                "--position-embedding-type learned_absolute: the model then has a weight embedding.position_embeddings",
+            ),
+            (json!({"geglu": true, "squared_relu": true}), "--geglu, --squared-relu: "),
+            (
+                json!({"squared_relu": true}),
+                "--squared-relu: the weight decoder.layers.0.mlp.linear_fc1.weight is then",
+            ),
+            (
                 json!({"qk_layernorm": true, "norm_epsilon": 1e-6}),
                 "--qk-layernorm: the model then has a weight",
             ),
@@ -410,6 +464,77 @@ mod tests {
             }
             assert_eq!(other.unwrap(), want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_choice_wins_over_the_checkpoints() {
+        use ms_spec::{Activation, RopeScaling};
+        let (gated, plain) = (sample("aquila"), sample("gpt2"));
+        let one = |config: &ModelConfig, flags: Value| changed(config, &given(&flags)).unwrap();
+        assert_eq!(one(&gated, json!({"geglu": true})).activation, Activation::GegluErf);
+        assert_eq!(one(&sample("gemma"), json!({"swiglu": true})).activation, Activation::Swiglu);
+        assert_eq!(plain.activation, Activation::GeluTanh);
+        assert_eq!(one(&plain, json!({"bias_gelu_fusion": false})).activation, Activation::GeluErf);
+        let factor = json!({"rotary_seq_len_interpolation_factor": 2.0});
+        assert_eq!(one(&gated, factor.clone()).rope.scaling, RopeScaling::Linear { factor: 2.0 });
+        let said = changed(&sample("llama3_gqa"), &given(&factor)).unwrap_err().to_string();
+        assert!(
+            said.contains("--rotary-seq-len-interpolation-factor 2")
+                && said.contains("--rope-scaling-type llama3"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_router_is_what_flags_say_of_it() {
+        use ms_spec::{ModelConfig, Score};
+        let one = |name: &str, flags: Value| changed(&sample(name), &given(&flags)).unwrap();
+        let router = |c: &ModelConfig| c.moe.clone().unwrap().router;
+        // The same kind by its name, and another, that knows no groups.
+        assert_eq!(
+            one("deepseek_v2", json!({"moe_router_load_balancing_type": "group_limited_greedy"})),
+            sample("deepseek_v2")
+        );
+        assert!(router(&sample("deepseek_v2")).groups.is_some());
+        let other = one("deepseek_v2", json!({"moe_router_load_balancing_type": "softmax_topk"}));
+        assert_eq!(router(&other).groups, None);
+        let other = one("mixtral", json!({"moe_router_load_balancing_type": "sinkhorn"}));
+        assert_eq!(router(&other).score, Score::Softmax);
+        assert!(!router(&sample("mixtral")).f32);
+        assert!(router(&one("mixtral", json!({"router_gating_in_fp32": true}))).f32);
+        let other = one("phimoe", json!({"moe_input_jitter_eps": 0.25}));
+        assert_eq!(router(&other).score, Score::SparseMixer { jitter: 0.25 });
+        let spec = json!({"spec": ["m.hunyuan_spec", "layer_spec"]});
+        assert_eq!(one("hunyuan_large", spec.clone()).rope, one("llama2_mha", spec).rope);
+        let refused = |name: &str, flags: Value, says: &str| {
+            let said = changed(&sample(name), &given(&flags)).unwrap_err().to_string();
+            assert!(said.starts_with(says), "{said}");
+        };
+        refused(
+            "mixtral",
+            json!({"moe_router_load_balancing_type": "noaux_tc"}),
+            "--moe-router-load-balancing-type noaux_tc: the model then has a weight decoder.layers.0.mlp.router.expert_bias",
+        );
+        refused("mixtral", json!({"spec": ["m.mamba_spec"]}), "--spec m.mamba_spec: ");
+    }
+
+    #[test]
+    fn positions_that_a_model_does_not_have_are_refused() {
+        let line =
+            ms_cli::megatron::Line::new::<ModelFlags>(ms_cli::megatron::Program::Infer, "ms-infer", "");
+        let line: &'static ms_cli::megatron::Line = Box::leak(Box::new(line));
+        let refused = |model: &str, flags: &[&str]| {
+            let args = ms_cli::megatron::parse(line, flags.iter().map(|&f| f.to_owned())).unwrap();
+            args.read::<ModelFlags>().unwrap().beside(&sample(model), false).unwrap_err().to_string()
+        };
+        let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
+        assert!(
+            said.contains("--position-embedding-type learned_absolute: layers of --spec mamba"),
+            "{said}"
+        );
+        let both = ["--position-embedding-type", "learned_absolute", "--use-rotary-position-embeddings"];
+        let said = refused("aquila", &both);
+        assert!(said.contains("--use-rotary-position-embeddings beside it says others"), "{said}");
     }
 
     #[test]

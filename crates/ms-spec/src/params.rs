@@ -2,7 +2,7 @@
 
 mod build;
 
-use ms_core::{Axis, Grid, Hold, Partition, Region, Shape};
+use ms_core::{Axis, Change, Grid, Hold, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, Slot};
@@ -77,8 +77,8 @@ pub struct ParamSpec {
     pub decay: bool,
     /// Whether gradients of equal copies must be summed.
     pub sum_grad_over: SumGrad,
-    /// Whether a gradient changes it. The bias of a router is not trained: a rule updates it, and it stays float32.
-    pub trained: bool,
+    /// What changes it. What no gradient moves, such as the bias of a router, stays float32.
+    pub change: Change,
     /// Whether it holds whole numbers, such as the table that says which experts a token goes to. Files hold them as
     /// integers; a program holds them as float32, whatever the type of the others.
     pub integral: bool,
@@ -112,6 +112,11 @@ impl ParamSpec {
                 SumGrad::OverTpWithSequenceParallel | SumGrad::No => Hold::Invariant,
             },
         })
+    }
+
+    /// Whether a gradient changes it.
+    pub fn trained(&self) -> bool {
+        self.change == Change::Gradient
     }
 
     /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.

@@ -13,6 +13,8 @@ pub enum Activation {
     Swiglu,
     /// `gelu_tanh(gate) * up`.
     GegluTanh,
+    /// `gelu(gate) * up`, by the error function.
+    GegluErf,
     /// `gelu_tanh(x)`, no gate.
     GeluTanh,
     /// `gelu(x)` by the error function, no gate.
@@ -38,7 +40,11 @@ impl Activation {
     pub fn gated(self) -> bool {
         matches!(
             self,
-            Self::Swiglu | Self::GegluTanh | Self::SwigluClamped { .. } | Self::SwigluBounded { .. }
+            Self::Swiglu
+                | Self::GegluTanh
+                | Self::GegluErf
+                | Self::SwigluClamped { .. }
+                | Self::SwigluBounded { .. }
         )
     }
 }

@@ -144,10 +144,9 @@ fn the_arguments_of_both_converters_describe_the_source_model() {
 
 #[test]
 fn every_family_survives_the_way_through_megatrons_arguments() {
-    // Upstream has no flags for these: clamped gates, shortcut blocks, borrowed picks of keys, windowed layers of their own,
+    // Upstream has no flags for these: clamped gates, borrowed picks of keys, windowed layers of their own,
     // trapezoidal mixers, norms of outputs alone.
-    let without_flags =
-        ["gpt_oss", "longcat_flash", "glm_moe_dsa", "step3p5", "mamba3", "mamba3_mimo", "olmo2"];
+    let without_flags = ["gpt_oss", "glm_moe_dsa", "step3p5", "mamba3", "mamba3_mimo", "olmo2"];
     for model in samples().iter().filter(|m| without_flags.iter().all(|name| !m.ends_with(name))) {
         let config = hf::read_config(&read(&model.join("config.json"))).unwrap();
         let back = megatron::from_args(&megatron::to_args(&config)).unwrap();
@@ -157,12 +156,10 @@ fn every_family_survives_the_way_through_megatrons_arguments() {
         if let (Some(w), Some(b)) = (&mut want.moe, &back.moe) {
             w.router.linear_bias = b.router.linear_bias;
         }
-        // Upstream has one flag for all norms of queries and keys; layers that share keys tell Hunyuan's from the others'.
+        // Upstream has one flag for norms of heads of queries and keys; layers that share keys tell Hunyuan's from the others'.
         let shares = config.has(ms_spec::Mixer::SharedKv);
-        match want.qk_norm {
-            ms_spec::QkNorm::WholeProjection => want.qk_norm = ms_spec::QkNorm::PerHead,
-            ms_spec::QkNorm::PerHeadAfterRope if !shares => want.qk_norm = ms_spec::QkNorm::PerHead,
-            _ => {}
+        if want.qk_norm == ms_spec::QkNorm::PerHeadAfterRope && !shares {
+            want.qk_norm = ms_spec::QkNorm::PerHead;
         }
         want.scales.residual = back.scales.residual;
         assert!((back.scales.residual - config.scales.residual).abs() < 1e-12);

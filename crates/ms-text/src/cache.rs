@@ -134,17 +134,13 @@ fn compose(facts: Facts, texts: &Texts, parts: &Parts) -> Option<Vec<u8>> {
 /// Writes a file under another name beside it, then renames it. What goes wrong is only logged.
 pub(crate) fn write(path: &Path, facts: Facts, texts: &Texts, parts: &Parts) {
     let Some(bytes) = compose(facts, texts, parts) else { return };
-    let temporary = path.with_extension(format!("{}.part", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir)?;
-        }
-        std::fs::File::create(&temporary)?.write_all(&bytes)?;
-        std::fs::rename(&temporary, path)
+    let write = || -> Result<(), Box<dyn std::error::Error>> {
+        let (name, mut file) = ms_files::Unfinished::create(path)?;
+        file.write_all(&bytes)?;
+        Ok(name.publish(false)?)
     };
+    // Best effort, as all of this.
     if let Err(error) = write() {
-        // Best effort, as all of this.
-        let _ = std::fs::remove_file(&temporary);
         tracing::debug!(path = %path.display(), %error, "the tokenizer was not kept");
     }
 }

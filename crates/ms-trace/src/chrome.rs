@@ -5,8 +5,9 @@
 
 use crate::error::at;
 use crate::{Category, Error, Event, Result};
+use ms_files::AtomicFile;
 use serde_json::{Value, json};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 /// Writes events as a Chrome trace, a process per rank and a thread per category; `labels` go into every
@@ -17,13 +18,9 @@ use std::path::Path;
 /// # Errors
 /// If the file cannot be written.
 pub fn write(path: &Path, events: &[Event], label: &str) -> Result<()> {
-    let part = path.with_extension("json.part");
-    let file = std::fs::File::create(&part).map_err(at(&part))?;
-    let mut out = BufWriter::new(file);
-    write_to(&mut out, events, label).map_err(at(&part))?;
-    let file = out.into_inner().map_err(|e| Error::Io { path: part.clone(), source: e.into_error() })?;
-    file.sync_all().map_err(at(&part))?;
-    std::fs::rename(&part, path).map_err(at(path))
+    let mut out = AtomicFile::create(path)?;
+    write_to(&mut out, events, label).map_err(at(path))?;
+    Ok(out.commit()?)
 }
 
 fn write_to(out: &mut impl Write, events: &[Event], label: &str) -> std::io::Result<()> {

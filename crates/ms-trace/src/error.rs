@@ -33,3 +33,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     move |source| Error::Io { path: path.to_owned(), source }
 }
+
+impl From<ms_files::Error> for Error {
+    fn from(e: ms_files::Error) -> Self {
+        Self::Io { path: e.path, source: e.source }
+    }
+}

@@ -41,13 +41,9 @@ impl JsonLines {
                 }
             }
         }
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(at(folder))?;
-        }
-        let part = path.with_extension("jsonl.part");
-        let mut file = std::fs::File::create(&part).map_err(at(&part))?;
-        file.write_all(&kept).map_err(at(&part))?;
-        std::fs::rename(&part, path).map_err(at(path))?;
+        let (name, mut file) = ms_files::Unfinished::create(path)?;
+        file.write_all(&kept).map_err(at(path))?;
+        name.publish(false)?;
         Ok(Self { path: path.to_owned(), file })
     }
 

@@ -345,7 +345,7 @@ fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Resul
 fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, step: u64) -> Result<()> {
     // Master weights that were not stored are the weights themselves.
     // Every rank must decide alike, also one whose stage holds nothing.
-    let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained);
+    let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained());
     let has_masters = first.is_some_and(|spec| source.has(&state_name(MASTER, &spec)));
     if !has_masters {
         read_masters(source, engine, false)?;
@@ -357,7 +357,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
             let i = id.0 as usize;
             let name = state_name(state, &specs[i]);
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.
-            let kept = specs[i].trained || source.has(&name);
+            let kept = specs[i].trained() || source.has(&name);
             if !kept && which > 0 {
                 out.bytes_mut().fill(0);
                 return Ok(());

@@ -12,7 +12,7 @@ use crate::schedule::Rates;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, Change, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
@@ -131,6 +131,7 @@ impl Engine {
         if !device.arena().is_meta() {
             ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         }
+        store.set_changes(model.specs().iter().map(|s| s.change));
         if ctx.tp.size() > 1 {
             store.set_holds(model.specs().iter().map(|s| s.hold(ctx.sequence_parallel)));
         }
@@ -419,12 +420,13 @@ impl Engine {
         if self.dtype() == self.dtype().wide() {
             return Ok(());
         }
-        let specs = self.model.specs();
-        let kept = |id: ParamId| !specs[id.0 as usize].trained;
-        let mut shares: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
-        for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
-            shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
-        }
+        let layout = self.store.layout().clone();
+        let kept = |id: ParamId| self.store.change(id) != Change::Gradient;
+        let mut shares: BTreeMap<u32, Vec<f32>> = layout
+            .ids()
+            .filter(|&id| kept(id))
+            .map(|id| (id.0, vec![0.0; layout.shape(id).numel()]))
+            .collect();
         for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0).filter(|_| !values.is_meta()) {
@@ -432,8 +434,7 @@ impl Engine {
             }
         }
         for (id, share) in shares {
-            let share =
-                Tensor::from_slice(self.device.arena(), self.model.specs()[id as usize].shape, &share)?;
+            let share = Tensor::from_slice(self.device.arena(), layout.shape(ParamId(id)), &share)?;
             let whole = self.ctx.replicas.intra.all_reduce("router biases", share, ReduceOp::Sum)?.wait()?;
             self.store.set_wide(ParamId(id), whole)?;
         }
@@ -509,15 +510,17 @@ impl Engine {
             return Ok(());
         }
         let layers = self.model.config().layers;
-        // What no gradient trains and is no table are the biases of routers.
-        let layer_of = |spec: &ms_spec::ParamSpec| match spec.slot.place {
-            _ if spec.trained || spec.integral => None,
+        let layer_of = |place: Place| match place {
             Place::Layer(layer) => Some(layer),
             Place::Mtp(k) => Some(layers + k),
             Place::Embedding | Place::Head => None,
         };
-        let specs = self.model.specs();
-        let counts_of = |id: ParamId| layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l));
+        let (specs, store) = (self.model.specs(), &self.store);
+        let counts_of = |id: ParamId| {
+            let place = specs[id.0 as usize].slot.place;
+            let bias = store.change(id) == Change::ExpertLoad;
+            layer_of(place).filter(|_| bias).and_then(|layer| report.tokens.get(&layer))
+        };
         self.optimizer.change_masters(
             (&self.device, &self.store),
             |id| counts_of(id).is_some(),

@@ -73,14 +73,14 @@ impl Optimizer {
         let zeros = |dtype| Tensor::zeros(device.arena(), dtype, [shard.numel]);
         let in_weights = |lower: Option<Lower>| {
             let mut all = InWeights::new(lower);
-            let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained);
+            let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained());
             whole.for_each(|p| all.keep_whole(device, (p.at, p.slice.range.len()), dtype));
             State::InWeights(all)
         };
         let in_type = |stored, which| {
             let mut all = Scaled::new(device, stored, shard.numel);
             // What no gradient changes is no weight to the rule.
-            for own in shard.parts.iter().filter(|p| which == 0 && !specs[p.slice.param].trained) {
+            for own in shard.parts.iter().filter(|p| which == 0 && !specs[p.slice.param].trained()) {
                 let values = Tensor::zeros(device.arena(), dtype, [own.slice.range.len()]);
                 all.whole.insert(own.at, values);
             }

@@ -5,16 +5,13 @@
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
-use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Replay, StepReport, TrainConfig};
+use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, StepReport, TrainConfig};
 use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Region, RingCache, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, ParamSpec, Stages};
 use std::collections::BTreeMap;
-
-/// Weight decay of every step.
-const WEIGHT_DECAY: f64 = 0.1;
 
 /// A model and how it is spread over ranks.
 #[derive(Clone)]
@@ -33,8 +30,8 @@ pub struct Trial {
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
     pub overlap_experts: bool,
-    /// Learning rate of every step.
-    pub lr: f64,
+    /// Learning rates and weight decay of every step.
+    pub rates: Rates,
 }
 
 /// Changes what a rank knows of the others before it begins; tests plant faults so.
@@ -185,7 +182,7 @@ impl Trial {
             ring_cache: RingCache::default(),
             dispatcher,
             overlap_experts: false,
-            lr: self.lr,
+            rates: self.rates,
         }
     }
 
@@ -246,7 +243,7 @@ impl Trial {
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {
                 let before = sent_until(&engine);
-                reports.push(engine.step(i as u64 + 1, &mine(step), (self.lr, WEIGHT_DECAY))?);
+                reports.push(engine.step(i as u64 + 1, &mine(step), self.rates)?);
                 step_sent = between(before, sent_until(&engine));
             }
             let stats = engine.device.arena().stats();
@@ -439,7 +436,7 @@ impl Trial {
                         None => return Ok(Err(Apart::Close { step: step + 1, margin, tries })),
                     }
                 }
-                engine.step(iteration, &chosen, (alone.lr, WEIGHT_DECAY))?;
+                engine.step(iteration, &chosen, alone.rates)?;
                 all.push(chosen);
             }
             Ok(Ok(all))

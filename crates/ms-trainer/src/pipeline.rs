@@ -342,7 +342,12 @@ impl Iteration<'_> {
         let place @ (micro, _) = action.place();
         let of = (&micro_batches[micro], micro_batches.len());
         let drops = dropped.contains(&place);
-        let adds = matches!(action, Action::Forward { .. }) && !drops;
+        // Kept from here on, or run again here.
+        let adds = match action {
+            Action::Forward { .. } => !drops,
+            Action::Backward { .. } | Action::BackwardInput { .. } => drops,
+            Action::BackwardWeight { .. } => false,
+        };
         let _span = span(action, held.live() + usize::from(adds)).entered();
         let Held { kept, later } = held;
         match action {

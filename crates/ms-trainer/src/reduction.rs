@@ -124,7 +124,7 @@ impl SharedGradients {
             let chunks = (0..model.chunks()).map(|chunk| model.ends(chunk));
             chunks.filter(|&(begins, ends)| begins || ends && at_the_end).count()
         };
-        let of = |p: &PlacedParam| match p.spec.trained {
+        let of = |p: &PlacedParam| match p.spec.trained() {
             false => 0,
             true if p.spec.slot.place == Place::Embedding => uses(p),
             true => 1,

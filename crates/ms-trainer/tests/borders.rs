@@ -7,7 +7,7 @@ use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes, RingCache};
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{PipelineOrder, TrainConfig};
+use ms_trainer::{PipelineOrder, Rates, TrainConfig};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
@@ -80,11 +80,11 @@ fn time(order: PipelineOrder, stages: &Stages, per_byte: f64) -> (f64, f64) {
     let config = TrainConfig { order, stages, check_for_nan, ..TrainConfig::steps(model, DType::F64, 64, 1) };
     let pp = config.stages.pp;
     let grid = Grid::new(pp, &GridSizes { pp, ..GridSizes::default() }, GridRules::V2).unwrap();
-    let (sequence_parallel, overlap_experts, lr) = (false, false, 1e-3);
+    let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
     let (dispatcher, ring_cache) = (Dispatcher::default(), RingCache::default());
     let context = ContextParallel::Gather;
     let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
     let world = Arc::new(World { per_byte, ..World::default() });
     let wire: Arc<dyn Around> = Arc::new(Wire(world.clone()));
     let device = || {

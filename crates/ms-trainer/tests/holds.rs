@@ -86,7 +86,7 @@ fn whose_gradients_are_summands_is_what_the_parts_of_every_family_need() {
             let picks = |s: &ParamSpec| {
                 matches!(s.slot.part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor)
             };
-            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained && !picks(s)) {
+            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained() && !picks(s)) {
                 let other = match holds[i] {
                     Some(Hold::Invariant) => Hold::Replicated,
                     Some(Hold::Replicated) => Hold::Invariant,

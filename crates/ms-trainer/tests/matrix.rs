@@ -1,5 +1,6 @@
 //! Drawn models on drawn topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device and as
-//! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
+//! far as float32 goes on the kernels, where a second run of more threads has the same bits; and planted faults, each of which
+//! must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
 //! every pair of values that ninety-seven drawings have to occur; without it some thirty small ones, chosen for their pairs, and
@@ -19,7 +20,7 @@ use ms_nn::Recompute;
 use ms_spec::ModelConfig;
 use ms_trainer::Routing;
 use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
-use parity::{Case, Fault, Wrong, alone_routing, apart, rehearsed, run, run_with};
+use parity::{Case, Fault, Wrong, alone_routing, apart, other_bits, rehearsed, run, run_with};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -119,6 +120,11 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
         let bounds =
             Bounds { gradient: 2e-5, norm: 2e-5, routers_of_all_steps: true, ..Bounds::of(case.dtype) };
         compare(&want, &got, bounds).map_err(told)?;
+        let threads = 2 + case.seed as usize % 3;
+        let second = run(&config, &Case { threads, ..case }, routing, &steps).map_err(told)?;
+        if let Some(differs) = other_bits(&got, &second) {
+            return Err(format!("{what}: a second run, of {threads} threads: {differs}"));
+        }
     }
     Ok(Shown { margins, without_tokens, counted, again })
 }

@@ -8,7 +8,7 @@ use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pen
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{PipelineOrder, Replay, TrainConfig};
+use ms_trainer::{PipelineOrder, Rates, Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
@@ -70,9 +70,9 @@ fn train(
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
-    let (lr, ring_cache) = (1e-3, RingCache::default());
+    let (rates, ring_cache) = (Rates::from((1e-3, 0.1)), RingCache::default());
     let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 
@@ -279,9 +279,9 @@ fn tensor_parallel_time(
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
     let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
-    let (lr, ring_cache) = (1e-3, RingCache::default());
+    let (rates, ring_cache) = (Rates::from((1e-3, 0.1)), RingCache::default());
     let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
     time_of_work(&trial, names, per_byte)
 }
 
@@ -366,10 +366,18 @@ fn grown_by_blocks(names: &'static [&'static str], share: f64, context: ContextP
         let model = ModelConfig { max_positions: 128, ..model() };
         let config = TrainConfig { check_for_nan: false, ..TrainConfig::steps(model, DType::F64, 128, 1) };
         let grid = Grid::new(4, &GridSizes { cp: 4, ..GridSizes::default() }, GridRules::V2).unwrap();
-        let (sequence_parallel, overlap_experts, lr) = (false, false, 1e-3);
+        let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
         let (dispatcher, ring_cache) = (Dispatcher::default(), RingCache::default());
-        let trial =
-            Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        let trial = Trial {
+            config,
+            grid,
+            sequence_parallel,
+            context,
+            ring_cache,
+            dispatcher,
+            overlap_experts,
+            rates,
+        };
         time_of_work(&trial, names, per_byte)
     })
 }
@@ -446,9 +454,10 @@ fn counted_on(
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro, packed: false }, 2);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
-    let (lr, ring_cache, sequence_parallel, config) = (1e-3, RingCache::default(), false, config.clone());
+    let (rates, ring_cache, sequence_parallel, config) =
+        (Rates::from((1e-3, 0.1)), RingCache::default(), false, config.clone());
     let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
     let clock: Mutex<Option<Arc<Clock>>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {

@@ -143,7 +143,6 @@ fn run(block: &Block, folder: &Path) -> Result<(), String> {
         .env("PATH", path.unwrap())
         .env("MS_NO_PROGRESS", "1")
         .env("MS_TOKENIZER_CACHE", "off")
-        .env("MS_THREADS", "2")
         .stdin(Stdio::null())
         .output()
         .unwrap();

@@ -69,6 +69,9 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
         (words, argv) = (vec![from.into(), to.into()], left);
     }
     let args = parse_or_exit(line(), &argv)?;
+    if args.explains()? {
+        return Ok(());
+    }
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;

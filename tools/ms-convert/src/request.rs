@@ -145,10 +145,15 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
         _ => Err(Usage(format!("{flag} is missing\nhint: ms-convert hf mcore --load DIR --save DIR"))),
     };
     let from = form("--load-model-type", &o.reading.load_type, o.reading.legacy)?;
-    let to = form("--save-model-type", &o.writing.save_type, o.writing.legacy)?;
+    let optim = o.reading.load_type.as_deref() == Some("optim");
+    let to = match form("--save-model-type", &o.writing.save_type, o.writing.legacy) {
+        // Upstream asks for none: what comes of it is what went in.
+        Err(_) if optim => Form::Mcore,
+        form => form?,
+    };
     let mut request = common(from, to, o)?;
     request.lora.arithmetic = Arithmetic::WeightType;
-    request.optimizer = o.reading.load_type.as_deref() == Some("optim");
+    request.optimizer = optim;
     if request.optimizer && to == Form::Hf {
         return Err(Usage(
             "--load-model-type optim: a Hugging Face folder holds no optimizer state".to_owned(),

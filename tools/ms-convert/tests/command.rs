@@ -309,10 +309,13 @@ fn a_distributed_checkpoint_is_converted_inspected_compared_and_verified() {
         "--model-type",
         "GPT",
     ];
-    let optim = path("optim");
-    let from_to = ["--load-dir", text(&other), "--save-dir", text(&optim), "--params-dtype", "bf16"];
-    ms_convert(&[&args[..], &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
-    assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
+    // Upstream's own way leaves out what to save as.
+    for (name, args) in [("optim", &args[..]), ("optim_alone", &[&args[..2], &args[4..]].concat())] {
+        let optim = path(name);
+        let from_to = ["--load-dir", text(&other), "--save-dir", text(&optim), "--params-dtype", "bf16"];
+        ms_convert(&[args, &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
+        assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
+    }
 }
 
 #[test]
@@ -529,4 +532,14 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
         }
         ms_convert(&["verify", text(&out)]).success();
     }
+}
+
+#[test]
+fn what_becomes_of_every_flag_is_explained() {
+    let said = stdout(&ms_convert(&["mcore", "hf", "--explain", "--tp", "2", "--loader", "mcore"]).success());
+    assert!(
+        said.lines().any(|line| line.starts_with("acts") && line.contains("-tensor-parallel-size 2")),
+        "{said}"
+    );
+    assert!(said.lines().any(|line| line.starts_with("no effect") && line.contains("--loader")), "{said}");
 }

@@ -53,6 +53,9 @@ pub fn main() -> Result<()> {
     }
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;
+    if args.explains()? {
+        return Ok(());
+    }
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;

@@ -129,7 +129,7 @@ pub(crate) fn write(
             lines.push(b'\n');
         }
         let [first, second] = ["results.json", "samples.jsonl"].map(|name| dir.join(name));
-        ms_cli::write_files(&[(&first, &serde_json::to_vec_pretty(&results)?), (&second, &lines)])?;
+        ms_files::write_files(&[(&first, &serde_json::to_vec_pretty(&results)?), (&second, &lines)])?;
     }
     if samples.iter().any(|s| !s.log_likelihood.is_empty()) {
         results["items"] = samples.iter().map(Sample::item).collect();

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
                     Ok(Line::Save(file)) => {
                         let turns: Vec<&Value> = system.iter().chain(&whole).collect();
                         let text = serde_json::to_vec_pretty(&json!({"messages": turns}))?;
-                        ms_cli::write_file(Path::new(file), &text)?;
+                        ms_files::write_file(Path::new(file), &text)?;
                         continue;
                     }
                     Ok(Line::Turn(turn)) => turn.to_owned(),

@@ -26,7 +26,7 @@ const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint 
   ms-infer chat     --load qwen3-0.6b --hf-chat-template
   ms-infer logits   --load qwen3-0.6b --input ids.safetensors --output logits.safetensors
 
-Without one of these words: the arguments of upstream's inference.py, with --task greedy, do_sample or chat.";
+Without one of these words: the arguments of upstream's inference.py, with --task greedy, do_sample or chat, or all three.";
 
 /// The command line.
 pub fn line() -> &'static Line {
@@ -48,6 +48,9 @@ pub fn main() -> Result<()> {
     }
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;
+    if args.explains()? {
+        return Ok(());
+    }
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;
@@ -62,9 +65,16 @@ pub fn main() -> Result<()> {
 
 /// The tasks of upstream's `inference.py`, in the order given.
 fn tasks(args: &Args, o: &Options) -> Result<()> {
-    let names = o.asked.tasks.clone();
+    let mut names = o.asked.tasks.clone();
+    if names.is_empty() && args.written_flags().next().is_none() {
+        bail!(Usage("expected generate, chat or logits, or the arguments of upstream's inference.py".into()));
+    }
     if names.is_empty() {
-        bail!(Usage("expected generate, chat or logits, or upstream's --task".into()));
+        // Upstream does all that it knows; beam search is not part of this version.
+        tracing::warn!(
+            "without --task: greedy, do_sample and chat; upstream's two beam searches are left out"
+        );
+        names.extend(["greedy", "do_sample", "chat"].map(str::to_owned));
     }
     for name in names {
         match name.as_str() {

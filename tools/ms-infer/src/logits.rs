@@ -67,5 +67,5 @@ fn write(path: &Path, shape: &[usize], values: &[f32]) -> Result<()> {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let view = TensorView::new(Dtype::F32, shape.to_vec(), &bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
-    ms_cli::write_file(path, &file)
+    Ok(ms_files::write_file(path, &file)?)
 }

@@ -387,6 +387,31 @@ fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
 }
 
 #[test]
+fn what_becomes_of_every_flag_is_explained() {
+    let flags = "generate --explain --json --moe-router-load-balancing-type none --router-gating-in-fp32 \
+                 --moe-expert-capacity-factor 1 --num-nextn-predict-layers 1 --lr 1";
+    let done = ms_infer().args(flags.split_whitespace()).assert().success();
+    let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let rows = found["flags"].as_array().unwrap();
+    let row =
+        |flag: &str| rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
+    for (flag, status, note) in [
+        ("--moe-router-load-balancing-type", "acts", "the router's kind"),
+        ("--router-gating-in-fp32", "acts", "logits in float32"),
+        ("--moe-expert-capacity-factor", "no effect", "experts take every copy of a token"),
+        ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
+        ("--lr", "no effect", "no effect in this program"),
+    ] {
+        let row = row(flag);
+        assert!(row["status"] == status && row["note"].as_str().unwrap().contains(note), "{row}");
+    }
+    let refused =
+        ms_infer().args(["--explain", "--use-torch-fsdp2", "--upstream", "head"]).assert().success();
+    let text = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
+    assert!(text.starts_with("refused") && text.contains("--use-torch-fsdp2"), "{text}");
+}
+
+#[test]
 fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contradict() {
     let model = golden_model("aquila").unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -29,6 +29,9 @@ use std::io::IsTerminal;
 pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let argv: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     let args = parse_or_exit(line(), &argv)?;
+    if args.explains()? {
+        return Ok(());
+    }
     args.check()?;
     args.start_logging();
     match resolve(&args, &args.read()?, !std::io::stdout().is_terminal())? {

@@ -290,8 +290,8 @@ fn write_stats(prefix: &Path, done: &Done) -> Result<Vec<PathBuf>> {
     let Some(lengths) = &done.lengths else { return Ok(Vec::new()) };
     let [json, svg] = stats_paths(prefix);
     let title = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    ms_cli::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
-    ms_cli::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
+    ms_files::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
+    ms_files::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
     Ok(vec![json, svg])
 }
 

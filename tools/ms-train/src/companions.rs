@@ -7,13 +7,14 @@ use ms_dist::ContextParallel;
 use std::collections::BTreeSet;
 
 /// Flags of experts.
-const OF_EXPERTS: [&str; 9] = [
+const OF_EXPERTS: [&str; 10] = [
     "--first-k-dense-replace",
     "--moe-aux-loss-coeff",
     "--moe-expert-capacity-factor",
     "--moe-ffn-hidden-size",
     "--moe-layer-freq",
     "--moe-router-load-balancing-type",
+    "--moe-router-topk",
     "--moe-shared-expert-intermediate-size",
     "--moe-z-loss-coeff",
     "--n-shared-experts",
@@ -82,7 +83,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     found.extend(
         OF_STATES
             .iter()
-            .filter_map(|flag| one(flag, states, "layers with states: --spec, --hybrid-override-pattern")),
+            .filter_map(|flag| one(flag, states, "layers of Mamba: --spec, --hybrid-override-pattern")),
     );
     found
 }

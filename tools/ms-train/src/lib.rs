@@ -82,8 +82,8 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     ConfigFile::layer(&mut args)?;
     let doing: Doing = args.read()?;
     args.keep_to_level(doing.level);
-    if doing.explain {
-        return report::explain(&args);
+    if args.explains()? {
+        return Ok(());
     }
     args.check()?;
     let plans = parity || doing.dry_run || doing.print_config;

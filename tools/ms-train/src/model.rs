@@ -3,16 +3,15 @@
 use crate::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Given;
+use ms_cli::megatron::{Given, Upstream};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 options! {
     /// What training alone is told of a model.
     pub(crate) struct Made in "Model" {
-        layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, others follow the model flags", group = "Model families";
         divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
         init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
         pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: as --mtp-num-layers, with rows longer by as many tokens, states before embeddings in eh_proj, one mask and one loss", group = "Model families", range = "[0,16384]";
@@ -123,15 +122,16 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("seq_length", o.batches.seq_length.map(Into::into));
     let windows = Some(o.made.windows).filter(|&n| n > 0);
     put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
-    put("spec", o.made.layers.clone());
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));
-    put("moe_router_load_balancing_type", o.routers.kind.clone().map(Into::into));
-    put("moe_input_jitter_eps", o.routers.jitter.map(|eps| json!(eps)));
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
-    if o.routers.kind.as_deref() == Some("group_limited_greedy") && !grouped {
+    let kind = flags.word("moe_router_load_balancing_type");
+    let groups_chosen = o.upstream == Upstream::V2_0_0 && flags.written("topk_group").is_some();
+    let by_groups = kind == Some("group_limited_greedy")
+        || (matches!(kind, Some("none" | "noaux_tc")) && groups_chosen && o.spread.ep > 1);
+    if by_groups && !grouped {
         put("n_group", Some(o.spread.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {
@@ -165,6 +165,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
     })?;
+    flags.check_positions(&config)?;
     config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);

@@ -9,7 +9,6 @@ options! {
     pub(crate) struct Doing in "Configuration" {
         pub(crate) dry_run: bool = "--dry-run", "show the plan and touch nothing", own = own_or("dry_run", "false");
         pub(crate) print_config: bool = "--print-config", "show every value and where it came from", own = own_or("print_config", "false");
-        pub(crate) explain: bool = "--explain", "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at", own = own_or("explain", "false");
         pub(crate) level: u64 = "--optimization-level", "below 2, flags of upstream's features of level 2 are passed over, with a warning; --explain says which those are", group = "Parallelism", range = "[0,2]";
         pub(crate) fit: Option<String> = "--fit", "--dry-run: layouts of --nproc-per-node ranks whose ranks each need at most this much memory, best first (64GiB, 512MiB, 80GB)", own = own("fit");
     }

@@ -12,12 +12,17 @@ use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
 use ms_spec::Placement;
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
-use ms_trainer::{OptimizerForm, PipelineOrder, TrainConfig};
+use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};
 use serde_json::json;
 use std::io::Write;
 
 /// Steps that are compared.
 const STEPS: usize = 3;
+
+/// By how much the routers' choices must be ahead of others, so that rounding of float64 moves none; and how often a micro-batch
+/// is drawn for that at most.
+const MARGIN: f64 = 1e-6;
+const TRIES: usize = 100;
 
 /// Runs the comparison and prints what it found.
 ///
@@ -25,9 +30,12 @@ const STEPS: usize = 3;
 /// If a rank fails, or with the first thing that differs.
 pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     let (trial, shape) = small(r)?;
-    let steps = batches(&trial.config.model, shape, STEPS);
     let device = || Ok(ms_reference::device());
     let alone = trial.alone();
+    let steps = match trial.config.model.moe {
+        Some(_) => trial.batches_apart(&device, shape, STEPS, (MARGIN, TRIES))?,
+        None => batches(&trial.config.model, shape, STEPS),
+    };
     tracing::info!("one rank, {STEPS} steps in f64");
     let want = alone.run(&device, &steps, None)?;
     tracing::info!("{} ranks, {STEPS} steps in f64", r.world);
@@ -35,6 +43,8 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     let planted = |ctx: ParallelCtx| crate::planted::plant(ctx).expect("the variable was looked at");
     let got = trial.run(&device, &steps, Some(&planted))?;
     let (name, relative) = worst(&want, &got);
+    let margins = want.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
+    let margin = margins.reduce(f64::min);
     let outcome = compare(&want, &got, Bounds::of(DType::F64));
     let model = &trial.config.model;
     let mut out = std::io::stdout().lock();
@@ -47,6 +57,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
             "steps": STEPS,
             "parameters": want.gradients.len(),
             "worst_gradient": {"name": name, "relative": relative},
+            "least_routing_margin": margin,
             "losses": want.reports.iter().map(|s| s.loss).collect::<Vec<_>>(),
             "model": {"layers": model.layers, "empty_slots": trial.config.stages.noop, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
         });
@@ -55,12 +66,15 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
         writeln!(
             out,
             "equal: {} of {} ranks and one rank, {} parameters, {STEPS} steps in f64 \
-             (the model made small: {} layers of {})\nlargest difference of a gradient: {relative:.1e} of its norm ({name})",
+             (the model made small: {} layers of {})\nlargest difference of a gradient: {relative:.1e} of its norm ({name}){}",
             trial.grid.describe(),
             r.world,
             want.gradients.len(),
             model.layers,
             model.hidden,
+            margin.map_or_else(String::new, |m| format!(
+                "\nthe routers' choices are at least {m:.1e} ahead of the others"
+            )),
         )?;
     }
     match outcome {
@@ -108,11 +122,13 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         swap_folder: c.swap_folder.clone(),
         // In float64 there are no halves to keep, and nothing is rounded.
         optimizer_form: OptimizerForm { swapped: c.optimizer_form.swapped, ..OptimizerForm::default() },
-        routing: c.routing,
+        routing: Routing { watch_margins: true, ..c.routing },
         update: c.update,
         hidden_dropout: c.hidden_dropout,
         attention_dropout: c.attention_dropout,
         clip_grad: c.clip_grad,
+        loss_scale: c.loss_scale,
+        seed: c.seed,
         per_token_loss: c.per_token_loss,
         mtp_loss_scale: c.mtp_loss_scale,
         bucket_size: c.bucket_size.map(|_| 300),
@@ -125,9 +141,14 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     };
     let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
     let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
-    let (lr, ring_cache) = (1e-3, r.topology.ring_cache);
+    let ring_cache = r.topology.ring_cache;
+    // Of a size that moves a small model, in the proportion of the flags.
+    let lr = 1e-3;
+    let decoupled = c.schedule.decoupled.filter(|_| c.schedule.max_lr > 0.0);
+    let decoupled_lr = decoupled.map(|d| lr * d.max_lr / c.schedule.max_lr);
+    let rates = Rates { lr, decoupled_lr, weight_decay: 0.1 };
     let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
     let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
     Ok((trial, shape))
 }

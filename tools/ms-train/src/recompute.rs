@@ -163,7 +163,9 @@ pub(crate) fn resolve(
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
 ) -> Result<(Recompute, Keeping, Replay)> {
-    let (layers, stages, dispatcher) = (model.layers, &topology.stages, topology.dispatcher);
+    let (stages, dispatcher) = (&topology.stages, topology.dispatcher);
+    // Upstream counts empty slots among the layers.
+    let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
     swapped(o)?;
     parts_that_are_there(o, model)?;
     let modules = modules(o, model, upstream)?;
@@ -194,7 +196,7 @@ pub(crate) fn resolve(
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
         experts_again: of_experts.level != "disable",
         swap_expert_outputs: of_experts.outputs_away,
-        expert_inner_again: of_experts.inner(layers, stages)?,
+        expert_inner_again: of_experts.inner(model.layers, stages)?,
         of_stage: o.of_stage,
         spare_last: o.in_advance,
         ..modules

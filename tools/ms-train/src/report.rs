@@ -43,28 +43,6 @@ pub(crate) fn notices(args: &Args, o: &Options) {
     }
 }
 
-/// Prints what becomes of each given flag: a table, or a JSON object with `--json`.
-///
-/// # Errors
-/// I/O errors of stdout.
-pub(crate) fn explain(args: &Args) -> Result<()> {
-    let rows = args.explained();
-    let mut out = std::io::stdout().lock();
-    if args.json() {
-        let row = |r: &ms_cli::megatron::Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
-        writeln!(out, "{}", json!({"flags": rows.iter().map(row).collect::<Vec<_>>()}))?;
-        return Ok(());
-    }
-    for r in rows {
-        let value = match &r.value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        writeln!(out, "{:<10} {:<44} {}", r.status, format!("{} {value}", r.flag), r.note)?;
-    }
-    Ok(())
-}
-
 /// Writes a line to stdout; a closed pipe ends only the talking, not the run.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();

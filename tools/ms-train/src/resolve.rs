@@ -64,7 +64,7 @@ options! {
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
         num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
         compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
-        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", range = "[0,9223372036854775807]";
+        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", group = "Batch", range = "[0,9223372036854775807]";
         metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
@@ -241,9 +241,6 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let (start, end) = (w.profile_start, w.profile_end);
     let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.dispatcher, &model)?;
-    if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
-        moe.router.f32 = true;
-    }
     if let Some(RowLayout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
         crate::topology::check_rows(&topology, multiple, micro)?;
     }
@@ -310,7 +307,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         overlap_param_gather: o.update.overlap_gather,
         gather_beside_step: o.update.gather_beside_step,
         tp_overlap,
-        rounded_gradients: update::rounded_gradients(&o.update, p)?,
+        rounded_gradients: update::rounded_gradients(&o.update, p, o.upstream)?,
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         check_for_spiky_loss: w.spiky_loss,

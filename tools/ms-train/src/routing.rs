@@ -14,20 +14,17 @@ options! {
     /// How routers are trained, as the flags say it.
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
-        pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
         pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "each of --moe-router-num-groups groups of experts gives as many of --moe-router-topk (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
         by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
         of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
-        pub(crate) jitter: Option<f64> = "--moe-input-jitter-eps", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained", range = "[0,1)";
         jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
         fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
         fills: bool = "--moe-pad-expert-input-to-capacity", "changes nothing but that it needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes", group = "Model families";
         bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
-        pub(crate) gating_in_f32: bool = "--router-gating-in-fp32", "form the router's logits in float32", group = "Model";
     }
 }
 
@@ -43,7 +40,9 @@ pub(crate) fn routing(
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
     {
-        if let Some(given) = flags.number(dest).filter(|&n| n != found as u64) {
+        // Of a model without experts nothing is chosen, as upstream.
+        let idle = model.moe.is_none() && dest == "moe_router_topk";
+        if let Some(given) = flags.number(dest).filter(|&n| n != found as u64 && !idle) {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
     }
@@ -56,7 +55,7 @@ pub(crate) fn routing(
         ));
     }
     let coeff = o.aux_loss.value;
-    let (kind, by_sequence) = (o.kind.as_deref(), o.by_sequence);
+    let (kind, by_sequence) = (flags.word("moe_router_load_balancing_type"), o.by_sequence);
     let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
     let (experts_coeff, balance_by_sequence) = match kind {
         None | Some("aux_loss" | "pai_megatron_aux_loss") => (coeff, false),
@@ -98,7 +97,7 @@ pub(crate) fn routing(
     };
     // v2.0.0's other flag switches it off.
     let switched_off = upstream == Upstream::V2_0_0 && !o.jitters;
-    let jitter = if switched_off { 0.0 } else { o.jitter.unwrap_or(0.0) };
+    let jitter = if switched_off { 0.0 } else { flags.share("moe_input_jitter_eps").unwrap_or(0.0) };
     let fixed = o.fixed;
     if fixed {
         tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");

@@ -113,7 +113,8 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<Sch
     }
     let max_lr = match rates.lr {
         Some(lr) => lr,
-        None if !trains || planned => 0.0,
+        // A plan needs no rate: any that goes with the others.
+        None if !trains || planned => rates.min_lr,
         None => bail!(Usage("--lr is required".into())),
     };
     let style = match rates.style.as_str() {

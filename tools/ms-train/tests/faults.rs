@@ -155,6 +155,57 @@ fn a_disk_that_is_full_loses_nothing_that_was_saved() {
     }
 }
 
+/// A file system of its own with room for one checkpoint and a half, where the machine lets a user have one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_system_without_room_for_another_checkpoint_keeps_the_one_it_has() {
+    let allowed =
+        std::process::Command::new("unshare").args(["-rm", "sh", "-c", "mount -t tmpfs tmpfs /mnt"]).output();
+    if !allowed.is_ok_and(|done| done.status.success()) {
+        eprintln!("not run: users have no file systems of their own here");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = |iterations: &str, more: &str| train(dir.path(), "2", iterations, more);
+    run("2", "--tp 2 --save measured --save-interval 2").assert().success();
+    let of = |file: std::fs::DirEntry| file.metadata().unwrap().len().next_multiple_of(4096);
+    let one: u64 =
+        std::fs::read_dir(dir.path().join("measured/iter_0000002")).unwrap().map(|f| of(f.unwrap())).sum();
+    std::fs::create_dir(dir.path().join("disk")).unwrap();
+    let line = |command: &assert_cmd::Command| {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
+    };
+    for how in ["", "--async-save"] {
+        let first = run("6", &format!("--tp 2 --save disk/out --save-interval 2 {how}"));
+        let second = run("4", "--load disk/out --metrics-file on.jsonl");
+        let script = format!(
+            "mount -t tmpfs -o size={} tmpfs disk\n{}; echo \"code $?\"; ls disk/out; cat disk/out/latest*\n{}; echo \"code $?\"",
+            one * 3 / 2,
+            line(&first),
+            line(&second)
+        );
+        let mut shell = assert_cmd::Command::new("unshare");
+        shell.args(["-rm", "sh", "-c", &script]).current_dir(dir.path()).timeout(PATIENCE);
+        let done = shell.env("MS_NO_PROGRESS", "1").env_remove("MS_ISA").assert().success();
+        let [out, err] = [&done.get_output().stdout, &done.get_output().stderr]
+            .map(|b| String::from_utf8_lossy(b).into_owned());
+        assert!(
+            err.contains("iteration 4 was NOT saved: ") && err.contains("No space left on device"),
+            "{how}: {err}"
+        );
+        let codes: Vec<&str> = out.lines().filter(|l| l.starts_with("code ")).collect();
+        assert_eq!(codes, ["code 1", "code 0"], "{how}: {out}{err}");
+        assert!(
+            out.contains("iter_0000002") && !out.contains("0000004") && !out.contains("0000006"),
+            "{how}: {out}"
+        );
+        let last: Vec<f64> = losses(dir.path(), "on.jsonl");
+        assert_eq!(last.len(), 2, "it goes on behind the second iteration: {last:?}");
+        std::fs::remove_file(dir.path().join("on.jsonl")).unwrap();
+    }
+}
+
 #[test]
 fn a_damaged_part_of_one_rank_is_named_and_an_older_checkpoint_goes_on() {
     const CHECKSUM: &str = "its bytes are not those that were written";

@@ -53,6 +53,33 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
 }
 
 #[test]
+fn rates_scales_and_the_seed_are_those_of_the_flags() {
+    let losses = |flags: &str| {
+        let found = parity(&format!("{MODEL} --nproc-per-node 2 --pipeline-model-parallel-size 2 {flags}"));
+        assert_eq!(found["equal"], true, "{flags}: {found}");
+        found["losses"].as_array().unwrap().iter().map(|l| l.as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let plain = losses("");
+    // The tables of words on their own way: the first step's loss is that of the weights as they were drawn.
+    let decoupled = losses("--untie-embeddings-and-output-weights --decoupled-lr 1e-2 --decoupled-min-lr 0");
+    let same = losses("--untie-embeddings-and-output-weights --decoupled-lr 1e-4 --decoupled-min-lr 0");
+    assert_eq!(decoupled[0], same[0]);
+    assert!((decoupled[1] - same[1]).abs() > 1e-6, "{decoupled:?} {same:?}");
+    // A factor of the loss goes out again; other weights are other losses.
+    let scaled = losses("--fp16 --loss-scale 1024");
+    assert!(plain.iter().zip(&scaled).all(|(a, b)| (a - b).abs() < 1e-12), "{plain:?} {scaled:?}");
+    assert!((losses("--seed 5")[0] - plain[0]).abs() > 1e-9);
+    // Where experts are chosen, how clearly is said.
+    let found = parity(&format!("{MODEL} {EXPERTS} --nproc-per-node 2 --expert-model-parallel-size 2"));
+    assert!(found["least_routing_margin"].as_f64().unwrap() > 1e-6, "{found}");
+    let mut command = ms_train();
+    command.arg("parity").args(MODEL.split_whitespace()).args(EXPERTS.split_whitespace());
+    let said = command.assert().success();
+    let said = String::from_utf8_lossy(&said.get_output().stdout).into_owned();
+    assert!(said.contains("the routers' choices are at least "), "{said}");
+}
+
+#[test]
 fn the_first_gradient_that_differs_is_named() {
     let tp = "--nproc-per-node 2 --tensor-model-parallel-size 2";
     let spoilt = |fault: &str| {

@@ -105,14 +105,17 @@ fn a_layout_of_the_line_is_set_aside_and_named() {
     let chunks = "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3";
     let list = "--pipeline-model-parallel-size 2 --num-layer-list 2,4";
     let ends = "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 2";
-    let both = "--pipeline-model-parallel-size 2 --schedules-method dualpipev --num-layers-per-virtual-pipeline-stage 2";
+    let both = "--pipeline-model-parallel-size 2 --schedules-method dualpipev --num-layers 8 --noop-layers 0,7 --cp 4";
     for (given, aside) in [
         (full, &["--recompute-granularity full"][..]),
         (chunks, &["--num-virtual-stages-per-pipeline-rank"]),
         (list, &["--num-layer-list"]),
         (ends, &["--decoder-first-pipeline-num-layers"]),
-        (both, &["--num-layers-per-virtual-pipeline-stage", "--schedules-method"]),
-        ("--pipeline-model-parallel-size 2 --noop-layers 1,5 --num-layers 8", &["--noop-layers"]),
+        (both, &["--noop-layers", "--schedules-method"]),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
+            &["--num-layers-per-virtual-pipeline-stage"],
+        ),
         ("--context-parallel-size 4 --cp-window-size 2", &["--cp-window-size"]),
     ] {
         let found = plan(&format!("{RING} {given} --fit 64GiB"));

@@ -292,6 +292,49 @@ fn what_forms_of_the_optimizer_and_orders_of_work_take_is_planned() {
     }
 }
 
+#[test]
+fn what_ways_to_save_take_on_several_ranks_is_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let two = "--nproc-per-node 2";
+    let shared = format!("{two} --tp 2 --sequence-parallel --seq-length 16");
+    let stages = format!("{two} --pp 2 --micro-batch-size 1");
+    let chunks = format!("{stages} --num-layers 8 --num-layers-per-virtual-pipeline-stage 2");
+    let both_ends = format!("{stages} --num-layers 8 --schedules-method dualpipev");
+    let full = "--recompute-granularity full --recompute-num-layers";
+    let mut swapped = 0;
+    for more in [
+        format!("{chunks} {full} 1 --recompute-method block"),
+        format!("{chunks} {full} 1 --recompute-method block --enable-recompute-layers-per-pp-rank"),
+        format!("{chunks} {full} 3 --recompute-method block --enable-recompute-layers-per-pp-rank --bf16"),
+        format!("{shared} --use-ascend-coc --coc-parallel-num 2"),
+        format!("{shared} --use-ascend-coc --coc-parallel-num 8 --bf16"),
+        format!("{two} --tp 2 --seq-length 16 --use-ascend-coc --coc-fused-kernel"),
+        format!("{shared} --use-ascend-mc2 {full} 1 --recompute-method uniform"),
+        format!("{two} --swap-optimizer --bf16"),
+        format!("{two} --swap-optimizer --use-distributed-optimizer"),
+        format!("{shared} --swap-optimizer --bf16"),
+        format!("{stages} --swap-optimizer --swap-attention"),
+        format!("{stages} --swap-attention --bf16"),
+        format!("{chunks} --swap-attention --recompute-num-layers 1"),
+        format!("{both_ends} --swap-attention"),
+        format!("{both_ends} {full} 1 --recompute-method block --bf16"),
+        format!("{both_ends} {full} 2 --recompute-method uniform --swap-optimizer"),
+        format!("{both_ends} --recompute-activation-function --recompute-norm"),
+        format!("{two} --cp 2 --context-parallel-algo ulysses_cp_algo --swap-attention"),
+    ] {
+        let [plan, run] = planned_and_run(&data, &more);
+        let far = far_apart(&plan, &run);
+        assert!(far.is_empty(), "{more}: {far:?}");
+        if more.contains("--swap-attention") {
+            let bytes: Vec<_> =
+                run["per_rank"].as_array().unwrap().iter().map(|r| r["swapped_bytes"].as_u64()).collect();
+            swapped += usize::from(bytes.iter().all(|&n| n > Some(0)));
+        }
+    }
+    assert_eq!(swapped, 5, "what is swapped leaves every rank");
+}
+
 /// Checks that ranks take what is planned, and keep it together: what came from another rank is memory of the sender among
 /// threads.
 fn as_planned_together(plan: &Value, run: &Value) {

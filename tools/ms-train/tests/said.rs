@@ -42,6 +42,37 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
 }
 
 #[test]
+fn what_upstream_takes_is_planned_and_layers_of_ones_own_are_refused() {
+    let experts = |n: usize| {
+        format!(
+            "--num-experts {n} --moe-router-topk 1 --expert-model-parallel-size {n} --global-batch-size 16"
+        )
+    };
+    for flags in [
+        "--num-layers 4 --noop-layers 0,3 --recompute-norm --recompute-norm-num-layers 4",
+        "--upstream head --bf16 --o2-gradient",
+        "--moe-router-topk 6",
+        "--spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec",
+        &format!(
+            "--nproc-per-node 4 {} --moe-router-load-balancing-type noaux_tc --topk-group 2",
+            experts(4)
+        ),
+    ] {
+        planned(flags).assert().success();
+    }
+    let mut without_rate = ms_train();
+    without_rate.args(model()).args(["--min-lr", "1e-5", "--dry-run"]).assert().success();
+    let said = refused(&mut planned("--spec my.own.module layer_spec"), 2);
+    assert!(said.contains("--spec: expected a module of ") && said.contains("my.own.module"), "{said}");
+    let said = refused(&mut planned("--bf16 --o2-gradient"), 2);
+    assert!(said.contains("--o2-gradient: needs --no-gradient-accumulation-fusion"), "{said}");
+    // v2.0.0 takes as many groups as ranks share the experts: more than there are cannot stay open.
+    let groups =
+        format!("--nproc-per-node 4 {} --moe-router-load-balancing-type noaux_tc --topk-group 5", experts(4));
+    assert!(refused(&mut planned(&groups), 2).contains("--topk-group"));
+}
+
+#[test]
 fn buckets_are_as_many_as_told() {
     let sizes = |flags: &str| {
         let mut command = planned(&format!(

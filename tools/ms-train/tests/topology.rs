@@ -276,7 +276,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",
-            "16 tokens do not divide into 6 chunks",
+            "16 tokens do not divide into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
         ),
         ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
         (

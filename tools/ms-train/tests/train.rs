@@ -563,11 +563,11 @@ fn written_for_megatron(format: &str, kind: ms_ckpt::Form, files: &[&str], more:
             values
         };
         assert_eq!(read(&ours), read(&theirs), "{}", spec.name);
-        let wide = !spec.trained || !more.contains("--bf16");
+        let wide = !spec.trained() || !more.contains("--bf16");
         let dtype = if wide { ms_core::DType::F32 } else { ms_core::DType::Bf16 };
         assert_eq!(theirs.dtype(&spec.name).unwrap(), dtype, "{}", spec.name);
     }
-    assert_eq!(ms_spec::params(ours.config()).iter().any(|s| !s.trained), !more.is_empty());
+    assert_eq!(ms_spec::params(ours.config()).iter().any(|s| !s.trained()), !more.is_empty());
     // Weights alone: the next iteration begins from every one of them.
     let finetuned = dir.path().join("finetuned");
     let mut command = ms_train();
@@ -582,7 +582,7 @@ fn written_for_megatron(format: &str, kind: ms_ckpt::Form, files: &[&str], more:
     command.arg("--data-path").arg(&data).arg("--load").arg(&megatron).arg("--save").arg(&finetuned);
     command.assert().success();
     let again = ms_ckpt::open(&finetuned).unwrap();
-    for spec in ms_spec::params(ours.config()).iter().filter(|s| !s.trained) {
+    for spec in ms_spec::params(ours.config()).iter().filter(|s| !s.trained()) {
         let whole = ms_core::Region::whole(&spec.shape);
         let read = |from: &ms_ckpt::Checkpoint| {
             let mut values = vec![0f32; spec.shape.numel()];

@@ -55,8 +55,29 @@ fn the_own_crate_uses_but_its_tests_do_not() {
 #[test]
 fn only_a_crate_that_depends_on_it_is_a_user() {
     let text = "pub fn f() {}";
-    assert_eq!(unused(text, &[("crates/b/tests/t.rs", "fn t() { a::f() }")]), [""; 0]);
+    assert_eq!(unused(text, &[("crates/b/src/lib.rs", "fn t() { a::f() }")]), [""; 0]);
+    assert_eq!(unused(text, &[("crates/b/benches/t.rs", "fn t() { a::f() }")]), [""; 0]);
     assert_eq!(unused(text, &[("crates/c/src/lib.rs", "fn t() { f() }")]), ["f"]);
+}
+
+#[test]
+fn tests_of_other_crates_are_no_users_but_of_crates_that_exist_for_tests() {
+    let text = "pub fn f() {}";
+    for test in ["crates/b/tests/t.rs", "tools/b/tests/t.rs", "tests/b/src/lib.rs"] {
+        assert_eq!(unused(text, &[(test, "fn t() { a::f() }")]), ["f"], "{test}");
+    }
+    let inside = [("crates/b/src/lib.rs", "#[cfg(test)] mod tests { fn t() { a::f() } }")];
+    assert_eq!(unused(text, &inside), ["f"]);
+    let library = ("crates/ms-testing/src/lib.rs", text);
+    let users = BTreeMap::from([("ms-testing".to_owned(), BTreeSet::from(["b".to_owned()]))]);
+    let test = ("crates/b/tests/t.rs", "fn t() { f() }");
+    let of = |files: &[(&str, &str)]| {
+        let read =
+            |path: &Path| files.iter().find(|(p, _)| Path::new(p) == path).map(|(_, t)| (*t).to_owned());
+        judge(&collect(files.iter().map(|(p, _)| PathBuf::from(p)), &read, users.clone()).unwrap(), "")
+            .unwrap()
+    };
+    assert_eq!((of(&[library]).len(), of(&[library, test]).len()), (1, 0));
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Opened {
                 let view = local.lens.view(stored.strides.as_deref());
                 let view =
                     view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
-                if local.spec.trained {
+                if local.spec.trained() {
                     trained.push(Trained::new(i, stored, &local, spread));
                 }
                 let name = local.spec.name;

@@ -108,7 +108,7 @@ impl Opened<'_> {
             let type_of = |l: &Local| weights.get(&l.spec.name).map_or(DType::Bf16, |g| g.dtype);
             let all: Vec<(Local, Held)> = locals
                 .into_iter()
-                .filter(|l| l.spec.trained)
+                .filter(|l| l.spec.trained())
                 .map(|l| {
                     let held = l.held(&spread, type_of(&l));
                     (l, held)
@@ -402,7 +402,7 @@ pub(super) fn settle(checkpoint: &mut Checkpoint, folder: &Path, ways: Vec<Resul
 /// Whether the optimizer's master weights, rounded, are the weights: looked at for the first elements of each.
 fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
     const LOOKED_AT: usize = 256;
-    for spec in ms_spec::params(&checkpoint.config).iter().filter(|s| s.trained) {
+    for spec in ms_spec::params(&checkpoint.config).iter().filter(|s| s.trained()) {
         let range = 0..spec.shape.numel().min(LOOKED_AT);
         let whole = Region::whole(&spec.shape);
         let read = |name: &str| -> Result<Vec<f32>> {

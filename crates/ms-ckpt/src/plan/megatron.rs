@@ -41,7 +41,7 @@ impl Plan {
             let mut held = Vec::new();
             for local in rank_tensors(config, spread, &placement, spelling, rank)? {
                 let dtype = type_of(&local.spec, dtype_of)?;
-                if run.optimizer && local.spec.trained {
+                if run.optimizer && local.spec.trained() {
                     held.push((tensors.len(), local.held(spread, dtype)));
                 }
                 let (chunk, nf4) =

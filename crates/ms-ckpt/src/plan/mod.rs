@@ -27,16 +27,16 @@ use serde_json::{Value, json};
 use crate::checkpoint::Checkpoint;
 use crate::finite::{Counter, Written};
 use crate::lens::Lens;
-use crate::staging::{Folder, write_file};
 use crate::sums;
 use crate::torch::Object;
 use crate::{Error, Result};
+use ms_files::AtomicFolder;
 
 pub use hf::{HF_LAYOUT, HfLayout};
 pub use run::{Beside, Run};
 pub(crate) use write::write_from;
-use write::{make_parent, write_in_parts, write_one};
 pub use write::{write_hf, write_mcore};
+use write::{write_in_parts, write_one};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]
@@ -190,7 +190,10 @@ impl Plan {
         options: &RunOptions,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Written> {
-        let (folder, begun) = Folder::resume(dir, options.replace, &self.fingerprint(source))?;
+        let (folder, begun) = AtomicFolder::resume(dir, options.replace, &self.fingerprint(source))?;
+        if begun {
+            tracing::info!("{}: going on with what an interrupted run has left", dir.display());
+        }
         // Files are written side by side; where there are too few, the parts of one.
         let workers = options.threads.clamp(1, self.files.len().max(1));
         let next = AtomicUsize::new(0);
@@ -260,15 +263,11 @@ impl Plan {
 
     fn write_small(&self, folder: &Path) -> Result<()> {
         for (path, text) in &self.texts {
-            let path = folder.join(path);
-            make_parent(&path)?;
-            write_file(&path, text)?;
+            ms_files::write_file(&folder.join(path), text)?;
         }
         for (from, to) in &self.copies {
             let text = fs::read(from).map_err(Error::io(from, "read"))?;
-            let to = folder.join(to);
-            make_parent(&to)?;
-            write_file(&to, &text)?;
+            ms_files::write_file(&folder.join(to), &text)?;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Run {
         dtype_of: &DTypeOf<'_>,
     ) -> Result<Vec<(String, DType)>> {
         let mut all = vec![(String::new(), super::type_of(spec, dtype_of)?)];
-        if self.optimizer && spec.trained {
+        if self.optimizer && spec.trained() {
             all.extend(STATES.map(|s| (format!("optimizer.state.{s}."), DType::F32)));
         }
         Ok(all)

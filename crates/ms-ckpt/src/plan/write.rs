@@ -18,23 +18,17 @@ use crate::layout::hf::SHARD_BYTES;
 use crate::layout::spelling::Spelling;
 use crate::layout::spread::Spread;
 use crate::safetensors::write_header;
-use crate::staging::{Folder, sync_folder, write_file};
 use crate::sums::{self, Sum, Summing};
 use crate::torch::{Object, Writer};
 use crate::{Error, Result};
-
-pub(super) fn make_parent(path: &Path) -> Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(Error::io(parent, "create"))
-}
+use ms_files::{AtomicFolder, Unfinished};
 
 /// Writes a file and gives the checksum of its bytes.
 pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<Sum> {
     let last = folder.join(&plan.path);
-    make_parent(&last)?;
-    let path = crate::staging::partial(&last);
-    let io = |action| Error::io(&path, action);
-    let file = File::create(&path).map_err(io("create"))?;
+    let (name, file) = Unfinished::create(last)?;
+    let path = name.temporary();
+    let io = |action| Error::io(path, action);
     let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
     match &plan.container {
         Container::Safetensors { header } => {
@@ -47,9 +41,9 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             for t in &plan.tensors {
                 let mut zip = Writer::start(out, "archive", &t.archived()).map_err(io("write"))?;
                 zip.storage::<Failure>(0, t.bytes(), &mut |sink| {
-                    feed(t, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path))).map_err(Failure::Other)
+                    feed(t, &mut |bytes| sink(bytes).map_err(|e| e.into_error(path))).map_err(Failure::Other)
                 })
-                .map_err(|e| e.into_error(&path))?;
+                .map_err(|e| e.into_error(path))?;
                 out = zip.finish().map_err(io("write"))?;
             }
         }
@@ -57,7 +51,7 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             let mut zip = Writer::start(out, "distrib_optim", object).map_err(io("write"))?;
             for (i, buffer) in buffers.iter().enumerate() {
                 zip.storage::<Failure>(i, buffer.numel as u64 * 4, &mut |sink| {
-                    let mut sink = |bytes: &[u8]| sink(bytes).map_err(|e| e.into_error(&path));
+                    let mut sink = |bytes: &[u8]| sink(bytes).map_err(|e| e.into_error(path));
                     let mut at = 0;
                     for &(place, target) in &buffer.parts {
                         sink(&vec![0; (place - at) * 4])?;
@@ -67,7 +61,7 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
                     }
                     Ok(())
                 })
-                .map_err(|e: Failure| e.into_error(&path))?;
+                .map_err(|e: Failure| e.into_error(path))?;
             }
             out = zip.finish().map_err(io("write"))?;
         }
@@ -77,10 +71,10 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             let mut zip = Writer::start(out, "model_optim_rng", &object).map_err(io("write"))?;
             for (i, item) in items.iter().enumerate() {
                 zip.storage::<Failure>(i, item.bytes(), &mut |sink| {
-                    item.write(plan, feed, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path)))
+                    item.write(plan, feed, &mut |bytes| sink(bytes).map_err(|e| e.into_error(path)))
                         .map_err(Failure::Other)
                 })
-                .map_err(|e| e.into_error(&path))?;
+                .map_err(|e| e.into_error(path))?;
             }
             out = zip.finish().map_err(io("write"))?;
         }
@@ -89,10 +83,7 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
     if sync {
         file.sync_all().map_err(io("sync"))?;
     }
-    fs::rename(&path, &last).map_err(Error::io(&last, "rename to"))?;
-    if sync {
-        sync_folder(path.parent().unwrap_or(folder))?;
-    }
+    name.publish(sync)?;
     Ok(sum)
 }
 
@@ -106,10 +97,10 @@ pub(super) fn write_in_parts(
     feed: &(dyn Fn(&Target, Sink<'_>) -> Result<()> + Sync),
 ) -> Result<Sum> {
     let last = folder.join(&plan.path);
-    make_parent(&last)?;
-    let path = crate::staging::partial(&last);
-    let io = |action| Error::io(&path, action);
-    let mut start = Summing::new(File::create(&path).map_err(io("create"))?);
+    let (name, file) = Unfinished::create(last)?;
+    let path = name.temporary();
+    let io = |action| Error::io(path, action);
+    let mut start = Summing::new(file);
     write_header(&mut start, header).map_err(io("write"))?;
     let Summing { inner: mut file, sum: head } = start;
     let start = file.stream_position().map_err(io("write"))?;
@@ -148,10 +139,7 @@ pub(super) fn write_in_parts(
     if options.sync {
         file.sync_all().map_err(io("sync"))?;
     }
-    fs::rename(&path, &last).map_err(Error::io(&last, "rename to"))?;
-    if options.sync {
-        sync_folder(path.parent().unwrap_or(folder))?;
-    }
+    name.publish(options.sync)?;
     Ok(sum)
 }
 
@@ -236,7 +224,7 @@ pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 /// Megatron-Core 0.16.1, `megatron/core/transformer/moe/router.py`, `_maintain_float32_expert_bias`.
 fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DType> {
     let wide: BTreeSet<String> =
-        ms_spec::params(config).into_iter().filter(|s| !s.trained).map(|s| s.name).collect();
+        ms_spec::params(config).into_iter().filter(|s| !s.trained()).map(|s| s.name).collect();
     move |name| Ok(if wide.contains(name) { DType::F32 } else { dtype })
 }
 
@@ -290,14 +278,14 @@ pub fn write_hf(
 ) -> Result<()> {
     let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
-    let folder = Folder::create(dir, replace)?;
+    let folder = AtomicFolder::create(dir, replace)?;
     write_held(&plan, folder.path(), "", config, bytes)?;
     plan.write_small(folder.path())?;
     let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
     text.push(b'\n');
-    write_file(&folder.path().join("config.json"), &text)?;
-    folder.commit(true)
+    ms_files::write_file(&folder.path().join("config.json"), &text)?;
+    Ok(folder.commit(true)?)
 }
 
 /// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
@@ -320,7 +308,7 @@ pub fn write_mcore(
 ) -> Result<()> {
     let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
-    let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
+    let folder = AtomicFolder::create(&root.join(iteration_name(iteration)), true)?;
     let run = Run { iteration, args: more.clone(), ..Run::default() };
     let dtype_of = kept_types(config, dtype);
     let plan = Plan::mcore(config, spread, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
@@ -345,7 +333,7 @@ pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iterat
     for (path, text) in &plan.texts {
         // The tracker stands above the folder, and is written when that is complete.
         if let Ok(name) = path.strip_prefix(&prefix) {
-            write_file(&folder.join(name), text)?;
+            ms_files::write_file(&folder.join(name), text)?;
             sums.insert(name.to_owned(), Sum::of(text));
         }
     }

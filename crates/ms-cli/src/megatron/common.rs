@@ -1,10 +1,11 @@
 //! What every program is told: how much to say and in which form, and the file of flags behind the line.
 
 use anyhow::Context as _;
+use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 
-use super::args::Args;
+use super::args::{Args, Explained};
 use crate::{LogFormat, Progress, Verbosity, start_logging};
 
 options! {
@@ -12,6 +13,8 @@ options! {
     pub(super) struct Common in "Logging" {
         print_args: bool = "--print-args", "print the parsed flags as one JSON object and stop", group = "Configuration",
             own = own_or("print_args", "false");
+        explain: bool = "--explain", "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at",
+            group = "Configuration", own = own_or("explain", "false");
         json: bool = "--json", "one JSON object on stdout", own = own_or("json", "false");
         quiet: bool = "--quiet", "no progress, warnings and errors only", own = own_or("quiet", "false");
         verbose: bool = "--verbose", "debug messages", own = own_or("verbose", "false");
@@ -71,6 +74,30 @@ impl Args {
     /// Whether `--print-args` asks for the parsed flags and nothing else.
     pub(super) fn prints(&self) -> bool {
         self.common().print_args
+    }
+
+    /// Prints what becomes of each given flag, if `--explain` asks for that and nothing else: a table, or an object with
+    /// `--json`. Whether it did.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    pub fn explains(&self) -> std::io::Result<bool> {
+        let Common { explain, json, .. } = self.common();
+        if !explain {
+            return Ok(false);
+        }
+        let mut out = std::io::stdout().lock();
+        if json {
+            let row =
+                |r: &Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
+            writeln!(out, "{}", json!({"flags": self.explained().iter().map(row).collect::<Vec<_>>()}))?;
+            return Ok(true);
+        }
+        for r in self.explained() {
+            let value = r.value.as_str().map_or_else(|| r.value.to_string(), str::to_owned);
+            writeln!(out, "{:<10} {:<44} {}", r.status, format!("{} {value}", r.flag), r.note)?;
+        }
+        Ok(true)
     }
 
     /// Sends log messages to stderr as the flags ask, then the warnings of parsing.

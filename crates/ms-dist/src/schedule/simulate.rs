@@ -10,7 +10,7 @@ pub struct Report {
     pub makespan: f64,
     /// Share of the time of all stages in which they wait, from 0 to 1.
     pub bubble_fraction: f64,
-    /// By stage, the most forward passes of which something is kept at once.
+    /// By stage, the most forward passes of which something is kept at once ([`Schedule::in_flight`]).
     pub max_in_flight: Vec<usize>,
     /// By stage, when each of its actions begins and ends, in forwards of a chunk.
     pub spans: Vec<Vec<(f64, f64)>>,
@@ -136,6 +136,7 @@ impl Schedule {
         let makespan = clock.iter().copied().fold(0.0, f64::max);
         let all =
             self.stages.iter().enumerate().flat_map(|(stage, all)| all.iter().map(move |&a| (stage, a)));
+        let most = |stage| self.in_flight(stage, &BTreeSet::new()).into_iter().max().unwrap_or(0);
         let busy: f64 = all.map(|(stage, action)| cost(stage, action)).sum();
         Ok(Report {
             makespan,
@@ -144,14 +145,38 @@ impl Schedule {
             } else {
                 0.0
             },
-            max_in_flight: self
-                .stages
-                .iter()
-                .zip(&self.beside)
-                .map(|(a, beside)| in_flight(a, beside))
-                .collect(),
+            max_in_flight: (0..self.stages.len()).map(most).collect(),
             spans,
         })
+    }
+
+    /// The forward passes of which something is kept during each action of a stage: from the forward to the end of the backward,
+    /// by weights where that is an action of its own, which needs the inputs of the pass's products and the gradients of their
+    /// outputs. Of two actions beside each other both have what both keep. Passes that keep `only_inputs`, by micro-batch and
+    /// chunk, count while they go back, when they have run again.
+    pub fn in_flight(&self, stage: usize, only_inputs: &BTreeSet<(usize, usize)>) -> Vec<usize> {
+        let mut kept = BTreeSet::new();
+        let mut all: Vec<usize> = Vec::with_capacity(self.stages[stage].len());
+        let beside = &self.beside[stage];
+        for (at, action) in self.stages[stage].iter().enumerate() {
+            let place = action.place();
+            let last = matches!(action, Action::Backward { .. } | Action::BackwardWeight { .. });
+            let forward = matches!(action, Action::Forward { .. });
+            let own = |place: &(usize, usize), forward: bool| {
+                usize::from(!kept.contains(place) && !(forward && only_inputs.contains(place)))
+            };
+            let second = at > 0 && beside.contains(&(at - 1));
+            let partner = if beside.contains(&at) { self.stages[stage].get(at + 1) } else { None };
+            let of_partner = partner.map_or(0, |p| own(&p.place(), matches!(p, Action::Forward { .. })));
+            let now = kept.len() + own(&place, forward) + of_partner;
+            all.push(if second { all[at - 1] } else { now });
+            if last {
+                kept.remove(&place);
+            } else if !(forward && only_inputs.contains(&place)) {
+                kept.insert(place);
+            }
+        }
+        all
     }
 
     fn check_complete(&self) -> Result<(), Deadlock> {
@@ -185,22 +210,4 @@ impl Schedule {
         }
         Ok(())
     }
-}
-
-/// The most forward passes of which something is kept at once: from the forward to the end of the backward, by weights where
-/// that is an action of its own, which needs the inputs of the pass's products and the gradients of their outputs.
-fn in_flight(actions: &[Action], beside: &BTreeSet<usize>) -> usize {
-    let (mut now, mut most) = (0usize, 0);
-    for (at, action) in actions.iter().enumerate() {
-        // The forward pass that goes beside a backward pass begins before that has ended.
-        let begun = beside.contains(&at) && matches!(action, Action::Backward { .. });
-        most = most.max(now + usize::from(begun));
-        match action {
-            Action::Forward { .. } => now += 1,
-            Action::Backward { .. } | Action::BackwardWeight { .. } => now = now.saturating_sub(1),
-            Action::BackwardInput { .. } => {}
-        }
-        most = most.max(now);
-    }
-    most
 }

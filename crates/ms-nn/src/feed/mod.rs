@@ -24,7 +24,7 @@ pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bo
     let kind = match c.activation {
         Kind::Swiglu => Activation::Silu,
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
-        Kind::GeluErf => Activation::GeluErf,
+        Kind::GegluErf | Kind::GeluErf => Activation::GeluErf,
         Kind::ReluSquared => Activation::Relu2,
         Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit: limit as f32 },
         Kind::SwigluClamped { alpha, limit } => {

@@ -162,7 +162,7 @@ fn activation_words(c: &ModelConfig) -> &'static [&'static str] {
         // Early Gemma files say `gelu` and mean the approximation by tanh.
         Activation::GegluTanh => &["gelu_pytorch_tanh", "gelu"],
         Activation::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"],
-        Activation::GeluErf => &["gelu"],
+        Activation::GeluErf | Activation::GegluErf => &["gelu"],
         Activation::ReluSquared => &["relu2"],
     }
 }

@@ -119,7 +119,15 @@ fn layers_differ_where_the_file_says_so() {
     let mut gemma = minimal("gemma2");
     gemma["hidden_activation"] = json!("gelu_pytorch_tanh");
     let c = read_config(&gemma).unwrap();
+    assert_eq!(c.activation, crate::Activation::GegluTanh);
     assert_eq!((c.window(0), c.window(1), c.head_dim), (Some(4096), None, 256));
+    // The older name says `gelu` and means the same; the newer one means it.
+    gemma["hidden_act"] = json!("gelu");
+    assert_eq!(read_config(&gemma).unwrap(), c);
+    gemma["hidden_activation"] = json!("gelu");
+    let exact = read_config(&gemma).unwrap();
+    assert_eq!((exact.activation, exact.family), (crate::Activation::GegluErf, c.family));
+    assert_eq!(read_config(&write_config(&exact, Dialect::default()).unwrap()).unwrap(), exact);
     assert_eq!(c.score_scale(), 0.0625);
 }
 

@@ -10,6 +10,9 @@ use crate::{ModelConfig, Result};
 /// Every group of experts gives as many, which upstream has no argument for.
 const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
 
+/// Experts of a token where nothing is said.
+const USUAL_TOP_K: usize = 2;
+
 pub(super) const EXPERTS: &[Field] = &[
     START,
     Field::size("moe_router_topk", |c| Some(&mut c.moe.as_mut()?.top_k)),
@@ -23,13 +26,16 @@ pub(super) const EXPERTS: &[Field] = &[
     LAYERS,
 ];
 
+/// Whether weights of chosen experts are divided by their sum, where upstream always divides or never does.
+const RENORMALISED: &str = "moe_router_renormalised";
+
 /// Whether there are experts; what has none says so.
 const START: Field = Field::rule(
     |f, c| {
         let router = Router::plain(Score::SoftmaxOfChosen);
         c.moe = f.size("num_experts")?.filter(|&n| n > 0).map(|experts| Moe {
             experts,
-            top_k: 2,
+            top_k: USUAL_TOP_K,
             ffn: c.ffn,
             router,
             shared: None,
@@ -63,12 +69,13 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         _ => None,
     };
     let noaux = kind == "noaux_tc";
+    let chosen = f.size("moe_router_topk")?.unwrap_or(USUAL_TOP_K);
     let score = match (kind, by_score) {
         ("sparsemixer_topk", _) => {
             Score::SparseMixer { jitter: f.float("moe_input_jitter_eps")?.unwrap_or(0.01) }
         }
         // As many experts as are chosen decide what they weigh, whatever else is said of scores.
-        ("sinkhorn", _) if f.size("moe_router_topk")? == Some(1) => Score::Sigmoid,
+        ("sinkhorn", _) if chosen == 1 => Score::Sigmoid,
         ("sinkhorn", _) => Score::Softmax,
         (_, Some(score)) => score,
         ("noaux_tc", None) => Score::Sigmoid,
@@ -88,18 +95,43 @@ fn router(f: &Fields<'_>) -> Result<Router> {
     let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
     Ok(Router {
         score,
-        bias: noaux || f.on("moe_router_enable_expert_bias")?,
+        bias: noaux || (f.on("moe_router_enable_expert_bias")? && chooses_by_bias(kind, score)),
         linear_bias: false,
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
-        // Upstream always divides these.
-        renormalise: (f.on("norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
+        renormalise: match f.get(RENORMALISED) {
+            Some(told) => told == &Value::Bool(true),
+            None => renormalises(kind, score, chosen).unwrap_or(f.on("norm_topk_prob")?),
+        },
         scale: f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0),
-        f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
+        f32: noaux || f.on("router_gating_in_fp32")? || f.text("moe_router_dtype")? == Some("fp32"),
     })
 }
 
+/// Whether upstream divides the weights of `chosen` experts by their sum, whatever `--norm-topk-prob` says; `None`: as it says.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, and MindSpeed-LLM 2.0.0,
+/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
+fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
+    match (kind, score) {
+        ("sinkhorn", _) => Some(false),
+        (_, Score::Sigmoid | Score::SqrtSoftplus) => Some(chosen > 1),
+        _ => None,
+    }
+}
+
+/// Whether upstream adds the biases of `--moe-router-enable-expert-bias` to the scores by which it chooses: to those of a softmax
+/// only where that type says it.
+fn chooses_by_bias(kind: &str, score: Score) -> bool {
+    match score {
+        Score::Sigmoid | Score::SqrtSoftplus => kind != "sinkhorn",
+        Score::Softmax => kind == "softmax_topk",
+        Score::SoftmaxOfChosen | Score::SparseMixer { .. } => false,
+    }
+}
+
 fn write_router(c: &ModelConfig, w: &mut Writer) {
-    let Some(Moe { router: r, .. }) = &c.moe else { return };
+    let Some(Moe { router: r, top_k, .. }) = &c.moe else { return };
     let kind = match (r.score, r.groups.map(|g| g.by)) {
         (Score::SparseMixer { jitter }, _) => {
             w.set("moe_input_jitter_eps", json!(jitter));
@@ -119,6 +151,9 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
     w.set("moe_router_pre_softmax", json!(r.score == Score::Softmax));
     w.set("moe_router_enable_expert_bias", json!(r.bias));
     w.set("norm_topk_prob", json!(r.renormalise));
+    if renormalises(kind, r.score, *top_k).is_some_and(|upstreams| upstreams != r.renormalise) {
+        w.set(RENORMALISED, json!(r.renormalise));
+    }
     w.set("routed_scaling_factor", json!(r.scale));
     w.set("moe_router_topk_scaling_factor", json!(r.scale));
     if r.f32 {
@@ -236,4 +271,59 @@ fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>
         all.extend(part.repeat(times));
     }
     Ok((1, Some(all)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::megatron::{from_args, to_args};
+
+    fn of(flags: &Value) -> Router {
+        let mut args = json!({
+            "num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "padded_vocab_size": 32,
+            "max_position_embeddings": 32, "num_experts": 8, "moe_router_topk": 2
+        });
+        args.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+        let config = from_args(args.as_object().unwrap()).unwrap();
+        assert_eq!(from_args(&to_args(&config)).unwrap().moe, config.moe, "{flags}");
+        config.moe.unwrap().router
+    }
+
+    #[test]
+    fn weights_are_divided_by_their_sum_where_upstream_divides_them() {
+        for (flags, divides) in [
+            (json!({"moe_router_score_function": "sigmoid"}), true),
+            (json!({"moe_router_score_function": "sigmoid", "moe_router_load_balancing_type": "none"}), true),
+            (
+                json!({"moe_router_score_function": "sigmoid", "moe_router_load_balancing_type": "noaux_tc"}),
+                true,
+            ),
+            (
+                json!({"moe_router_score_function": "sigmoid", "moe_router_topk": 1, "norm_topk_prob": true}),
+                false,
+            ),
+            (json!({"moe_router_load_balancing_type": "softmax_topk"}), false),
+            (json!({"moe_router_load_balancing_type": "softmax_topk", "norm_topk_prob": true}), true),
+            (json!({"moe_router_load_balancing_type": "sinkhorn", "norm_topk_prob": true}), false),
+            // As a model of another source has it.
+            (json!({"moe_router_score_function": "sigmoid", RENORMALISED: false}), false),
+        ] {
+            assert_eq!(of(&flags).renormalise, divides, "{flags}");
+        }
+    }
+
+    #[test]
+    fn biases_take_part_where_upstream_adds_them_to_the_scores() {
+        let with = |more: Value| {
+            let mut flags = json!({"moe_router_enable_expert_bias": true});
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&flags).bias
+        };
+        assert!(with(json!({"moe_router_score_function": "sigmoid"})));
+        assert!(with(json!({"moe_router_load_balancing_type": "softmax_topk"})));
+        assert!(!with(json!({})));
+        assert!(!with(json!({"moe_router_pre_softmax": true, "moe_router_load_balancing_type": "none"})));
+    }
 }

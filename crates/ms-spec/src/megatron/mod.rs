@@ -8,9 +8,11 @@ mod latent;
 mod mixers;
 mod rope;
 mod sizes;
+mod spec;
 
 use sizes::SOURCE;
 pub use sizes::noop_layers;
+pub use spec::knows_layers;
 
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -23,7 +25,7 @@ use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
 /// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
-const TABLES: [&[Field]; 8] = [
+const TABLES: [&[Field]; 9] = [
     sizes::SIZES,
     rope::ROPE,
     latent::LATENT,
@@ -32,6 +34,7 @@ const TABLES: [&[Field]; 8] = [
     mixers::MIXERS,
     experts::EXPERTS,
     &[indexer::OWNERS],
+    &[spec::SPEC],
 ];
 
 /// What Megatron assumes where nothing is said.
@@ -179,6 +182,51 @@ mod tests {
     }
 
     #[test]
+    fn flags_that_choose_the_same_thing_are_ranked_as_upstream_ranks_them_or_refused() {
+        let of = |flags: Value| {
+            let mut args = json!({
+                "num_layers": 2, "hidden_size": 96, "num_attention_heads": 2, "padded_vocab_size": 32,
+                "max_position_embeddings": 32, "add_bias_linear": false
+            });
+            args.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+            from_args(args.as_object().unwrap())
+        };
+        let feed = |flags: Value| of(flags).map(|c| (c.activation, c.ffn)).unwrap();
+        assert_eq!(feed(json!({"swiglu": true})), (Activation::Swiglu, 256));
+        // A gate by GELU wins, and the usual width stays that of SwiGLU.
+        assert_eq!(feed(json!({"swiglu": true, "geglu": true})), (Activation::GegluErf, 256));
+        assert_eq!(feed(json!({"geglu": true})), (Activation::GegluErf, 384));
+        assert_eq!(feed(json!({"swiglu": true, "gelu_tanh": true})), (Activation::GegluTanh, 256));
+        assert_eq!(feed(json!({"geglu": true, "gelu_tanh": true})), (Activation::GegluTanh, 384));
+        assert_eq!(feed(json!({"squared_relu": true})), (Activation::ReluSquared, 384));
+        assert_eq!(feed(json!({})), (Activation::GeluErf, 384));
+        assert_eq!(feed(json!({"add_bias_linear": true})), (Activation::GeluTanh, 384));
+        let refused = |flags: Value, says: &[&str]| {
+            let said = of(flags).unwrap_err().to_string();
+            assert!(says.iter().all(|flag| said.contains(flag)), "{said}");
+        };
+        refused(json!({"swiglu": true, "squared_relu": true}), &["--squared-relu", "--swiglu"]);
+        refused(json!({"geglu": true, "squared_relu": true}), &["--squared-relu", "--geglu"]);
+        refused(json!({"gelu_tanh": true, "openai_gelu": true}), &["--gelu-tanh", "--openai-gelu"]);
+        refused(json!({"swiglu": true, "openai_gelu": true}), &["--openai-gelu", "--swiglu"]);
+        refused(json!({"swiglu": true, "geglu": true, "swiglu_limit": 7.0}), &["--swiglu-limit", "--geglu"]);
+        let scaled = |kind: Value, factor: f64| {
+            of(json!({
+                "position_embedding_type": "rope", "rope_scaling_type": kind, "rotary_seq_len_interpolation_factor": factor
+            }))
+        };
+        let linear = crate::RopeScaling::Linear { factor: 2.0 };
+        assert_eq!(scaled(Value::Null, 2.0).unwrap().rope.scaling, linear);
+        assert_eq!(scaled(json!("plm"), 2.0).unwrap().rope.scaling, linear);
+        assert!(scaled(json!("llama3"), 1.0).is_ok());
+        for kind in ["llama3", "yarn", "dynamic", "longrope"] {
+            let said = scaled(json!(kind), 2.0).unwrap_err().to_string();
+            let names = ["--rotary-seq-len-interpolation-factor 2", &format!("--rope-scaling-type {kind}")];
+            assert!(names.iter().all(|name| said.contains(name)), "{said}");
+        }
+    }
+
+    #[test]
     fn scripts_of_upstream_describe_their_models() {
         // The flags of v2.0.0's DeepSeek-V3 script, as far as they describe the model.
         let args = json!({
@@ -271,7 +319,7 @@ mod tests {
         let params = crate::params(&c);
         let total = |mtp: bool| -> usize {
             let part =
-                params.iter().filter(|p| mtp == matches!(p.slot.place, crate::Place::Mtp(_)) && p.trained);
+                params.iter().filter(|p| mtp == matches!(p.slot.place, crate::Place::Mtp(_)) && p.trained());
             part.map(|p| p.shape.numel()).sum()
         };
         // 284 billion, as published.

@@ -34,7 +34,7 @@ pub(super) const ROPE: &[Field] = &[
         |f, c| {
             c.rope.scaling = scaling(f, c.max_positions)?;
             // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
-            if f.get("spec").is_some_and(|spec| spec.to_string().contains("hunyuan_spec")) {
+            if super::spec::names(f, super::spec::HUNYUAN) {
                 (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
             }
             Ok(())
@@ -45,14 +45,23 @@ pub(super) const ROPE: &[Field] = &[
 
 fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     let float = |field, default| Ok::<_, crate::Error>(f.float(field)?.unwrap_or(default));
+    let divided = f.float("rotary_seq_len_interpolation_factor")?.filter(|&factor| factor != 1.0);
+    let beside = match (f.get("rope_scaling_alpha"), f.text("rope_scaling_type")?) {
+        (Some(_), _) => Some("the base of a class of its own".to_owned()),
+        (_, Some(kind)) if kind != "plm" => Some(format!("--rope-scaling-type {kind}")),
+        _ => None,
+    };
+    if let (Some(factor), Some(beside)) = (divided, beside) {
+        return Err(f.unsupported(format!(
+            "--rotary-seq-len-interpolation-factor {factor} beside {beside}: expected one way to stretch positions"
+        )));
+    }
     if let Some(alpha) = f.float("rope_scaling_alpha")? {
         return Ok(RopeScaling::Ntk { alpha });
     }
     Ok(match f.text("rope_scaling_type")? {
-        None => match f.float("rotary_seq_len_interpolation_factor")? {
-            Some(factor) => RopeScaling::Linear { factor },
-            None => RopeScaling::None,
-        },
+        // PLM's own word for its rotation: plain, but for the pairing.
+        None | Some("plm") => divided.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {
             factor: float("rope_scaling_factor", 8.0)?,
             low: float("low_freq_factor", 1.0)?,
@@ -83,8 +92,6 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
             let (short, long) = (divisors(f, "short_factor")?, divisors(f, "long_factor")?);
             RopeScaling::LongRope { short, long, original, factor, magnitude }
         }
-        // PLM's own word for its rotation: plain, but for the pairing.
-        Some("plm") => RopeScaling::None,
         Some(other) => {
             return Err(f.unsupported(format!(
                 "rope scaling {other} is not supported; supported: llama3, yarn, longrope, dynamic"

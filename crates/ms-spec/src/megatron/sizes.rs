@@ -7,7 +7,7 @@ use crate::config::MOST_PARTS;
 use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Attention, Block, Layer, Position};
-use crate::{Error, ModelConfig, Norm, QkNorm, Result};
+use crate::{Error, Norm, QkNorm, Result};
 
 /// What messages call these arguments.
 pub(super) const SOURCE: &str = "megatron arguments";
@@ -34,7 +34,7 @@ pub(super) const SIZES: &[Field] = &[
     Field::size("max_position_embeddings", |c| Some(&mut c.max_positions))
         .or(&["max_position_embeddings", "seq_length"]),
     Field::alias("seq_length", |c| Some(c.max_positions)),
-    Field::size("ffn_hidden_size", |c| Some(&mut c.ffn)).else_by(usual_ffn),
+    FFN,
     NORM,
     Field::float("norm_epsilon", |c| Some(&mut c.norm_eps)),
     Field::flag_as(
@@ -90,46 +90,78 @@ const ACTIVATION: Field = Field::rule(
     },
     |c, w| {
         let swiglu = matches!(c.activation, Activation::Swiglu | Activation::SwigluBounded { .. });
+        let plain = c.activation == Activation::GeluTanh;
         w.set("swiglu", json!(swiglu));
-        w.set("geglu", json!(c.activation == Activation::GegluTanh));
+        w.set("gelu_tanh", json!(c.activation == Activation::GegluTanh));
+        w.set("geglu", json!(c.activation == Activation::GegluErf));
         w.set("squared_relu", json!(c.activation == Activation::ReluSquared));
-        w.set("gelu_tanh", json!(c.activation == Activation::GeluTanh));
-        w.set("bias_gelu_fusion", json!(c.activation == Activation::GeluTanh));
+        w.set("bias_gelu_fusion", json!(plain));
+        // The fused kernel alone has the formula, and only with biases.
+        w.set("openai_gelu", json!(plain && !c.bias.mlp));
         if let Activation::SwigluBounded { limit } = c.activation {
             w.set("swiglu_limit", json!(limit));
         }
     },
 );
 
+/// Flags that choose the activation, those that win first.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: GELU with a gate by either of two flags, over whatever else there is: by tanh,
+/// or by the error function (`F.gelu`); beside each other the former. Megatron-LM `core_r0.8.0`,
+/// `training/arguments.py`: squared ReLU has no SwiGLU beside it.
+const CHOICES: [(&str, Activation); 5] = [
+    ("gelu_tanh", Activation::GegluTanh),
+    ("geglu", Activation::GegluErf),
+    ("squared_relu", Activation::ReluSquared),
+    ("openai_gelu", Activation::GeluTanh),
+    ("swiglu", Activation::Swiglu),
+];
+
 fn activation(f: &Fields<'_>) -> Result<Activation> {
+    let mut chosen: Vec<(&str, Activation)> = Vec::new();
+    for (flag, kind) in CHOICES {
+        if f.on(flag)? {
+            chosen.push((flag, kind));
+        }
+    }
+    let spelling = |name: &str| format!("--{}", name.replace('_', "-"));
+    let first = chosen.first().copied();
+    // SwiGLU beside another gate still says how wide the layer is, and of two of GELU the first wins.
+    let other = |&&(flag, kind): &&(&str, Activation)| {
+        first.is_some_and(|(_, own)| own != kind && !(own.gated() && matches!(flag, "swiglu" | "geglu")))
+    };
+    if let (Some((flag, _)), Some((beside, _))) = (first, chosen.iter().find(other)) {
+        let (flag, beside) = (spelling(flag), spelling(beside));
+        return Err(f.unsupported(format!("{flag} beside {beside}: expected one activation")));
+    }
     if let Some(limit) = f.float("swiglu_limit")?.filter(|&l| l > 0.0) {
-        return match f.on("swiglu")? {
-            true => Ok(Activation::SwigluBounded { limit }),
-            false => Err(f.unsupported("--swiglu-limit without --swiglu is not supported")),
+        return match first {
+            Some((_, Activation::Swiglu)) => Ok(Activation::SwigluBounded { limit }),
+            Some((flag, _)) => {
+                Err(f.unsupported(format!("--swiglu-limit beside {} is not supported", spelling(flag))))
+            }
+            None => Err(f.unsupported("--swiglu-limit without --swiglu is not supported")),
         };
     }
-    Ok(match (f.on("swiglu")?, f.on("geglu")?, f.on("squared_relu")?) {
-        (true, ..) => Activation::Swiglu,
-        (_, true, _) => Activation::GegluTanh,
-        (.., true) => Activation::ReluSquared,
-        // The fused kernel of bias and GELU uses the approximation by tanh; so do two flags.
-        _ => {
-            let fused = f.flag("bias_gelu_fusion")?.unwrap_or(true) && f.on("add_bias_linear")?;
-            match fused || f.on("gelu_tanh")? || f.on("openai_gelu")? {
-                true => Activation::GeluTanh,
-                false => Activation::GeluErf,
-            }
-        }
-    })
+    // Without a choice it is GELU; the fused kernel of bias and GELU uses the approximation by tanh.
+    let fused = f.flag("bias_gelu_fusion")?.unwrap_or(true) && f.on("add_bias_linear")?;
+    let plain = if fused { Activation::GeluTanh } else { Activation::GeluErf };
+    Ok(first.map_or(plain, |(_, kind)| kind))
 }
 
-/// Megatron's default for gated layers: two thirds of 4 H, rounded down to a multiple of 64.
-fn usual_ffn(c: &mut ModelConfig) {
-    c.ffn = match c.activation.gated() {
-        true => c.hidden.saturating_mul(8) / 3 / 64 * 64,
-        false => c.hidden.saturating_mul(4),
-    };
-}
+/// Megatron's default with SwiGLU, and only with that: two thirds of 4 H, rounded down to a multiple of 64.
+const FFN: Field = Field::rule(
+    |f, c| {
+        c.ffn = match (f.size("ffn_hidden_size")?, f.on("swiglu")?) {
+            (Some(width), _) => width,
+            (None, true) => c.hidden.saturating_mul(8) / 3 / 64 * 64,
+            (None, false) => c.hidden.saturating_mul(4),
+        };
+        Ok(())
+    },
+    |c, w| w.set("ffn_hidden_size", json!(c.ffn)),
+);
 
 const GROUPS: Field = Field::rule(
     |f, c| {

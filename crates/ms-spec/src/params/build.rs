@@ -91,7 +91,7 @@ impl<'a> Table<'a> {
             init,
             decay: shape.len() > 1,
             sum_grad_over: sum,
-            trained: true,
+            change: ms_core::Change::Gradient,
             integral: false,
         });
     }

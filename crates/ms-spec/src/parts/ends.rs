@@ -1,6 +1,6 @@
 //! The ends of a model: embedding, last norm and output layer.
 
-use ms_core::{Axis, Partition};
+use ms_core::{Axis, Change, Partition};
 
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::hyper_connections;
@@ -44,7 +44,9 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     t.of(Part::Output);
     if !c.tied {
         t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
-        t.list.last_mut().expect("just pushed").trained = !c.reward;
+        if c.reward {
+            t.list.last_mut().expect("just pushed").change = Change::Nothing;
+        }
     }
     if c.bias.head {
         t.vector(Role::Own.bias(), c.padded_vocab, Table::rows(1), Init::Zeros, SumGrad::No);

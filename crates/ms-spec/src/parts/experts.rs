@@ -1,6 +1,6 @@
 //! Mixtures of experts.
 
-use ms_core::{Axis, Partition};
+use ms_core::{Axis, Change, Partition};
 
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::dense;
@@ -69,10 +69,10 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
         let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
         t.matrix(Role::Tid2Eid, rows, Partition::Replicated, numbers);
         let table = t.list.last_mut().expect("just pushed");
-        (table.trained, table.decay, table.integral) = (false, false, true);
+        (table.change, table.decay, table.integral) = (Change::Nothing, false, true);
     } else if moe.router.bias {
         t.vector(Role::ExpertBias, choices, Partition::Replicated, Init::Zeros, SumGrad::No);
-        t.list.last_mut().expect("just pushed").trained = false;
+        t.list.last_mut().expect("just pushed").change = Change::ExpertLoad;
     }
     t.of(Part::Experts);
     let blocks = if c.activation.gated() { 2 } else { 1 };

@@ -9,7 +9,7 @@ use crate::source::byte_level::stand_in;
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Model, PreTokenizerWrapper, Tokenizer as Engine};
@@ -208,34 +208,13 @@ impl Trained {
             "unk_token": null
         });
         // The configuration first: a folder is complete once its tokenizer.json is there.
-        let files = [
-            (dir.join("tokenizer_config.json"), format!("{config:#}\n")),
-            (dir.join("tokenizer.json"), tokenizer),
-        ];
-        write_whole(&files).inspect_err(|_| {
+        let config = format!("{config:#}\n");
+        let [first, last] = ["tokenizer_config.json", "tokenizer.json"].map(|name| dir.join(name));
+        let files = [(&*first, config.as_bytes()), (&*last, tokenizer.as_bytes())];
+        ms_files::write_files(&files).map_err(|e| {
             // A folder that was made for them, which is empty now; any other stays.
             let _ = std::fs::remove_dir(dir);
+            Error::Io { path: e.path, source: e.source }
         })
     }
-}
-
-/// Writes files under other names in the same folder, syncs them, and renames them once all of them are there.
-fn write_whole(files: &[(PathBuf, String)]) -> Result<()> {
-    let temporary = |path: &Path| path.with_extension(format!("{}.part", std::process::id()));
-    let write = |path: &Path, text: &str| -> std::io::Result<()> {
-        let mut file = std::fs::File::create(temporary(path))?;
-        std::io::Write::write_all(&mut file, text.as_bytes())?;
-        file.sync_all()
-    };
-    let rename = |path: &Path| std::fs::rename(temporary(path), path);
-    let named = |path: &Path, result: std::io::Result<()>| {
-        result.map_err(|source| Error::Io { path: path.into(), source })
-    };
-    let written = files.iter().try_for_each(|(path, text)| named(path, write(path, text)));
-    written.and_then(|()| files.iter().try_for_each(|(path, _)| named(path, rename(path)))).inspect_err(
-        |_| {
-            // Best effort: the error that matters is the one being returned.
-            files.iter().for_each(|(path, _)| drop(std::fs::remove_file(temporary(path))));
-        },
-    )
 }

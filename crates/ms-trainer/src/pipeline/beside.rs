@@ -41,10 +41,8 @@ impl Iteration<'_> {
         }
         let of = |place: (usize, usize)| (&micro_batches[place.0], micro_batches.len());
         let drops = dropped.contains(&to);
-        let spans = actions.map(|action| {
-            let adds = matches!(action, Action::Forward { .. }) && !drops;
-            span(action, held.live() + usize::from(adds))
-        });
+        let live = held.live() + usize::from(!drops) + usize::from(dropped.contains(&fro));
+        let spans = actions.map(|action| span(action, live));
         let _under_way = spans.each_ref().map(|span| span.enter());
         let kept = held.kept.remove(&fro).expect("the schedule was checked");
         let Begun { mut walk, input, output } = self.begin_backward(kept, of(fro), fro)?;

@@ -279,7 +279,8 @@ pub(crate) fn sizes() -> Vec<[usize; 5]> {
 /// Of `pool`, run after run the one with the most pairs of values that are not in `seen` yet, until none has one more or there
 /// are `most`.
 pub(crate) fn covering(pool: &[Run], seen: &mut BTreeSet<String>, most: usize) -> Vec<Run> {
-    let mut left: Vec<(&Run, Vec<String>)> = pool.iter().map(|run| (run, run.pairs())).collect();
+    let new = |run: &Run| run.pairs().into_iter().filter(|pair| !seen.contains(pair)).collect();
+    let mut left: Vec<(&Run, Vec<String>)> = pool.iter().map(|run| (run, new(run))).collect();
     let mut chosen = Vec::new();
     while chosen.len() < most {
         for (_, pairs) in &mut left {

@@ -15,7 +15,8 @@ use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Rates, Replay, Routing, TrainConfig, UpdateRule};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A dense layer and one of four experts, with a router whose biases are kept unrounded.
@@ -276,10 +277,11 @@ fn trial(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .and_then(|grid| grid.with_optimizer(case.optimizer))
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
-    let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
+    let (sequence_parallel, context) = (case.sequence_parallel, case.context);
+    let rates = Rates::from((case.lr(), 0.1));
     let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
     let ring_cache = case.ring_cache;
-    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr })
+    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates })
 }
 
 /// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
@@ -374,12 +376,23 @@ pub(crate) fn run_slipped(
 /// Holds that two runs have the bits of gradients, reports and the weights in the end in common.
 #[track_caller]
 pub(crate) fn same(what: &str, a: &Found, b: &Found) {
-    let equal = |x: &[f64], y: &[f64]| x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
-    for (name, x) in &a.gradients {
-        assert!(equal(x, &b.gradients[name]), "{what}: the bits of the gradient of {name} differ");
+    if let Some(differs) = other_bits(a, b) {
+        panic!("{what}: {differs}");
     }
-    assert_eq!(a.reports, b.reports, "{what}");
-    for (name, x) in &a.weights {
-        assert!(equal(x, &b.weights[name]), "{what}: the bits of {name} differ in the end");
+}
+
+/// The first thing of which two runs have other bits.
+pub(crate) fn other_bits(a: &Found, b: &Found) -> Option<String> {
+    let equal =
+        |x: &[f64], y: &[f64]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
+    let first = |a: &BTreeMap<String, Vec<f64>>, b: &BTreeMap<String, Vec<f64>>| {
+        a.iter().find(|(name, x)| !b.get(*name).is_some_and(|y| equal(x, y))).map(|(name, _)| name.clone())
+    };
+    if let Some(name) = first(&a.gradients, &b.gradients) {
+        return Some(format!("the bits of the gradient of {name} differ"));
     }
+    if a.reports != b.reports {
+        return Some(format!("reports differ: {:?}, {:?}", a.reports, b.reports));
+    }
+    first(&a.weights, &b.weights).map(|name| format!("the bits of {name} differ in the end"))
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &NpuDoctor, as_json: bool) -> Result<()> {
         "findings": findings.json(),
     });
     if let Some(path) = &args.report {
-        ms_cli::write_file(path, format!("{report:#}\n").as_bytes())?;
+        ms_files::write_file(path, format!("{report:#}\n").as_bytes())?;
     }
     let mut out = std::io::stdout().lock();
     if as_json {

@@ -3,6 +3,7 @@
 use super::Precision;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_cli::megatron::Upstream;
 use ms_core::{Grid, OptimizerSharding};
 use ms_spec::ModelConfig;
 use ms_trainer::{Adam, LossScale, OptimizerForm, Stored, UpdateRule};
@@ -26,9 +27,9 @@ options! {
         buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
-        rounded_gradients: bool = "--o2-gradient", "--bf16: gradients are kept and summed over ranks in bfloat16 (with --no-gradient-accumulation-fusion)", group = "Precision";
+        rounded_gradients: bool = "--o2-gradient", "--bf16: gradients are kept and summed over ranks in bfloat16 (v2.0.0: with --no-gradient-accumulation-fusion)", group = "Precision";
         reduced_rounded: bool = "--grad-reduce-in-bf16", "--upstream head: as --o2-gradient", group = "Precision";
-        fused_gradients: bool = "--no-gradient-accumulation-fusion", "--o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
+        fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: --o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
         ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
         npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
         head_later: bool = "--defer-embedding-wgrad-compute", "the last stage forms the gradient of the output layer's weights when it has done all else, while other stages still work; gradients by logits are kept till then", group = "Pipeline";
@@ -231,7 +232,7 @@ fn swapped(sizes: &[String], stages: usize) -> Result<bool> {
 /// # Source
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_validate_o2`; Megatron-LM `core_v0.12.1`,
 /// `megatron/training/arguments.py`.
-pub(super) fn rounded_gradients(o: &Update, precision: &Precision) -> Result<bool> {
+pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Upstream) -> Result<bool> {
     let main = o.main_grads.as_deref() == Some("bf16");
     for (given, flag) in [
         (o.rounded_gradients, "--o2-gradient"),
@@ -242,7 +243,7 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision) -> Result<boo
             bail!(Usage(format!("{flag}: goes with --bf16, whose gradients it rounds")));
         }
     }
-    if o.rounded_gradients && o.fused_gradients {
+    if o.rounded_gradients && o.fused_gradients && upstream == Upstream::V2_0_0 {
         bail!(Usage(
             "--o2-gradient: needs --no-gradient-accumulation-fusion, as upstream, whose fused products add in float32"
                 .into()

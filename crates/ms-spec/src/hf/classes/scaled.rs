@@ -19,7 +19,15 @@ fn gemma(c: &mut ModelConfig) {
 }
 
 /// What both generations have.
-const GEMMA_SCALE: &[Field] = &[activation("hidden_activation"), BIAS, ROOT_EMBEDDING];
+const GEMMA_SCALE: &[Field] = &[activation("hidden_activation"), EXACT_GELU, BIAS, ROOT_EMBEDDING];
+
+/// `gelu` is the error function's under this name alone: transformers takes no notice of the older `hidden_act`.
+const EXACT_GELU: Field = Field::reading(|f, c| {
+    if f.text("hidden_activation")? == Some("gelu") {
+        c.activation = Activation::GegluErf;
+    }
+    Ok(())
+});
 
 pub(super) const GEMMA: Class =
     class!(Family::Gemma, ["gemma"], "GemmaForCausalLM", gemma, &[DECODER, ROPE, GEMMA_SCALE],);

@@ -1,38 +1,16 @@
-//! Outputs that appear whole or not at all: written under a temporary name beside the final one, synced, renamed.
+//! Folders that appear whole or not at all: written under a temporary name beside the last one, synced, renamed.
 
+use crate::unfinished::{ENDING, folder_of, sync_folder, write_file};
+use crate::{Error, Result};
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
-
-/// The temporary name of an output.
-pub(crate) fn partial(path: &Path) -> PathBuf {
-    let name = path.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned());
-    path.with_file_name(format!(".{name}.partial"))
-}
-
-/// Makes the entries of a folder lasting.
-pub(crate) fn sync_folder(path: &Path) -> Result<()> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    File::open(path).and_then(|f| f.sync_all()).map_err(Error::io(path, "sync"))
-}
-
-/// Writes a small file whole.
+/// A folder that is written as `.NAME.partial` beside its last name and gets that in [`AtomicFolder::commit`].
 ///
-/// # Errors
-/// What the operating system refuses.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = partial(path);
-    let mut file = File::create(&temporary).map_err(Error::io(&temporary, "create"))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io(&temporary, "write"))?;
-    fs::rename(&temporary, path).map_err(Error::io(path, "rename to"))?;
-    sync_folder(path.parent().unwrap_or(Path::new(".")))
-}
-
-/// A folder under construction.
+/// Dropped without a commit it leaves nothing behind, unless a later run may go on with it ([`AtomicFolder::resume`]).
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct AtomicFolder {
     target: PathBuf,
     temporary: PathBuf,
     done: bool,
@@ -48,31 +26,38 @@ const NOTE: &str = ".conversion";
 /// Name of the file that is locked as long as somebody writes the folder.
 const LOCK: &str = ".lock";
 
-impl Folder {
+impl AtomicFolder {
     /// Starts a folder that will appear as `target`; leftovers of an interrupted run are removed.
     ///
     /// # Errors
-    /// [`Error::Exists`] if `target` is there and not empty, unless `replace`; [`Error::Folder`] if another process
-    /// writes it now.
-    pub(crate) fn create(target: &Path, replace: bool) -> Result<Self> {
+    /// [`ErrorKind::AlreadyExists`] if `target` is there and not empty, unless `replace`; [`ErrorKind::ResourceBusy`] if
+    /// another process writes it now.
+    pub fn create(target: &Path, replace: bool) -> Result<Self> {
         let folder = Self::begin(target, replace)?;
         folder.clear()?;
         Ok(folder)
     }
 
+    /// The name under which a folder that will be `target` is written.
+    pub fn temporary_of(target: &Path) -> PathBuf {
+        let name = target.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned());
+        target.with_file_name(format!(".{name}.partial"))
+    }
+
     /// Takes hold of the temporary folder, whatever is in it.
     fn begin(target: &Path, replace: bool) -> Result<Self> {
         if !replace && target.exists() && !is_empty_folder(target) {
-            return Err(Error::Exists { path: target.to_owned() });
+            return Err(Error::io(target, "replace")(ErrorKind::AlreadyExists.into()));
         }
-        let temporary = partial(target);
+        let temporary = Self::temporary_of(target);
         fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
         let path = temporary.join(LOCK);
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(Error::io(&path, "create"))?;
         // A file system without locks is written without.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            return Err(Error::folder(target, "another process is writing it now"));
+            let busy = io::Error::new(ErrorKind::ResourceBusy, "another process is writing it now");
+            return Err(Error::io(target, "lock")(busy));
         }
         Ok(Self { target: target.to_owned(), temporary, done: false, lock: Some(lock), resumable: false })
     }
@@ -94,16 +79,16 @@ impl Folder {
         Ok(())
     }
 
-    /// As [`Folder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
+    /// As [`AtomicFolder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
     /// some: then the files that have their final names are complete.
     ///
     /// # Errors
-    /// As [`Folder::create`].
-    pub(crate) fn resume(target: &Path, replace: bool, fingerprint: &str) -> Result<(Self, bool)> {
+    /// As [`AtomicFolder::create`].
+    pub fn resume(target: &Path, replace: bool, fingerprint: &str) -> Result<(Self, bool)> {
         let mut folder = Self::begin(target, replace)?;
         let note = folder.temporary.join(NOTE);
         if fs::read(&note).is_ok_and(|text| text == fingerprint.as_bytes()) {
-            tracing::info!("{}: going on with what an interrupted run has left", target.display());
+            remove_unfinished(&folder.temporary)?;
             folder.resumable = true;
             return Ok((folder, true));
         }
@@ -114,7 +99,7 @@ impl Folder {
     }
 
     /// Where to write.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.temporary
     }
 
@@ -122,7 +107,7 @@ impl Folder {
     ///
     /// # Errors
     /// What the operating system refuses.
-    pub(crate) fn commit(mut self, sync: bool) -> Result<()> {
+    pub fn commit(mut self, sync: bool) -> Result<()> {
         if self.resumable {
             let note = self.temporary.join(NOTE);
             fs::remove_file(&note).map_err(Error::io(&note, "remove"))?;
@@ -140,13 +125,13 @@ impl Folder {
         }
         self.done = true;
         if sync {
-            sync_folder(self.target.parent().unwrap_or(Path::new(".")))?;
+            sync_folder(folder_of(&self.target))?;
         }
         Ok(())
     }
 }
 
-impl Drop for Folder {
+impl Drop for AtomicFolder {
     fn drop(&mut self) {
         let kept = self.resumable && has_complete_files(&self.temporary);
         if !self.done && !kept {
@@ -156,13 +141,30 @@ impl Drop for Folder {
     }
 }
 
+/// Removes files that were being written when a process was killed.
+fn remove_unfinished(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
+        let path = entry.map_err(Error::io(folder, "list"))?.path();
+        if path.is_dir() {
+            remove_unfinished(&path)?;
+        } else if is_unfinished(&path) {
+            fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(ENDING)
+}
+
 /// Whether a folder or one below it holds a file under its final name.
 fn has_complete_files(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.flatten().any(|e| {
         let path = e.path();
         let hidden = e.file_name().to_string_lossy().starts_with('.');
-        !hidden && (path.is_file() || has_complete_files(&path))
+        !hidden && !is_unfinished(&path) && (path.is_file() || has_complete_files(&path))
     })
 }
 
@@ -219,13 +221,14 @@ mod tests {
     fn a_folder_appears_at_the_end_and_not_before() {
         let root = tempfile::tempdir().unwrap();
         let target = root.path().join("out");
-        let folder = Folder::create(&target, false).unwrap();
+        let folder = AtomicFolder::create(&target, false).unwrap();
         fs::write(folder.path().join("a"), b"1").unwrap();
         assert!(!target.exists());
         folder.commit(true).unwrap();
         assert_eq!(fs::read(target.join("a")).unwrap(), b"1");
-        assert!(matches!(Folder::create(&target, false), Err(Error::Exists { .. })));
-        let folder = Folder::create(&target, true).unwrap();
+        let refused = AtomicFolder::create(&target, false).unwrap_err();
+        assert_eq!(refused.source.kind(), ErrorKind::AlreadyExists);
+        let folder = AtomicFolder::create(&target, true).unwrap();
         fs::write(folder.path().join("b"), b"2").unwrap();
         folder.commit(true).unwrap();
         assert!(target.join("b").exists() && !target.join("a").exists());
@@ -236,18 +239,19 @@ mod tests {
     fn a_folder_that_is_being_written_is_left_alone() {
         let root = tempfile::tempdir().unwrap();
         let target = root.path().join("out");
-        let (folder, _) = Folder::resume(&target, false, "a").unwrap();
+        let (folder, _) = AtomicFolder::resume(&target, false, "a").unwrap();
         fs::write(folder.path().join("a"), b"1").unwrap();
         for fingerprint in ["a", "b"] {
-            let error = Folder::resume(&target, true, fingerprint).unwrap_err().to_string();
+            let error = AtomicFolder::resume(&target, true, fingerprint).unwrap_err().to_string();
             assert!(error.contains("another process is writing it now"), "{error}");
         }
-        assert!(Folder::create(&target, true).is_err());
+        fs::write(folder.path().join("b.1-0.part"), b"half").unwrap();
+        assert!(AtomicFolder::create(&target, true).is_err());
         drop(folder);
-        let (folder, begun) = Folder::resume(&target, false, "a").unwrap();
-        assert!(begun && folder.path().join("a").exists());
+        let (folder, begun) = AtomicFolder::resume(&target, false, "a").unwrap();
+        assert!(begun && folder.path().join("a").exists() && !folder.path().join("b.1-0.part").exists());
         drop(folder);
-        let (folder, begun) = Folder::resume(&target, false, "b").unwrap();
+        let (folder, begun) = AtomicFolder::resume(&target, false, "b").unwrap();
         assert!(!begun && !folder.path().join("a").exists());
         folder.commit(true).unwrap();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "neither note nor lock is left");
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn an_abandoned_folder_leaves_nothing() {
         let root = tempfile::tempdir().unwrap();
-        drop(Folder::create(&root.path().join("out"), false).unwrap());
+        drop(AtomicFolder::create(&root.path().join("out"), false).unwrap());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

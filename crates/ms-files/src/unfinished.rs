@@ -1,0 +1,123 @@
+//! Files that are written under another name.
+
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// How the temporary names of files end.
+pub(crate) const ENDING: &str = ".part";
+
+/// The temporary name of a file, `NAME.PID-N.part` in the folder of the last one. Dropped unpublished, it leaves nothing behind;
+/// killed, it leaves a file that nobody reads.
+pub struct Unfinished {
+    /// Empty when it has its last name.
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Unfinished {
+    /// Makes the file that is to be `path`, in a folder that is made if missing.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder or the file cannot be made.
+    pub fn create(path: impl Into<PathBuf>) -> Result<(Self, File)> {
+        let path = path.into();
+        let folder = folder_of(&path);
+        std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
+        // Threads of this process may write the same file; the last one to finish wins.
+        let mut number = 0u32;
+        loop {
+            let mut name = path.file_name().unwrap_or_default().to_os_string();
+            name.push(format!(".{}-{number}{ENDING}", std::process::id()));
+            let temporary = path.with_file_name(name);
+            match File::create_new(&temporary) {
+                Ok(file) => return Ok((Self { temporary, path }, file)),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Err(source) => return Err(Error { path, action: "create", source }),
+            }
+        }
+    }
+
+    /// The name it will have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name it has.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Gives the file its name; with `sync` the name lasts when this returns, as what was synced of the file does.
+    ///
+    /// # Errors
+    /// [`Error`] if the file cannot be renamed.
+    pub fn publish(mut self, sync: bool) -> Result<()> {
+        std::fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
+        // Another thread may take the temporary name again.
+        self.temporary = PathBuf::new();
+        if sync { sync_folder(folder_of(&self.path)) } else { Ok(()) }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.temporary.as_os_str().is_empty() {
+            // Best effort: the error that matters is the one being returned.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// The folder that a path stands in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the entries of a folder last.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(Error::io(path, "sync"))
+}
+
+/// Writes a file whole; an existing one is replaced.
+///
+/// # Errors
+/// [`Error`] for what the system refuses; nothing is left behind then.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_files(&[(path, bytes)])
+}
+
+/// [`write_file`] for files that belong together: none has its name before all of them are on the disk.
+///
+/// # Errors
+/// As [`write_file`].
+pub fn write_files(files: &[(&Path, &[u8])]) -> Result<()> {
+    let write = |(path, bytes): &(&Path, &[u8])| {
+        let (name, mut file) = Unfinished::create(*path)?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io(path, "write"))?;
+        Ok(name)
+    };
+    let settled = files.iter().map(write).collect::<Result<Vec<_>>>()?;
+    settled.into_iter().try_for_each(|name| name.publish(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_failure_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        write_file(&path, b"one").unwrap();
+        write_file(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let below_a_file = path.join("x.json");
+        let other = dir.path().join("other");
+        let failed = write_files(&[(&other, b"y"), (&below_a_file, b"x")]).unwrap_err();
+        assert!(failed.to_string().contains("out.json"), "{failed}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        write_file(&dir.path().join("new/folder/out.json"), b"x").unwrap();
+    }
+}
