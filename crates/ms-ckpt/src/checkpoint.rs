@@ -128,7 +128,7 @@ impl Checkpoint {
     /// Whether the optimizer's state `names` of every trained parameter are there, and its unrounded weights, or weights that
     /// are not rounded.
     pub fn has_states(&self, names: &[&str]) -> bool {
-        let mut trained = ms_spec::params(&self.config).into_iter().filter(|spec| spec.trained());
+        let mut trained = ms_spec::params(&self.config).into_iter().filter(ms_spec::ParamSpec::trained);
         trained.all(|spec| {
             let have =
                 |state: &str| self.globals.contains_key(&format!("optimizer.state.{state}.{}", spec.name));

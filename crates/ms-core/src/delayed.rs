@@ -118,7 +118,7 @@ hand_on! {
             &self, x: &Tensor, residual: &Tensor, w: &Tensor, norm: &Norm,
         ) -> Result<(Tensor, Tensor, Tensor)>;
         later fn layer_norm(
-            &self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32,
+            &self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64,
         ) -> Result<(Tensor, Tensor)>;
         later fn layer_norm_backward(
             &self, dy: &Tensor, x: &Tensor, w: &Tensor, stats: &Tensor,
@@ -139,8 +139,8 @@ hand_on! {
         later fn gate_backward(
             &self, dy: &Tensor, x: &Tensor, gate: &Tensor, kind: Activation,
         ) -> Result<(Tensor, Tensor)>;
-        later fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()>;
-        later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()>;
+        later fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>;
+        later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>;
         later fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
         later fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
         later fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>;
@@ -251,11 +251,11 @@ hand_on! {
         ) -> Result<(Tensor, Tensor)>;
         later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
         later fn attention_shared(
-            &self, q: &Tensor, near: &Tensor, far: &Tensor, picks: &Tensor, scale: f32,
+            &self, q: &Tensor, near: &Tensor, far: &Tensor, picks: &Tensor, scale: f64,
         ) -> Result<(Tensor, Tensor)>;
         later fn attention_shared_backward(
             &self, dout: &Tensor, q: &Tensor, near: &Tensor, far: &Tensor, out: &Tensor, lse: &Tensor,
-            picks: &Tensor, scale: f32,
+            picks: &Tensor, scale: f64,
         ) -> Result<[Tensor; 3]>;
     }
     MoeBackend {

@@ -86,7 +86,7 @@ impl ParallelCtx {
     ///
     /// # Errors
     /// If a rank fails or shapes do not fit.
-    pub fn rms_norm_over_tp(&self, g: &mut Graph, x: &Var, w: &Var, eps: f32) -> Result<Var> {
+    pub fn rms_norm_over_tp(&self, g: &mut Graph, x: &Var, w: &Var, eps: f64) -> Result<Var> {
         let device = g.device().clone();
         let width = x.value().as_matrix().1 * self.tp.size();
         let squares = sum(&*self.tp, device.row_dot(x.value(), x.value())?)?;
@@ -109,7 +109,7 @@ impl ParallelCtx {
         x: &Var,
         w: &Var,
         b: Option<&Var>,
-        eps: f32,
+        eps: f64,
     ) -> Result<Var> {
         let less = centred(g.device(), &*self.tp, x.value())?;
         let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.tp.clone())));

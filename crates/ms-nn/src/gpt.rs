@@ -182,7 +182,7 @@ impl Gpt {
             max_position,
             streams: streams.map(|h| Streams::new(&behind.of(Part::LastStreams), config, h, true)),
             head,
-            norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
+            norm: NormShape { kind: config.norm, eps: config.norm_eps },
             embedding,
             predictors,
             recompute: Recompute::None,
@@ -446,7 +446,7 @@ impl Gpt {
             w: &w,
             bias: bias.as_ref(),
             scale: self.config.scales.logits,
-            softcap: self.config.logit_softcap.map(|c| c as f32),
+            softcap: self.config.logit_softcap,
             group,
             formed_later: false,
         };

@@ -57,7 +57,7 @@ impl Predictor {
             layer: Arc::new(layer),
             streams: c.hyper.as_ref().map(|h| Streams::new(&scope.of(Part::LastStreams), c, h, true)),
             final_norm: scope.of(Part::Last).linear(Role::FinalLayernorm),
-            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            norm: NormShape { kind: c.norm, eps: c.norm_eps },
             hidden_first: c.mtp_hidden_first,
         })
     }

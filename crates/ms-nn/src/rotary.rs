@@ -1,10 +1,11 @@
 //! Rotary tables.
 
 use crate::Result;
-use ms_core::{Device, Rotary, Tensor};
+use ms_core::{DType, Device, Rotary, Tensor};
 use ms_spec::ModelConfig;
 
-/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as `transformers` does.
+/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as
+/// `transformers` does, and in f64 for tables of f64.
 ///
 /// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's
 /// `--seq-length` has it.
@@ -24,8 +25,11 @@ pub(crate) fn tables(
         }
         let mut values = Vec::with_capacity(max_position * pairs);
         for p in 0..max_position {
-            let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
-            values.extend(angles.map(|a| value(f64::from(a)) * frequencies.magnitude));
+            let angles = frequencies.inv_freq.iter().map(|&f| match dtype {
+                DType::F64 => p as f64 * f,
+                _ => f64::from(p as f32 * f as f32),
+            });
+            values.extend(angles.map(|a| value(a) * frequencies.magnitude));
         }
         Tensor::from_reals(arena, dtype, shape, &values)
     };
@@ -35,4 +39,26 @@ pub(crate) fn tables(
         dim: 2 * pairs,
         interleaved: config.rope_of(layer).interleaved,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn angles_are_formed_in_the_type_that_is_computed_in() {
+        let c = ModelConfig::tiny();
+        let frequencies = c.frequencies(0, 40).inv_freq;
+        let exact = tables(&c, 0, &ms_reference::device(), 40, 40).unwrap();
+        let rounded = tables(&c, 0, &Device::cpu(1).unwrap(), 40, 40).unwrap();
+        let (exact, rounded) = (exact.cos.as_slice::<f64>().unwrap(), rounded.cos.as_slice::<f32>().unwrap());
+        let mut differs = false;
+        for (i, (&exact, &rounded)) in exact.iter().zip(rounded).enumerate() {
+            let (p, f) = (i / frequencies.len(), frequencies[i % frequencies.len()]);
+            assert_eq!(exact.to_bits(), (p as f64 * f).cos().to_bits(), "{p} {f}");
+            assert_eq!(rounded.to_bits(), (f64::from(p as f32 * f as f32).cos() as f32).to_bits(), "{p} {f}");
+            differs |= f64::from(p as f32 * f as f32) != p as f64 * f;
+        }
+        assert!(differs);
+    }
 }

@@ -11,7 +11,7 @@ pub struct Mixing {
     /// Times that the rows and columns of `comb` are brought to sum 1; `None`: there is `pre` alone.
     pub rounds: Option<usize>,
     /// Added to `pre`, to `comb` and to the sums that it is divided by.
-    pub eps: f32,
+    pub eps: f64,
 }
 
 impl Mixing {

@@ -40,7 +40,7 @@ pub struct Router {
     /// Weights are divided by their sum.
     pub normalise: bool,
     /// Factor of the weights.
-    pub scale: f32,
+    pub scale: f64,
 }
 
 /// What the auxiliary losses of a router know of the tokens of all ranks.

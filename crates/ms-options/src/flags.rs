@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) const MODEL: [Entry; 138] = [
+pub(crate) static MODEL: [Entry; 138] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),

@@ -96,15 +96,14 @@ impl ActBackend for Reference {
         Ok((self.give_as(x, &dx)?, self.give_as(gates, &dgate)?))
     }
 
-    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()> {
-        let cap = f64::from(cap);
+    fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()> {
         x.as_mut_slice::<f64>()?.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
         Ok(())
     }
 
-    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()> {
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()> {
         expect("softcap_backward", "y", y, &d.shape())?;
-        let slope = |y: f64| 1.0 - (y / f64::from(cap)).powi(2);
+        let slope = |y: f64| 1.0 - (y / cap).powi(2);
         d.as_mut_slice::<f64>()?.iter_mut().zip(reals(y)?).for_each(|(d, &y)| *d *= slope(y));
         Ok(())
     }

@@ -111,7 +111,7 @@ fn seen(s: &Segment, i: usize, o: &AttentionOptions) -> Vec<Seen> {
 
 /// Score of a query and a key, and its slope by the scaled product: `cap(scale · q·k) − slope · distance`.
 fn score(q: &[f64], k: &[f64], n: usize, distance: f64, o: &AttentionOptions) -> (f64, f64) {
-    let raw = f64::from(o.scale) * dot(q, k);
+    let raw = o.scale * dot(q, k);
     let tilt = o.alibi.map_or(0.0, |a| -f64::from(a.slope(n)) * distance);
     match o.softcap.map(f64::from) {
         None => (raw + tilt, 1.0),
@@ -206,7 +206,7 @@ fn attend_backward(
                 let (score, slope) = score(q, k, n, s.distance, o);
                 let p = (score - lse[n * tokens + t]).exp();
                 let m = thinned(dropout, *t, n, s);
-                let ds = p * (m * dot(dout, v) - along) * slope * f64::from(o.scale);
+                let ds = p * (m * dot(dout, v) - along) * slope * o.scale;
                 add(&mut dq[x.queries.1.at(*t, n / per, n % per)], ds, k);
                 add(&mut dk[x.keys.1.at(s.row, n / per, 0)], ds, q);
                 add(&mut dv[x.values.1.at(s.row, n / per, 0)], m * p, dout);
@@ -252,13 +252,13 @@ impl AttentionBackend for Reference {
     ) -> Result<(Tensor, Tensor)> {
         expect("prepare_qkv", "qkv", qkv, &[positions.numel(), heads.packed_width()])?;
         let turn = Turn::new(rotary, positions, false)?;
-        let scales = norm.map(|n| Ok::<_, Error>((reals(n.q)?, reals(n.k)?, n.eps.into()))).transpose()?;
+        let scales = norm.map(|n| Ok::<_, Error>((reals(n.q)?, reals(n.k)?, n.eps))).transpose()?;
         let y = prepare(reals(qkv)?, heads, scales, &turn);
         let mut rstd = Vec::new();
         if let Some(norm) = norm {
             let (d, each) = (heads.head_dim, heads.heads_per_group + 2);
             let all = reals(qkv)?.chunks_exact(d).enumerate().filter(|(i, _)| i % each + 1 < each);
-            rstd.extend(all.map(|(_, head)| reciprocal_root_mean_square(head, norm.eps.into())));
+            rstd.extend(all.map(|(_, head)| reciprocal_root_mean_square(head, norm.eps)));
         }
         Ok((self.give_as(qkv, &y)?, self.give(&[rstd.len()], &rstd)?))
     }
@@ -282,7 +282,7 @@ impl AttentionBackend for Reference {
         let turn = Turn::new(rotary, positions, false)?;
         let [dx, dq, dk] =
             gradient([reals(qkv)?, reals(norm.q)?, reals(norm.k)?], reals(&dprepared)?, |[x, q, k]| {
-                prepare(x, heads, Some((q, k, norm.eps.into())), &turn)
+                prepare(x, heads, Some((q, k, norm.eps)), &turn)
             });
         if let Some((to_q, to_k)) = dnorm {
             for (to, d) in [(to_q, dq), (to_k, dk)] {

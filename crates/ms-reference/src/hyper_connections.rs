@@ -17,7 +17,7 @@ fn divide<R: Real>(m: &mut [R], n: usize, columns: bool, eps: f64) {
 /// Weights `[T,C]`: with `z = scale · mixes + base`, `pre = σ(z) + eps`, `post = 2 σ(z)`, and `comb` the softmax of each row
 /// of `z` plus eps, whose columns, then in turn rows and columns, are divided by their sums.
 fn weights<R: Real>(mixes: &[R], base: &[R], scale: &[R], mixing: &Mixing) -> Vec<R> {
-    let (n, eps) = (mixing.streams, f64::from(mixing.eps));
+    let (n, eps) = (mixing.streams, mixing.eps);
     let row = |mixes: &[R]| {
         let z: Vec<R> = (0..base.len()).map(|c| scale[(c / n).min(2)] * mixes[c] + base[c]).collect();
         let mut w: Vec<R> = z[..n].iter().map(|z| z.sigmoid() + R::from(eps)).collect();

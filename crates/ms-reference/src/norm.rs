@@ -46,7 +46,7 @@ impl NormBackend for Reference {
     fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("rms_norm", "w", w, &[h])?;
-        let eps = norm.eps.into();
+        let eps = norm.eps;
         let y = rms_norm(reals(x)?, reals(w)?, eps, offset(norm));
         let rstd: Vec<f64> = reals(x)?.chunks_exact(h).map(|x| reciprocal_root_mean_square(x, eps)).collect();
         Ok((self.give(&[t, h], &y)?, self.give(&[t], &rstd)?))
@@ -64,7 +64,7 @@ impl NormBackend for Reference {
         Ok((sum, y, rstd))
     }
 
-    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)> {
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("layer_norm", "w", w, &[h])?;
         let zeros = vec![0.0; h];
@@ -104,9 +104,8 @@ impl NormBackend for Reference {
     ) -> Result<Tensor> {
         let (t, h) = x.as_matrix();
         expect("rms_norm_backward", "dy", dy, &[t, h])?;
-        let [mut dx, by_w] = gradient([reals(x)?, reals(w)?], reals(dy)?, |[x, w]| {
-            rms_norm(x, w, norm.eps.into(), offset(norm))
-        });
+        let [mut dx, by_w] =
+            gradient([reals(x)?, reals(w)?], reals(dy)?, |[x, w]| rms_norm(x, w, norm.eps, offset(norm)));
         if let Some(d) = optional(dresidual)? {
             dx.iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
         }
@@ -114,5 +113,34 @@ impl NormBackend for Reference {
             add_to("rms_norm_backward", &mut dw, &by_w)?;
         }
         self.give(&[t, h], &dx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ms_core::{DType, Norm, Tensor};
+
+    #[test]
+    fn epsilons_and_caps_are_not_rounded() {
+        let device = crate::device();
+        let (eps, cap, x) = (1e-5, 0.1, [3e-4, -2e-3]);
+        let of = |values: &[f64]| Tensor::from_reals(device.arena(), DType::F64, [1, 2], values).unwrap();
+        let ones = Tensor::from_reals(device.arena(), DType::F64, [2], &[1.0; 2]).unwrap();
+        let near = |found: &[f64], want: [f64; 2]| {
+            for (found, want) in found.iter().zip(want) {
+                assert!((found / want - 1.0).abs() < 1e-14, "{found} is not {want}");
+            }
+        };
+        let norm = Norm { eps, unit_offset: false };
+        let (y, _) = device.rms_norm(&of(&x), &ones, &norm).unwrap();
+        let root = (x.iter().map(|x| x * x).sum::<f64>() / 2.0 + eps).sqrt();
+        near(y.as_slice().unwrap(), x.map(|x| x / root));
+        let (mean, y) =
+            (x.iter().sum::<f64>() / 2.0, device.layer_norm(&of(&x), &ones, None, eps).unwrap().0);
+        let root = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0 + eps).sqrt();
+        near(y.as_slice().unwrap(), x.map(|x| (x - mean) / root));
+        let mut y = of(&[0.3, -0.02]);
+        device.softcap(&mut y, cap).unwrap();
+        near(y.as_slice().unwrap(), [0.3, -0.02].map(|x: f64| cap * (x / cap).tanh()));
     }
 }

@@ -127,7 +127,7 @@ impl CompressedBackend for Reference {
         near: &Tensor,
         far: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<(Tensor, Tensor)> {
         let ((tokens, width), dim) = (q.as_matrix(), near.as_matrix().1);
         let keys = Shared { near: reals(near)?, far: reals(far)?, dim };
@@ -138,8 +138,7 @@ impl CompressedBackend for Reference {
             for n in 0..heads {
                 let at = (t * heads + n) * dim;
                 let query = &reals(q)?[at..at + dim];
-                let scores: Vec<f64> =
-                    rows.iter().map(|&j| f64::from(scale) * dot(query, keys.row(j))).collect();
+                let scores: Vec<f64> = rows.iter().map(|&j| scale * dot(query, keys.row(j))).collect();
                 let (p, denominator) = softmax(&scores);
                 lse[n * tokens + t] = denominator;
                 for (p, &j) in p.iter().zip(&rows) {
@@ -159,11 +158,11 @@ impl CompressedBackend for Reference {
         out: &Tensor,
         lse: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<[Tensor; 3]> {
         let ((tokens, width), dim) = (q.as_matrix(), near.as_matrix().1);
         let keys = Shared { near: reals(near)?, far: reals(far)?, dim };
-        let (heads, scale) = (width / dim.max(1), f64::from(scale));
+        let heads = width / dim.max(1);
         let (mut dq, mut dkeys) = (vec![0.0; tokens * width], vec![0.0; keys.rows() * dim]);
         for t in 0..tokens {
             for n in 0..heads {

@@ -94,7 +94,7 @@ pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) ->
         let total = sum(weights.iter().copied()) + R::from(1e-20);
         weights.iter_mut().for_each(|w| *w = *w / total);
     }
-    weights.into_iter().map(|w| w * R::from(router.scale.into())).collect()
+    weights.into_iter().map(|w| w * R::from(router.scale)).collect()
 }
 
 /// `Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²`, with `p` the scores plus `bias`, normalised

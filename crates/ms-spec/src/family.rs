@@ -1,9 +1,6 @@
-//! The families. What their Hugging Face classes say stands in `hf::classes`.
+//! The families. What their Hugging Face classes say stands in `hf::classes`, and which a model is of in `hf`.
 
 use serde::{Deserialize, Serialize};
-
-use crate::ModelConfig;
-use crate::hf::CLASSES;
 
 macro_rules! families {
     ($($name:ident $doc:literal),+ $(,)?) => {
@@ -68,16 +65,4 @@ families! {
     Mamba2 "Mamba2.",
     Mamba3 "Mamba3: one kind of layer, without norms before the mixers.",
     Megatron "Only described by Megatron's arguments: no Hugging Face class is known.",
-}
-
-impl Family {
-    /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.
-    pub fn model_type(self) -> Option<&'static str> {
-        CLASSES.iter().filter(|c| c.family == self).map(|c| c.model_type()).next_back()
-    }
-
-    /// The first whose Hugging Face class can say such a model; [`Family::Megatron`] if none can.
-    pub(crate) fn of(c: &ModelConfig) -> Self {
-        CLASSES.iter().find(|class| class.says(c)).map_or(Self::Megatron, |class| class.family)
-    }
 }

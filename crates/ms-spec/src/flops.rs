@@ -1,4 +1,4 @@
-//! Floating-point operations of one iteration, as the two upstream versions count them.
+//! Floating-point operations of one iteration, as the two upstream versions count them: walks over what each part says of itself.
 //!
 //! Both count what is multiplied forward once and backward twice. Neither counts routers, indexers and hyper-connections, nor
 //! recurrent mixers other than head's Mamba2; the other layers of a model with attention count as attention, whatever mixes
@@ -6,29 +6,8 @@
 //! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
+use crate::parts::{attention, dense, ends, experts, grouped, mamba2, prediction};
 use crate::sizes::{Feed, Mixer};
-
-/// Matrices of a gated feed-forward layer relative to a plain one.
-fn gating(config: &ModelConfig) -> f64 {
-    if config.activation.gated() { 1.5 } else { 1.0 }
-}
-
-/// Key/value heads relative to query heads; 0 without attention.
-fn sharing(config: &ModelConfig) -> f64 {
-    if config.heads == 0 { 0.0 } else { config.groups as f64 / config.heads as f64 }
-}
-
-/// Width of all query heads: `kv_channels * heads`.
-///
-/// Models with latent attention are described without `kv_channels`, whose default is `H / N`, rounded down.
-fn query_width(config: &ModelConfig) -> f64 {
-    let head = match (config.mla(), config.heads) {
-        (_, 0) => 0,
-        (Some(_), heads) => config.hidden / heads,
-        (None, _) => config.head_dim,
-    };
-    (head * config.heads) as f64
-}
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
 ///
@@ -40,12 +19,9 @@ fn query_width(config: &ModelConfig) -> f64 {
 /// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `num_floating_point_operations`.
 pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
-    let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
-    let attention = (1.0 + sharing(c) + s / h) * query_width(c) / h;
-    let routed = c.moe.as_ref().map_or(1, |m| m.top_k) as f64;
-    let mlp = c.ffn as f64 / h * routed * gating(c);
-    let logits = c.padded_vocab as f64 / (2.0 * l * h);
-    12.0 * b * s * l * h * h * (attention + mlp + logits)
+    let networks = c.moe.as_ref().map_or(1, |m| m.top_k);
+    let layer = grouped::flops(c, seq as f64) + dense::flops(c, networks * c.ffn);
+    (batch * seq) as f64 * (c.layers as f64 * layer + ends::flops(c))
 }
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them.
@@ -62,49 +38,28 @@ pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     tokens * if config.has(Mixer::Mamba2) { of_hybrid(config, seq) } else { of_transformer(config, seq) }
 }
 
-/// FLOPs of a token in a model of transformer layers.
+/// FLOPs of a token in a model of transformer layers, whatever mixes its tokens.
 fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
-    let (s, h, mtp) = (seq as f64, c.hidden as f64, c.mtp as f64);
-    let modules = c.layers..c.layers + c.mtp;
-    let with_experts = (0..c.layers).chain(modules).filter(|&l| c.layer(l).feed == Feed::Moe).count();
-    let layers = c.layers + c.mtp;
-    let dense = ((layers - with_experts) * c.ffn) as f64;
-    let of_token = c.moe.as_ref().map_or(0, |m| m.top_k * m.ffn + m.shared.map_or(0, |shared| shared.ffn));
-    let mlp = 12.0 * h * gating(c) * (dense + (with_experts * of_token) as f64);
-    let attention = layers as f64 * of_attention(c, s);
-    let prediction = 6.0 * mtp * (3.0 * h + 2.0 * h * h);
-    let logits = 6.0 * h * c.padded_vocab as f64 * (mtp + 1.0);
-    mlp + attention + prediction + logits
-}
-
-/// FLOPs of a token in an attention layer over `s` tokens.
-fn of_attention(c: &ModelConfig, s: f64) -> f64 {
-    let h = c.hidden as f64;
-    let Some(m) = c.mla() else {
-        return 12.0 * (h * (1.0 + sharing(c)) + s / 2.0) * query_width(c);
+    let attention = attention::flops(c, seq as f64 / 2.0);
+    let network = |l: usize| match (&c.moe, c.layer(l).feed) {
+        (Some(moe), Feed::Moe) => experts::flops(c, moe),
+        _ => dense::flops(c, c.ffn),
     };
-    let queries = c.heads * (m.nope + m.rope);
-    let values = c.heads * m.value;
-    let query = m.q_rank.map_or(c.hidden * queries, |rank| rank * (c.hidden + queries + 1));
-    let latent = m.kv_rank * (c.hidden + c.heads * m.nope + values + 1) + c.hidden * m.rope;
-    6.0 * ((query + latent + values * c.hidden) as f64 + s * (queries + values) as f64 / 2.0)
+    let layers = c.layers + c.mtp;
+    let networks: f64 = (0..layers).map(network).sum();
+    let modules = c.mtp as f64;
+    networks + layers as f64 * attention + modules * prediction::flops(c) + (modules + 1.0) * ends::flops(c)
 }
 
-/// FLOPs of a token in a model of Mamba2, attention and feed-forward layers. Mamba2 layers count as twice as wide as the
-/// stream, whatever width they have.
+/// FLOPs of a token in a model of Mamba2, attention and feed-forward layers.
 fn of_hybrid(c: &ModelConfig, seq: usize) -> f64 {
-    let (s, h) = (seq as f64, c.hidden as f64);
-    let count = |is: &dyn Fn(usize) -> bool| (0..c.layers).filter(|&l| is(l)).count() as f64;
-    let attention = count(&|l| c.layer(l).mixer == Mixer::Attention) * of_attention(c, s);
-    let mlp = count(&|l| c.layer(l).feed == Feed::Dense) * 12.0 * h * c.ffn as f64 * gating(c);
-    let mamba = c.mamba2.as_ref().map_or(0.0, |m| {
-        let (inner, state) = (2.0 * h, m.state as f64);
-        let heads = (2 * c.hidden / m.head_dim.max(1)) as f64;
-        let projections = 2.0 * h * (2.0 * inner + 2.0 * m.groups as f64 * state + heads) + 2.0 * inner * h;
-        3.0 * (projections + 7.0 * inner * state)
-    });
-    let mamba = count(&|l| c.layer(l).mixer == Mixer::Mamba2) * mamba;
-    attention + mlp + mamba + 6.0 * h * c.padded_vocab as f64
+    let mixer = |l: usize| match (c.layer(l).mixer, &c.mamba2) {
+        (Mixer::Attention, _) => attention::flops(c, seq as f64 / 2.0),
+        (Mixer::Mamba2, Some(m)) => mamba2::flops(c, m),
+        _ => 0.0,
+    };
+    let network = |l: usize| if c.layer(l).feed == Feed::Dense { dense::flops(c, c.ffn) } else { 0.0 };
+    (0..c.layers).map(|l| mixer(l) + network(l)).sum::<f64>() + ends::flops(c)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What decides how many bytes a forward pass keeps; [`crate::activations`] and the parts count them.
 
+use crate::ModelConfig;
 use crate::keeping::{Keeping, Recompute};
 use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
@@ -35,6 +36,15 @@ pub struct Activations {
 /// Bytes that a mixer keeps behind its norm: rows, and small numbers of each token that stay where rows leave.
 pub(crate) type Kept = (usize, usize);
 
+/// Bytes that a mixer keeps behind its norm: rows before its core and behind it, and small numbers of each token that stay where
+/// rows leave.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Mixed {
+    pub(crate) before: usize,
+    pub(crate) behind: usize,
+    pub(crate) statistics: usize,
+}
+
 impl Activations {
     /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
@@ -58,6 +68,16 @@ impl Activations {
     /// Tokens of the stream on this rank.
     pub(crate) fn stream(&self) -> usize {
         if self.sequence_parallel { self.tokens / self.tp } else { self.tokens }
+    }
+
+    /// Bytes of the rank's rows of the stream, of one stream where there are several.
+    pub(crate) fn stream_bytes(&self, c: &ModelConfig) -> usize {
+        self.stream() * c.hidden * self.element_bytes
+    }
+
+    /// Bytes of rows of `width` elements of which tensor-parallel ranks share the columns.
+    pub(crate) fn inside(&self, width: usize) -> usize {
+        self.tokens * width / self.tp * self.element_bytes
     }
 
     /// Ranks that share a sequence.

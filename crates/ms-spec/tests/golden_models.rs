@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ms_core::{Grid, GridRules, GridSizes};
-use ms_spec::{Family, ModelConfig, check_cut, hf, local, megatron, params};
+use ms_spec::{Family, ModelConfig, Role, check_cut, hf, local, megatron, params};
 use ms_testing::golden;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -61,6 +61,26 @@ fn parameter_counts_equal_those_of_the_sample_models() {
         compared += 1;
     }
     assert!(compared >= 20);
+}
+
+#[test]
+fn what_changes_a_parameter_follows_from_what_it_is() {
+    use ms_core::Change;
+    let mut found = BTreeMap::new();
+    for model in samples() {
+        let config = hf::read_config(&read(&model.join("config.json"))).unwrap();
+        for spec in params(&config) {
+            let want = match spec.slot.role {
+                Role::ExpertBias => Change::ExpertLoad,
+                Role::Tid2Eid => Change::Nothing,
+                _ => Change::Gradient,
+            };
+            assert_eq!(spec.change, want, "{}: {}", model.display(), spec.name);
+            assert_eq!(spec.integral, spec.slot.role == Role::Tid2Eid, "{}", spec.name);
+            *found.entry(format!("{want:?}")).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
 }
 
 /// What two releases of transformers save for the same arguments, and a file that says the arguments alone, describe one

@@ -345,7 +345,7 @@ fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Resul
 fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, step: u64) -> Result<()> {
     // Master weights that were not stored are the weights themselves.
     // Every rank must decide alike, also one whose stage holds nothing.
-    let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained());
+    let first = ms_spec::params(engine.model.config()).into_iter().find(ms_spec::ParamSpec::trained);
     let has_masters = first.is_some_and(|spec| source.has(&state_name(MASTER, &spec)));
     if !has_masters {
         read_masters(source, engine, false)?;

@@ -48,10 +48,7 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Re
     });
     // The trace comes last: a reader that finds it finds the rest too.
     let path = root.join("profiler_metadata.json");
-    let part = root.join("profiler_metadata.json.part");
-    std::fs::write(&part, serde_json::to_vec_pretty(&metadata)?)
-        .and_then(|()| std::fs::rename(&part, &path))
-        .with_context(|| path.display().to_string())?;
+    ms_files::write_file(&path, &serde_json::to_vec_pretty(&metadata)?)?;
     chrome::write(&trace, events, &label)?;
     Ok(trace)
 }

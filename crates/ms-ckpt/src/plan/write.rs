@@ -106,7 +106,7 @@ pub(super) fn write_in_parts(
     let start = file.stream_position().map_err(io("write"))?;
     file.set_len(start + plan.bytes()).map_err(io("write"))?;
     let part = |tensors: &[Target], at: u64| -> Result<Sum> {
-        let mut file = File::options().write(true).open(&path).map_err(io("open"))?;
+        let mut file = File::options().write(true).open(path).map_err(io("open"))?;
         file.seek(SeekFrom::Start(at)).map_err(io("write"))?;
         let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
         for tensor in tensors {

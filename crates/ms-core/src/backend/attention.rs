@@ -50,18 +50,18 @@ pub struct QkNorm<'a> {
     /// Scale of key heads, `[D]`.
     pub k: &'a Tensor,
     /// Added to the mean square.
-    pub eps: f32,
+    pub eps: f64,
 }
 
 /// Which keys a query sees and how scores are scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOptions {
     /// Factor on `q·k`, usually `D^-1/2`.
-    pub scale: f32,
+    pub scale: f64,
     /// A query sees at most this many of the latest keys.
     pub window: Option<usize>,
     /// `c · tanh(s / c)` on the scaled score.
-    pub softcap: Option<f32>,
+    pub softcap: Option<f64>,
     /// A penalty by distance, a slope per head.
     pub alibi: Option<Alibi>,
 }

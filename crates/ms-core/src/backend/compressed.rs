@@ -59,7 +59,7 @@ pub trait CompressedBackend {
         near: &Tensor,
         far: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<(Tensor, Tensor)>;
     /// Gradients of [`CompressedBackend::attention_shared`] by `q`, `near` and `far`.
     ///
@@ -74,6 +74,6 @@ pub trait CompressedBackend {
         out: &Tensor,
         lse: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<[Tensor; 3]>;
 }

@@ -161,7 +161,7 @@ pub trait NormBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)>;
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>;
     /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ pub trait NormBackend {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     /// Added to the mean square, in squared units of the input.
-    pub eps: f32,
+    pub eps: f64,
     /// The scale is used as `1 + w` (Gemma, Qwen3-Next).
     pub unit_offset: bool,
 }
@@ -240,12 +240,12 @@ pub trait ActBackend {
     ///
     /// # Errors
     /// If the tensor is shared or not of a floating type.
-    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()>;
+    fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>;
     /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
     ///
     /// # Errors
     /// If shapes or element types do not fit, or `d` is shared.
-    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()>;
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>;
     /// `a + b`, element by element.
     ///
     /// # Errors

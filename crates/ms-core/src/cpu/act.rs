@@ -109,19 +109,19 @@ impl ActBackend for CpuBackend {
         Ok((dx, dgate))
     }
 
-    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()> {
+    fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()> {
         op_span!("softcap", 10 * x.numel(), 2 * size(&[x]));
         with_float!(x.dtype(), "softcap", E => {
-            elementwise::softcap(&self.cpu, x.as_mut_slice::<E>()?, cap);
+            elementwise::softcap(&self.cpu, x.as_mut_slice::<E>()?, cap as f32);
             Ok(())
         })
     }
 
-    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()> {
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()> {
         expect("softcap_backward", "y", y, d.dtype(), &d.shape())?;
         op_span!("softcap_backward", 4 * d.numel(), 3 * size(&[d]));
         with_float!(d.dtype(), "softcap_backward", E => {
-            elementwise::softcap_backward(&self.cpu, d.as_mut_slice::<E>()?, y.as_slice()?, cap)?;
+            elementwise::softcap_backward(&self.cpu, d.as_mut_slice::<E>()?, y.as_slice()?, cap as f32)?;
             Ok(())
         })
     }

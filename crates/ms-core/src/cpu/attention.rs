@@ -23,7 +23,13 @@ pub(super) fn rotary(r: &Rotary) -> Result<rope::Rotary<'_>> {
 }
 
 fn options(o: &AttentionOptions) -> Options {
-    Options { scale: o.scale, window: o.window, softcap: o.softcap, causal: true, alibi: o.alibi }
+    Options {
+        scale: o.scale as f32,
+        window: o.window,
+        softcap: o.softcap.map(|c| c as f32),
+        causal: true,
+        alibi: o.alibi,
+    }
 }
 
 /// Where queries, keys and values stand in packed rows.
@@ -36,7 +42,7 @@ fn views<'a, E: Scalar>(qkv: &'a Tensor, heads: HeadLayout) -> Result<[Heads<'a,
 }
 
 fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::QkNorm<'a, E>>> {
-    norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps }))
+    norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps as f32 }))
         .transpose()
 }
 

@@ -89,7 +89,7 @@ impl CompressedBackend for CpuBackend {
         near: &Tensor,
         far: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<(Tensor, Tensor)> {
         let ((tokens, width), (_, dim), places) = (q.as_matrix(), near.as_matrix(), picks.dim(1));
         expect("attention_shared", "far", far, q.dtype(), &[far.as_matrix().0, dim])?;
@@ -101,7 +101,7 @@ impl CompressedBackend for CpuBackend {
         with_float!(q.dtype(), "attention_shared", E => {
             let keys = Shared { near: near.as_slice::<E>()?, far: far.as_slice()?, dim };
             let (to, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
-            shared::forward(&self.cpu, to, lse, q.as_slice()?, keys, heads, ids(picks)?, places, scale)?;
+            shared::forward(&self.cpu, to, lse, q.as_slice()?, keys, heads, ids(picks)?, places, scale as f32)?;
             Ok(())
         })?;
         Ok((out, lse))
@@ -116,7 +116,7 @@ impl CompressedBackend for CpuBackend {
         out: &Tensor,
         lse: &Tensor,
         picks: &Tensor,
-        scale: f32,
+        scale: f64,
     ) -> Result<[Tensor; 3]> {
         let ((_, width), (rows, dim), places) = (q.as_matrix(), near.as_matrix(), picks.dim(1));
         expect("attention_shared_backward", "dout", dout, q.dtype(), &q.shape())?;
@@ -137,7 +137,7 @@ impl CompressedBackend for CpuBackend {
                 heads,
                 ids(picks)?,
                 places,
-                scale,
+                scale as f32,
             )?;
             Ok(())
         })?;

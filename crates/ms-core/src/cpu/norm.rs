@@ -6,7 +6,7 @@ use ms_kernels::layer_norm;
 use ms_kernels::rms_norm::{self, Options};
 
 fn options(norm: &Norm) -> Options {
-    Options { eps: norm.eps, unit_offset: norm.unit_offset }
+    Options { eps: norm.eps as f32, unit_offset: norm.unit_offset }
 }
 
 impl NormBackend for CpuBackend {
@@ -54,7 +54,7 @@ impl NormBackend for CpuBackend {
         Ok((sum, y, rstd))
     }
 
-    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)> {
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("layer_norm", "w", w, x.dtype(), &[h])?;
         if let Some(b) = b {
@@ -66,7 +66,7 @@ impl NormBackend for CpuBackend {
         with_float!(x.dtype(), "layer_norm", E => {
             let b = b.map_or(Ok(&[] as &[E]), Tensor::as_slice)?;
             let (y, stats) = (y.as_mut_slice::<E>()?, stats.as_mut_slice()?);
-            layer_norm::forward(&self.cpu, y, stats, x.as_slice()?, w.as_slice()?, b, eps)?;
+            layer_norm::forward(&self.cpu, y, stats, x.as_slice()?, w.as_slice()?, b, eps as f32)?;
             Ok(())
         })?;
         Ok((y, stats))

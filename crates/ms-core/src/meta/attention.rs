@@ -209,7 +209,7 @@ impl CompressedBackend for MetaBackend {
         near: &Tensor,
         _: &Tensor,
         _: &Tensor,
-        _: f32,
+        _: f64,
     ) -> Result<(Tensor, Tensor)> {
         let ((tokens, width), (_, dim)) = (q.as_matrix(), near.as_matrix());
         let heads = width.checked_div(dim).unwrap_or(0);
@@ -225,7 +225,7 @@ impl CompressedBackend for MetaBackend {
         _: &Tensor,
         _: &Tensor,
         _: &Tensor,
-        _: f32,
+        _: f64,
     ) -> Result<[Tensor; 3]> {
         let ((rows, dim), entries) = (near.as_matrix(), far.as_matrix().0);
         let dq = self.like(q);

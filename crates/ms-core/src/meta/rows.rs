@@ -15,7 +15,7 @@ impl NormBackend for MetaBackend {
         Ok((self.like(x), self.like(x), self.wide(&[x.as_matrix().0])))
     }
 
-    fn layer_norm(&self, x: &Tensor, _: &Tensor, _: Option<&Tensor>, _: f32) -> Result<(Tensor, Tensor)> {
+    fn layer_norm(&self, x: &Tensor, _: &Tensor, _: Option<&Tensor>, _: f64) -> Result<(Tensor, Tensor)> {
         Ok((self.like(x), self.wide(&[x.as_matrix().0, 2])))
     }
 
@@ -75,11 +75,11 @@ impl ActBackend for MetaBackend {
         Ok((self.like(x), self.like(gate)))
     }
 
-    fn softcap(&self, _: &mut Tensor, _: f32) -> Result<()> {
+    fn softcap(&self, _: &mut Tensor, _: f64) -> Result<()> {
         Ok(())
     }
 
-    fn softcap_backward(&self, _: &mut Tensor, _: &Tensor, _: f32) -> Result<()> {
+    fn softcap_backward(&self, _: &mut Tensor, _: &Tensor, _: f64) -> Result<()> {
         Ok(())
     }
 

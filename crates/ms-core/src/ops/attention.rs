@@ -13,7 +13,7 @@ struct PrepareQkv {
     qkv: Option<Saved>,
     rstd: Tensor,
     heads: HeadLayout,
-    norm: Option<(Saved, Saved, f32)>,
+    norm: Option<(Saved, Saved, f64)>,
     rotary: Rotary,
     positions: Tensor,
 }
@@ -68,7 +68,7 @@ pub fn prepare_qkv(
     g: &mut Graph,
     qkv: &Var,
     heads: HeadLayout,
-    norm: Option<(&Var, &Var, f32)>,
+    norm: Option<(&Var, &Var, f64)>,
     rotary: &Rotary,
     positions: &Tensor,
 ) -> Result<Var> {

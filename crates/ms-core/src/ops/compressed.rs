@@ -78,7 +78,7 @@ struct AttentionShared {
     /// What the parameter is like, and its values as f32.
     sinks: Option<(Like, Tensor)>,
     picks: Tensor,
-    scale: f32,
+    scale: f64,
 }
 op!(AttentionShared, "attention_shared", |op, cx, dy| {
     let AttentionShared { kept, lse, sinks, picks, scale } = op;
@@ -105,7 +105,7 @@ pub fn attention_shared(
     [near, far]: [&Var; 2],
     picks: &Tensor,
     sinks: Option<&Var>,
-    scale: f32,
+    scale: f64,
 ) -> Result<Var> {
     let device = g.device().clone();
     let (mut out, mut lse) = device.attention_shared(q.value(), near.value(), far.value(), picks, scale)?;

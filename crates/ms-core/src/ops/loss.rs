@@ -40,7 +40,7 @@ pub struct Head<'a> {
     /// Factor of the logits.
     pub scale: f64,
     /// `c · tanh(x / c)`.
-    pub softcap: Option<f32>,
+    pub softcap: Option<f64>,
     /// The ranks that share the vocabulary; `None`: this one has all of it.
     pub group: Option<&'a dyn VocabGroup>,
     /// The gradient of the weights is formed when it is asked for, of what it is formed of, not in the forward pass.

@@ -126,7 +126,7 @@ impl Op for LayerNorm {
 ///
 /// # Errors
 /// If shapes or element types do not fit.
-pub fn layer_norm(g: &mut Graph, x: &Var, w: &Var, b: Option<&Var>, eps: f32) -> Result<Var> {
+pub fn layer_norm(g: &mut Graph, x: &Var, w: &Var, b: Option<&Var>, eps: f64) -> Result<Var> {
     let (y, stats) = g.device().layer_norm(x.value(), w.value(), b.map(Var::value), eps)?;
     let none = g.constant(y.clone());
     let inputs = [x, w, b.unwrap_or(&none)];

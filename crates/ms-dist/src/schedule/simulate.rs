@@ -163,7 +163,7 @@ impl Schedule {
             let last = matches!(action, Action::Backward { .. } | Action::BackwardWeight { .. });
             let forward = matches!(action, Action::Forward { .. });
             let own = |place: &(usize, usize), forward: bool| {
-                usize::from(!kept.contains(place) && !(forward && only_inputs.contains(place)))
+                usize::from(!(kept.contains(place) || forward && only_inputs.contains(place)))
             };
             let second = at > 0 && beside.contains(&(at - 1));
             let partner = if beside.contains(&at) { self.stages[stage].get(at + 1) } else { None };

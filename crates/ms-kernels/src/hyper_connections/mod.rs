@@ -88,7 +88,7 @@ pub fn weights(
 ) -> Result<()> {
     const OP: &str = "hyper_connections::weights";
     let (tokens, width) = check_weights(OP, w.len(), mixes, base, scale, mixing)?;
-    let (n, eps) = (mixing.streams, mixing.eps);
+    let (n, eps) = (mixing.streams, mixing.eps as f32);
     cpu.for_each_row(tokens, 16, (w, width), (&mut [] as &mut [u8], 0), |t, w, _| {
         for (c, w) in w.iter_mut().enumerate() {
             *w = mixes[t * width + c].mul_add(scale[part(mixing, c)], base[c]);
@@ -171,7 +171,7 @@ pub fn weights_backward(
 
 /// Gradient by the logits `z` of `comb`, from that by the finished matrix.
 fn comb_backward(dz: &mut [f32], dcomb: &[f32], z: Vec<f32>, rounds: usize, mixing: &Mixing) {
-    let (n, eps) = (mixing.streams, mixing.eps);
+    let (n, eps) = (mixing.streams, mixing.eps as f32);
     let mut probabilities = z;
     softmax_rows(&mut probabilities, n);
     // The matrix before each step.

@@ -7,7 +7,7 @@ use ms_testing::assert_close;
 const EPS: f64 = 1e-3;
 
 fn mixing(streams: usize, rounds: Option<usize>) -> Mixing {
-    Mixing { streams, rounds, eps: EPS as f32 }
+    Mixing { streams, rounds, eps: EPS }
 }
 
 fn sigmoid64(x: f64) -> f64 {

@@ -156,7 +156,7 @@ fn pick(
         let sum: f32 = picks.iter().map(|p| p.1).sum::<f32>() + 1e-20;
         picks.iter_mut().for_each(|p| p.1 /= sum);
     }
-    picks.iter_mut().for_each(|p| p.1 *= router.scale);
+    picks.iter_mut().for_each(|p| p.1 *= router.scale as f32);
     picks
 }
 
@@ -245,7 +245,7 @@ pub fn weigh(
             let sum: f32 = weights.iter().sum::<f32>() + 1e-20;
             weights.iter_mut().for_each(|w| *w /= sum);
         }
-        weights.iter_mut().for_each(|w| *w *= router.scale);
+        weights.iter_mut().for_each(|w| *w *= router.scale as f32);
     });
     Ok(())
 }
@@ -312,7 +312,7 @@ fn gradient(router: &Router, dlogits: &mut [f32], dweights: &[f32], picked: &[i3
     let sum: f32 = picked.iter().map(|&e| score[e as usize]).sum::<f32>() + 1e-20;
     let along: f32 = picked.iter().zip(dweights).map(|(&e, d)| d * score[e as usize] / sum).sum();
     for (&e, d) in picked.iter().zip(dweights) {
-        dlogits[e as usize] = router.scale * if router.normalise { (d - along) / sum } else { *d };
+        dlogits[e as usize] = router.scale as f32 * if router.normalise { (d - along) / sum } else { *d };
     }
     through_score(dlogits, &score, logits, router.score);
 }

@@ -38,7 +38,7 @@ pub(crate) struct CompressedShape {
     heads: usize,
     dim: usize,
     window: usize,
-    scale: f32,
+    scale: f64,
     norm: NormShape,
     /// Rotation of layers that see a window alone, and of the others; `None` where there are no such layers.
     rotary: [Option<Rotary>; 2],
@@ -51,8 +51,8 @@ impl CompressedShape {
             heads: c.heads / tp,
             dim: c.head_dim,
             window: c.sliding_window.unwrap_or(usize::MAX),
-            scale: c.score_scale() as f32,
-            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            scale: c.score_scale(),
+            norm: NormShape { kind: c.norm, eps: c.norm_eps },
             rotary,
         }
     }
@@ -313,7 +313,8 @@ impl Indexer {
         if !w.is_unique() {
             w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
         }
-        device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
+        let scale = super::indexer_scale(&w, n * d);
+        device.scale(&mut w, scale)?;
         let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
         device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, self.places).map(Some)
     }

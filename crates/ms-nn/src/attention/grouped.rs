@@ -111,7 +111,7 @@ impl Grouped {
             (0..all).map(|n| copy(2 * n * d, d)).chain((0..all).map(|n| copy((2 * n + 1) * d, d)));
         Self {
             heads,
-            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            norm: NormShape { kind: c.norm, eps: c.norm_eps },
             qk_norm: c.qk_norm,
             output_gate: c.scores.output_gate,
             lends: c.has(Kind::SharedKv),
@@ -136,9 +136,9 @@ impl Grouped {
 /// Scale, mask and penalty of a layer's scores.
 pub(crate) fn score_options(c: &ModelConfig, layer: usize, tp: (usize, usize)) -> AttentionOptions {
     AttentionOptions {
-        scale: c.score_scale() as f32,
+        scale: c.score_scale(),
         window: c.window(layer),
-        softcap: c.scores.softcap.map(|s| s as f32),
+        softcap: c.scores.softcap,
         alibi: (c.position == Position::Alibi)
             .then(|| Alibi { heads: c.heads, first: tp.0 * c.heads / tp.1 }),
     }

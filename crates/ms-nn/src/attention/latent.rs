@@ -80,7 +80,7 @@ impl LatentShape {
         Self {
             sizes: *sizes,
             heads: HeadLayout { groups: n, heads_per_group: 1, head_dim: dim },
-            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            norm: NormShape { kind: c.norm, eps: c.norm_eps },
             rotary,
             pack: pack.collect(),
             values: (0..n).map(|i| copy(i * dim, value)).collect(),
@@ -321,7 +321,7 @@ struct Indexer {
 }
 
 /// Eps of the indexer's LayerNorm.
-const KEY_NORM_EPS: f32 = 1e-6;
+const KEY_NORM_EPS: f64 = 1e-6;
 
 impl Indexer {
     fn new(scope: &Scope<'_>, sizes: &ms_spec::Indexer, shape: &LatentShape) -> Self {
@@ -377,7 +377,8 @@ impl Indexer {
         if !w.is_unique() {
             w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
         }
-        device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
+        let scale = super::indexer_scale(&w, n * d);
+        device.scale(&mut w, scale)?;
         let pick = |k: &Tensor| {
             if pass.batch.documents()?.0.iter().all(|s| s.k_len <= self.places) {
                 return Ok(None);

@@ -103,7 +103,7 @@ fn router_of(moe: &Moe) -> Router {
         SpecGroupScore::Alike => GroupScore::Alike,
     };
     let groups = r.groups.map(|g| (g.groups, g.keep, judge(g.by)));
-    Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
+    Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale }
 }
 
 /// The experts `[T,K]`, of so many choices, that a table has for the tokens of the batch that the router sees; where it has no

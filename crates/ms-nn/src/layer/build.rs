@@ -56,7 +56,7 @@ impl Layer {
                 part,
                 post_norm: behind(Role::PostMlpLayernorm),
             }),
-            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            norm: NormShape { kind: c.norm, eps: c.norm_eps },
             residual: c.scales.residual,
             streams: c.hyper.as_ref().map(|h| {
                 [Part::MixerStreams, Part::FeedStreams].map(|part| Streams::new(&scope.of(part), c, h, false))

@@ -20,7 +20,7 @@ pub(crate) struct GatedDeltaMixer {
     norm: ParamId,
     out: Linear,
     sizes: GatedDelta,
-    eps: f32,
+    eps: f64,
     /// Columns of the projection by key head, as `[queries | keys | values | gates]`.
     unpack: Arc<[Columns]>,
     /// Columns of the small projection by key head, as `[strengths | decays]`.
@@ -49,7 +49,7 @@ impl GatedDeltaMixer {
             norm: scope.id(Role::Norm),
             out: scope.linear(Role::OutProj),
             sizes: *sizes,
-            eps: c.norm_eps as f32,
+            eps: c.norm_eps,
             unpack: unpack.collect(),
             unpack_ba: small(0).chain(small(1)).collect(),
         }

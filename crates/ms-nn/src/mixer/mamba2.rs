@@ -110,8 +110,7 @@ impl Mixer for Mamba2Mixer {
         let rows = ops::reshape(pass.g, &gated, [tokens * m.groups, width])?;
         let ones = Tensor::from_reals(pass.g.device().arena(), dtype.wide(), [width], &vec![1.0; width])?;
         let ones = pass.g.constant(ones);
-        let normed =
-            ops::rms_norm(pass.g, &rows, &ones, Norm { eps: m.norm_eps as f32, unit_offset: false })?;
+        let normed = ops::rms_norm(pass.g, &rows, &ones, Norm { eps: m.norm_eps, unit_offset: false })?;
         let normed = ops::reshape(pass.g, &normed, [tokens, inner])?;
         let normed = ops::cast(pass.g, &normed, dtype)?;
         let scale = pass.param(self.norm);

@@ -63,7 +63,7 @@ impl Mamba3Mixer {
         let (tokens, width) = x.value().as_matrix();
         let rows = ops::reshape(pass.g, x, [tokens * self.shape.ranks, self.shape.state])?;
         let weight = wide(pass, weight)?;
-        let norm = Norm { eps: Mamba3::KEY_NORM_EPS as f32, unit_offset: false };
+        let norm = Norm { eps: Mamba3::KEY_NORM_EPS, unit_offset: false };
         let normed = ops::rms_norm(pass.g, &rows, &weight, norm)?;
         ops::reshape(pass.g, &normed, [tokens, width])
     }

@@ -15,7 +15,7 @@ pub(crate) struct Streams {
     base: ParamId,
     scale: ParamId,
     mixing: Mixing,
-    eps: f32,
+    eps: f64,
 }
 
 impl Streams {
@@ -25,8 +25,8 @@ impl Streams {
             fixed: scope.id(Role::HcFn),
             base: scope.id(Role::HcBase),
             scale: scope.id(Role::HcScale),
-            mixing: Mixing { streams: h.streams, rounds: (!end).then_some(h.rounds), eps: h.eps as f32 },
-            eps: c.norm_eps as f32,
+            mixing: Mixing { streams: h.streams, rounds: (!end).then_some(h.rounds), eps: h.eps },
+            eps: c.norm_eps,
         }
     }
 

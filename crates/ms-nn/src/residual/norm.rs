@@ -10,7 +10,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NormShape {
     pub(crate) kind: Kind,
-    pub(crate) eps: f32,
+    pub(crate) eps: f64,
 }
 
 impl NormShape {
@@ -102,7 +102,7 @@ impl NormShape {
 }
 
 /// RMSNorm of the rows of `x` without a weight.
-pub(crate) fn unit_norm(pass: &mut Pass<'_>, x: &Var, eps: f32) -> Result<Var> {
+pub(crate) fn unit_norm(pass: &mut Pass<'_>, x: &Var, eps: f64) -> Result<Var> {
     let (width, device) = (x.value().as_matrix().1, pass.g.device().clone());
     let ones = Tensor::from_reals(device.arena(), x.value().dtype(), [width], &vec![1.0; width])?;
     let ones = pass.g.constant(ones);

@@ -11,12 +11,24 @@ mod tests;
 
 pub use crate::field::Dialect;
 use crate::fields::Fields;
-pub(crate) use classes::CLASSES;
+use classes::CLASSES;
 use serde_json::Value;
 
-use crate::{Error, ModelConfig, Result};
+use crate::{Error, Family, ModelConfig, Result};
 
 const SOURCE: &str = "config.json";
+
+impl Family {
+    /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.
+    pub fn model_type(self) -> Option<&'static str> {
+        CLASSES.iter().filter(|c| c.family == self).map(|c| c.model_type()).next_back()
+    }
+
+    /// The first whose Hugging Face class can say such a model; [`Family::Megatron`] if none can.
+    pub(crate) fn of(c: &ModelConfig) -> Self {
+        CLASSES.iter().find(|class| class.says(c)).map_or(Self::Megatron, |class| class.family)
+    }
+}
 
 /// Reads a configuration of one of the supported families.
 ///

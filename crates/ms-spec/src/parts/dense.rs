@@ -2,6 +2,8 @@
 
 use ms_core::Axis;
 
+use crate::keeping::LayerKeeping;
+use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::Feed;
@@ -28,5 +30,23 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, ffn: usize)
     t.matrix(Role::LinearFc2, [c.hidden, ffn], Table::columns(), t.out_std());
     if c.bias.mlp {
         t.whole_bias(Role::LinearFc2, c.hidden);
+    }
+}
+
+/// FLOPs of a token in a network of `ffn` columns, forward and backward: of three matrices where there is a gate.
+pub(crate) fn flops(c: &ModelConfig, ffn: usize) -> f64 {
+    let matrices = if c.activation.gated() { 3.0 } else { 2.0 };
+    6.0 * matrices * c.hidden as f64 * ffn as f64
+}
+
+impl Activations {
+    /// Of a network of `ffn` columns behind its norm: before the activation, with the gate's half, and behind it.
+    pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, keeping: LayerKeeping) -> usize {
+        let before = match (keeping.inner_again, c.activation.gated()) {
+            (true, _) => 0,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
+        self.inside((before + usize::from(!keeping.activations_again)) * ffn)
     }
 }

@@ -2,10 +2,11 @@
 
 use ms_core::{Axis, Change, Partition};
 
+use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::hyper_connections;
 use crate::rule::{How, Rule, UNCONCERNED};
-use crate::sizes::{Norm, Position};
+use crate::sizes::{Mixer, Norm, Position};
 use crate::{ModelConfig, Part, Place, Role};
 
 /// How ranks share them.
@@ -55,5 +56,29 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
         t.of(Part::Reward);
         t.matrix(Role::Own, [1, c.hidden], Table::columns(), t.std());
         t.whole_bias(Role::Own, 1);
+    }
+}
+
+/// FLOPs of a token for logits, forward and backward.
+pub(crate) fn flops(c: &ModelConfig) -> f64 {
+    6.0 * c.hidden as f64 * c.padded_vocab as f64
+}
+
+impl Activations {
+    /// Ids, and positions where attention sees them.
+    pub(crate) fn embedding(&self, c: &ModelConfig) -> usize {
+        if c.has(Mixer::Attention) { 8 * self.tokens } else { 4 * self.tokens }
+    }
+
+    /// The stream before the last norm, a number for each of its rows, and the gradient by all tokens of what is behind it.
+    pub(crate) fn head(&self, c: &ModelConfig) -> usize {
+        let end = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, true));
+        let rstd = self.stream() * self.element_bytes.max(4);
+        self.stream_bytes(c) + rstd + self.tokens * c.hidden * self.element_bytes + end
+    }
+
+    /// The gradient of a use of the output layer, which is formed in the forward pass.
+    pub(crate) fn output_gradient(&self, c: &ModelConfig) -> usize {
+        (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(self.element_bytes.max(4))
     }
 }

@@ -1,10 +1,13 @@
 //! Mixtures of experts.
 
-use ms_core::{Axis, Change, Partition};
+use ms_core::{Axis, Change, Dispatcher, Partition};
 
+use crate::keeping::LayerKeeping;
+use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::dense;
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::sizes::Moe;
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
@@ -101,5 +104,78 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
                 by_sequence,
             );
         }
+    }
+}
+
+/// FLOPs of a token in the experts that it is sent to and in those that all tokens pass, forward and backward; routers are not
+/// counted.
+pub(crate) fn flops(c: &ModelConfig, moe: &Moe) -> f64 {
+    dense::flops(c, moe.top_k * moe.ffn + moe.shared.map_or(0, |shared| shared.ffn))
+}
+
+/// Tokens of a rank around experts.
+pub(crate) struct Tokens {
+    /// That the router's inputs are of.
+    pub(crate) entered: usize,
+    /// That it routes.
+    routed: usize,
+    /// That it has the weights of.
+    weighed: usize,
+    /// As many whole rows come back for each choice.
+    back: usize,
+}
+
+impl Activations {
+    /// Whether ranks exchange tokens for columns before they send them to experts.
+    pub(crate) fn exchanges_columns(&self) -> bool {
+        self.dispatcher == Dispatcher::AllToAllSeq && self.etp > 1
+    }
+
+    /// Tokens of the rank around experts.
+    pub(crate) fn around_experts(&self) -> Tokens {
+        let (own, sharing) = (self.tokens / self.tp, self.tokens / self.tp * self.etp);
+        let alike = self.etp == self.tp && !self.sequence_parallel;
+        match self.dispatcher {
+            Dispatcher::AllGather if !self.tp.is_multiple_of(self.etp) => {
+                Tokens { entered: own, routed: own, weighed: sharing * self.ep, back: own }
+            }
+            Dispatcher::AllGather => {
+                Tokens { entered: sharing, routed: sharing, weighed: sharing * self.ep, back: sharing }
+            }
+            Dispatcher::AllToAll => Tokens { entered: own, routed: own, weighed: own, back: own },
+            Dispatcher::AllToAllSeq => {
+                let entered = if alike { sharing } else { own };
+                Tokens { entered, routed: sharing, weighed: sharing, back: own }
+            }
+        }
+    }
+
+    /// Of a layer of experts behind its norm, an even load: what stays, and what goes to the host.
+    pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> (usize, usize) {
+        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let tokens = self.around_experts();
+        let scores = tokens.routed * (moe.experts + moe.zero_experts) * wide;
+        // Experts and weights of each token; what goes into experts and what comes out of them.
+        let picks = moe.top_k * (4 * tokens.routed + wide * tokens.weighed);
+        let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
+        let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
+        // Rows are formed again from the columns that ranks have exchanged tokens for.
+        let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
+        let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
+        let rows = if keeping.experts_again { columns } else { into } + out;
+        // Scores formed unrounded need the rows and the router so.
+        let rounded = if moe.router.f32 && element < wide {
+            (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide
+        } else {
+            0
+        };
+        // A gate of the shared experts takes their output.
+        let gate = moe.shared.filter(|s| s.gate).map_or(0, |s| {
+            let by = if s.wide_gate { c.hidden } else { 1 };
+            self.stream() * (c.hidden + by) * element
+        });
+        let shared = moe.shared.map_or(0, |s| self.dense(c, s.ffn, keeping.of_experts())) + gate;
+        let routed = moe.top_k * self.dense(c, moe.ffn, keeping.of_routed_experts());
+        (scores + picks + rows + rounded + shared + routed, sent)
     }
 }

@@ -1,8 +1,10 @@
 //! Attention whose queries, keys and values are projections of their own.
 
+use crate::keeping::LayerKeeping;
+use crate::kept::{Activations, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED, nothing, query_heads};
-use crate::sizes::{Attention, Mixer, QkNorm};
+use crate::sizes::{Attention, Mixer, Norm, QkNorm};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
@@ -75,4 +77,45 @@ fn head_norms(t: &mut Table<'_>, c: &ModelConfig, (heads, groups): (usize, usize
     };
     t.norm_of(c.norm, Role::QLayernorm, q, SumGrad::OverTp);
     t.norm_of(c.norm, Role::KLayernorm, k, SumGrad::OverTp);
+}
+
+/// FLOPs of a token, whose query sees `keys` keys, forward and backward. Heads that a model is described without are as wide as
+/// Megatron's `kv_channels` by default, `H / N` rounded down.
+pub(crate) fn flops(c: &ModelConfig, keys: f64) -> f64 {
+    let head = match (c.mla(), c.heads) {
+        (_, 0) => return 0.0,
+        (Some(_), heads) => c.hidden / heads,
+        (None, _) => c.head_dim,
+    };
+    let sharing = c.groups as f64 / c.heads as f64;
+    12.0 * (c.hidden as f64 * (1.0 + sharing) + keys) * (head * c.heads) as f64
+}
+
+impl Activations {
+    /// Projected rows, with those that norms take apart and what gates are made of; outputs and what gates leave.
+    pub(crate) fn grouped(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+        let (heads, groups) = c.heads_of(number);
+        let width = (heads + 2 * groups) * c.head_dim;
+        // The rotation's kernel norms packed rows; other norms take queries and keys apart.
+        let raw = match c.qk_norm {
+            QkNorm::PerHead if c.norm == Norm::Rms => width,
+            QkNorm::None => 0,
+            _ => (heads + groups) * c.head_dim,
+        };
+        let gates = usize::from(c.scores.output_gate) * heads * c.value_dim()
+            + usize::from(c.scores.head_gate) * heads;
+        let gated = if gates > 0 { heads * c.value_dim() } else { 0 };
+        let wide = self.element_bytes.max(4);
+        let norms = match c.qk_norm {
+            QkNorm::None => 0,
+            QkNorm::WholeProjection => 2 * self.tokens * wide,
+            _ => self.tokens * (heads + groups) / self.tp * wide,
+        };
+        let behind = match keeping.core_attention_again {
+            true => 0,
+            false => self.inside(heads * c.value_dim() + gated),
+        };
+        let statistics = norms + self.softmax(c, number, c.head_dim, keeping);
+        Mixed { before: self.inside(width + raw + gates), behind, statistics }
+    }
 }

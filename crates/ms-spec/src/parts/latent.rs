@@ -2,6 +2,8 @@
 
 use ms_core::Partition;
 
+use crate::keeping::LayerKeeping;
+use crate::kept::{Activations, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED, query_heads};
 use crate::sizes::{Attention, Mixer, Mla};
@@ -36,4 +38,56 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
     }
     let rows = c.heads * (m.nope + m.value);
     t.matrix(Role::LinearKvUpProj, [rows, m.kv_rank], Table::rows(1), t.std());
+}
+
+/// FLOPs of a token, whose query sees `keys` keys, forward and backward: its own projections and the norms of its latents.
+pub(crate) fn flops(c: &ModelConfig, m: &Mla, keys: f64) -> f64 {
+    let (queries, values) = (c.heads * (m.nope + m.rope), c.heads * m.value);
+    let query = m.q_rank.map_or(c.hidden * queries, |rank| rank * (c.hidden + queries + 1));
+    let latent = m.kv_rank * (c.hidden + c.heads * m.nope + values + 1) + c.hidden * m.rope;
+    6.0 * ((query + latent + values * c.hidden) as f64 + keys * (queries + values) as f64)
+}
+
+impl Activations {
+    /// Latents before and behind their norms; queries, keys and values of one width; outputs, and their values unless these
+    /// are taken of them again; the keys that queries have picked.
+    pub(crate) fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, keeping: LayerKeeping) -> Mixed {
+        if keeping.latent_attention_again {
+            return Mixed::default();
+        }
+        let (element, wide, heads) = (self.element_bytes, self.element_bytes.max(4), c.heads_of(number).0);
+        let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
+        let taken_again = keeping.swap_latent_outputs;
+        let dim = (mla.nope + mla.rope).max(mla.value);
+        let outputs = self.inside(heads * (dim + if taken_again { 0 } else { mla.value }));
+        let attended = if keeping.core_attention_again { 0 } else { outputs };
+        let behind = self.latent_tokens(mla) * latents * element;
+        let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
+        let picks = self.picks(c, number, keeping.core_attention_again);
+        let (ulysses, ring) = self.ulysses_and_ring;
+        if let Some(picks) = picks.filter(|_| ulysses == 1 && ring > 1) {
+            // Queries alone; of keys and values what other ranks gather.
+            let mine = self.tokens * (mla.kv_rank + mla.rope) * element;
+            let others = if self.keeps_gathered(number) { (self.context_ranks() - 1) * mine } else { 0 };
+            let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
+            let made = self.inside(if keeping.latents_up_again { 0 } else { heads * dim });
+            let statistics = norms + picks + self.tokens * heads / self.tp * wide;
+            return Mixed { before: behind + queries + mine + others + made, behind: attended, statistics };
+        }
+        // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
+        let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
+        let shared = if keeping.norms_again { self.stream() } else { self.tokens };
+        let made = match keeping.latents_up_again {
+            true => own + shared * mla.rope * element,
+            false => self.inside(3 * heads * dim),
+        };
+        let core = self.softmax(c, number, dim, keeping);
+        let statistics = norms + picks.unwrap_or(0) + core;
+        Mixed { before: 2 * behind + made, behind: attended, statistics }
+    }
+
+    /// Tokens that a rank makes latents of: its own, or where queries have none those of all ranks.
+    fn latent_tokens(&self, mla: &Mla) -> usize {
+        if mla.q_rank.is_some() { self.stream() } else { self.tokens }
+    }
 }

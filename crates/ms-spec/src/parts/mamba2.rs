@@ -53,6 +53,15 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
     }
 }
 
+/// FLOPs of a token, forward and backward, of a layer that is twice as wide as the stream, whatever width it has.
+pub(crate) fn flops(c: &ModelConfig, m: &Mamba2) -> f64 {
+    let (h, state) = (c.hidden as f64, m.state as f64);
+    let inner = 2.0 * h;
+    let heads = (2 * c.hidden / m.head_dim.max(1)) as f64;
+    let projections = 2.0 * h * (2.0 * inner + 2.0 * m.groups as f64 * state + heads) + 2.0 * inner * h;
+    3.0 * (projections + 7.0 * inner * state)
+}
+
 impl Activations {
     /// What goes into the convolution and comes out of it, steps, gates, outputs and gated outputs unrounded; normed, and
     /// scaled.

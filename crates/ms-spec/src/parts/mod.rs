@@ -1,8 +1,8 @@
 //! The parts a model is put together from, a file each.
 //!
 //! A part says in its file what follows from its sizes: its weights (names, shapes, how ranks cut them, initial values, decay),
-//! how ranks share it along every axis or why not, and, where it has a formula of its own, what a pass keeps of it. The table
-//! of parameters ([`tree`]), the rules and the plan of memory are read from these.
+//! how ranks share it along every axis or why not, what a pass keeps of it, and its FLOPs where upstream counts them. The table
+//! of parameters ([`tree`]), the rules, the plan of memory and the FLOPs are walks over these.
 
 pub(crate) mod attention;
 pub(crate) mod compressed;

@@ -2,6 +2,7 @@
 
 use ms_core::Axis;
 
+use crate::kept::Activations;
 use crate::params::Table;
 use crate::parts::hyper_connections;
 use crate::rule::{How, Rule};
@@ -36,4 +37,20 @@ pub(crate) fn behind(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
     hyper_connections::params(t, c, Part::LastStreams, true);
     t.of(Part::Last);
     t.norm(Role::FinalLayernorm, c.hidden);
+}
+
+/// FLOPs of a token in a module but in its layer, and without its logits: three norms and the joint projection.
+pub(crate) fn flops(c: &ModelConfig) -> f64 {
+    let h = c.hidden as f64;
+    6.0 * (3.0 * h + 2.0 * h * h)
+}
+
+impl Activations {
+    /// Of a module but its layer: ids and embedding of the tokens ahead; both normed, side by side; what its end keeps as the
+    /// model's does, by its rows and by what is behind the norm.
+    pub(crate) fn module(&self, c: &ModelConfig) -> usize {
+        let (row, rstd) = (self.stream_bytes(c), self.stream() * self.element_bytes.max(4));
+        let joined = if self.keeping.predictor_norms_again { 0 } else { 2 * row };
+        4 * self.tokens + row + 2 * rstd + joined + self.head(c)
+    }
 }

@@ -2,6 +2,7 @@
 
 use ms_core::Partition;
 
+use crate::kept::Activations;
 use crate::params::{SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
 use crate::sizes::Norm;
@@ -34,5 +35,19 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         let sum = SumGrad::OverTpWithSequenceParallel;
         t.norm_of(Norm::LayerNorm, Role::KNorm, i.head_dim, sum);
         whole(t, Role::WeightsProj, [i.heads, c.hidden]);
+    }
+}
+
+impl Activations {
+    /// Bytes of the keys that queries have picked; `None`: none has. Layers that borrow picks refer to the same ones, but ranks
+    /// that exchange heads for tokens gather those of all queries in each, unless attention runs `again`.
+    pub(crate) fn picks(&self, c: &ModelConfig, number: usize, again: bool) -> Option<usize> {
+        let indexer = c.indexer.as_ref().filter(|i| self.row * self.context_ranks() > i.top_k)?;
+        let own = 4 * self.tokens * indexer.top_k;
+        Some(match self.ulysses_and_ring.0 {
+            ranks if ranks > 1 && !again => ranks * own,
+            _ if c.layer(number).borrows_index => 0,
+            _ => own,
+        })
     }
 }

@@ -52,13 +52,13 @@ type SlipOfAll = fn(&mut Case, &mut Routing, &mut [Vec<MicroBatch>]);
 
 const SLIPS: [(&str, Model, [usize; 5], SlipOfAll); 11] = [
     ("means over each rank's own tokens", Model::Sinks, [1, 2, 1, 1, 1], |case, _, steps| {
-        by_own_tokens(case, steps)
+        by_own_tokens(case, steps);
     }),
     ("means over each rank's own tokens", Model::Latent, [1, 2, 1, 1, 1], |case, _, steps| {
-        by_own_tokens(case, steps)
+        by_own_tokens(case, steps);
     }),
     ("means over each replica's own tokens", Model::Dense, [1, 1, 1, 2, 1], |case, _, steps| {
-        by_own_tokens(case, steps)
+        by_own_tokens(case, steps);
     }),
     ("masks one token on", Model::Latent, [2, 1, 2, 1, 1], |_, _, steps| {
         steps[0][0].loss_mask.rotate_left(1);
