@@ -162,8 +162,7 @@ fn refused_flags_only_count_when_they_ask_for_something() {
     );
     // Values that ask for what is so anyway, and those that do not.
     for (flag, same, other) in [
-        ("--exp-avg-dtype", "fp32", "fp16"),
-        ("--main-grads-dtype", "fp32", "bf16"),
+        ("--data-parallel-sharding-strategy", "no_shard", "optim"),
         ("--optimizer-selection", "fused_torch_adamw", "fused_ema_adamw"),
     ] {
         let given = |value| train(&["--upstream", "head", flag, value]).check();

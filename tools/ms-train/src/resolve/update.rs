@@ -37,11 +37,11 @@ options! {
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
         swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
         swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
-        aware: bool = "--use-precision-aware-optimizer", "the optimizer keeps gradients, master weights and moments in the types of the next four flags; types of 16 and 8 bits have a scale for each part of a parameter that a rank owns", group = "Precision";
-        main_grads: Option<String> = "--main-grads-dtype", "--bf16: bf16 keeps gradients and sums them over ranks in bfloat16, and rounds them again where they are clipped", group = "Precision";
-        main_params: Option<String> = "--main-params-dtype", "--bf16 or --fp16: type of master weights, from the unrounded values of which weights are rounded", group = "Precision";
-        exp_avg: Option<String> = "--exp-avg-dtype", "type of first moments; fp8 has 4 bits for the exponent", group = "Precision";
-        exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of second moments", group = "Precision";
+        aware: bool = "--use-precision-aware-optimizer", "the optimizer keeps gradients, master weights and moments in the types of the next four flags; types of 16 and 8 bits have a scale for each part of a parameter that a rank owns", group = "Recomputation";
+        main_grads: Option<String> = "--main-grads-dtype", "--bf16: bf16 keeps gradients and sums them over ranks in bfloat16, and rounds them again where they are clipped", group = "Recomputation";
+        main_params: Option<String> = "--main-params-dtype", "--bf16 or --fp16: type of master weights, from the unrounded values of which weights are rounded", group = "Recomputation";
+        exp_avg: Option<String> = "--exp-avg-dtype", "type of first moments; fp8 has 4 bits for the exponent", group = "Recomputation";
+        exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of second moments", group = "Recomputation";
         accumulates_wide: bool = "--accumulate-allreduce-grads-in-fp32", "gradients are kept in float32, as always here but with flags that say bfloat16, which this goes not with", group = "Precision";
         loss_scale: Option<f64> = "--loss-scale", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)", group = "Precision", range = "[0,)";
         initial_scale: f64 = "--initial-loss-scale", "--fp16: the first dynamic loss scale", group = "Precision", range = "(0,)";
