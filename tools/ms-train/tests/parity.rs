@@ -52,6 +52,30 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
     }
 }
 
+/// As upstream's script of DeepSeek-V4 describes it, with four layers.
+const POOLED: &str = "--num-layers 4 --hidden-size 4096 --ffn-hidden-size 4096 --num-attention-heads 64 --position-embedding-type deepseek4 \
+    --normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 129280 \
+    --padded-vocab-size 129280 --seq-length 4096 --max-position-embeddings 163840 --micro-batch-size 1 --global-batch-size 8 --lr 1e-5 \
+    --multi-latent-attention --qk-pos-emb-head-dim 64 --qk-head-dim 512 --q-lora-rank 1024 --o-lora-rank 1024 --kv-lora-rank 512 \
+    --v-head-dim 128 --qk-layernorm --rope-scaling-factor 40 --rope-scaling-type yarn --rope-scaling-original-max-position-embeddings 4096 \
+    --kv-compress --o-groups 8 --sliding-window-size 128 --compress-rope-theta 160000 --compress-ratios 0 0 4 128 \
+    --enable-dsa-indexer --index-n-heads 64 --index-head-dim 128 --index-topk 512 --enable-mhc --hc-mult 4 --original-seq-len 65536 \
+    --rope-factor 16 --num-experts 16 --moe-router-topk 6 --moe-ffn-hidden-size 2048 --moe-router-load-balancing-type none \
+    --moe-router-score-function sqrtsoftplus --moe-router-enable-expert-bias --first-k-dense-replace -1 --n-hash-layers 3 \
+    --moe-shared-expert-intermediate-size 2048 --upstream head";
+
+#[test]
+fn groups_of_outputs_are_as_many_as_ranks_can_share() {
+    for topology in [
+        "--nproc-per-node 2 --expert-model-parallel-size 2",
+        "--nproc-per-node 2 --tensor-model-parallel-size 2 --sequence-parallel",
+        "--nproc-per-node 4 --cp 2 --context-parallel-algo ulysses_cp_algo --pipeline-model-parallel-size 2",
+    ] {
+        let found = parity(&format!("{POOLED} {topology}"));
+        assert_eq!(found["equal"], true, "{topology}: {found}");
+    }
+}
+
 #[test]
 fn rates_scales_and_the_seed_are_those_of_the_flags() {
     let losses = |flags: &str| {

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use ms_spec::{
-    Attention, Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed,
+    Attention, Compressed, Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, ModelConfig, Moe, SharedExpert,
+    Stages, Windowed,
 };
 
 /// How many ranks share what, and how many layers stay.
@@ -86,6 +87,13 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
     if let Attention::Latent(mla) = c.attention {
         m.groups = m.heads;
         m.attention = Attention::Latent(Mla { q_rank: mla.q_rank.map(|_| 16), kv_rank: 16, ..mla });
+    }
+    if let Attention::Compressed(a) = &c.attention {
+        // One or two groups of outputs to a rank, as the model has several or one, of two heads each.
+        let out_groups = tp * share.ulysses * a.out_groups.clamp(1, 2);
+        (m.heads, m.groups) = (2 * out_groups, c.groups);
+        let (q_rank, out_rank) = (a.q_rank.min(16), a.out_rank.min(8));
+        m.attention = Attention::Compressed(Compressed { q_rank, out_groups, out_rank, ..a.clone() });
     }
     m.indexer = c.indexer.map(|i| Indexer { heads: 2, top_k: i.top_k.min(4), ..i });
     // So few tokens that short rows have windows, and more than an indexer picks.
