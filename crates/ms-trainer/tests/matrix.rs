@@ -3,7 +3,7 @@
 //! must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values that ninety-seven drawings have to occur; without it some thirty small ones, chosen for their pairs, and
+//! every pair of values that forty-nine drawings have to occur; without it some thirty small ones, chosen for their pairs, and
 //! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run
 //! numbers so.
 
@@ -132,7 +132,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
 /// Drawings of every choice of sizes beside the first, of which those are run that have new pairs of values.
 const VARIANTS: usize = 8;
 /// Those of a full run; as many more show how few pairs are left out.
-const VARIANTS_OF_ALL: usize = 96;
+const VARIANTS_OF_ALL: usize = 48;
 /// Runs of the short form.
 const FEW: usize = 48;
 
