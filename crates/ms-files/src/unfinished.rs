@@ -1,23 +1,26 @@
 //! Files that are written under another name.
 
 use crate::{Error, Result};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How the temporary names of files end.
 pub(crate) const ENDING: &str = ".part";
 
 /// The temporary name of a file, `NAME.PID-N.part` in the folder of the last one. Dropped unpublished, it leaves nothing behind;
-/// killed, it leaves a file that nobody reads.
+/// killed, it leaves a file that nobody reads and that the next writer of the same file removes.
 pub struct Unfinished {
     /// Empty when it has its last name.
     temporary: PathBuf,
     path: PathBuf,
+    /// Locked until the file has its name, so that others see that somebody writes it.
+    _lock: Option<File>,
 }
 
 impl Unfinished {
-    /// Makes the file that is to be `path`, in a folder that is made if missing.
+    /// Makes the file that is to be `path`, in a folder that is made if missing. What killed writers of `path` left is removed.
     ///
     /// # Errors
     /// [`Error`] if the folder or the file cannot be made.
@@ -25,18 +28,30 @@ impl Unfinished {
         let path = path.into();
         let folder = folder_of(&path);
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
+        remove_abandoned(&path);
         // Threads of this process may write the same file; the last one to finish wins.
-        let mut number = 0u32;
-        loop {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        for _ in 0..1000 {
             let mut name = path.file_name().unwrap_or_default().to_os_string();
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             name.push(format!(".{}-{number}{ENDING}", std::process::id()));
             let temporary = path.with_file_name(name);
             match File::create_new(&temporary) {
-                Ok(file) => return Ok((Self { temporary, path }, file)),
-                Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Ok(file) => {
+                    // A file system without locks is written without.
+                    let lock = file.try_clone().ok();
+                    let lost = lock.as_ref().is_some_and(is_locked);
+                    // Between the two steps another writer may have taken it for abandoned.
+                    if !lost && temporary.exists() {
+                        return Ok((Self { temporary, path, _lock: lock }, file));
+                    }
+                }
+                // Another machine has a process of this number.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(Error { path, action: "create", source }),
             }
         }
+        Err(Error { path, action: "create", source: ErrorKind::ResourceBusy.into() })
     }
 
     /// The name it will have.
@@ -66,6 +81,27 @@ impl Drop for Unfinished {
         if !self.temporary.as_os_str().is_empty() {
             // Best effort: the error that matters is the one being returned.
             let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Whether somebody else holds the lock of a file; it is held from here on otherwise, where the file system knows locks.
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// Removes the temporary files of `path` that nobody writes any more. Best effort: they harm nobody.
+fn remove_abandoned(path: &Path) {
+    let (Some(name), Ok(entries)) = (path.file_name(), std::fs::read_dir(folder_of(path))) else { return };
+    let start = format!("{}.", name.to_string_lossy());
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let found = found.to_string_lossy();
+        let number = found.strip_prefix(&start).and_then(|rest| rest.strip_suffix(ENDING));
+        if number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit() || b == b'-'))
+            && File::options().write(true).open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            let _ = std::fs::remove_file(entry.path());
         }
     }
 }
@@ -119,5 +155,20 @@ mod tests {
         assert!(failed.to_string().contains("out.json"), "{failed}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         write_file(&dir.path().join("new/folder/out.json"), b"x").unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_goes_and_what_another_one_writes_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        let (writing, _file) = Unfinished::create(&path).unwrap();
+        let (abandoned, other) =
+            (dir.path().join("out.json.17-0.part"), dir.path().join("out.json.idx.17-0.part"));
+        std::fs::write(&abandoned, b"half").unwrap();
+        std::fs::write(&other, b"of another file").unwrap();
+        write_file(&path, b"two").unwrap();
+        assert!(!abandoned.exists() && other.exists() && writing.temporary().exists());
+        writing.publish(true).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 }
