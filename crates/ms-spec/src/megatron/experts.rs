@@ -92,7 +92,11 @@ fn router(f: &Fields<'_>) -> Result<Router> {
     let (by, limited) = match kind {
         _ if alike => (GroupScore::Alike, true),
         "group_limited_greedy" => (GroupScore::Best, true),
-        _ => (GroupScore::BestTwo, score != Score::Softmax),
+        // These choose in ways of their own.
+        "softmax_topk" | "pai_megatron_aux_loss" | "sparsemixer_topk" | "sinkhorn" => {
+            (GroupScore::BestTwo, false)
+        }
+        _ => (GroupScore::BestTwo, true),
     };
     let keep = if alike { groups } else { keep };
     let renormalise = match f.get(RENORMALISED) {
@@ -109,7 +113,9 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
         renormalise,
         scale: scale.filter(|_| scaled).unwrap_or(1.0),
-        f32: noaux || f.on("router_gating_in_fp32")? || f.text("moe_router_dtype")? == Some("fp32"),
+        f32: noaux
+            || f.on("router_gating_in_fp32")?
+            || matches!(f.text("moe_router_dtype")?, Some("fp32" | "fp64")),
     })
 }
 
@@ -152,6 +158,7 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
             "sparsemixer_topk"
         }
         (_, Some(GroupScore::Best)) => "group_limited_greedy",
+        (Score::Softmax, Some(GroupScore::BestTwo)) => "none",
         (Score::Softmax, _) => "softmax_topk",
         _ => "none",
     };
@@ -329,6 +336,19 @@ mod tests {
         ] {
             assert_eq!(of(&flags).renormalise, divides, "{flags}");
         }
+    }
+
+    #[test]
+    fn groups_limit_where_upstream_looks_at_them() {
+        let with = |more: Value| {
+            let mut flags = json!({"moe_router_num_groups": 4, "moe_router_group_topk": 2});
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&flags).groups.map(|g| g.by)
+        };
+        assert_eq!(with(json!({})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_pre_softmax": true})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_score_function": "sigmoid"})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_load_balancing_type": "softmax_topk"})), None);
     }
 
     #[test]
