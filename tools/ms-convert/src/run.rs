@@ -28,10 +28,27 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 /// # Errors
 /// Anything that stops it; then nothing is written.
 pub(crate) fn run(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
+    say_what_is_not_cut(request, o);
     convert(request, o, args).map_err(|error| match culprit(&error, o) {
-        Some(flag) => error.context(flag),
+        Some(flag) => Usage(format!("{flag}: {error:#}")).into(),
+        None if error.to_string().starts_with("--padded-vocab-size") => Usage(error.to_string()).into(),
         None => error,
     })
+}
+
+/// Names sizes that are asked for of an output which is not cut.
+fn say_what_is_not_cut(request: &Request, o: &Options) {
+    if !matches!(request.to, Form::Hf | Form::Peft) {
+        return;
+    }
+    let cut = &o.cutting;
+    let sizes = [&cut.tp, &cut.pp, &cut.ep].map(|size| size.written.filter(|_| size.value > 1));
+    let chunks = cut.layers_per_chunk.written;
+    let lists =
+        [cut.layer_list.as_ref().map(|_| "--num-layer-list"), cut.noop.as_ref().map(|_| "--noop-layers")];
+    for flag in sizes.into_iter().chain([chunks]).chain(lists).flatten() {
+        tracing::warn!("{flag} changes nothing: a Hugging Face folder is not cut for ranks");
+    }
 }
 
 /// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
@@ -43,6 +60,8 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
         ("does not divide by ep ", cut.ep.written),
         ("does not divide by etp ", cut.etp.written),
         ("expected at least two equal ones in a stage", cut.layers_per_chunk.written),
+        ("layer list", cut.layer_list.as_ref().map(|_| "--num-layer-list")),
+        ("empty slot", cut.noop.as_ref().map(|_| "--noop-layers")),
         ("multi-token prediction: ", read.mtp.written),
         ("multi-token prediction: ", read.mtp_of_scripts.written),
     ];

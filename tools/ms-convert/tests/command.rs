@@ -175,12 +175,27 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     };
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--tp", "4"],
-        1,
-        "key/value heads: 2 does not divide by tp 4",
+        2,
+        "--tp: key/value heads: 2 does not divide by tp 4",
+    );
+    case(
+        &["hf", "mcore", "--load", hf, "--save", out, "--pp", "2", "--num-layer-list", "1,2"],
+        2,
+        "--num-layer-list: layer list [1, 2]: expected 2 numbers with the sum 4",
+    );
+    case(
+        &["hf", "mcore", "--load", hf, "--save", out, "--pp", "2", "--noop-layers", "9"],
+        2,
+        "--noop-layers: empty slot 9 is beyond",
+    );
+    case(
+        &["hf", "mcore", "--load", hf, "--save", out, "--padded-vocab-size", "10"],
+        2,
+        "--padded-vocab-size 10 is smaller",
     );
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "3"],
-        1,
+        2,
         "4 layers do not divide by pipeline size 3",
     );
     case(&["mcore", "hf", "--load", hf, "--save", out], 1, "is a Hugging Face folder\nhint: ms-convert hf");
@@ -188,7 +203,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(&["hf", "zarr", "--load", hf, "--save", out], 2, "unknown form 'zarr'");
     case(&["hf", "mcore", "--save", out], 2, "--load is missing");
     case(&["hf", "mcore", "--load", hf, "--save", out, "--tpp", "2"], 2, "unknown flag --tpp");
-    case(&["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"], 1, "experts: 0 does not divide by ep 2");
+    case(&["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"], 2, "experts: 0 does not divide by ep 2");
     let full = dir.path().join("full");
     make_model(&full, "llama", false);
     case(
@@ -197,6 +212,9 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
         "exists already\nhint: --force replaces it",
     );
     assert!(!Path::new(out).exists());
+    let plain = dir.path().join("plain");
+    let warned = ms_convert(&["hf", "hf", "--load", hf, "--save", text(&plain), "--tp", "2"]).success();
+    assert!(stderr(&warned).contains("--tp changes nothing: a Hugging Face folder is not cut"));
 }
 
 #[test]

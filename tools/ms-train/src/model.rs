@@ -171,6 +171,14 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     if flags.word("moe_router_dtype") == Some("fp64") {
         tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
     }
+    for (wins, other) in SAID_TWICE {
+        if let (Some(a), Some(b)) = (flags.written(wins), flags.written(other))
+            && map.get(wins) != map.get(other)
+            && map.get("kv_compress") != Some(&Value::Bool(true))
+        {
+            tracing::warn!("{b} changes nothing beside {a}: they name one number");
+        }
+    }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(flags, &e) {
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
@@ -191,6 +199,13 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     Ok((config, "flags".into()))
 }
+
+/// Flags that name one number: the first of two counts. Models with pooled entries have numbers of both names.
+const SAID_TWICE: [(&str, &str); 3] = [
+    ("rotary_base", "rope_theta"),
+    ("partial_rotary_factor", "rotary_percent"),
+    ("sliding_window", "interleave_sliding_window"),
+];
 
 /// What this version of upstream makes nothing of beside the type of router: v2.0.0 takes the softmax of `softmax_topk` and of
 /// `aux_loss` as it is, and the head divides what `aux_loss` has scaled by its sum.

@@ -301,9 +301,17 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
 /// Megatron-LM `core_v0.12.1`, `megatron/training/arguments.py` and `megatron/core/model_parallel_config.py`.
 fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, Option<usize>)>> {
     const FLAG: &str = "--cp-comm-type";
-    let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice).filter(|_| cp > 1) else {
+    let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice) else {
         return Ok(None);
     };
+    let unknown =
+        |word: &&String| !["p2p", "a2a", "all_gather", "allgather", "a2a+p2p"].contains(&word.as_str());
+    if let Some(other) = o.comm.given().into_iter().flatten().find(unknown) {
+        bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}")));
+    }
+    if cp == 1 {
+        return Ok(None);
+    }
     if let Some(other) = rest.iter().find(|other| *other != first) {
         bail!(Usage(format!("{FLAG}: expected one way for all layers, found {first} and {other}")));
     }
@@ -311,7 +319,7 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
         "p2p" => ("megatron_cp_algo", None),
         "a2a" => ("ulysses_cp_algo", None),
         "all_gather" | "allgather" => ("kvallgather_cp_algo", None),
-        "a2a+p2p" => {
+        _ => {
             let levels: Vec<usize> = o.levels.iter().filter_map(|word| word.parse().ok()).collect();
             let [heads, ring] = levels[..] else { bail!(wrong_levels(o, cp)) };
             if heads.checked_mul(ring) != Some(cp) {
@@ -319,7 +327,6 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
             }
             ("hybrid_cp_algo", Some(heads))
         }
-        other => bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}"))),
     };
     if let Some(given) = o.context.given().filter(|given| *given != asked.0) {
         bail!(Usage(format!(

@@ -1,6 +1,6 @@
 //! What a command line said: values by name, with the table's defaults behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -28,6 +28,9 @@ const NEVER_EMPTY: [&str; 13] = [
     "tokenizer_model",
     "tokenizer_name_or_path",
 ];
+
+/// Flags by which the line is read before the file of [`Args::layer_toml`].
+const OF_THE_LINE: [&str; 3] = ["--config", "--print-args", "--upstream"];
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,17 +207,18 @@ impl Args {
     /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
     ///
     /// # Errors
-    /// [`Usage`] naming `path` for text that is no TOML, unknown keys and wrong values.
+    /// [`Usage`] naming `path` for text that is no TOML, unknown keys, keys of two values, wrong values, and what only the line
+    /// can say.
     pub fn layer_toml(&mut self, text: &str, path: &Path) -> Result<(), Usage> {
         let at = |e: &dyn std::fmt::Display| Usage(format!("{}: {e}", path.display()));
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| at(&e))?;
-        self.layer_table(&table).map_err(|e| at(&e))
+        self.layer_table(&table, &mut BTreeSet::new()).map_err(|e| at(&e))
     }
 
-    fn layer_table(&mut self, table: &toml::Table) -> Result<(), Usage> {
+    fn layer_table(&mut self, table: &toml::Table, seen: &mut BTreeSet<String>) -> Result<(), Usage> {
         for (key, value) in table {
             if let toml::Value::Table(inner) = value {
-                self.layer_table(inner)?;
+                self.layer_table(inner, seen)?;
                 continue;
             }
             let spelling = format!("--{}", key.replace('_', "-"));
@@ -224,6 +228,15 @@ impl Args {
                 .or_else(|| line.find(&format!("--{key}"), upstream))
                 .or_else(|| line.by_dest(key, upstream))
                 .ok_or_else(|| unknown(&spelling, line, upstream))?;
+            if OF_THE_LINE.contains(&flag.flag) {
+                return Err(Usage(format!(
+                    "{key}: the line is read by it before this file; pass {} there",
+                    flag.flag
+                )));
+            }
+            if !seen.insert(flag.dest(upstream).to_owned()) {
+                return Err(Usage(format!("{key}: a second value of {}", flag.flag)));
+            }
             if self.origin.get(flag.dest(self.upstream)).is_some_and(|o| o.0 == Origin::Flag) {
                 continue;
             }

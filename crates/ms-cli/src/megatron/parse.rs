@@ -14,6 +14,7 @@ use std::io::Write as _;
 use serde_json::Value;
 
 use super::args::{Args, Origin};
+use super::common::ConfigFile;
 use super::convert::{convert, negative_number};
 use super::help;
 use super::table::{Arity, Flag, Line, Program, Upstream, ValueKind, is_known};
@@ -100,8 +101,11 @@ pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<A
         let text = utf8(arg)?;
         texts.push(text.to_owned());
     }
-    let args = parse(line, texts)?;
+    let mut args = parse(line, texts)?;
     if args.prints() {
+        if line.find("--config", args.upstream()).is_some() {
+            ConfigFile::layer(&mut args)?;
+        }
         if let Some(first) = args.beyond_upstream() {
             return Err(Usage(format!("{first}\nhint: without --print-args this is accepted")).into());
         }

@@ -212,6 +212,13 @@ fn a_configuration_file_stands_behind_the_line() {
     assert_eq!((args.value("adam_beta2"), few.bf16, few.data.len()), (Some(&json!(0.95)), true, 2));
     let error = args.layer_toml("seq_lenght = 3", Path::new("run.toml")).unwrap_err();
     assert_eq!(error.0, "run.toml: unknown flag --seq-lenght\nhint: did you mean --seq-length?");
+    let twice = "lr = 1.0\n[data]\nseq_length = 3\n[more]\nseq-length = 4\n";
+    let error = args.layer_toml(twice, Path::new("run.toml")).unwrap_err();
+    assert_eq!(error.0, "run.toml: seq-length: a second value of --seq-length");
+    for (text, flag) in [("upstream = \"head\"", "--upstream"), ("print_args = true", "--print-args")] {
+        let error = args.layer_toml(text, Path::new("run.toml")).unwrap_err();
+        assert!(error.0.contains(&format!("pass {flag} there")), "{error:?}");
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Samples {
         self.stage.as_deref() == Some("sft") || self.instructions
     }
 
-    /// Refuses stages that are not part of this version.
+    /// Refuses stages that are not part of this version, and sides that rows do not have.
     ///
     /// # Errors
     /// For those.
@@ -66,6 +66,9 @@ impl Samples {
             bail!(Usage(format!(
                 "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
             )));
+        }
+        if let Some(side) = self.padding_side.as_deref().filter(|side| !matches!(*side, "left" | "right")) {
+            bail!(Usage(format!("--tokenizer-padding-side: expected left or right, found {side}")));
         }
         Ok(())
     }
