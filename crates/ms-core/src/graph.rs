@@ -39,8 +39,8 @@ impl Var {
         Self { holds, ..self }
     }
 
-    /// The same value, of which ranks along some digits hold `behind` by what each has done to it alone, with no exchange: taken its
-    /// own of what all have, say, or put it among zeros.
+    /// The same value, of which ranks along some digits hold `behind` by what each has done to it alone, with no exchange: taken
+    /// its own of what all have, say, or put it among zeros.
     ///
     /// # Panics
     /// In debug builds, if they did not hold `before`: with `what` they have done.

@@ -100,7 +100,8 @@ fn known(inputs: Holds<'_>, hold: Hold) -> Held {
 /// Of an operation that is no sum of what its inputs give one by one: all invariant, or none, and parts of one kind.
 ///
 /// # Errors
-/// If summands go in; what is invariant beside what is not, since its gradient would be a part of it; or parts of different kinds.
+/// If summands go in; what is invariant beside what is not, since its gradient would be a part of it; or parts of different
+/// kinds.
 pub fn together(inputs: Holds<'_>) -> Held {
     let mut out = Hold::Constant;
     for hold in inputs.iter().flatten() {
@@ -166,8 +167,8 @@ pub fn combined(inputs: Holds<'_>) -> Held {
 /// Of a linear layer of `[x, w]` and perhaps a bias.
 ///
 /// # Errors
-/// As [`together`]; if a weight whose columns are shared out meets an input that is not; if one whose rows are meets an input that
-/// is not the same on all ranks.
+/// As [`together`]; if a weight whose columns are shared out meets an input that is not; if one whose rows are meets an input
+/// that is not the same on all ranks.
 pub fn projected(inputs: Holds<'_>) -> Held {
     match *inputs {
         [x, Some(Hold::ShardedInputs), ref bias @ ..] => match x {
@@ -199,8 +200,7 @@ pub fn by_expert(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of an operation in which tokens of a document see each other: the first of `inputs` and, where there is one, those after it
-/// up to `seen`.
+/// Of an operation in which tokens of a document see each other's rows of the inputs `seen`.
 ///
 /// # Errors
 /// As [`together`]; if ranks hold tokens of the same documents.
@@ -212,8 +212,8 @@ pub fn in_sequence(along: Digit, inputs: Holds<'_>, seen: std::ops::Range<usize>
 }
 
 impl Digits {
-    /// Of what ranks that differ along these digits exchange: from one of the states `before` to `behind`. Along other digits it is
-    /// as before.
+    /// Of what ranks that differ along these digits exchange: from one of the states `before` to `behind`. Along other digits it
+    /// is as before.
     ///
     /// # Errors
     /// If an input is in no such state.

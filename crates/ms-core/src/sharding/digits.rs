@@ -110,8 +110,8 @@ impl Digits {
         self.and(rows)
     }
 
-    /// Those of them that are along an axis, as experts see it: [`Axis::Tp`] cuts an expert, [`Axis::Dp`] joins ranks that hold the
-    /// same experts.
+    /// Those of them that are along an axis, as experts see it: [`Axis::Tp`] cuts an expert, [`Axis::Dp`] joins ranks that hold
+    /// the same experts.
     #[must_use]
     pub const fn expert(self, axis: Axis) -> Self {
         let column = match axis {
