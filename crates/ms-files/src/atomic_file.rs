@@ -13,7 +13,8 @@ const SYNC_BYTES: u64 = 1 << 24;
 
 /// A file that is written under a temporary name in its own folder and gets its name in [`AtomicFile::commit`].
 ///
-/// Dropped without a commit, it leaves nothing behind; killed, it leaves a `.part` file that nobody reads and the next writer of it removes.
+/// Dropped without a commit, it leaves nothing behind; killed, it leaves a `.part` file that nobody reads and that the next
+/// writer of it removes.
 ///
 /// A commit waits until the disk has everything. So that this is soon, a thread asks for it while a large file is still
 /// being written; it waits most of the time.

@@ -144,7 +144,13 @@ fn narrow_state_of_whole_parameters_does_not_depend_on_the_topology() {
     // Where ranks own parts each has a scale of its own: 11 bits of the largest element are kept.
     let form = stored([Stored::Wide, Stored::F16, Stored::F16]);
     let single = Case { form, dtype: DType::F32, ..Case::single() };
-    for case in [Case::of(2, 1, 1, 1, 1), Case::of(2, 2, 1, 1, 1), Case::of(4, 2, 1, 1, 2)] {
+    for case in [
+        Case::of(2, 1, 1, 1, 1),
+        Case::of(2, 2, 1, 1, 1),
+        Case::of(2, 1, 2, 1, 1),
+        Case::of(4, 2, 1, 1, 2),
+        Case::of(4, 1, 2, 1, 4),
+    ] {
         let case = Case { form, dtype: DType::F32, ..case };
         compare(&found(&single), &found(&case), Bounds { norm: 1e-3, ..Bounds::of(DType::F32) }).unwrap();
     }

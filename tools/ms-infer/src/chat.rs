@@ -188,8 +188,8 @@ fn form(o: &Options, tokenizer: &mut Tokenizer) -> Result<Form> {
     }
     let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
     let template = match &o.chat.templates {
-        Some(path) if path.exists() => Template::from_file(name, path)?,
-        _ => Template::named(name)?,
+        Some(path) => Template::from_file(name, path)?,
+        None => Template::named(name)?,
     };
     template.adjust(tokenizer)?;
     Ok(Form::Prompt(template))

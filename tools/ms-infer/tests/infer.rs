@@ -108,6 +108,30 @@ fn a_scripted_chat_answers_each_turn() {
 }
 
 #[test]
+fn without_a_task_all_of_upstreams_are_done_but_beam_search_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let run = |more: &[&str]| {
+        let mut command = ms_infer();
+        command.args(["--max-new-tokens", "4", "--prompt", "hello"]).args(more).arg("--load").arg(dir.path());
+        let done = command.write_stdin("and\nquit\n").assert().success();
+        let [out, said] = [&done.get_output().stdout, &done.get_output().stderr]
+            .map(|t| String::from_utf8_lossy(t).into_owned());
+        (out, said)
+    };
+    let (all, said) = run(&[]);
+    assert!(said.contains("beam search"), "{said}");
+    // Without the seconds, each is what its name alone gives.
+    let lines = |text: &str| {
+        text.lines().filter(|l| !l.starts_with("Elapsed")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let parts: Vec<String> =
+        ["greedy", "do_sample", "chat"].iter().flat_map(|t| lines(&run(&["--task", t]).0)).collect();
+    assert_eq!(lines(&all), parts);
+    assert!(all.contains("== greedy ==") && all.contains("== do_sample =="), "{all}");
+}
+
+#[test]
 fn wrong_calls_are_refused_with_the_reason() {
     assert!(stderr(&["generate", "--prompt", "x"], 2).contains("--load"));
     assert!(stderr(&["genrate"], 2).contains("genrate"));

@@ -6,7 +6,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::Path;
 
 options! {
@@ -161,6 +161,16 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
+    let of_upstream = !o.routers.balanced_groups;
+    for dest in unread_of_router(o.upstream, kind, &map).iter().filter(|_| of_upstream) {
+        if let (Some(flag), Some(_)) = (flags.written(dest), map.remove(*dest)) {
+            let kind = kind.unwrap_or_default();
+            tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
+        }
+    }
+    if flags.word("moe_router_dtype") == Some("fp64") {
+        tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
+    }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(flags, &e) {
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
@@ -180,4 +190,32 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         )));
     }
     Ok((config, "flags".into()))
+}
+
+/// What this version of upstream makes nothing of beside the type of router: v2.0.0 takes the softmax of `softmax_topk` and of
+/// `aux_loss` as it is, and the head divides what `aux_loss` has scaled by its sum.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`; MindSpeed
+/// 2.0.0, `mindspeed/core/transformer/moe/router.py`, `aux_loss_load_balancing`.
+fn unread_of_router(
+    upstream: Upstream,
+    kind: Option<&str>,
+    args: &Map<String, Value>,
+) -> &'static [&'static str] {
+    const ALL: &[&str] = &[
+        "routed_scaling_factor",
+        "moe_router_topk_scaling_factor",
+        "norm_topk_prob",
+        "n_group",
+        "topk_group",
+        "moe_router_num_groups",
+        "moe_router_group_topk",
+    ];
+    let divided = args.get("norm_topk_prob") == Some(&Value::Bool(true));
+    match (upstream, kind) {
+        (Upstream::V2_0_0, Some("softmax_topk" | "aux_loss")) => ALL,
+        (Upstream::Head, Some("aux_loss")) if divided => &ALL[..2],
+        _ => &[],
+    }
 }

@@ -74,6 +74,32 @@ fn groups_are_those_of_expert_parallel_ranks_where_nothing_else_is_said() {
 }
 
 #[test]
+fn weights_are_divided_and_scaled_where_that_version_of_upstream_does() {
+    let with =
+        |kind: &str, more: &str| losses(&lines(&format!("--moe-router-load-balancing-type {kind} {more}")));
+    let (divided, scaled) = ("--norm-topk-prob", "--routed-scaling-factor 2.5");
+    let plain = with("softmax_topk", "");
+    assert_eq!(plain, with("softmax_topk", &format!("{divided} {scaled}")));
+    let head = with("softmax_topk", "--upstream head");
+    let head_divided = with("softmax_topk", &format!("--upstream head {divided}"));
+    assert!(
+        head[0] != head_divided[0]
+            && head_divided[0]
+                != with(
+                    "softmax_topk",
+                    &format!("--upstream head {divided} --moe-router-topk-scaling-factor 2.5")
+                )[0]
+    );
+    // The head divides what it has scaled.
+    let scaled = "--upstream head --moe-router-topk-scaling-factor 2.5";
+    assert_eq!(
+        with("aux_loss", &format!("--upstream head {divided}")),
+        with("aux_loss", &format!("{scaled} {divided}"))
+    );
+    assert_ne!(with("aux_loss", "--upstream head"), with("aux_loss", scaled));
+}
+
+#[test]
 fn kinds_without_a_loss_train_and_sequences_are_balanced_where_upstream_does() {
     let with = |kind: &str, more: &str| {
         lines(&format!("--moe-router-load-balancing-type {kind} --moe-aux-loss-coeff 0.5 {more}"))

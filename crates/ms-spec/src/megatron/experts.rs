@@ -29,6 +29,9 @@ pub(super) const EXPERTS: &[Field] = &[
 /// Whether weights of chosen experts are divided by their sum, where upstream always divides or never does.
 const RENORMALISED: &str = "moe_router_renormalised";
 
+/// Weights of chosen experts are scaled where upstream either divides them by their sum or scales them.
+const SCALED: &str = "moe_router_renormalised_and_scaled";
+
 /// Whether there are experts; what has none says so.
 const START: Field = Field::rule(
     |f, c| {
@@ -89,21 +92,30 @@ fn router(f: &Fields<'_>) -> Result<Router> {
     let (by, limited) = match kind {
         _ if alike => (GroupScore::Alike, true),
         "group_limited_greedy" => (GroupScore::Best, true),
-        _ => (GroupScore::BestTwo, score != Score::Softmax),
+        // These choose in ways of their own.
+        "softmax_topk" | "pai_megatron_aux_loss" | "sparsemixer_topk" | "sinkhorn" => {
+            (GroupScore::BestTwo, false)
+        }
+        _ => (GroupScore::BestTwo, true),
     };
     let keep = if alike { groups } else { keep };
+    let renormalise = match f.get(RENORMALISED) {
+        Some(told) => told == &Value::Bool(true),
+        None => renormalises(kind, score, chosen).unwrap_or(f.on("norm_topk_prob")?),
+    };
+    let scaled = scales(kind, renormalise, chosen) || f.on(SCALED)?;
+    let scale = f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?;
     let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
     Ok(Router {
         score,
         bias: noaux || (f.on("moe_router_enable_expert_bias")? && chooses_by_bias(kind, score)),
         linear_bias: false,
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
-        renormalise: match f.get(RENORMALISED) {
-            Some(told) => told == &Value::Bool(true),
-            None => renormalises(kind, score, chosen).unwrap_or(f.on("norm_topk_prob")?),
-        },
-        scale: f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0),
-        f32: noaux || f.on("router_gating_in_fp32")? || f.text("moe_router_dtype")? == Some("fp32"),
+        renormalise,
+        scale: scale.filter(|_| scaled).unwrap_or(1.0),
+        f32: noaux
+            || f.on("router_gating_in_fp32")?
+            || matches!(f.text("moe_router_dtype")?, Some("fp32" | "fp64")),
     })
 }
 
@@ -118,6 +130,14 @@ fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
         (_, Score::Sigmoid | Score::SqrtSoftplus) => Some(chosen > 1),
         _ => None,
     }
+}
+
+/// Whether upstream scales the weights of `chosen` experts.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/transformer/moe/router.py`, `group_limited_greedy_topKgating`; its head has the same.
+fn scales(kind: &str, renormalise: bool, chosen: usize) -> bool {
+    !(kind == "group_limited_greedy" && renormalise && chosen > 1)
 }
 
 /// Whether upstream adds the biases of `--moe-router-enable-expert-bias` to the scores by which it chooses: to those of a softmax
@@ -138,6 +158,7 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
             "sparsemixer_topk"
         }
         (_, Some(GroupScore::Best)) => "group_limited_greedy",
+        (Score::Softmax, Some(GroupScore::BestTwo)) => "none",
         (Score::Softmax, _) => "softmax_topk",
         _ => "none",
     };
@@ -153,6 +174,9 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
     w.set("norm_topk_prob", json!(r.renormalise));
     if renormalises(kind, r.score, *top_k).is_some_and(|upstreams| upstreams != r.renormalise) {
         w.set(RENORMALISED, json!(r.renormalise));
+    }
+    if r.scale != 1.0 && !scales(kind, r.renormalise, *top_k) {
+        w.set(SCALED, json!(true));
     }
     w.set("routed_scaling_factor", json!(r.scale));
     w.set("moe_router_topk_scaling_factor", json!(r.scale));
@@ -312,6 +336,36 @@ mod tests {
         ] {
             assert_eq!(of(&flags).renormalise, divides, "{flags}");
         }
+    }
+
+    #[test]
+    fn groups_limit_where_upstream_looks_at_them() {
+        let with = |more: Value| {
+            let mut flags = json!({"moe_router_num_groups": 4, "moe_router_group_topk": 2});
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&flags).groups.map(|g| g.by)
+        };
+        assert_eq!(with(json!({})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_pre_softmax": true})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_score_function": "sigmoid"})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({"moe_router_load_balancing_type": "softmax_topk"})), None);
+    }
+
+    #[test]
+    fn what_is_chosen_of_few_groups_is_divided_or_scaled() {
+        let with = |more: Value| {
+            let mut flags = json!({
+                "moe_router_load_balancing_type": "group_limited_greedy", "n_group": 4, "topk_group": 2,
+                "routed_scaling_factor": 2.5
+            });
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&flags).scale
+        };
+        assert_eq!(with(json!({})), 2.5);
+        assert_eq!(with(json!({"norm_topk_prob": true})), 1.0);
+        assert_eq!(with(json!({"norm_topk_prob": true, "moe_router_topk": 1})), 2.5);
+        // As a model of another source has it.
+        assert_eq!(with(json!({"norm_topk_prob": true, SCALED: true})), 2.5);
     }
 
     #[test]

@@ -179,20 +179,19 @@ impl Template {
         Err(Error::UnknownTemplate { name: name.into(), known: Self::names().collect::<Vec<_>>().join(", ") })
     }
 
-    /// The template called `name`, from the table or else from a user's file (`--prompt-type-path`): a JSON list of
-    /// objects with `name`, `format_user` and the like, each with `slots`. A name in the table wins, as upstream.
+    /// The template called `name` of a user's file (`--prompt-type-path`): a JSON list of objects with `name`, `format_user`
+    /// and the like, each with `slots`. The table, which stands for upstream's own file, is not looked at, as upstream.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Json`], [`Error::TemplateFile`], and those of [`Template::named`].
+    /// [`Error::Io`], [`Error::Json`], [`Error::TemplateFile`]; [`Error::UnknownTemplate`] if the file has no such name.
     pub fn from_file(name: &str, path: &Path) -> Result<Self> {
-        if table().iter().any(|template| template.name == name) {
-            return Self::named(name);
-        }
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
         let entries: Vec<Value> =
             serde_json::from_slice(&bytes).map_err(|source| Error::Json { path: path.into(), source })?;
         let Some(entry) = entries.iter().find(|entry| entry["name"] == name) else {
-            return Self::named(name);
+            let names: Vec<&str> = entries.iter().filter_map(|entry| entry["name"].as_str()).collect();
+            let known = format!("{} in {}", names.join(", "), path.display());
+            return Err(Error::UnknownTemplate { name: name.into(), known });
         };
         parse_entry(name, entry).map_err(|reason| Error::TemplateFile {
             path: path.into(),
@@ -246,10 +245,13 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         _ => return Err("stop_words: expected a list of texts".into()),
     };
     let algorithm = match entry["template_class"].as_str() {
+        // The class of v2.0.0 goes by the name.
+        None if name.starts_with("llama2") => Algorithm::Llama2,
         None | Some("Template") => Algorithm::Basic,
         Some("Llama2Template") => Algorithm::Llama2,
         Some("LFDefaultTemplate") => Algorithm::LlamaFactory,
         Some("ReasoningTemplate") => Algorithm::Reasoning,
+        Some("DeepSeek4Template") => Algorithm::DeepSeek4,
         Some(other) => return Err(format!("template_class: unknown class {other:?}")),
     };
     let thought_words = match &entry["thought_words"] {
@@ -259,11 +261,16 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
             _ => return Err("thought_words: expected two texts".into()),
         },
     };
+    let tools = match (&entry["format_tools"], entry["format_tools"]["tool_format"].as_str()) {
+        (Value::Null, _) | (_, Some("default")) => ToolFormat::Default,
+        (_, Some("qwen" | "ling")) => ToolFormat::Qwen,
+        // Upstream takes the name apart into letters, which then match nothing.
+        _ => ToolFormat::None,
+    };
     Ok(Template {
         algorithm,
         thought_words,
-        // A format named in a file is taken apart into letters by upstream and then matches nothing.
-        tools: if entry["format_tools"].is_null() { ToolFormat::Default } else { ToolFormat::None },
+        tools,
         default_system: entry["default_system"].as_str().unwrap_or_default().to_owned(),
         stop_words,
         replace_eos: flag("replace_eos"),

@@ -100,7 +100,7 @@ fn an_unknown_template_lists_the_known_ones() {
 }
 
 #[test]
-fn a_users_file_is_read_and_the_table_wins_over_it() {
+fn a_users_file_wins_over_the_table_and_has_all_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.json");
     let json = r#"[{"name": "mine", "format_user": {"slots": [["bos_token"], "Q {{content}}", {"token": "<A>"}]}, "stop_words": ["<A>"]},
@@ -109,8 +109,35 @@ fn a_users_file_is_read_and_the_table_wins_over_it() {
     let mine = Template::from_file("mine", &path).unwrap();
     assert_eq!(mine.user, [Piece::Bos, Piece::Text("Q {{content}}".into()), Piece::Token("<A>".into())]);
     assert_eq!(mine.assistant, [Piece::Text("{{content}}".into()), Piece::Eos]);
-    assert_eq!(Template::from_file("qwen", &path).unwrap(), Template::named("qwen").unwrap());
+    let changed = Template::from_file("qwen", &path).unwrap();
+    assert_eq!(changed.user, [Piece::Text("other".into())]);
+    assert_ne!(changed, Template::named("qwen").unwrap());
+    let error = Template::from_file("llama3", &path).unwrap_err().to_string();
+    assert!(error.contains("\"llama3\"; known: mine, qwen in ") && error.contains("t.json"), "{error}");
     std::fs::write(&path, r#"[{"name": "mine", "format_user": {"slots": [7]}}]"#).unwrap();
     let error = Template::from_file("mine", &path).unwrap_err().to_string();
     assert!(error.contains("format_user.slots"), "{error}");
+}
+
+#[test]
+fn a_users_file_names_classes_and_formats_of_tools_as_upstreams_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.json");
+    let entries = serde_json::json!([
+        {"name": "llama2"},
+        {"name": "llama2_chat", "template_class": "Template"},
+        {"name": "own4", "template_class": "DeepSeek4Template"},
+        {"name": "own3", "template_class": "ReasoningTemplate", "format_tools": {"tool_format": "qwen"}},
+        {"name": "ling", "format_tools": {"tool_format": "ling"}},
+        {"name": "glm4", "format_tools": {"tool_format": "glm4"}},
+        {"name": "other", "template_class": "OtherTemplate"},
+    ]);
+    std::fs::write(&path, entries.to_string()).unwrap();
+    let read = |name: &str| Template::from_file(name, &path).unwrap();
+    let classes = ["llama2", "llama2_chat", "own4", "own3"].map(|name| read(name).algorithm);
+    assert_eq!(classes, [Algorithm::Llama2, Algorithm::Basic, Algorithm::DeepSeek4, Algorithm::Reasoning]);
+    let tools = ["llama2", "own3", "ling", "glm4"].map(|name| read(name).tools);
+    assert_eq!(tools, [ToolFormat::Default, ToolFormat::Qwen, ToolFormat::Qwen, ToolFormat::None]);
+    let error = Template::from_file("other", &path).unwrap_err().to_string();
+    assert!(error.contains("OtherTemplate"), "{error}");
 }

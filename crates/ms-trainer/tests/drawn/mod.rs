@@ -86,7 +86,16 @@ impl Run {
         let gather_beside_step = case.gather_beside_step && overlap_gather;
         let keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
         let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
-        let case = Case { passes_beside, optimizer, overlap_gather, gather_beside_step, keeping, ..case };
+        let head_later = head_later(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, head"))));
+        let case = Case {
+            passes_beside,
+            optimizer,
+            overlap_gather,
+            gather_beside_step,
+            keeping,
+            head_later,
+            ..case
+        };
         Some(Self { kind, sizes, case, config, routing, shape })
     }
 
@@ -166,6 +175,14 @@ impl Run {
             let layers = self.config.layers + c.stages.noop.len();
             let chunks = c.stages.layers_per_chunk.map_or(1, |each| layers / (s.pp * each));
             values.push(("chunks a stage", chunks.to_string()));
+            if !self.config.tied {
+                let later = match c.head_later {
+                    None => "at once",
+                    Some(usize::MAX) => "later",
+                    Some(_) => "later of some",
+                };
+                values.push(("gradient of the output layer", later.to_owned()));
+            }
         }
         if c.recompute != Recompute::None {
             values.push(("inputs of layers", format!("{} {}", k.inputs_shared, k.swap_inputs)));
@@ -454,6 +471,12 @@ fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
         (k.predictor_layers_again, k.predictor_norms_again) = (draw.coin(), draw.coin());
     }
     k
+}
+
+/// Whether the gradient of the output layer's weights is put off behind all else, and of how many micro-batches.
+fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
+    let may = case.sizes.pp > 1 && !c.tied;
+    draw.of(&[None, None, Some(1), Some(usize::MAX)]).filter(|_| may)
 }
 
 /// The same micro-batches and, where a pipeline does not want as many as it has stages, some more.

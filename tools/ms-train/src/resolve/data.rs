@@ -163,8 +163,8 @@ pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(To
     match o.template.as_deref() {
         Some(name) => {
             let template = match &o.templates {
-                Some(path) if path.exists() => Template::from_file(name, path)?,
-                _ => Template::named(name)?,
+                Some(path) => Template::from_file(name, path)?,
+                None => Template::named(name)?,
             };
             template.adjust(&mut tokenizer)?;
             closing = template.efficient_eos;
