@@ -9,9 +9,9 @@ mod walk;
 pub use walk::Walk;
 
 use crate::gradients::GradSink;
-use crate::hold::{self, Held, Hold, Holds};
+use crate::hold::{self, Held, Hold, Holds, States};
 use crate::saved::Saved;
-use crate::{DType, Device, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
+use crate::{DType, Device, Digit, Digits, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -19,25 +19,59 @@ pub struct Var {
     value: Tensor,
     source: Option<Source>,
     saved: Saved,
-    hold: Option<Hold>,
+    holds: States,
 }
 
 impl Var {
     fn new(value: Tensor, source: Option<Source>) -> Self {
-        let hold = if source.is_none() { Some(Hold::Constant) } else { None };
-        Self { saved: Saved::new(value.clone()), value, source, hold }
+        let holds = States::all(source.is_none().then_some(Hold::Constant));
+        Self { saved: Saved::new(value.clone()), value, source, holds }
     }
 
-    /// What the ranks of the tensor-parallel group hold of it, as debug builds follow it.
-    pub fn hold(&self) -> Option<Hold> {
-        self.hold
+    /// What ranks hold of it, as debug builds follow it.
+    pub fn holds(&self) -> States {
+        self.holds
     }
 
-    /// The same value, of which it is known what ranks hold: a graph's input, or one that is put together so that another state
-    /// follows than its operations say.
+    /// The same value, of which it is known what ranks hold: a graph's input, say.
     #[must_use]
-    pub fn held(self, hold: Option<Hold>) -> Self {
-        Self { hold, ..self }
+    pub fn held(self, holds: States) -> Self {
+        Self { holds, ..self }
+    }
+
+    /// The same value, of which ranks along some digits hold `behind` by what each has done to it alone, with no exchange: taken
+    /// its own of what all have, say, or put it among zeros.
+    ///
+    /// # Panics
+    /// In debug builds, if they did not hold `before`: with `what` they have done.
+    #[must_use]
+    pub fn turned(self, what: &str, along: Digits, before: Hold, behind: Hold) -> Self {
+        if !cfg!(debug_assertions) {
+            return self;
+        }
+        for digit in along.each() {
+            let hold = self.holds.along(digit);
+            let fits = hold.is_none_or(|hold| [before, Hold::Constant].contains(&hold));
+            assert!(fits, "{what}: along {digit} ranks hold {hold:?}, not {before:?}");
+        }
+        let holds = self.holds.with(along, behind);
+        self.held(holds)
+    }
+
+    /// A value that a backward pass of every rank begins at with the same gradient: that is right of what all hold alike and of
+    /// summands.
+    ///
+    /// # Panics
+    /// In debug builds, if ranks hold anything else of it.
+    pub fn assert_root(&self, what: &str) {
+        for digit in Digit::all().filter(|_| cfg!(debug_assertions)) {
+            let hold = self.holds.along(digit);
+            let fits = matches!(hold, None | Some(Hold::Constant | Hold::Invariant | Hold::Partial));
+            assert!(
+                fits,
+                "{what}: along {digit} ranks hold {hold:?}, and each begins its backward pass there"
+            );
+        }
     }
 
     /// The value.
@@ -86,11 +120,11 @@ pub trait Op: Send {
     /// Name for traces and messages.
     fn name(&self) -> &'static str;
 
-    /// What the ranks of the tensor-parallel group hold of the outputs, given what they hold of the inputs.
+    /// What the ranks along a digit of their numbers hold of the outputs, given what they hold of the inputs.
     ///
     /// # Errors
     /// If they cannot compute so: by [`hold::together`], for operations that do not say otherwise.
-    fn hold(&self, inputs: Holds<'_>) -> Held {
+    fn hold(&self, _along: Digit, inputs: Holds<'_>) -> Held {
         hold::together(inputs)
     }
 
@@ -345,7 +379,7 @@ impl Graph {
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
         let weight =
-            Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(store.hold(id));
+            Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(store.holds(id));
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
@@ -438,8 +472,8 @@ impl Graph {
             vars.push(Var::new(value, wanted.then_some(Source::Output(output))));
         }
         if wanted {
-            let hold = self.add_node(op(), first, &vars, inputs);
-            vars.iter_mut().for_each(|var| var.hold = hold);
+            let holds = self.add_node(op(), first, &vars, inputs);
+            vars.iter_mut().for_each(|var| var.holds = holds);
         }
         vars
     }
@@ -470,26 +504,21 @@ impl Graph {
             next += 1;
             Var::new(value, Some(Source::Output(next - 1)))
         });
-        let hold = self.add_node(op(&outs), first_output, &outs, inputs);
-        outs.map(|out| out.held(hold))
+        let holds = self.add_node(op(&outs), first_output, &outs, inputs);
+        outs.map(|out| out.held(holds))
     }
 
     /// Records an operation, and gives what ranks hold of its outputs.
     ///
     /// # Panics
     /// In debug builds, if ranks cannot compute so with what they hold.
-    fn add_node(
-        &mut self,
-        op: Box<dyn Op>,
-        first_output: u32,
-        outs: &[Var],
-        inputs: &[&Var],
-    ) -> Option<Hold> {
-        let hold = cfg!(debug_assertions).then(|| {
-            let holds: Vec<Option<Hold>> = inputs.iter().map(|v| v.hold).collect();
-            op.hold(&holds)
-                .unwrap_or_else(|hold::Clash| panic!("{}: tensor-parallel ranks hold {holds:?}", op.name()))
-        });
+    fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) -> States {
+        let mut holds = States::default();
+        if cfg!(debug_assertions) {
+            let of: Vec<States> = inputs.iter().map(|v| v.holds).collect();
+            holds = States::of(&of, |along, inputs| op.hold(along, inputs))
+                .unwrap_or_else(|digit| panic!("{}", clash(op.name(), digit, inputs)));
+        }
         let sources = inputs.iter().map(|v| v.source).collect();
         self.nodes.push(Node { op, first_output, outputs: outs.len() as u32, inputs: sources });
         if let Some(noted) = &mut self.noted {
@@ -497,7 +526,7 @@ impl Graph {
             let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
             noted.extend(values.map(|v| v.saved.clone()));
         }
-        hold.flatten()
+        holds
     }
 
     /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns
@@ -547,4 +576,17 @@ impl Graph {
     ) -> Result<Vec<Option<Tensor>>> {
         self.walk_back(roots, wrt)?.finish(sink, later)
     }
+}
+
+/// What ranks along a digit cannot compute.
+fn clash(op: &str, digit: Digit, inputs: &[&Var]) -> String {
+    let hold = |v: &&Var| {
+        let hold = v.holds.along(digit).map_or("unknown".to_owned(), |hold| format!("{hold:?}"));
+        match v.source {
+            Some(Source::Param(ParamId(id))) => format!("{hold} (parameter {id})"),
+            _ => hold,
+        }
+    };
+    let holds: Vec<String> = inputs.iter().map(hold).collect();
+    format!("{op}: along {digit} ranks hold {}", holds.join(", "))
 }

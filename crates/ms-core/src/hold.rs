@@ -1,18 +1,23 @@
-//! What the ranks of a tensor-parallel group hold of a value and of its gradient.
+//! What ranks hold of a value and of its gradient, along every axis of the grid.
 //!
 //! Debug builds follow it through a graph: an operation says what comes out of what goes in ([`crate::Op::hold`]), only what
-//! ranks exchange changes it, and what cannot be computed so ends the program with the operation's name. A weight brings what the
-//! table of parameters says of it, so a table that forgets whose gradients are summands is found by any training step on two
-//! ranks, whatever the values are.
+//! ranks exchange changes it, and what cannot be computed so ends the program with the operation's name and the axis. A weight
+//! brings what the table of parameters says of it, so a table that forgets whose gradients are summands is found by any training
+//! step on two ranks, whatever the values are.
 //!
-//! Nothing is known of some values (what layers lend each other over a border of stages, tokens among experts), and nothing of
-//! what is made of them.
+//! One rule serves all axes: it is asked for each [`Digit`] of the ranks' numbers by itself, which is along one axis of dense
+//! layers and one of experts. Exchanges know the digits of their group.
+//!
+//! Nothing is known of some values (behind a group that had no rows to exchange), and nothing of what is made of them.
 //!
 //! # Source
 //! The states and how operations combine them are those of PyTorch's types of values in programs that all ranks run (2025):
-//! invariant, replicate, varying, partial.
+//! invariant, replicate, varying, partial. What varies is told apart here by what is shared out.
 
-/// The state of a value.
+use crate::{Digit, Digits};
+use std::fmt;
+
+/// The state of a value along a digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// No gradient flows to it: it goes with all others.
@@ -21,15 +26,19 @@ pub enum Hold {
     Invariant,
     /// All ranks hold the same; their gradients are summands.
     Replicated,
-    /// Every rank holds its own part, and of the gradient the same part.
+    /// Every rank holds its own tokens, and of the gradient the same.
+    Tokens,
+    /// Every rank holds its own heads, columns or words of what is the same otherwise, and of the gradient the same part.
     Sharded,
     /// Of a weight: every rank holds the columns that take its part of the input, so that a product is a summand.
     ShardedInputs,
+    /// Every rank holds the rows that its own experts work at, whosever tokens they are.
+    Routed,
     /// Every rank holds a summand; the gradients are the same.
     Partial,
 }
 
-/// What goes into an operation: of each input its state, where that is known.
+/// What goes into an operation: of each input its state along a digit, where that is known.
 pub type Holds<'a> = &'a [Option<Hold>];
 
 /// Ranks cannot compute so with what they hold.
@@ -39,23 +48,73 @@ pub struct Clash;
 /// What comes out.
 pub type Held = Result<Option<Hold>, Clash>;
 
-/// Of an operation that is no sum of what its inputs give one by one: all invariant, or none.
+/// The states of a value along all digits.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct States([Option<Hold>; Digit::COUNT]);
+
+impl States {
+    /// The same along all digits.
+    pub const fn all(hold: Option<Hold>) -> Self {
+        Self([hold; Digit::COUNT])
+    }
+
+    /// These, and along some digits another.
+    #[must_use]
+    pub fn with(mut self, along: Digits, hold: impl Into<Option<Hold>>) -> Self {
+        let hold = hold.into();
+        along.each().for_each(|digit| self.0[digit.index()] = hold);
+        self
+    }
+
+    /// That along a digit.
+    pub const fn along(&self, digit: Digit) -> Option<Hold> {
+        self.0[digit.index()]
+    }
+
+    /// What comes out of an operation by its `rule`, of values in the states of `inputs`.
+    ///
+    /// # Errors
+    /// The first digit along which it cannot be computed so.
+    pub fn of(inputs: &[Self], rule: impl Fn(Digit, Holds<'_>) -> Held) -> Result<Self, Digit> {
+        let (mut out, mut holds) = (Self::default(), vec![None; inputs.len()]);
+        for digit in Digit::all() {
+            holds.iter_mut().zip(inputs).for_each(|(hold, input)| *hold = input.along(digit));
+            out.0[digit.index()] = rule(digit, &holds).map_err(|Clash| digit)?;
+        }
+        Ok(out)
+    }
+}
+
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = Digit::all().filter_map(|digit| Some((digit, self.along(digit)?)));
+        f.debug_map().entries(known.map(|(digit, hold)| (digit.to_string(), hold))).finish()
+    }
+}
+
+/// What is made of the states `inputs`, where all are known.
+fn known(inputs: Holds<'_>, hold: Hold) -> Held {
+    Ok(Some(hold).filter(|_| inputs.iter().all(Option::is_some)))
+}
+
+/// Of an operation that is no sum of what its inputs give one by one: all invariant, or none, and parts of one kind.
 ///
 /// # Errors
-/// If summands go in, or what is invariant beside what is not: its gradient would be a part of it.
+/// If summands go in; what is invariant beside what is not, since its gradient would be a part of it; or parts of different
+/// kinds.
 pub fn together(inputs: Holds<'_>) -> Held {
     let mut out = Hold::Constant;
     for hold in inputs.iter().flatten() {
         out = match (out, *hold) {
             (_, Hold::Partial | Hold::ShardedInputs) => return Err(Clash),
             (Hold::Constant, hold) | (hold, Hold::Constant) => hold,
-            (Hold::Invariant, Hold::Invariant) => Hold::Invariant,
-            (Hold::Invariant, _) | (_, Hold::Invariant) => return Err(Clash),
-            (Hold::Replicated, Hold::Replicated) => Hold::Replicated,
-            _ => Hold::Sharded,
+            (Hold::Replicated, part @ (Hold::Tokens | Hold::Sharded)) => part,
+            (part @ (Hold::Tokens | Hold::Sharded), Hold::Replicated) => part,
+            (one, other) if one == other => one,
+            _ => return Err(Clash),
         };
     }
-    Ok(Some(out).filter(|_| inputs.iter().all(Option::is_some)))
+    known(inputs, out)
 }
 
 /// Of an operation that adds its inputs or rearranges one: summands stay summands.
@@ -81,28 +140,184 @@ pub fn added(inputs: Holds<'_>) -> Held {
 /// # Errors
 /// As [`together`]; if both are summands, or the other differs from rank to rank.
 pub fn multiplied(inputs: Holds<'_>) -> Held {
-    let known = || inputs.iter().flatten();
-    match known().filter(|hold| **hold == Hold::Partial).count() {
+    let holds = || inputs.iter().flatten();
+    match holds().filter(|hold| **hold == Hold::Partial).count() {
         0 => together(inputs),
-        1 if known().all(|hold| matches!(hold, Hold::Partial | Hold::Replicated | Hold::Constant)) => {
-            Ok(Some(Hold::Partial).filter(|_| inputs.iter().all(Option::is_some)))
+        1 if holds().all(|hold| matches!(hold, Hold::Partial | Hold::Replicated | Hold::Constant)) => {
+            known(inputs, Hold::Partial)
         }
         _ => Err(Clash),
+    }
+}
+
+/// Of each token's sum over rows of its experts, of `[rows, weights]`: of rows of a rank's own experts a summand.
+///
+/// # Errors
+/// As [`multiplied`]; if rows of a rank's experts, of whichever tokens, meet the weights of the rank's own tokens.
+pub fn combined(inputs: Holds<'_>) -> Held {
+    match *inputs {
+        [Some(Hold::Routed), weights] => match weights {
+            None | Some(Hold::Replicated | Hold::Constant) => known(inputs, Hold::Partial),
+            _ => Err(Clash),
+        },
+        _ => multiplied(inputs),
     }
 }
 
 /// Of a linear layer of `[x, w]` and perhaps a bias.
 ///
 /// # Errors
-/// As [`together`]; if a weight whose columns are shared out meets an input that is not.
+/// As [`together`]; if a weight whose columns are shared out meets an input that is not; if one whose rows are meets an input
+/// that is not the same on all ranks.
 pub fn projected(inputs: Holds<'_>) -> Held {
     match *inputs {
         [x, Some(Hold::ShardedInputs), ref bias @ ..] => match x {
-            None | Some(Hold::Sharded) if bias.iter().all(|b| matches!(b, None | Some(Hold::Constant))) => {
+            None | Some(Hold::Sharded)
+                if bias.iter().all(|b| matches!(b, None | Some(Hold::Constant | Hold::Partial))) =>
+            {
                 Ok(Some(Hold::Partial))
             }
             _ => Err(Clash),
         },
+        [Some(Hold::Tokens | Hold::Sharded), Some(Hold::Sharded), ..] => Err(Clash),
         _ => together(inputs),
+    }
+}
+
+/// Of a linear layer of experts: as [`projected`]; rows that were sent to the ranks of their experts meet these.
+///
+/// # Errors
+/// As [`projected`]; if such rows meet weights that are the same on all ranks.
+pub fn by_expert(inputs: Holds<'_>) -> Held {
+    match *inputs {
+        [Some(Hold::Routed), ref layer @ ..] => {
+            match layer.iter().flatten().all(|w| matches!(w, Hold::Sharded | Hold::Constant)) {
+                true => known(inputs, Hold::Routed),
+                false => Err(Clash),
+            }
+        }
+        _ => projected(inputs),
+    }
+}
+
+/// Of an operation in which tokens of a document see each other's rows of the inputs `seen`.
+///
+/// # Errors
+/// As [`together`]; if ranks hold tokens of the same documents.
+pub fn in_sequence(along: Digit, inputs: Holds<'_>, seen: std::ops::Range<usize>) -> Held {
+    match !along.of_samples() && inputs[seen].contains(&Some(Hold::Tokens)) {
+        true => Err(Clash),
+        false => together(inputs),
+    }
+}
+
+impl Digits {
+    /// Of what ranks that differ along these digits exchange: from one of the states `before` to `behind`. Along other digits it
+    /// is as before.
+    ///
+    /// # Errors
+    /// If an input is in no such state.
+    pub fn exchanged(self, along: Digit, inputs: Holds<'_>, before: &[Hold], behind: Hold) -> Held {
+        if !self.contains(along) {
+            return added(inputs);
+        }
+        match inputs.iter().flatten().all(|hold| *hold == Hold::Constant || before.contains(hold)) {
+            true => Ok(Some(behind)),
+            false => Err(Clash),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Hold::{Constant, Invariant, Partial, Replicated, Routed, Sharded, ShardedInputs, Tokens};
+
+    fn of(rule: fn(Holds<'_>) -> Held, inputs: &[Hold]) -> Result<Hold, Clash> {
+        let inputs: Vec<Option<Hold>> = inputs.iter().copied().map(Some).collect();
+        rule(&inputs).map(|out| out.expect("all inputs are known"))
+    }
+
+    #[test]
+    fn what_is_alike_goes_with_parts_of_one_kind_and_invariant_values_alone() {
+        for part in [Tokens, Sharded] {
+            assert_eq!(of(together, &[part, Replicated]), Ok(part));
+            assert_eq!(of(together, &[Replicated, part, Constant]), Ok(part));
+            assert_eq!(of(together, &[part, Invariant]), Err(Clash));
+        }
+        assert_eq!(of(together, &[Invariant, Invariant]), Ok(Invariant));
+        assert_eq!(of(together, &[Invariant, Replicated]), Err(Clash));
+        assert_eq!(of(together, &[Tokens, Sharded]), Err(Clash));
+        assert_eq!(of(together, &[Routed, Replicated]), Err(Clash));
+        assert_eq!(of(together, &[Partial]), Err(Clash));
+        assert_eq!(together(&[None, Some(Tokens)]), Ok(None));
+        assert_eq!(together(&[None, Some(Partial)]), Err(Clash));
+    }
+
+    #[test]
+    fn summands_are_added_to_summands_and_multiplied_by_what_is_alike() {
+        assert_eq!(of(added, &[Partial, Partial]), Ok(Partial));
+        assert_eq!(of(added, &[Partial, Replicated]), Err(Clash));
+        assert_eq!(added(&[Some(Partial), None]), Ok(None));
+        assert_eq!(of(multiplied, &[Partial, Replicated]), Ok(Partial));
+        assert_eq!(of(multiplied, &[Partial, Tokens]), Err(Clash));
+        assert_eq!(of(multiplied, &[Partial, Partial]), Err(Clash));
+    }
+
+    #[test]
+    fn products_are_summands_where_columns_meet_their_part_of_the_input() {
+        assert_eq!(of(projected, &[Sharded, ShardedInputs, Constant]), Ok(Partial));
+        assert_eq!(of(projected, &[Replicated, ShardedInputs, Constant]), Err(Clash));
+        // A bias that every rank adds would be added as often as there are ranks.
+        assert_eq!(of(projected, &[Sharded, ShardedInputs, Replicated]), Err(Clash));
+        assert_eq!(of(projected, &[Replicated, Sharded, Sharded]), Ok(Sharded));
+        assert_eq!(of(projected, &[Tokens, Sharded]), Err(Clash), "tokens were not gathered");
+        assert_eq!(of(projected, &[Tokens, Replicated]), Ok(Tokens));
+        assert_eq!(of(projected, &[Tokens, Invariant]), Err(Clash), "the table forgot a sum");
+    }
+
+    #[test]
+    fn experts_take_rows_that_were_sent_to_them() {
+        assert_eq!(of(by_expert, &[Routed, Sharded, Sharded]), Ok(Routed));
+        assert_eq!(of(by_expert, &[Tokens, Sharded, Constant]), Err(Clash), "rows were not sent");
+        assert_eq!(
+            of(by_expert, &[Routed, Replicated, Constant]),
+            Err(Clash),
+            "the table has all experts everywhere"
+        );
+        // Along ranks with the same experts, and along those that cut one.
+        assert_eq!(of(by_expert, &[Tokens, Replicated, Replicated]), Ok(Tokens));
+        assert_eq!(of(by_expert, &[Replicated, Sharded, Sharded]), Ok(Sharded));
+        assert_eq!(of(by_expert, &[Sharded, ShardedInputs, Partial]), Ok(Partial));
+        assert_eq!(of(combined, &[Routed, Replicated]), Ok(Partial));
+        assert_eq!(of(combined, &[Routed, Tokens]), Err(Clash), "rows were not sent back");
+        assert_eq!(of(combined, &[Tokens, Tokens]), Ok(Tokens));
+        assert_eq!(of(combined, &[Sharded, Replicated]), Ok(Sharded));
+    }
+
+    #[test]
+    fn tokens_of_one_document_see_each_other_on_one_rank() {
+        let (samples, parts): (Vec<Digit>, Vec<Digit>) = Digit::all().partition(|d| d.of_samples());
+        let rows = [Some(Tokens), Some(Replicated)];
+        assert!(samples.iter().all(|&d| in_sequence(d, &rows, 0..1) == Ok(Some(Tokens))));
+        assert!(parts.iter().all(|&d| in_sequence(d, &rows, 0..1) == Err(Clash)));
+        // Queries may stay where they are, if keys are gathered.
+        assert!(parts.iter().all(|&d| in_sequence(d, &rows, 1..2) == Ok(Some(Tokens))));
+    }
+
+    #[test]
+    fn an_exchange_changes_what_its_own_ranks_hold_alone() {
+        let digits: Vec<Digit> = Digit::all().collect();
+        let over = |digit: Digit| digits[1].index() == digit.index();
+        let states = States::all(Some(Tokens));
+        let ours = Digits::only(digits[1]);
+        let gathered =
+            States::of(&[states], |along, holds| ours.exchanged(along, holds, &[Tokens], Replicated))
+                .unwrap();
+        let want = |digit: Digit| Some(if over(digit) { Replicated } else { Tokens });
+        assert!(digits.iter().all(|&digit| gathered.along(digit) == want(digit)));
+        let again =
+            States::of(&[gathered], |along, holds| ours.exchanged(along, holds, &[Tokens], Replicated));
+        assert!(again == Err(digits[1]), "gathered twice");
     }
 }

@@ -42,7 +42,7 @@ pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use gradients::{GradBuffer, GradSink};
 pub use graph::{BackwardCx, Graph, Later, Like, Op, Var, Walk};
-pub use hold::Hold;
+pub use hold::{Hold, States};
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
 pub use ms_operands::{ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
@@ -51,7 +51,7 @@ pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};
 pub use sharding::{
-    Axis, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, Partition, Region,
-    RingCache, Topology,
+    Axis, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, Partition,
+    Region, RingCache, Topology,
 };
 pub use tensor::{Tensor, TensorMut};

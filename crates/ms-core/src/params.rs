@@ -1,6 +1,6 @@
 //! Weights and their gradients in flat buffers.
 
-use crate::{Arena, DType, Error, Hold, Result, Shape, Tensor, TensorMut};
+use crate::{Arena, DType, Error, Result, Shape, States, Tensor, TensorMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -107,7 +107,7 @@ pub struct ParamStore {
     /// Parameters that are kept in eight bits.
     quantized: BTreeMap<u32, Tensor>,
     /// What tensor-parallel ranks hold of each parameter; empty where it is not known.
-    holds: Arc<[Option<Hold>]>,
+    holds: Arc<[States]>,
     /// What changes each parameter; empty: its gradient does.
     changes: Arc<[Change]>,
 }
@@ -190,8 +190,8 @@ impl ParamStore {
         Ok(())
     }
 
-    /// What tensor-parallel ranks hold of each parameter, for debug builds, which follow it.
-    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = Option<Hold>>) {
+    /// What ranks hold of each parameter, for debug builds, which follow it.
+    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = States>) {
         self.holds = holds.into_iter().collect();
     }
 
@@ -205,8 +205,8 @@ impl ParamStore {
         self.changes.get(id.0 as usize).copied().unwrap_or_default()
     }
 
-    pub(crate) fn hold(&self, id: ParamId) -> Option<Hold> {
-        self.holds.get(id.0 as usize).copied().flatten()
+    pub(crate) fn holds(&self, id: ParamId) -> States {
+        self.holds.get(id.0 as usize).copied().unwrap_or_default()
     }
 
     /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is

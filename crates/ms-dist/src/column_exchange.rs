@@ -1,8 +1,8 @@
 //! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
 
-use crate::{Communicator, Result};
-use ms_core::{BackwardCx, Columns, Device, Graph, Op, Tensor, Var};
-use std::sync::Arc;
+use crate::{Among, Communicator, Result};
+use ms_core::hold::{Held, Hold, Holds};
+use ms_core::{BackwardCx, Columns, Device, Digit, Graph, Op, Tensor, Var};
 
 /// What the two directions of an exchange are called.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub(crate) struct Names {
 /// Moves between "this rank's tokens, all columns" `[T, n·W]`, the columns of each destination side by side, and "the tokens of
 /// all ranks, this rank's columns" `[n·T, W]`.
 struct ColumnExchange {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     names: Names,
     back: bool,
 }
@@ -50,8 +50,8 @@ fn to_tokens(
 impl ColumnExchange {
     fn apply(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<Tensor> {
         match back {
-            false => to_columns(device, &*self.comm, self.names.there, x),
-            true => to_tokens(device, &*self.comm, self.names.back, x),
+            false => to_columns(device, &**self.ranks, self.names.there, x),
+            true => to_tokens(device, &**self.ranks, self.names.back, x),
         }
     }
 }
@@ -59,6 +59,12 @@ impl ColumnExchange {
 impl Op for ColumnExchange {
     fn name(&self) -> &'static str {
         self.names.there
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let (before, behind) =
+            if self.back { (Hold::Sharded, Hold::Tokens) } else { (Hold::Tokens, Hold::Sharded) };
+        self.ranks.over.exchanged(along, inputs, &[before], behind)
     }
 
     fn backward(
@@ -77,14 +83,8 @@ impl Op for ColumnExchange {
 ///
 /// # Errors
 /// If a rank fails, or the columns or tokens do not divide.
-pub(crate) fn exchange(
-    g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
-    x: &Var,
-    names: Names,
-    back: bool,
-) -> Result<Var> {
-    let op = ColumnExchange { comm: comm.clone(), names, back };
+pub(crate) fn exchange(g: &mut Graph, ranks: &Among, x: &Var, names: Names, back: bool) -> Result<Var> {
+    let op = ColumnExchange { ranks: ranks.clone(), names, back };
     let y = op.apply(&g.device().clone(), x.value(), back)?;
     Ok(g.apply(y, &[x], || Box::new(op)))
 }

@@ -1,7 +1,7 @@
 //! What a rank knows about its place.
 
 use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replicas, Result};
-use ms_core::{Axis, Dispatcher, Grid, RingCache};
+use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};
 use std::sync::Arc;
 
 /// A rank's place in the grid and its communicators along the axes; handed down, never global.
@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct ParallelCtx {
     /// The grid.
     pub grid: Grid,
+    /// Its digits, along which debug builds follow what ranks hold.
+    pub digits: Digits,
     /// This rank's number.
     pub rank: usize,
     /// Activations outside tensor-parallel layers are shares of the tokens.
@@ -111,6 +113,7 @@ impl ParallelCtx {
             tp_ep: group("tp-ep")?,
             stage: group("tp-dp-cp")?,
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
+            digits: Digits::of(&grid),
             grid,
         })
     }

@@ -11,10 +11,11 @@
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
 use crate::pieces::{PackedColumns, Piece, calls, packed};
-use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
+use crate::{Among, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
+use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Graph, HeadLayout, KeptOfRing,
-    Like, Op, Routes, Saved, Segment, Tensor, Var, ops,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Graph, HeadLayout,
+    KeptOfRing, Like, Op, Routes, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -163,7 +164,7 @@ impl Visits<'_> {
 type Kept = Vec<(usize, Option<Tensor>)>;
 
 struct RingAttention {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     how: ContextParallel,
     /// What each rank of the ring holds.
     pieces: Vec<Vec<Piece>>,
@@ -235,7 +236,7 @@ impl RingAttention {
         own: &Tensor,
         mut meet: impl FnMut(usize, &Tensor) -> Result<()>,
     ) -> Result<()> {
-        let visits = Visits { comm: &*self.comm, how: self.how };
+        let visits = Visits { comm: &**self.ranks, how: self.how };
         match self.cache {
             KeptOfRing::Nothing => visits.run(own, meet),
             KeptOfRing::KeysAndValues => {
@@ -256,8 +257,8 @@ impl RingAttention {
     }
 
     fn blocks<'a>(&'a self, device: &'a Device) -> Blocks<'a> {
-        let Self { comm, pieces, heads, options, dropout, .. } = self;
-        Blocks { comm: &**comm, arena: device.arena(), pieces, heads: *heads, options, dropout }
+        let Self { ranks, pieces, heads, options, dropout, .. } = self;
+        Blocks { comm: &***ranks, arena: device.arena(), pieces, heads: *heads, options, dropout }
     }
 
     /// Gradient of the packed rows.
@@ -267,7 +268,7 @@ impl RingAttention {
             let (dq, dkv) = self.blocks(device).gradient(device, &qkv, (dout, out, &self.lse))?;
             return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
         }
-        let (rank, wide) = (self.comm.rank(), qkv.dtype().wide());
+        let (rank, wide) = (self.ranks.rank(), qkv.dtype().wide());
         let columns = PackedColumns::new(self.heads);
         let own = device.columns(&qkv, &columns.kv)?;
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
@@ -279,7 +280,7 @@ impl RingAttention {
         };
         let shape = [own.as_matrix().0, own.as_matrix().1];
         let zeros = || Tensor::zeros(device.arena(), wide, shape);
-        let visits = Visits { comm: &*self.comm, how: self.how };
+        let visits = Visits { comm: &**self.ranks, how: self.how };
         let name = "gradients of keys and values";
         let receive = |parts: Vec<Pending>, sum: &mut Option<Tensor>| -> Result<()> {
             parts.into_iter().try_for_each(|part| Ok(add(sum, part.wait()?)?))
@@ -308,11 +309,11 @@ impl RingAttention {
             let dkv = dkv.unwrap_or_else(zeros);
             match block == rank {
                 true => sum = Some(dkv),
-                false => self.comm.send(name, dkv, block, 2)?,
+                false => self.ranks.send(name, dkv, block, 2)?,
             }
             let what = || (wide, shape.into());
             let guests = visits.guests(visit).into_iter();
-            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what(), device.arena()));
+            let next = guests.map(|from| self.ranks.recv_known(name, (from, 2), what(), device.arena()));
             let next = next.collect::<Result<Vec<Pending>>>()?;
             visit += 1;
             receive(std::mem::replace(&mut coming, next), &mut sum)
@@ -330,6 +331,14 @@ impl RingAttention {
 impl Op for RingAttention {
     fn name(&self) -> &'static str {
         "ring_attention"
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let over = self.ranks.over;
+        // Keys and values of the others come around.
+        let seen = usize::from(!over.contains(along));
+        over.exchanged(along, &inputs[..1], &[Hold::Tokens], Hold::Tokens)?;
+        hold::in_sequence(along, inputs, 0..seen)
     }
 
     fn backward(
@@ -388,7 +397,7 @@ pub fn context_attention(
     let dropout =
         dropout.map(|d| AttentionDropout { first_head: d.first_head + ctx.ulysses.rank() * each, ..d });
     let apart = ops::columns(g, qkv, &runs.into())?;
-    let gathered = exchange(g, &ctx.ulysses, &apart, false)?;
+    let gathered = exchange(g, &ctx.among_ulysses(), &apart, false)?;
     // The ranks that exchange heads are neighbours: ring rank `i` and its Ulysses ranks hold `i·u .. (i+1)·u`.
     let ring_size = ctx.ring.size();
     let of_ring: Vec<Vec<Piece>> =
@@ -406,7 +415,7 @@ pub fn context_attention(
             ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout, cache)?
         }
     };
-    exchange(g, &ctx.ulysses, &out, true)
+    exchange(g, &ctx.among_ulysses(), &out, true)
 }
 
 /// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's columns
@@ -416,7 +425,7 @@ pub fn context_attention(
 /// If a rank fails.
 pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
     let order = spread.order_of_all(g.device())?;
-    let all = exchange(g, &ctx.cp, x, false)?;
+    let all = exchange(g, &ctx.among_cp(), x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
 
@@ -427,12 +436,12 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) 
 pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
     let order = spread.order_of_all(g.device())?;
     let all = ops::restore(g, y, &order)?;
-    exchange(g, &ctx.cp, &all, true)
+    exchange(g, &ctx.among_cp(), &all, true)
 }
 
-fn exchange(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, back: bool) -> Result<Var> {
+fn exchange(g: &mut Graph, ranks: &Among, x: &Var, back: bool) -> Result<Var> {
     let names = Names { there: "heads for tokens", back: "tokens for heads" };
-    column_exchange::exchange(g, comm, x, names, back)
+    column_exchange::exchange(g, ranks, x, names, back)
 }
 
 fn ring(
@@ -465,7 +474,7 @@ fn ring(
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
         Box::new(RingAttention {
-            comm: comm.clone(),
+            ranks: ctx.among_ring(),
             how: ctx.context,
             pieces,
             heads,

@@ -5,10 +5,10 @@
 
 use crate::arriving::Arriving;
 use crate::column_exchange::{self, Names};
-use crate::mappings::{Exchange, map, map_over_tp};
-use crate::{Communicator, ParallelCtx, Pending};
-use ms_core::hold::{self, Held, Holds};
-use ms_core::{BackwardCx, Columns, Device, Dispatcher, Graph, Op, Result, Tensor, Var, ops};
+use crate::mappings::{Exchange, map};
+use crate::{Among, Communicator, ParallelCtx, Pending};
+use ms_core::hold::{Held, Hold, Holds, States};
+use ms_core::{BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Graph, Op, Result, Tensor, Var, ops};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -64,8 +64,13 @@ pub(crate) fn begin_summed_rows(
     Ok(Arriving { pending, finish: Box::new(finish) })
 }
 
+/// Of rows, or columns of them, that ranks gather.
+pub(crate) fn gathered(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
+    over.exchanged(along, inputs, &[Hold::Tokens, Hold::Sharded], Hold::Replicated)
+}
+
 struct RowsOfAll {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     rows: Arc<[usize]>,
     names: Names,
     /// Whether the rows were gathered, so that gradients are summed.
@@ -75,8 +80,8 @@ struct RowsOfAll {
 impl RowsOfAll {
     fn apply(&self, device: &Device, t: Tensor, gather: bool) -> Result<Tensor> {
         match gather {
-            true => all_rows(&*self.comm, self.names.there, t, &self.rows),
-            false => begin_summed_rows(&*self.comm, self.names.back, t, &self.rows)?.wait(device),
+            true => all_rows(&**self.ranks, self.names.there, t, &self.rows),
+            false => begin_summed_rows(&**self.ranks, self.names.back, t, &self.rows)?.wait(device),
         }
     }
 }
@@ -86,8 +91,11 @@ impl Op for RowsOfAll {
         if self.gathered { self.names.there } else { self.names.back }
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        hold::added(inputs)
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        match self.gathered {
+            true => gathered(self.ranks.over, along, inputs),
+            false => self.ranks.over.exchanged(along, inputs, &[Hold::Partial], Hold::Tokens),
+        }
     }
 
     fn backward(
@@ -100,18 +108,16 @@ impl Op for RowsOfAll {
     }
 }
 
-fn rows_of_all(
-    g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
-    x: &Var,
-    rows: &Arc<[usize]>,
-    gathered: bool,
-) -> Result<Var> {
-    if comm.size() == 1 || rows.iter().all(|&n| n == 0) {
+fn rows_of_all(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>, gathered: bool) -> Result<Var> {
+    if ranks.size() == 1 {
         return Ok(x.clone());
     }
+    if rows.iter().all(|&n| n == 0) {
+        // No rank has a row of it.
+        return Ok(x.clone().held(States::default()));
+    }
     let names = Names { there: "gather_rows", back: "sum_rows" };
-    let op = RowsOfAll { comm: comm.clone(), rows: rows.clone(), names, gathered };
+    let op = RowsOfAll { ranks: ranks.clone(), rows: rows.clone(), names, gathered };
     let y = op.apply(&g.device().clone(), x.value().clone(), gathered)?;
     Ok(g.apply(y, &[x], || Box::new(op)))
 }
@@ -120,8 +126,8 @@ fn rows_of_all(
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
-pub fn gather_rows(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
-    rows_of_all(g, comm, x, rows, true)
+pub fn gather_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
+    rows_of_all(g, ranks, x, rows, true)
 }
 
 /// This rank's rows of the sum over the ranks of `x`, which has `rows[r]` rows for rank `r`: the way back of
@@ -129,8 +135,8 @@ pub fn gather_rows(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
-pub fn sum_rows(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
-    rows_of_all(g, comm, x, rows, false)
+pub fn sum_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
+    rows_of_all(g, ranks, x, rows, false)
 }
 
 const COLUMNS: Names = Names { there: "tokens for columns", back: "columns for tokens" };
@@ -157,7 +163,7 @@ impl ParallelCtx {
     fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(x.clone()),
-            false => map_over_tp(g, self, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            false => map(g, &self.among_tp(), x, "share_tokens", (Exchange::Share, Exchange::Gather)),
         }
     }
 
@@ -165,7 +171,7 @@ impl ParallelCtx {
     fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(y.clone()),
-            false => map_over_tp(g, self, y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+            false => map(g, &self.among_tp(), y, "all_tokens", (Exchange::Gather, Exchange::Share)),
         }
     }
 
@@ -181,7 +187,7 @@ impl ParallelCtx {
             Dispatcher::AllGather if self.experts_across_dense() => self.own_tokens(g, x),
             Dispatcher::AllGather => {
                 let own = self.own_tokens(g, x)?;
-                map(g, &self.etp, &own, "enter_experts", (Exchange::Gather, Exchange::SumShare))
+                map(g, &self.among_etp(), &own, "enter_experts", (Exchange::Gather, Exchange::SumShare))
             }
             Dispatcher::AllToAllSeq if self.alike() => self.enter_tp(g, x),
             Dispatcher::AllToAll | Dispatcher::AllToAllSeq => self.own_tokens(g, x),
@@ -198,7 +204,8 @@ impl ParallelCtx {
             Dispatcher::AllGather if self.experts_like_dense() => self.leave_tp(g, y),
             Dispatcher::AllGather if self.experts_across_dense() => self.all_own_tokens(g, y),
             Dispatcher::AllGather => {
-                let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
+                let y =
+                    map(g, &self.among_etp(), y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
                 self.all_own_tokens(g, &y)
             }
             Dispatcher::AllToAllSeq if self.alike() => self.leave_tp(g, y),
@@ -242,8 +249,9 @@ impl ParallelCtx {
     /// If a rank fails.
     pub fn all_logits(&self, g: &mut Graph, logits: &Var) -> Result<Var> {
         match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
-            true => Ok(map(g, &self.etp, logits, "router logits", (Exchange::Gather, Exchange::SumShare))?
-                .held(None)),
+            true => {
+                map(g, &self.among_etp(), logits, "router logits", (Exchange::Gather, Exchange::SumShare))
+            }
             false => Ok(logits.clone()),
         }
     }
@@ -264,9 +272,10 @@ impl ParallelCtx {
         }
         if self.alike() {
             let len = width / ranks;
-            return ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into());
+            let own = ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into())?;
+            return Ok(own.turned("own columns", self.among_etp().over, Hold::Replicated, Hold::Sharded));
         }
-        Ok(column_exchange::exchange(g, &self.etp, x, COLUMNS, false)?)
+        Ok(column_exchange::exchange(g, &self.among_etp(), x, COLUMNS, false)?)
     }
 
     /// The way back of [`ParallelCtx::expert_columns`], for [`ParallelCtx::leave_experts`].
@@ -285,8 +294,15 @@ impl ParallelCtx {
                 Columns::Copy { start: 0, len },
                 Columns::Zero { len: (ranks - 1 - rank) * len },
             ];
-            return ops::columns(g, y, &place.into());
+            // Beside zeros a part is a summand of the whole.
+            let placed = ops::columns(g, y, &place.into())?;
+            return Ok(placed.turned(
+                "columns among zeros",
+                self.among_etp().over,
+                Hold::Sharded,
+                Hold::Partial,
+            ));
         }
-        Ok(column_exchange::exchange(g, &self.etp, y, COLUMNS, true)?)
+        Ok(column_exchange::exchange(g, &self.among_etp(), y, COLUMNS, true)?)
     }
 }

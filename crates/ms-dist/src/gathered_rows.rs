@@ -12,8 +12,9 @@
 //! taken to begin with a window.
 
 use crate::mappings::Exchange;
-use crate::{Communicator, ParallelCtx, Result, Spread};
-use ms_core::{BackwardCx, Device, Graph, Op, Routes, Tensor, Var};
+use crate::{Among, ParallelCtx, Result, Spread};
+use ms_core::hold::{Held, Hold, Holds};
+use ms_core::{BackwardCx, Device, Digit, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
 
 /// Names of what ranks exchange of one kind of rows.
@@ -28,7 +29,7 @@ pub struct GatheredRows {
 }
 
 struct Gathered {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     order: Arc<Routes>,
     gradients: &'static str,
 }
@@ -36,6 +37,10 @@ struct Gathered {
 impl Op for Gathered {
     fn name(&self) -> &'static str {
         "gather_rows"
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        self.ranks.over.exchanged(along, inputs, &[Hold::Tokens], Hold::Replicated)
     }
 
     fn backward(
@@ -46,7 +51,7 @@ impl Op for Gathered {
         let back = |dy: Tensor| {
             let by_rank = cx.device.dispatch_backward(&dy, &self.order)?;
             drop(dy);
-            Exchange::SumShare.apply(&*self.comm, self.gradients, by_rank)
+            Exchange::SumShare.apply(&**self.ranks, self.gradients, by_rank)
         };
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
@@ -63,8 +68,8 @@ impl GatheredRows {
         let order = spread.order_of_all(g.device())?;
         let all = Exchange::Gather.apply(&*ctx.cp, self.rows, x.value().clone())?;
         let y = g.device().dispatch(&all, &order)?;
-        let (comm, gradients) = (ctx.cp.clone(), self.gradients);
-        Ok(g.apply(y, &[x], || Box::new(Gathered { comm, order, gradients })))
+        let (ranks, gradients) = (ctx.among_cp(), self.gradients);
+        Ok(g.apply(y, &[x], || Box::new(Gathered { ranks, order, gradients })))
     }
 
     /// The values of [`GatheredRows::gather`] once more, for a backward pass.

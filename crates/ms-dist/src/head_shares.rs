@@ -1,8 +1,9 @@
 //! Heads shared out to ranks, with the key and value that each head needs, also where key/value heads do not divide among
 //! the ranks.
 
-use crate::{Communicator, ParallelCtx};
-use ms_core::{BackwardCx, Columns, Device, Graph, HeadLayout, Op, Result, Tensor, Var};
+use crate::{Among, Communicator, ParallelCtx};
+use ms_core::hold::{Held, Hold, Holds};
+use ms_core::{BackwardCx, Columns, Device, Digit, Graph, HeadLayout, Op, Result, Tensor, Var};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -206,7 +207,7 @@ fn swap(device: &Device, comm: &dyn Communicator, parts: &[Tensor], widths: &[us
 }
 
 struct ExchangeColumns {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     columns: Arc<ColumnExchange>,
 }
 
@@ -215,12 +216,16 @@ impl Op for ExchangeColumns {
         "exchange_columns"
     }
 
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        self.ranks.over.exchanged(along, inputs, &[Hold::Sharded], Hold::Sharded)
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let back = |dy: Tensor| self.columns.gradient(cx.device, &*self.comm, &dy);
+        let back = |dy: Tensor| self.columns.gradient(cx.device, &**self.ranks, &dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
 }
@@ -234,7 +239,9 @@ impl ParallelCtx {
     pub fn exchange_columns(&self, g: &mut Graph, x: &Var, columns: &Arc<ColumnExchange>) -> Result<Var> {
         let device = g.device().clone();
         let y = columns.forward(&device, &*self.tp, x.value())?;
-        Ok(g.apply(y, &[x], || Box::new(ExchangeColumns { comm: self.tp.clone(), columns: columns.clone() })))
+        Ok(g.apply(y, &[x], || {
+            Box::new(ExchangeColumns { ranks: self.among_tp(), columns: columns.clone() })
+        }))
     }
 }
 

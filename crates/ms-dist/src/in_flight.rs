@@ -3,11 +3,12 @@
 //! What is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] runs while rows are on their way;
 //! in the backward pass, while their gradients are on the way back.
 
-use crate::Communicator;
+use crate::Among;
 use crate::arriving::Arriving;
-use crate::expert_exchange::{begin_all_rows, begin_summed_rows};
+use crate::expert_exchange::{begin_all_rows, begin_summed_rows, gathered};
+use crate::mappings::sent;
 use ms_core::hold::{self, Held, Holds};
-use ms_core::{BackwardCx, Graph, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Digit, Digits, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Begins an exchange; what it gives may still have to be added up.
@@ -15,6 +16,13 @@ type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
 
 /// Gradients on their way back.
 type Back = Arc<Mutex<Option<Arriving>>>;
+
+/// How they go, and the digits of the ranks that are on the way.
+#[derive(Clone, Copy)]
+enum How {
+    Sent(Digits),
+    Gathered(Digits),
+}
 
 /// The first half: in the backward pass it waits.
 struct Leave {
@@ -28,7 +36,7 @@ impl Op for Leave {
         "leave for other ranks"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
+    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
         hold::added(inputs)
     }
 
@@ -52,6 +60,7 @@ struct Arrive {
     back: Back,
     begin: Begin,
     mark: Tensor,
+    how: How,
 }
 
 impl Op for Arrive {
@@ -59,8 +68,11 @@ impl Op for Arrive {
         "arrive from other ranks"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        hold::added(inputs)
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        match self.how {
+            How::Sent(over) => sent(over, along, inputs),
+            How::Gathered(over) => gathered(over, along, inputs),
+        }
     }
 
     fn backward(
@@ -82,14 +94,16 @@ pub struct InFlight {
     mark: Var,
     back: Back,
     begin: Begin,
+    how: How,
 }
 
 impl InFlight {
-    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), stops: bool) -> Self {
+    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), how: How) -> Self {
+        let stops = matches!(how, How::Sent(_));
         let back = Back::default();
         let mark = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
         let mark = g.apply(mark, &[x], || Box::new(Leave { back: back.clone(), stops }));
-        Self { arriving, mark, back, begin }
+        Self { arriving, mark, back, begin, how }
     }
 
     /// Begins [`crate::exchange_rows`]. Its backward is where a [`ms_core::Walk`] stops: all ranks come to it, however many rows
@@ -97,30 +111,24 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn send(
-        g: &mut Graph,
-        comm: &Arc<dyn Communicator>,
-        x: &Var,
-        send: &[usize],
-        receive: &[usize],
-    ) -> Result<Self> {
-        let pending = comm.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?;
-        let (comm, send, receive) = (comm.clone(), send.to_vec(), receive.to_vec());
+    pub fn send(g: &mut Graph, ranks: &Among, x: &Var, send: &[usize], receive: &[usize]) -> Result<Self> {
+        let pending = ranks.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?;
+        let (comm, send, receive) = (ranks.comm.clone(), send.to_vec(), receive.to_vec());
         let begin = move |dy| {
             Ok(Arriving::as_it_is(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
         };
-        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), true))
+        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), How::Sent(ranks.over)))
     }
 
     /// Begins [`crate::gather_rows`].
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn gather(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
-        let pending = begin_all_rows(&**comm, "gather_rows", x.value().clone(), rows)?;
-        let (comm, rows) = (comm.clone(), rows.clone());
+    pub fn gather(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
+        let pending = begin_all_rows(&***ranks, "gather_rows", x.value().clone(), rows)?;
+        let (comm, rows) = (ranks.comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);
-        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), false))
+        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), How::Gathered(ranks.over)))
     }
 
     /// The rows, once they are there.
@@ -130,7 +138,7 @@ impl InFlight {
     pub fn arrive(self, g: &mut Graph) -> Result<Var> {
         let device = g.device().clone();
         let y = self.arriving.wait(&device)?;
-        let (back, begin, mark) = (self.back, self.begin, self.mark.value().clone());
-        Ok(g.apply(y, &[&self.mark], || Box::new(Arrive { back, begin, mark })))
+        let (back, begin, mark, how) = (self.back, self.begin, self.mark.value().clone(), self.how);
+        Ok(g.apply(y, &[&self.mark], || Box::new(Arrive { back, begin, mark, how })))
     }
 }

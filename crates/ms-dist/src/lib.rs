@@ -11,6 +11,7 @@
 //! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
 mod adaptive_attention;
+mod among;
 mod around;
 mod arriving;
 pub mod buckets;
@@ -47,6 +48,7 @@ pub mod threads;
 mod vigil;
 mod volume;
 
+pub use among::Among;
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;

@@ -8,10 +8,9 @@
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
-use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::hold::{self, Held, Hold, Holds};
-use ms_core::{BackwardCx, Graph, Op, Result, Shape, Tensor, Var};
-use std::sync::Arc;
+use crate::{Among, Communicator, ParallelCtx, ReduceOp};
+use ms_core::hold::{self, Held, Hold, Holds, States};
+use ms_core::{Axis, BackwardCx, Digit, Digits, Graph, Op, Result, Shape, Tensor, Var};
 
 /// What ranks do to a value, and in the backward pass to its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +55,25 @@ impl Exchange {
     }
 }
 
-/// The states of a value that tensor-parallel ranks exchange so, before and behind: `None` where it is not known before.
+/// The states of a value that ranks exchange so, before and behind.
 fn states(forward: Exchange, backward: Exchange) -> Option<(Hold, Hold)> {
     use Exchange::{Gather, Keep, Share, Sum, SumShare};
     Some(match (forward, backward) {
         (Keep, Sum) => (Hold::Invariant, Hold::Replicated),
         (Sum, Keep) => (Hold::Partial, Hold::Invariant),
-        (Gather, SumShare) => (Hold::Sharded, Hold::Replicated),
-        (SumShare, Gather) => (Hold::Partial, Hold::Sharded),
-        (Share, Gather) => (Hold::Invariant, Hold::Sharded),
-        (Gather, Share) => (Hold::Sharded, Hold::Invariant),
+        (Gather, SumShare) => (Hold::Tokens, Hold::Replicated),
+        (SumShare, Gather) => (Hold::Partial, Hold::Tokens),
+        (Share, Gather) => (Hold::Invariant, Hold::Tokens),
+        (Gather, Share) => (Hold::Tokens, Hold::Invariant),
         _ => return None,
     })
 }
 
 struct Mapping {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     name: &'static str,
     forward: Exchange,
     backward: Exchange,
-    /// Whether the ranks are those that share out dense layers.
-    over_tp: bool,
 }
 
 impl Op for Mapping {
@@ -84,18 +81,9 @@ impl Op for Mapping {
         self.name
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        if !self.over_tp {
-            return hold::added(inputs);
-        }
-        match (states(self.forward, self.backward), inputs[0]) {
-            (Some((before, behind)), known)
-                if known.is_none_or(|known| [before, Hold::Constant].contains(&known)) =>
-            {
-                Ok(Some(behind))
-            }
-            _ => Err(hold::Clash),
-        }
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let (before, behind) = states(self.forward, self.backward).ok_or(hold::Clash)?;
+        self.ranks.over.exchanged(along, inputs, &[before], behind)
     }
 
     fn backward(
@@ -103,7 +91,7 @@ impl Op for Mapping {
         _: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let back = |dy: Tensor| self.backward.apply(&*self.comm, self.name, dy);
+        let back = |dy: Tensor| self.backward.apply(&**self.ranks, self.name, dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
 }
@@ -111,46 +99,33 @@ impl Op for Mapping {
 /// `x` as the ranks exchange it, with what they do to its gradient. Groups of one rank record nothing.
 pub(crate) fn map(
     g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
-    x: &Var,
-    name: &'static str,
-    how: (Exchange, Exchange),
-) -> Result<Var> {
-    map_among(g, comm, x, name, how, false)
-}
-
-/// [`map`] among the ranks that share out dense layers.
-pub(crate) fn map_over_tp(
-    g: &mut Graph,
-    ctx: &ParallelCtx,
-    x: &Var,
-    name: &'static str,
-    how: (Exchange, Exchange),
-) -> Result<Var> {
-    map_among(g, &ctx.tp, x, name, how, true)
-}
-
-fn map_among(
-    g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
+    ranks: &Among,
     x: &Var,
     name: &'static str,
     (forward, backward): (Exchange, Exchange),
-    over_tp: bool,
 ) -> Result<Var> {
-    if comm.size() == 1 {
+    if ranks.size() == 1 {
         return Ok(x.clone());
     }
-    let op = || -> Box<dyn Op> { Box::new(Mapping { comm: comm.clone(), name, forward, backward, over_tp }) };
+    let op = || -> Box<dyn Op> { Box::new(Mapping { ranks: ranks.clone(), name, forward, backward }) };
     if forward == Exchange::Keep {
         return Ok(g.apply_through(x, op));
     }
-    let y = forward.apply(&**comm, name, x.value().clone())?;
+    let y = forward.apply(&***ranks, name, x.value().clone())?;
     Ok(g.apply(y, &[x], op))
 }
 
+/// Of rows that are sent to the ranks of their experts, or back to those of their tokens.
+pub(crate) fn sent(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
+    match *inputs {
+        [None] => Ok(None),
+        [Some(Hold::Routed)] => over.exchanged(along, inputs, &[Hold::Routed], Hold::Tokens),
+        _ => over.exchanged(along, inputs, &[Hold::Tokens], Hold::Routed),
+    }
+}
+
 struct ExchangeRows {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     sent: Vec<usize>,
     received: Vec<usize>,
 }
@@ -160,8 +135,8 @@ impl Op for ExchangeRows {
         "exchange_rows"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        hold::added(inputs)
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        sent(self.ranks.over, along, inputs)
     }
 
     fn backward(
@@ -169,8 +144,8 @@ impl Op for ExchangeRows {
         _: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { comm, sent, received } = &*self;
-        let back = |dy| Ok(comm.exchange_known_rows("exchange_rows", dy, received, sent)?.wait()?);
+        let Self { ranks, sent, received } = &*self;
+        let back = |dy| Ok(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?.wait()?);
         dys.into_iter().map(|dy: Option<Tensor>| dy.map(back).transpose()).collect()
     }
 }
@@ -182,24 +157,36 @@ impl Op for ExchangeRows {
 /// If a rank fails or the rows do not add up.
 pub fn exchange_rows(
     g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
+    ranks: &Among,
     x: &Var,
     send: &[usize],
     receive: &[usize],
 ) -> Result<Var> {
-    if comm.size() == 1 {
+    if ranks.size() == 1 {
         return Ok(x.clone());
     }
-    let y = comm.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?.wait()?;
+    let y = ranks.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?.wait()?;
     let (sent, received) = (send.to_vec(), receive.to_vec());
-    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { comm: comm.clone(), sent, received })))
+    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { ranks: ranks.clone(), sent, received })))
 }
 
 impl ParallelCtx {
-    /// What tensor-parallel ranks hold of the stream between layers.
-    pub fn between_layers(&self) -> Option<Hold> {
-        let hold = if self.sequence_parallel { Hold::Sharded } else { Hold::Invariant };
-        (self.tp.size() > 1).then_some(hold)
+    /// What ranks hold of the stream between layers.
+    pub fn between_layers(&self) -> States {
+        let alike = if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant };
+        self.own_tokens_and(alike)
+    }
+
+    /// What ranks hold of values of their own heads.
+    pub fn of_heads(&self) -> States {
+        self.own_tokens_and(Hold::Sharded)
+    }
+
+    /// Along tensor parallelism this, along other axes the tokens of each rank.
+    fn own_tokens_and(&self, along_tp: Hold) -> States {
+        let of = |axis| self.digits.dense(axis);
+        let tokens = States::default().with(of(Axis::Cp).or(of(Axis::Dp)), Hold::Tokens);
+        tokens.with(of(Axis::Tp), along_tp)
     }
 
     /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: all tokens, `[T,H]`. Its gradient
@@ -212,7 +199,7 @@ impl ParallelCtx {
             true => (Exchange::Gather, Exchange::SumShare),
             false => (Exchange::Keep, Exchange::Sum),
         };
-        map_over_tp(g, self, x, "enter_tp", how)
+        map(g, &self.among_tp(), x, "enter_tp", how)
     }
 
     /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this
@@ -225,7 +212,7 @@ impl ParallelCtx {
             true => (Exchange::SumShare, Exchange::Gather),
             false => (Exchange::Sum, Exchange::Keep),
         };
-        map_over_tp(g, self, y, "leave_tp", how)
+        map(g, &self.among_tp(), y, "leave_tp", how)
     }
 
     /// This rank's share of the tokens of `x`, which all tensor-parallel ranks hold alike: under sequence parallelism
@@ -235,7 +222,7 @@ impl ParallelCtx {
     /// If a rank fails, or the tokens do not divide.
     pub fn share_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
-            true => map_over_tp(g, self, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            true => map(g, &self.among_tp(), x, "share_tokens", (Exchange::Share, Exchange::Gather)),
             false => Ok(x.clone()),
         }
     }

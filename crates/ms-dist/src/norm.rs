@@ -1,8 +1,8 @@
 //! Norms over rows whose columns ranks share.
 
-use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::{BackwardCx, DType, Device, Graph, Op, Result, Saved, Tensor, Var, ops};
-use std::sync::Arc;
+use crate::{Among, Communicator, ParallelCtx, ReduceOp};
+use ms_core::hold::{self, Held, Hold, Holds};
+use ms_core::{BackwardCx, DType, Device, Digit, Graph, Op, Result, Saved, Tensor, Var, ops};
 
 /// The sum over ranks of a number for each token.
 fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
@@ -24,11 +24,23 @@ fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tenso
     device.add(t, &device.scale_rows(&ones, &less)?)
 }
 
-struct CentreOverTp(Arc<dyn Communicator>);
+/// Of the columns of `[x, ..]` that each rank has: the statistics of others' are summed.
+fn of_columns(ranks: &Among, along: Digit, inputs: Holds<'_>) -> Held {
+    match (ranks.over.contains(along), inputs.first()) {
+        (true, Some(Some(hold))) if !matches!(hold, Hold::Sharded | Hold::Constant) => Err(hold::Clash),
+        _ => hold::together(inputs),
+    }
+}
+
+struct CentreOverTp(Among);
 
 impl Op for CentreOverTp {
     fn name(&self) -> &'static str {
         "centre_over_tp"
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        of_columns(&self.0, along, inputs)
     }
 
     fn backward(
@@ -37,13 +49,13 @@ impl Op for CentreOverTp {
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         // Taking the mean away is a projection, which is its own transpose.
-        let back = |dy: Tensor| centred(cx.device, &*self.0, &dy);
+        let back = |dy: Tensor| centred(cx.device, &**self.0, &dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
 }
 
 struct NormOverTp {
-    comm: Arc<dyn Communicator>,
+    ranks: Among,
     x: Saved,
     w: Saved,
     rstd: Tensor,
@@ -55,18 +67,22 @@ impl Op for NormOverTp {
         "rms_norm_over_tp"
     }
 
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        of_columns(&self.ranks, along, inputs)
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         mut dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
-        let Self { comm, x, w, rstd, width } = *self;
+        let Self { ranks, x, w, rstd, width } = *self;
         let device: Device = cx.device.clone();
         let (x, w) = (x.get(&device)?, w.get(&device)?);
         // dx = rstd · (dy · w) − x · rstd³ · mean(dy · w · x), the mean over the whole row.
         let scaled = device.scale_columns(&dy, &w)?;
-        let along = sum(&*comm, device.row_dot(&scaled, &x)?)?;
+        let along = sum(&**ranks, device.row_dot(&scaled, &x)?)?;
         let along = along.ready()?.to_reals()?.into_iter().zip(rstd.ready()?.to_reals()?);
         let factor: Vec<f64> = along.map(|(a, r)| -(r * r * r * a / width as f64)).collect();
         let factor = Tensor::from_reals(device.arena(), rstd.dtype(), [factor.len()], &factor)?;
@@ -96,7 +112,7 @@ impl ParallelCtx {
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
         Ok(g.apply(y, &[x, w], || {
             let (x, w) = (x.saved(), w.saved());
-            Box::new(NormOverTp { comm: self.tp.clone(), x, w, rstd, width })
+            Box::new(NormOverTp { ranks: self.among_tp(), x, w, rstd, width })
         }))
     }
 
@@ -114,7 +130,7 @@ impl ParallelCtx {
         eps: f64,
     ) -> Result<Var> {
         let less = centred(g.device(), &*self.tp, x.value())?;
-        let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.tp.clone())));
+        let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.among_tp())));
         let y = self.rms_norm_over_tp(g, &less, w, eps)?;
         match b {
             Some(b) => ops::add_bias(g, &y, b),

@@ -9,15 +9,14 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
-use crate::{Communicator, LinearOverlap, ParallelCtx, Pending, ReduceOp};
+use crate::{Among, LinearOverlap, ParallelCtx, Pending, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
-use ms_core::{BackwardCx, Device, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
-use std::sync::Arc;
+use ms_core::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
 /// Ranks that share the weights of a layer, and how they exchange what comes in or goes out.
 #[derive(Clone)]
 struct Sharers {
-    comm: Arc<dyn Communicator>,
+    comm: Among,
     /// Outside the layer a rank has its share of the tokens only.
     sequence_parallel: bool,
     overlap: LinearOverlap,
@@ -49,7 +48,7 @@ impl Sharers {
 
     /// What ranks hold outside the layer.
     const fn outside(&self) -> Hold {
-        if self.sequence_parallel { Hold::Sharded } else { Hold::Invariant }
+        if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant }
     }
 
     /// Shares of the tokens that ranks have outside the layer: one where every rank has all.
@@ -161,14 +160,16 @@ impl Op for Columns {
         "column_parallel"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        let (x, layers) = inputs.split_first().ok_or(hold::Clash)?;
-        let enters = x.is_none_or(|x| [self.sharers.outside(), Hold::Constant].contains(&x));
-        let shared = layers
-            .iter()
-            .flatten()
-            .all(|hold| matches!(hold, Hold::Sharded | Hold::Replicated | Hold::Constant));
-        if enters && shared { Ok(Some(Hold::Sharded)) } else { Err(hold::Clash) }
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let over = self.sharers.comm.over;
+        if !over.contains(along) {
+            return hold::together(inputs);
+        }
+        let (x, layers) = inputs.split_at(1);
+        let x = over.exchanged(along, x, &[self.sharers.outside()], Hold::Replicated)?;
+        let of = |layer: &[Option<Hold>]| hold::projected(&[x, layer[0], layer[1]]);
+        // Where all ranks have some of the layers, what these give is alike, too.
+        layers.chunks(2).try_fold(Some(Hold::Replicated), |all, layer| hold::together(&[all, of(layer)?]))
     }
 
     fn backward(
@@ -238,13 +239,9 @@ impl Op for Rows {
         "row_parallel"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        match inputs {
-            [None | Some(Hold::Sharded | Hold::Constant), None | Some(Hold::ShardedInputs)] => {
-                Ok(Some(self.sharers.outside()))
-            }
-            _ => Err(hold::Clash),
-        }
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let product = [hold::projected(inputs)?];
+        self.sharers.comm.over.exchanged(along, &product, &[Hold::Partial], self.sharers.outside())
     }
 
     fn backward(
@@ -264,7 +261,7 @@ impl Op for Rows {
 
 impl ParallelCtx {
     fn sharers(&self) -> Sharers {
-        let (comm, sequence_parallel, overlap) = (self.tp.clone(), self.sequence_parallel, self.linears);
+        let (comm, sequence_parallel, overlap) = (self.among_tp(), self.sequence_parallel, self.linears);
         Sharers { comm, sequence_parallel, overlap }
     }
 

@@ -324,12 +324,13 @@ impl<'a> Pass<'a> {
             Columns::Zero { len: (size - 1 - rank) * width },
         ];
         // Beside zeros a part is a summand of the whole.
-        let y = ops::columns(self.g, &y, &place.into())?.held(Some(Hold::Partial));
+        let y = ops::columns(self.g, &y, &place.into())?;
+        let y = y.turned("columns among zeros", self.ctx.among_tp().over, Hold::Sharded, Hold::Partial);
         self.ctx.leave_tp(self.g, &y)
     }
 }
 
-/// What `run` makes of `x`, which keeps only `x` and runs again, alone, for its backward.
+/// What `run` makes of `x`, of which ranks hold as of `x`; it keeps only `x` and runs again, alone, for its backward.
 pub(crate) fn run_again(
     g: &mut Graph,
     x: &Var,
@@ -340,5 +341,5 @@ pub(crate) fn run_again(
     let again = run.clone();
     let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
     let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
-    Ok(ops::recompute_behind(g, &[x], first, again)?.remove(0))
+    Ok(ops::recompute_behind(g, &[x], first, again)?.remove(0).held(x.holds()))
 }

@@ -2,7 +2,7 @@
 
 mod build;
 
-use ms_core::{Axis, Change, Grid, Hold, Partition, Region, Shape};
+use ms_core::{Axis, Change, Digits, Grid, Hold, Partition, Region, Shape, States};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, Slot};
@@ -97,21 +97,35 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
-    /// What the ranks of a tensor-parallel group hold of it, and of its gradient, in a run with or without sequence parallelism;
-    /// `None` for experts, which is not followed.
-    pub fn hold(&self, sequence_parallel: bool) -> Option<Hold> {
-        let inputs = |dim: usize| dim + 1 == self.shape.len() && self.shape.len() > 1 && !self.slot.bias;
-        let columns = |dim| if inputs(dim) { Hold::ShardedInputs } else { Hold::Sharded };
-        Some(match self.partition {
-            Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. } => return None,
-            Partition::Split { dim, .. } => columns(dim),
-            Partition::Sections { .. } => Hold::Sharded,
-            Partition::Replicated => match self.sum_grad_over {
-                SumGrad::OverTp => Hold::Replicated,
-                SumGrad::OverTpWithSequenceParallel if sequence_parallel => Hold::Replicated,
-                SumGrad::OverTpWithSequenceParallel | SumGrad::No => Hold::Invariant,
-            },
-        })
+    /// What ranks hold of it, and of its gradient, along the digits of a grid, in a run with or without sequence parallelism.
+    pub fn holds(&self, digits: Digits, sequence_parallel: bool) -> States {
+        let along = |axis| if self.of_experts() { digits.expert(axis) } else { digits.dense(axis) };
+        let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp];
+        let hold = |axis| match self.partition {
+            Partition::Experts { .. } if axis == Axis::Ep => Hold::Sharded,
+            Partition::Experts { dim, .. } if axis == Axis::Tp => self.cut_along(dim),
+            Partition::Split { axis: cut, dim, .. } if axis == cut => self.cut_along(dim),
+            Partition::Sections { axis: cut, .. } if axis == cut => Hold::Sharded,
+            _ if self.sums_over(axis, sequence_parallel) => Hold::Replicated,
+            _ => Hold::Invariant,
+        };
+        axes.into_iter().fold(States::default(), |states, axis| states.with(along(axis), hold(axis)))
+    }
+
+    /// What ranks hold that cut dimension `dim`.
+    fn cut_along(&self, dim: usize) -> Hold {
+        let inputs = dim + 1 == self.shape.len() && self.shape.len() > 1 && !self.slot.bias;
+        if inputs { Hold::ShardedInputs } else { Hold::Sharded }
+    }
+
+    /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of experts,
+    /// as these do, are summands: always of ranks with other samples or other tokens of a sequence.
+    pub fn sums_over(&self, axis: Axis, sequence_parallel: bool) -> bool {
+        match (axis, self.sum_grad_over) {
+            (Axis::Cp | Axis::Dp, _) | (Axis::Tp, SumGrad::OverTp) => true,
+            (Axis::Tp, SumGrad::OverTpWithSequenceParallel) => sequence_parallel,
+            (Axis::Tp | Axis::Ep | Axis::Pp, _) => false,
+        }
     }
 
     /// Whether a gradient changes it.

@@ -132,8 +132,8 @@ impl Engine {
             ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         }
         store.set_changes(model.specs().iter().map(|s| s.change));
-        if ctx.tp.size() > 1 {
-            store.set_holds(model.specs().iter().map(|s| s.hold(ctx.sequence_parallel)));
+        if cfg!(debug_assertions) {
+            store.set_holds(model.specs().iter().map(|s| s.holds(ctx.digits, ctx.sequence_parallel)));
         }
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();

@@ -452,7 +452,7 @@ impl Iteration<'_> {
     ) -> Result<(Option<Carry>, Output)> {
         let input = input.map(|Border { stream, lent, picks }| Carry {
             stream: g.input(stream).held(self.ctx.between_layers()),
-            lent: lent.map(|t| g.input(t)),
+            lent: lent.map(|t| g.input(t).held(self.ctx.of_heads())),
             picks,
         });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
@@ -559,6 +559,7 @@ impl Iteration<'_> {
         let mut roots = Vec::with_capacity(2);
         match &output {
             Output::Loss(loss) => {
+                loss.assert_root("the loss");
                 roots.push((
                     loss,
                     Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[self.scale])?,

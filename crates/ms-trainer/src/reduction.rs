@@ -5,7 +5,7 @@ use ms_core::{Axis, Device, Grid, ParamId, Tensor};
 use ms_dist::buckets::{ParamSlice, Placed};
 use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
-use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot, SumGrad};
+use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot};
 use std::sync::Arc;
 
 /// One flat buffer of a rank: parameters whose gradients are summed over the same ranks.
@@ -102,11 +102,7 @@ impl SharedGradients {
             let ids: Vec<ParamId> = held.filter(|(_, p)| wanted(p)).map(|(i, _)| ParamId(i as u32)).collect();
             (comm.size() > 1 && !ids.is_empty()).then(|| (comm.clone(), ids))
         };
-        let summed = |p: &PlacedParam| match p.spec.sum_grad_over {
-            SumGrad::No => false,
-            SumGrad::OverTp => true,
-            SumGrad::OverTpWithSequenceParallel => ctx.sequence_parallel,
-        };
+        let summed = |p: &PlacedParam| p.spec.sums_over(Axis::Tp, ctx.sequence_parallel);
         let copies = shared_by_stages(model.config(), placement);
         let copied = |p: &PlacedParam| p.spec.slot.place == Place::Embedding && copies.contains(&p.spec.name);
         let dense = of(&ctx.tp, &|p| summed(p) && !p.spec.of_experts());

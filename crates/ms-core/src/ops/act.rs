@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
-use crate::{Activation, BackwardCx, Graph, Op, Result, Saved, Tensor, Var};
+use crate::{Activation, BackwardCx, Digit, Graph, Op, Result, Saved, Tensor, Var};
 
 struct Swiglu(Saved);
 
@@ -39,7 +39,7 @@ impl Op for Add {
         "add"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
+    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
         hold::added(inputs)
     }
 

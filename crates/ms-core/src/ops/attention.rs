@@ -2,9 +2,10 @@
 
 use super::layout::op;
 use super::only;
+use crate::hold::{self, Held, Holds};
 use crate::{
-    AttentionDropout, AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Like, Op, QkNorm,
-    Result, Rotary, Saved, Segment, Tensor, Var,
+    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Graph, HeadLayout, Like, Op,
+    QkNorm, Result, Rotary, Saved, Segment, Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -106,6 +107,10 @@ impl Op for Attention {
         "attention"
     }
 
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        hold::in_sequence(along, inputs, 0..1)
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
@@ -190,7 +195,7 @@ struct Picked {
     picks: Tensor,
     options: AttentionOptions,
 }
-op!(Picked, "attention_picked", |op, cx, dy| {
+op!(Picked, "attention_picked", sees 0..1, |op, cx, dy| {
     let Picked { qkv, out, lse, heads, picks, options } = op;
     let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
     Ok(vec![Some(cx.device.attention_picked_backward(&dy, &qkv, &out, &lse, heads, &picks, &options)?)])
@@ -225,7 +230,7 @@ struct PickedApart {
     picks: Tensor,
     options: AttentionOptions,
 }
-op!(PickedApart, "attention_picked_apart", |op, cx, dy| {
+op!(PickedApart, "attention_picked_apart", sees 1..2, |op, cx, dy| {
     let PickedApart { q, kv, out, lse, heads, picks, options } = op;
     let (q, kv, out) = (q.get(cx.device)?, kv.get(cx.device)?, out.get(cx.device)?);
     let device = cx.device;

@@ -42,7 +42,7 @@ struct Pool {
     windows: Arc<[Window]>,
     shape: Pooling,
 }
-op!(Pool, "pool_windows", |op, cx, dy| {
+op!(Pool, "pool_windows", sees 0..2, |op, cx, dy| {
     let Pool { kept, windows, shape } = op;
     let [kv, gate, ape] = all(kept, cx.device)?;
     let device = cx.device.clone();
@@ -80,7 +80,7 @@ struct AttentionShared {
     picks: Tensor,
     scale: f64,
 }
-op!(AttentionShared, "attention_shared", |op, cx, dy| {
+op!(AttentionShared, "attention_shared", sees 1..3, |op, cx, dy| {
     let AttentionShared { kept, lse, sinks, picks, scale } = op;
     let [q, near, far, out] = all(kept, cx.device)?;
     let gradients = cx.device.attention_shared_backward(&dy, &q, &near, &far, &out, &lse, &picks, scale)?;

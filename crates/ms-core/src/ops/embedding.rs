@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Graph, Op, Result, Tensor, Var, VocabShare};
+use crate::{BackwardCx, Digit, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
     ids: Tensor,
@@ -14,10 +14,12 @@ impl Op for Embedding {
         "embedding"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
+    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
         match inputs {
             // Rows that are other ranks' are zero.
             [Some(Hold::Sharded)] => Ok(Some(Hold::Partial)),
+            // Each rank has the words of its own tokens.
+            [Some(Hold::Replicated)] => Ok(Some(Hold::Tokens)),
             _ => hold::together(inputs),
         }
     }

@@ -11,13 +11,26 @@ macro_rules! op {
         op!($type, $name, together, |$this, $cx, $dy| $body);
     };
     ($type:ty, $name:literal, $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        op!($type, $name, (|_, inputs| crate::hold::$rule(inputs)), |$this, $cx, $dy| $body);
+    };
+    // In which tokens see some of the inputs.
+    ($type:ty, $name:literal, sees $seen:expr, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        op!(
+            $type,
+            $name,
+            (|along, inputs| crate::hold::in_sequence(along, inputs, $seen)),
+            |$this, $cx, $dy| $body
+        );
+    };
+    ($type:ty, $name:literal, ($rule:expr), |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         impl Op for $type {
             fn name(&self) -> &'static str {
                 $name
             }
 
-            fn hold(&self, inputs: crate::hold::Holds<'_>) -> crate::hold::Held {
-                crate::hold::$rule(inputs)
+            fn hold(&self, along: crate::Digit, inputs: crate::hold::Holds<'_>) -> crate::hold::Held {
+                let rule: fn(crate::Digit, crate::hold::Holds<'_>) -> crate::hold::Held = $rule;
+                rule(along, inputs)
             }
 
             fn backward(

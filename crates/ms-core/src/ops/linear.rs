@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
-use crate::{BackwardCx, Columns, Error, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
+use crate::{BackwardCx, Columns, Digit, Error, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
 
 struct Linear {
     x: Saved,
@@ -15,7 +15,7 @@ impl Op for Linear {
         "linear"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
+    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
         hold::projected(inputs)
     }
 

@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Device, Error, Graph, Like, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Device, Digit, Error, Graph, Like, Op, Result, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -78,6 +78,8 @@ struct LinearCrossEntropy {
     dw: WeightGradient,
     db: Option<Tensor>,
     w: Like,
+    /// Whether there are other ranks that hold words.
+    shares_words: bool,
 }
 
 impl Op for LinearCrossEntropy {
@@ -85,13 +87,14 @@ impl Op for LinearCrossEntropy {
         "linear_cross_entropy"
     }
 
-    fn hold(&self, inputs: Holds<'_>) -> Held {
-        // Ranks exchange the statistics of their words inside.
-        match inputs {
-            [None | Some(Hold::Replicated | Hold::Constant), Some(Hold::Sharded), _] => {
-                Ok(Some(Hold::Invariant))
-            }
-            _ => hold::together(inputs),
+    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
+        match hold::projected(inputs)? {
+            // Ranks exchange the statistics of their words inside.
+            Some(Hold::Sharded) if self.shares_words => Ok(Some(Hold::Invariant)),
+            Some(Hold::Sharded) => Err(hold::Clash),
+            // A sum over a rank's own tokens.
+            Some(Hold::Tokens) => Ok(Some(Hold::Partial)),
+            other => Ok(other),
         }
     }
 
@@ -100,7 +103,7 @@ impl Op for LinearCrossEntropy {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { mut dx, dw, db, w } = *self;
+        let Self { mut dx, dw, db, w, .. } = *self;
         let factor = only(dys).ready()?.to_reals()?[0];
         if factor != 1.0 {
             cx.device.scale(&mut dx, factor)?;
@@ -235,7 +238,8 @@ pub fn linear_cross_entropy(
     let loss = match gradients {
         Some(Gradients { dx, dw, db }) => {
             let inputs = [x, head.w, head.bias.unwrap_or(&none)];
-            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w: head.w.value().into() }))
+            let (w, shares_words) = (head.w.value().into(), head.group.is_some());
+            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w, shares_words }))
         }
         None => g.constant(loss),
     };

@@ -360,7 +360,7 @@ struct Combine {
     weights: Saved,
     routes: Arc<Routes>,
 }
-op!(Combine, "combine", multiplied, |op, cx, dy| {
+op!(Combine, "combine", combined, |op, cx, dy| {
     let (x, weights) = (op.x.get(cx.device)?, op.weights.get(cx.device)?);
     let (dx, dw) = cx.device.combine_backward(&dy, &x, &weights, &op.routes)?;
     Ok(vec![Some(dx), Some(dw)])
@@ -383,7 +383,7 @@ struct ExpertLinear {
     bias: Option<Like>,
     routes: Arc<Routes>,
 }
-op!(ExpertLinear, "expert_linear", |op, cx, dy| {
+op!(ExpertLinear, "expert_linear", by_expert, |op, cx, dy| {
     let ExpertLinear { x, w, bias, routes } = op;
     let w = w.get(cx.device)?;
     let dx = cx.device.expert_linear_dx(&dy, &w, &routes)?;

@@ -1,7 +1,7 @@
 //! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
 
-use crate::hold::{Held, Hold, Holds};
-use crate::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var};
+use crate::hold::{Held, Holds, States};
+use crate::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A part of a model that can be run twice: what it makes of its inputs.
@@ -9,7 +9,7 @@ pub type Recomputed = Arc<dyn Fn(&mut Graph, &[Var]) -> Result<Vec<Var>> + Send 
 
 /// The part, its inputs, and its second run once that has begun.
 struct Region {
-    xs: Vec<(Saved, Option<Hold>)>,
+    xs: Vec<(Saved, States)>,
     f: Recomputed,
     again: Mutex<Option<Again>>,
 }
@@ -28,8 +28,8 @@ impl Region {
         if again.is_none() {
             let mut g = Graph::train(device);
             let mut xs = Vec::with_capacity(self.xs.len());
-            for (x, hold) in &self.xs {
-                xs.push(g.input(x.get(device)?).held(*hold));
+            for (x, holds) in &self.xs {
+                xs.push(g.input(x.get(device)?).held(*holds));
             }
             let ys = (self.f)(&mut g, &xs)?;
             *again = Some(Again { g, xs, ys });
@@ -45,7 +45,7 @@ impl Op for Recompute {
         "recompute"
     }
 
-    fn hold(&self, _: Holds<'_>) -> Held {
+    fn hold(&self, _: Digit, _: Holds<'_>) -> Held {
         // The second run, which is recorded, follows it.
         Ok(None)
     }
@@ -102,7 +102,7 @@ pub fn recompute_behind(
     }
     let ys = first(&mut Graph::inference(g.device()), &given)?;
     let ys = ys.into_iter().map(|y| y.value().clone()).collect();
-    let xs_kept = xs.iter().map(|x| (x.saved(), x.hold())).collect();
+    let xs_kept = xs.iter().map(|x| (x.saved(), x.holds())).collect();
     let region = Arc::new(Region { xs: xs_kept, f, again: Mutex::new(None) });
     // The operation keeps the region until its own turn, which comes behind that of all who take its outputs.
     let of_op = Arc::downgrade(&region);

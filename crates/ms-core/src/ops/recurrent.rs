@@ -27,7 +27,7 @@ struct Convolution {
     b: Option<Saved>,
     segments: Arc<[Segment]>,
 }
-op!(Convolution, "convolution", |op, cx, dy| {
+op!(Convolution, "convolution", sees 0..1, |op, cx, dy| {
     let [x, w] = all([op.x, op.w], cx.device)?;
     let b = op.b.map(|b| b.get(cx.device)).transpose()?;
     let [dx, dw, db] = cx.device.convolution_backward(&dy, &x, &w, b.as_ref(), &op.segments)?;
@@ -70,7 +70,7 @@ struct Scan {
     segments: Arc<[Segment]>,
     shape: StateSpace,
 }
-op!(Scan, "state_space", |op, cx, dy| {
+op!(Scan, "state_space", sees 0..4, |op, cx, dy| {
     let (inputs, params) = (all(op.inputs, cx.device)?, all(op.weights, cx.device)?);
     let (inputs, params) = (inputs.each_ref(), params.each_ref());
     let (by_inputs, by_weights) =
@@ -121,7 +121,7 @@ struct Mamba3 {
     segments: Arc<[Segment]>,
     shape: Mamba3Shape,
 }
-op!(Mamba3, "mamba3", |op, cx, dy| {
+op!(Mamba3, "mamba3", sees 0..8, |op, cx, dy| {
     let none = Tensor::zeros(cx.device.arena(), dy.dtype(), [0]);
     let kept = op.operands.iter().map(|t| t.get(cx.device)).collect::<Result<Vec<_>>>()?;
     let mut operands = [&none; 15];
@@ -176,7 +176,7 @@ struct Delta {
     segments: Arc<[Segment]>,
     shape: DeltaRule,
 }
-op!(Delta, "delta_rule", |op, cx, dy| {
+op!(Delta, "delta_rule", sees 0..5, |op, cx, dy| {
     let inputs = all(op.inputs, cx.device)?;
     let grads = cx.device.delta_rule_backward(&dy, inputs.each_ref(), &op.segments, &op.shape)?;
     Ok(grads.into_iter().map(Some).collect())

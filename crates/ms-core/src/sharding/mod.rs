@@ -10,6 +10,7 @@
 //! # Ok::<(), ms_core::Error>(())
 //! ```
 
+mod digits;
 mod dispatcher;
 mod grid;
 mod optimizer;
@@ -18,6 +19,7 @@ mod region;
 mod ring_cache;
 mod topology;
 
+pub use digits::{Digit, Digits};
 pub use dispatcher::Dispatcher;
 pub use grid::{Grid, GridRules, GridSizes};
 pub use optimizer::OptimizerSharding;

@@ -94,6 +94,12 @@ impl Topology {
         self.axes.iter().find(|a| a.0 == axis).map_or(1, |a| a.1)
     }
 
+    /// Between the numbers of neighbours along an axis; 1 if the grid does not have it.
+    pub(crate) fn step(&self, axis: Axis) -> usize {
+        let Some(at) = self.axes.iter().position(|a| a.0 == axis) else { return 1 };
+        self.axes[..at].iter().map(|a| a.1).product()
+    }
+
     /// Position of `rank` along `axis`.
     pub fn coord(&self, rank: usize, axis: Axis) -> usize {
         let mut rest = rank;

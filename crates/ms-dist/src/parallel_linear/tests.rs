@@ -6,7 +6,7 @@ use crate::{Around, ContextParallel, Exchange, threads};
 use ms_core::{
     DType, GradBuffer, GradSink, Grid, GridRules, GridSizes, ParamId, ParamLayout, ParamStore, Rng, TensorMut,
 };
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const TP: usize = 2;
 /// Width of the input, outputs of both layers on a rank, tokens.

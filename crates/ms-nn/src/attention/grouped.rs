@@ -332,7 +332,7 @@ impl CoreAttention {
             let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
             this.attend(&mut pass, None, qkv)
         };
-        let out = ops::recompute(pass.g, qkv, again)?;
+        let out = ops::recompute(pass.g, qkv, again)?.held(qkv.holds());
         pass.passing.push(out.clone());
         Ok(out)
     }

@@ -133,7 +133,7 @@ impl Latent {
             *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
             Ok(values)
         };
-        let values = ops::recompute(pass.g, x, again)?;
+        let values = ops::recompute(pass.g, x, again)?.held(pass.ctx.of_heads());
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
         pass.passing.push(values.clone());
         Ok(values)

@@ -5,8 +5,8 @@
 
 use crate::feed::Experts;
 use crate::pass::Pass;
-use ms_core::{DType, Device, Dispatcher, Routes, Tensor, Var, ops};
-use ms_dist::{Communicator, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
+use ms_core::{DType, Device, Dispatcher, Hold, Routes, Tensor, Var, ops};
+use ms_dist::{Among, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
 /// Number of rows of each rank, of how many each has for each expert.
@@ -51,10 +51,11 @@ impl Experts {
         weights: &Var,
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
-        let sharers = if pass.ctx.experts_across_dense() { &pass.ctx.tp_ep } else { &pass.ctx.ep };
+        let across = pass.ctx.experts_across_dense();
+        let sharers = if across { pass.ctx.among_tp_ep() } else { pass.ctx.among_ep() };
         let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && sharers.size() > 1;
         let out = match gathered {
-            true => self.gathered(pass, &sharers.clone(), x, weights, routes)?,
+            true => self.gathered(pass, &sharers, x, weights, routes)?,
             false => self.sent(pass, x, weights, routes)?,
         };
         pass.on_their_way.drain(..).for_each(|rows| rows.forget());
@@ -106,7 +107,7 @@ impl Experts {
     fn gathered(
         &self,
         pass: &mut Pass<'_>,
-        sharers: &Arc<dyn Communicator>,
+        sharers: &Among,
         x: &Var,
         weights: &Var,
         routes: &Arc<Routes>,
@@ -120,7 +121,7 @@ impl Experts {
             true => Tensor::uninit(&arena, DType::I32, shape),
             false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
         };
-        let choices = all_rows(&**sharers, "choices", choices, &tokens)?;
+        let choices = all_rows(&***sharers, "choices", choices, &tokens)?;
         let x = self.joined_rows(pass, sharers, x, &tokens)?;
         let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
         let here = self.experts / ep.size();
@@ -143,6 +144,8 @@ impl Experts {
             Ok(Routes::taking(&taken, top_k, count)?)
         })?;
         let rows = self.copied(pass, &x, &routes)?;
+        let own = pass.ctx.among_ep().over;
+        let rows = rows.turned("copies of a rank's experts", own, Hold::Replicated, Hold::Routed);
         let out = self
             .with_weights(pass, &rows, &routes, here, |pass, rows, routes| self.both(pass, rows, routes))?;
         let sum = self.weighed(pass, &out, &weights, &routes)?;
@@ -177,15 +180,21 @@ impl Experts {
         let head = ops::reshape(pass.g, &head, [1, end * width])?;
         // Where the ranks that share experts sum what they make, one of them has what stays as it is.
         let summed = pass.ctx.dispatcher == Dispatcher::AllGather && !pass.ctx.experts_across_dense();
-        let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?
-            .held(head.hold());
+        let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?;
+        let tail = match pass.ctx.dispatcher {
+            Dispatcher::AllGather => {
+                let sharers = pass.ctx.among_etp().over;
+                tail.turned("rows of one rank", sharers, Hold::Replicated, Hold::Partial)
+            }
+            Dispatcher::AllToAll | Dispatcher::AllToAllSeq => tail,
+        };
         let long = ops::concat(pass.g, &[&head, &tail])?;
         ops::reshape(pass.g, &long, [all, width])
     }
 
     /// Rows sorted by expert, each sent to the rank that holds its expert, through it, and back.
     fn on_their_ranks(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
-        let ep = pass.ctx.ep.clone();
+        let ep = pass.ctx.among_ep();
         let joined = pass.ctx.dispatcher != Dispatcher::AllGather && pass.ctx.etp.size() > 1;
         if ep.size() == 1 && !joined {
             return self.both(pass, rows, routes);
@@ -206,7 +215,7 @@ impl Experts {
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
         };
         if ep.size() > 1 {
-            let (comm, send, receive) = (ep.clone(), send.clone(), receive.clone());
+            let (comm, send, receive) = (ep.comm.clone(), send.clone(), receive.clone());
             arrived = pass.on_the_way(arrived, rows, move |_, rows| {
                 Ok(comm.exchange_known_rows("exchange_rows", rows, &send, &receive)?.wait()?)
             });
@@ -240,7 +249,7 @@ impl Experts {
         arriving: &Tensor,
         here: usize,
     ) -> ms_core::Result<Var> {
-        let etp = pass.ctx.etp.clone();
+        let etp = pass.ctx.among_etp();
         let (ranks, (rows, width)) = (etp.size(), arrived.value().as_matrix());
         if pass.ctx.dispatcher == Dispatcher::AllToAllSeq {
             let (each, order): (Arc<[usize]>, _) =
@@ -253,7 +262,8 @@ impl Experts {
             let out = self.sorted(pass, &whole, arriving.ready()?.as_slice::<i64>()?, here)?;
             let out = ops::reshape(pass.g, &out, [ranks * rows, width])?;
             let out = ops::restore(pass.g, &out, &order)?;
-            return sum_rows(pass.g, &etp, &out, &each);
+            let columns = sum_rows(pass.g, &etp, &out, &each)?;
+            return Ok(columns.turned("columns of all tokens", etp.over, Hold::Tokens, Hold::Sharded));
         }
         let counts = etp.all_gather("rows per expert", arriving.clone())?.wait()?;
         let counts = counts.ready()?.as_slice::<i64>()?;
@@ -267,22 +277,22 @@ impl Experts {
     fn joined_rows(
         &self,
         pass: &mut Pass<'_>,
-        comm: &Arc<dyn Communicator>,
+        ranks: &Among,
         x: &Var,
         each: &Arc<[usize]>,
     ) -> ms_core::Result<Var> {
         if each.iter().all(|&n| n == 0) {
-            return Ok(x.clone());
+            return gather_rows(pass.g, ranks, x, each);
         }
         let all = match pass.ctx.overlap_experts {
             true => {
-                let rows = InFlight::gather(pass.g, comm, x, each)?;
+                let rows = InFlight::gather(pass.g, ranks, x, each)?;
                 self.work_meanwhile(pass)?;
                 rows.arrive(pass.g)?
             }
-            false => gather_rows(pass.g, comm, x, each)?,
+            false => gather_rows(pass.g, ranks, x, each)?,
         };
-        let (comm, each) = (comm.clone(), each.clone());
+        let (comm, each) = (ranks.comm.clone(), each.clone());
         Ok(pass.on_the_way(all, x, move |_, x| all_rows(&*comm, "gather_rows", x, &each)))
     }
 }

@@ -7,7 +7,7 @@ use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
 use ms_core::ops::DropPolicy;
 use ms_core::{
-    Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
+    Activation, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
 };
 use ms_spec::{
     Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score,
@@ -151,10 +151,8 @@ impl Experts {
         let entered = pass.enter_experts(x)?;
         let (weights, routes) = self.route(pass, &entered)?;
         pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
-        // Which ranks hold what of tokens among experts hangs on the way that they go; it is not followed.
-        let [entered, weights] = [entered, weights].map(|var| var.held(None));
-        let out = self.dispatched(pass, &entered, &weights, &routes)?.held(None);
-        let out = pass.ctx.leave_experts(pass.g, &out)?.held(pass.ctx.between_layers());
+        let out = self.dispatched(pass, &entered, &weights, &routes)?;
+        let out = pass.ctx.leave_experts(pass.g, &out)?;
         self.work_meanwhile(pass)?;
         match pass.meanwhile.take() {
             Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),
@@ -265,11 +263,22 @@ impl Experts {
         Tensor::from_slice(device.arena(), [places.len(), k], &experts)
     }
 
+    /// The bias that this rank adds: of the second layer, which the ranks that share an expert hold alike, the first of them does.
+    fn added_bias(&self, pass: &mut Pass<'_>, layer: Linear) -> Option<Var> {
+        let second = layer.weight == self.fc2.weight;
+        let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
+        let sharers = pass.ctx.among_etp().over;
+        match second {
+            true => Some(bias.turned("bias of one rank", sharers, Hold::Replicated, Hold::Partial)),
+            false => Some(bias),
+        }
+    }
+
     /// Rows sorted by expert through the two layers of this rank's experts. Without rows the operations are recorded all the
     /// same: all ranks come to the gradients of their experts at the same place.
     pub(crate) fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
         let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
-            let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));
+            let (w, b) = (pass.param(layer.weight), self.added_bias(pass, layer));
             ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
         };
         let (kind, gated) = self.activation;
@@ -282,8 +291,7 @@ impl Experts {
             device.expert_linear(x, w, b, &again)
         });
         let inner = ops::activation(pass.g, &before, kind, gated)?;
-        let out =
-            through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
+        let out = through(pass, &inner, self.fc2)?;
         pass.forget_inner(&before, &inner);
         pass.keeping = keeping;
         Ok(out)

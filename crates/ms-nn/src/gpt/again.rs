@@ -81,8 +81,9 @@ impl Gpt {
         };
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
         let mut made = ops::recompute_behind(g, &taken, first, again)?.into_iter();
-        let stream = made.next().expect("the stream goes on");
-        Ok(Carry { stream, lent: made.next().or(carry.lent), picks })
+        let stream = made.next().expect("the stream goes on").held(carry.stream.holds());
+        let lent = made.next().map(|lent| lent.held(ctx.of_heads()));
+        Ok(Carry { stream, lent: lent.or(carry.lent), picks })
     }
 
     /// Keeps less of the input of layers that run again, once they have run.
