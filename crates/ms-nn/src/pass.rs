@@ -144,6 +144,32 @@ impl<'a> Pass<'a> {
         Ok(entered)
     }
 
+    /// `x` without its gradient, of all tokens: ranks that have their share of them gather it, and again in the backward pass.
+    pub(crate) fn all_detached(&mut self, x: &Var) -> ms_core::Result<Var> {
+        let own = x.detached();
+        if own.value().as_matrix().0 == self.batch.len() {
+            return Ok(own);
+        }
+        let all = self.g.constant(self.ctx.all_tokens(own.value())?);
+        if !self.g.records() {
+            return Ok(all);
+        }
+        let (ctx, own) = (self.ctx.clone(), own.saved());
+        let all = all.constant_rebuilt_by(move |device| ctx.all_tokens(&own.get(device)?));
+        self.passing.push(all.clone());
+        Ok(all)
+    }
+
+    /// A pass over the same batch whose operations nothing records, in the graph `quiet`.
+    pub(crate) fn quietly<'b>(&'b self, quiet: &'b mut Graph) -> Pass<'b> {
+        Pass {
+            places: self.places,
+            slots: self.slots,
+            layer: self.layer,
+            ..Pass::new(quiet, self.store, self.ctx, self.batch)
+        }
+    }
+
     /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the
     /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
     /// gathered again in the backward pass.

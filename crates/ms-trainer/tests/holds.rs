@@ -12,8 +12,8 @@ use ms_core::{
     DType, Device, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout, ParamStore, Tensor,
 };
 use ms_dist::{ContextParallel, MetaFabric, ParallelCtx};
-use ms_nn::{Batch, Gpt, Seat};
-use ms_spec::{ModelConfig, ParamSpec, Part, Placement};
+use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
+use ms_spec::{ModelConfig, Placement};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -51,7 +51,11 @@ impl Rank {
         self.store.set_holds(holds.iter().copied());
         let tokens = [1; 16];
         let positions: Vec<i32> = (0..16).collect();
-        let batch = Batch::new(self.device.arena(), &tokens, &positions, &[0, 16]).unwrap();
+        let mut batch = Batch::new(self.device.arena(), &tokens, &positions, &[0, 16]).unwrap();
+        // A loss of its own trains what picks keys.
+        let objective = IndexerObjective::MindSpeed;
+        let losses = Arc::default();
+        batch.indexer_loss = Some(Arc::new(IndexerLoss { objective, factor: 1.0, weight: 1.0, losses }));
         let ahead = Tensor::from_slice(self.device.arena(), [16], &tokens).unwrap();
         let ahead = vec![ahead; self.model.config().mtp];
         let mut g = Graph::train(&self.device);
@@ -82,11 +86,7 @@ fn whose_gradients_are_summands_is_what_the_parts_of_every_family_need() {
                 continue;
             }
             let specs = rank.model.specs().to_vec();
-            // No gradient comes to what picks keys.
-            let picks = |s: &ParamSpec| {
-                matches!(s.slot.part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor)
-            };
-            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained() && !picks(s)) {
+            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained()) {
                 let other = match holds[i] {
                     Some(Hold::Invariant) => Hold::Replicated,
                     Some(Hold::Replicated) => Hold::Invariant,
