@@ -8,10 +8,11 @@
 use crate::clock::Clock;
 use crate::{
     ActBackend, Activation, AdamW, Arena, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
-    Columns, CompressedBackend, DType, DeltaRule, Device, EmbedBackend, ExactSum, ExpertLoad, HeadLayout,
-    HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape, MatmulBackend, Mixing,
-    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend, Result, Rotary,
-    Router, Routes, Segment, Sgd, Sight, StateSpace, Tensor, TensorMut, VocabShare, Window,
+    Columns, CompressedBackend, DType, DeltaRule, Device, Divergence, EmbedBackend, ExactSum, ExpertLoad,
+    HeadLayout, HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape,
+    MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
+    RecurrentBackend, Result, Rotary, Router, Routes, Segment, Sgd, Sight, StateSpace, Tensor, TensorMut,
+    VocabShare, Window,
 };
 use std::sync::Arc;
 
@@ -250,6 +251,13 @@ hand_on! {
             windows: &[Window], shape: &Pooling,
         ) -> Result<(Tensor, Tensor)>;
         later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
+        later fn attention_weights(
+            &self, q: &Tensor, k: &Tensor, heads: HeadLayout, picks: &Tensor, scale: f64,
+        ) -> Result<Tensor>;
+        later fn indexer_loss(
+            &self, inputs: &IndexerInputs<'_>, picks: &Tensor, attention: &Tensor, divergence: Divergence,
+            factor: f64,
+        ) -> Result<(Tensor, [Tensor; 3])>;
         later fn attention_shared(
             &self, q: &Tensor, near: &Tensor, far: &Tensor, picks: &Tensor, scale: f64,
         ) -> Result<(Tensor, Tensor)>;

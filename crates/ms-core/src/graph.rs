@@ -93,6 +93,22 @@ impl Var {
         self
     }
 
+    /// The same value without its gradient. Both share one handle, so what becomes of the value becomes of it for both.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { source: None, holds: self.holds.without_gradient(), ..self.clone() }
+    }
+
+    /// [`Var::rebuilt_by`] of a value without a gradient that operations keep all the same, for gradients of weights.
+    #[must_use]
+    pub fn constant_rebuilt_by(
+        self,
+        recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static,
+    ) -> Self {
+        self.saved.set_recipe(Box::new(recipe));
+        self
+    }
+
     /// Sends the value to the host if an operation keeps it: to be called when all operations that take it have run.
     ///
     /// # Errors
@@ -480,7 +496,18 @@ impl Graph {
 
     /// Records an operation that hands its input on as it is: both are one value, with one handle.
     pub fn apply_through(&mut self, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
-        Var { saved: x.saved.clone(), ..self.apply(x.value.clone(), &[x], op) }
+        self.apply_through_beside(x, &[], op)
+    }
+
+    /// [`Graph::apply_through`], where gradients go to other values `beside` it, too: inputs of the operation behind `x`.
+    pub fn apply_through_beside(
+        &mut self,
+        x: &Var,
+        beside: &[&Var],
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Var {
+        let inputs: Vec<&Var> = std::iter::once(x).chain(beside.iter().copied()).collect();
+        Var { saved: x.saved.clone(), ..self.apply(x.value.clone(), &inputs, op) }
     }
 
     /// Whether a gradient can flow through an operation on `inputs`.

@@ -71,6 +71,15 @@ impl States {
         self.0[digit.index()]
     }
 
+    /// Those of the same value without its gradient: of what all ranks hold alike nothing is left to know.
+    #[must_use]
+    pub fn without_gradient(self) -> Self {
+        Self(self.0.map(|hold| match hold {
+            Some(Hold::Invariant | Hold::Replicated) => Some(Hold::Constant),
+            part => part,
+        }))
+    }
+
     /// What comes out of an operation by its `rule`, of values in the states of `inputs`.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub use graph::{BackwardCx, Graph, Later, Like, Op, Var, Walk};
 pub use hold::{Hold, States};
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
-pub use ms_operands::{ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
+pub use ms_operands::{Divergence, ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
 pub use params::{Change, Coming, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;

@@ -97,6 +97,22 @@ pub fn rows_of_documents(
     Ok(device.dispatch(&all, &order)?)
 }
 
+/// Of the sums over context-parallel ranks of rows `x[A,W]`, which are in the order of the whole micro-batch, those of this rank's
+/// tokens, `[T,W]`, in its order.
+///
+/// # Errors
+/// If a rank fails.
+pub fn summed_shares(
+    device: &Device,
+    ctx: &ParallelCtx,
+    x: &Tensor,
+    spread: &Spread,
+    name: &'static str,
+) -> Result<Tensor> {
+    let by_rank = device.dispatch_backward(x, &*spread.order_of_all(device)?)?;
+    Ok(Exchange::SumShare.apply(&*ctx.cp, name, by_rank)?)
+}
+
 /// The rows `picks[T,P]` that the queries of each context-parallel rank see as those of all queries, in the order of the whole
 /// micro-batch: `[A,P]`. -1: none.
 ///

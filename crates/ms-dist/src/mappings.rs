@@ -227,6 +227,17 @@ impl ParallelCtx {
         }
     }
 
+    /// The sum over tensor-parallel ranks of what the heads of each have given, without a gradient.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn sum_over_heads(&self, x: Tensor) -> Result<Tensor> {
+        match self.tp.size() {
+            1 => Ok(x),
+            _ => Ok(Exchange::Sum.apply(&*self.tp, "weights of heads", x)?),
+        }
+    }
+
     /// The values of all tokens of what [`ParallelCtx::enter_tp`] would be given, without a gradient.
     ///
     /// # Errors

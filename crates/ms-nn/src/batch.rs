@@ -1,6 +1,6 @@
 //! A micro-batch: a run of tokens and where sequences begin in it.
 
-use crate::{AuxiliaryLoss, Capacity, Error, Result, RouterLoad};
+use crate::{AuxiliaryLoss, Capacity, Error, IndexerLoss, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
 use ms_dist::{ParallelCtx, Spread};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Batch {
     pub spread: Option<Arc<Spread>>,
     /// The auxiliary loss of routers, where a model has them.
     pub balance: Option<Arc<AuxiliaryLoss>>,
+    /// What trains the indexers of sparse attention; `None`: nothing does.
+    pub indexer_loss: Option<Arc<IndexerLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
     /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all
@@ -154,6 +156,7 @@ impl Batch {
             max_position,
             spread: None,
             balance: None,
+            indexer_loss: None,
             capacity: None,
             capacity_shares: Arc::default(),
             even_choice: false,

@@ -22,7 +22,7 @@ mod predict;
 mod residual;
 mod rotary;
 
-pub use attention::{head_exchange, lent_columns};
+pub use attention::{IndexerLoss, IndexerLosses, IndexerObjective, head_exchange, lent_columns};
 pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};

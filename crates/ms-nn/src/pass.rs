@@ -5,7 +5,8 @@ use crate::batch::Place;
 use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
 use ms_core::{
-    Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Tensor, Var, ops,
+    Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Tensor,
+    Var, ops,
 };
 use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
 use ms_spec::LayerKeeping;
@@ -142,6 +143,33 @@ impl<'a> Pass<'a> {
         let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
         self.passing.push(entered.clone());
         Ok(entered)
+    }
+
+    /// `x` without its gradient, of all tokens: ranks that have their share of them gather it, and again in the backward pass.
+    pub(crate) fn all_detached(&mut self, x: &Var) -> ms_core::Result<Var> {
+        let own = x.detached();
+        if own.value().as_matrix().0 == self.batch.len() {
+            return Ok(own);
+        }
+        let of_all = own.holds().with(self.ctx.digits.dense(Axis::Tp), Hold::Constant);
+        let all = self.g.constant(self.ctx.all_tokens(own.value())?).held(of_all);
+        if !self.g.records() {
+            return Ok(all);
+        }
+        let (ctx, own) = (self.ctx.clone(), own.saved());
+        let all = all.constant_rebuilt_by(move |device| ctx.all_tokens(&own.get(device)?));
+        self.passing.push(all.clone());
+        Ok(all)
+    }
+
+    /// A pass over the same batch whose operations nothing records, in the graph `quiet`.
+    pub(crate) fn quietly<'b>(&'b self, quiet: &'b mut Graph) -> Pass<'b> {
+        Pass {
+            places: self.places,
+            slots: self.slots,
+            layer: self.layer,
+            ..Pass::new(quiet, self.store, self.ctx, self.batch)
+        }
     }
 
     /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the

@@ -12,6 +12,7 @@ mod delta_rule;
 mod embedding;
 mod experts;
 mod hyper_connections;
+mod indexer;
 mod loss;
 mod mamba3;
 mod matmul;

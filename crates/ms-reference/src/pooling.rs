@@ -1,12 +1,14 @@
 //! Attention over tokens nearby and pooled entries of those far away.
 
 use crate::Reference;
+use crate::indexer;
 use crate::operand::{add_to, expect, reals};
 use crate::picked::{rows_of, softmax};
 use crate::rotary::Turn;
 use crate::tape::{Real, dot, gradient, sum};
 use ms_core::{
-    CompressedBackend, Error, IndexerInputs, Pooling, Result, Rotary, Sight, Tensor, TensorMut, Window,
+    CompressedBackend, Divergence, Error, HeadLayout, IndexerInputs, Pooling, Result, Rotary, Sight, Tensor,
+    TensorMut, Window,
 };
 
 /// Row, place in its window and first column of each slot that an entry is made of: the window before, if it overlaps, then
@@ -119,6 +121,39 @@ impl CompressedBackend for Reference {
 
     fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor> {
         self.picks(inputs, sights, places)
+    }
+
+    fn attention_weights(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        scale: f64,
+    ) -> Result<Tensor> {
+        self.give_as(picks, &indexer::attention_weights(q, k, heads, picks, scale)?)
+    }
+
+    fn indexer_loss(
+        &self,
+        inputs: &IndexerInputs<'_>,
+        picks: &Tensor,
+        attention: &Tensor,
+        divergence: Divergence,
+        factor: f64,
+    ) -> Result<(Tensor, [Tensor; 3])> {
+        expect("indexer_loss", "attention", attention, &picks.shape())?;
+        let ((tokens, heads), (keys, dim)) = (inputs.w.as_matrix(), inputs.k.as_matrix());
+        let rows = (0..tokens).map(|t| rows_of(picks, t, keys)).collect::<Result<Vec<_>>>()?;
+        let operands = [reals(inputs.q)?, reals(inputs.k)?, reals(inputs.w)?];
+        let (attention, sizes) = (reals(attention)?, (heads, dim));
+        let loss = indexer::loss(operands, &rows, attention, sizes, divergence);
+        let [dq, dk, dw] = gradient(operands, &[factor], |operands| {
+            vec![indexer::loss(operands, &rows, attention, sizes, divergence)]
+        });
+        let gradients =
+            [self.give_as(inputs.q, &dq)?, self.give_as(inputs.k, &dk)?, self.give_as(inputs.w, &dw)?];
+        Ok((self.give(&[1], &[loss])?, gradients))
     }
 
     fn attention_shared(

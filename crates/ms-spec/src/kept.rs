@@ -27,6 +27,8 @@ pub struct Activations {
     pub ulysses_and_ring: (usize, usize),
     /// What layers keep of the latter.
     pub ring_cache: RingCache,
+    /// Whether a loss of their own trains the indexers of sparse attention.
+    pub trains_indexer: bool,
     /// Which layers run again as a whole.
     pub recompute: Recompute,
     /// What the others keep less of.
@@ -60,6 +62,7 @@ impl Activations {
             dispatcher: Dispatcher::default(),
             ulysses_and_ring: (1, 1),
             ring_cache: RingCache::default(),
+            trains_indexer: false,
             recompute,
             keeping,
         }

@@ -1,5 +1,6 @@
 //! Everything a run is told, resolved.
 
+use crate::indexers::IndexerTraining;
 use crate::scaler::LossScale;
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::state::OptimizerForm;
@@ -124,6 +125,8 @@ pub struct TrainConfig {
     pub profile: Option<std::ops::Range<u64>>,
     /// Factor of the mean loss of multi-token prediction modules, where the model has some.
     pub mtp_loss_scale: f64,
+    /// The loss that trains the indexers of sparse attention, where the model has some; `None`: they stay as they are.
+    pub indexer: Option<IndexerTraining>,
     /// The flags as given, for the checkpoint.
     pub args: Map<String, Value>,
 }
@@ -173,6 +176,7 @@ impl TrainConfig {
             head_later: None,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
+            indexer: None,
             hidden_dropout: 0.0,
             attention_dropout: 0.0,
             seed: 1,

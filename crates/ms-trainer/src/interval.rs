@@ -7,6 +7,8 @@ use crate::StepReport;
 pub(crate) struct Interval {
     pub(crate) loss: f64,
     pub(crate) ahead: Vec<f64>,
+    /// Of indexers, where they are trained.
+    pub(crate) indexer: Option<f64>,
     pub(crate) seconds: f64,
     pub(crate) iterations: u64,
     pub(crate) skipped: u64,
@@ -22,6 +24,7 @@ impl Interval {
             self.skipped += 1;
         } else if report.loss.is_finite() {
             self.loss += report.loss;
+            self.indexer = report.indexer.map(|loss| loss + self.indexer.unwrap_or(0.0));
             self.ahead.resize(report.ahead.len(), 0.0);
             for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {
                 *sum += loss;

@@ -14,6 +14,7 @@ mod config;
 mod engine;
 mod error;
 mod halves;
+mod indexers;
 mod interval;
 mod log_line;
 mod losses;
@@ -41,6 +42,7 @@ pub use config::{
 };
 pub use engine::{Engine, ExpertReport, OwnedPart, StepReport};
 pub use error::{Error, Result};
+pub use indexers::IndexerTraining;
 pub use log_line::LogLine;
 pub use optimizer::Optimizer;
 pub use reduction::{BufferSpec, buffers, shared_by_stages};

@@ -32,6 +32,8 @@ pub struct LogLine {
     pub loss: f64,
     /// Mean loss of each multi-token prediction module since the last line.
     pub ahead: Vec<f64>,
+    /// Mean loss of indexers since the last line, with upstream's name of it, where they are trained.
+    pub indexer: Option<(&'static str, f64)>,
     /// Factor of the loss in the next backward pass.
     pub loss_scale: f64,
     /// Norm of the last gradient before clipping; a skipped iteration has none.
@@ -69,6 +71,9 @@ impl LogLine {
         }
         for (k, loss) in self.ahead.iter().enumerate().filter(|(_, loss)| **loss > 0.0) {
             let _ = write!(s, " mtp_{} loss: {} |", k + 1, exponent(*loss));
+        }
+        if let Some((name, loss)) = self.indexer.filter(|(_, loss)| *loss > 0.0) {
+            let _ = write!(s, " {name}: {} |", exponent(loss));
         }
         let _ = write!(s, " loss scale: {:.1} |", self.loss_scale);
         if let Some(norm) = self.grad_norm {
@@ -149,6 +154,7 @@ mod tests {
             global_batch_size: 16,
             loss: 10.5,
             ahead: vec![11.0],
+            indexer: Some(("dsa_indexer_loss", 0.125)),
             loss_scale: 1.0,
             grad_norm: Some(1.23456),
             num_zeros: Some(12),
@@ -161,13 +167,14 @@ mod tests {
             line.format(leap_day),
             " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \
              iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
-             batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 1.235 \
+             batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | dsa_indexer_loss: 1.250000E-01 | loss scale: 1.0 | grad norm: 1.235 \
              | num zeros: 12.0 | number of skipped iterations:   0 | number of nan iterations:   0 |"
         );
         let skipped = LogLine {
             decoupled_learning_rate: Some(2.5e-6),
             loss: 0.0,
             ahead: vec![],
+            indexer: None,
             loss_scale: 65536.0,
             grad_norm: None,
             num_zeros: None,

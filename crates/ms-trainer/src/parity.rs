@@ -515,6 +515,8 @@ pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), Apart> {
         same("norm of the gradient", &[w.grad_norm], &[g.grad_norm], bounds.norm)?;
         same("counted tokens", &[w.tokens as f64], &[g.tokens as f64], 0.0)?;
         same("losses of predictions", &w.ahead, &g.ahead, bounds.loss)?;
+        let of = |r: &StepReport| Vec::from_iter(r.indexer);
+        same("loss of indexers", &of(w), &of(g), bounds.loss)?;
         let load = |r: &StepReport| -> (Vec<f64>, Vec<f64>) {
             let experts = r.experts.iter();
             let tokens = experts.clone().flat_map(|e| e.tokens.values().flatten().map(|&n| n as f64));

@@ -7,9 +7,11 @@
 mod beside;
 mod border;
 mod keys;
+mod span;
 
 use crate::ahead::ahead;
 use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
+use crate::indexers::IndexerTraining;
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
 use crate::share::{Share, share};
@@ -21,8 +23,9 @@ use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor,
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::Action;
-use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, Inputs, RouterLoad};
+use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, IndexerLosses, Inputs, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
+use span::span;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ pub(crate) struct Pipeline {
     per_token_loss: bool,
     routing: Routing,
     mtp_loss_scale: f64,
+    indexer: Option<IndexerTraining>,
+    indexer_losses: Arc<IndexerLosses>,
     hidden_dropout: f64,
     attention_dropout: f64,
     seed: u64,
@@ -145,7 +150,12 @@ impl Pipeline {
         self.mtp_loss_scale / self.mtp.max(1) as f64
     }
 
-    pub(crate) fn new(config: &TrainConfig, placement: &Placement, load: Arc<RouterLoad>) -> Self {
+    pub(crate) fn new(
+        config: &TrainConfig,
+        placement: &Placement,
+        load: Arc<RouterLoad>,
+        indexer_losses: Arc<IndexerLosses>,
+    ) -> Self {
         Self {
             chain: placement.order(),
             order: config.order,
@@ -155,6 +165,8 @@ impl Pipeline {
             per_token_loss: config.per_token_loss,
             routing: config.routing,
             mtp_loss_scale: config.mtp_loss_scale,
+            indexer: config.indexer,
+            indexer_losses,
             hidden_dropout: config.hidden_dropout,
             attention_dropout: config.attention_dropout,
             seed: config.seed,
@@ -313,23 +325,6 @@ impl Pipeline {
     }
 }
 
-/// What a profile shows of an action: which it is, and of how many forward passes the stage holds something that they keep, this
-/// one and those whose gradients of weights are put off included.
-fn span(action: Action, live: usize) -> tracing::Span {
-    let (micro, chunk) = action.place();
-    macro_rules! named {
-        ($name:literal) => {
-            tracing::trace_span!(target: "ms_step", $name, micro, chunk, live)
-        };
-    }
-    match action {
-        Action::Forward { .. } => named!("forward"),
-        Action::Backward { .. } => named!("backward"),
-        Action::BackwardInput { .. } => named!("backward by inputs"),
-        Action::BackwardWeight { .. } => named!("backward by weights"),
-    }
-}
-
 impl Iteration<'_> {
     fn act(
         &mut self,
@@ -401,6 +396,11 @@ impl Iteration<'_> {
             batch.even_choice = self.this.routing.even_choice && self.iteration.is_some();
             batch.fixed_routes = self.this.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
+        }
+        if let Some(indexer) = self.this.indexer.filter(|_| self.iteration.is_some()) {
+            let passes = (mb.tokens.len(), micro_batches);
+            let of_loss = (self.this.per_token_loss, self.scale);
+            batch.indexer_loss = Some(indexer.of(passes, of_loss, &self.this.indexer_losses));
         }
         let Pipeline { hidden_dropout, attention_dropout, .. } = *self.this;
         let router_jitter = self.this.routing.jitter;

@@ -105,8 +105,9 @@ fn borders(config: &TrainConfig, place: &Place<'_>) -> Result<Expected> {
             taken.then(|| Shape::new(&[tokens, lent_columns(&model, lender, ranks)]))
         }
     };
-    // Every query picks, unless it sees all that there is.
-    let picks = model.indexer.as_ref().map(|i| i.top_k).filter(|&n| n < config.longest_row);
+    // Every query picks, unless it sees all that there is and picks train nothing.
+    let (longest, trains) = (config.longest_row, config.indexer.is_some());
+    let picks = model.indexer.as_ref().map(|i| i.top_k.min(longest)).filter(|&n| n < longest || trains);
     let picks = picks.filter(|_| model.mla().is_some()).map(|n| Shape::new(&[tokens, n]));
     Ok(Arc::new(move |name, tag| match name {
         "a border" | "gradients of a border" => {

@@ -13,8 +13,8 @@ use ms_core::{
     ParamStore, Segment, States, Tensor, Var,
 };
 use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Spread};
-use ms_nn::{Batch, Gpt, Seat};
-use ms_spec::{ModelConfig, ParamSpec, Part, Placement};
+use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
+use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
@@ -112,7 +112,11 @@ impl Rank {
 
     /// A forward pass up to the losses.
     fn losses(&self) -> Vec<Var> {
-        let batch = self.batch();
+        let mut batch = self.batch();
+        // A loss of its own trains what picks keys.
+        let objective = IndexerObjective::MindSpeed;
+        let losses = Arc::default();
+        batch.indexer_loss = Some(Arc::new(IndexerLoss { objective, factor: 1.0, weight: 1.0, losses }));
         let arena = self.device.arena();
         let tokens = Tensor::from_slice(arena, [batch.len()], &vec![1; batch.len()]).unwrap();
         let ahead = vec![tokens.clone(); self.model.config().mtp];
@@ -189,11 +193,6 @@ fn quietly() {
     QUIET.set(true);
 }
 
-/// Weights to which no gradient comes: what picks keys.
-fn picks(spec: &ParamSpec) -> bool {
-    matches!(spec.slot.part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor)
-}
-
 /// Follows what ranks hold through every model that can be cut in one of these ways, and through every slip of its table.
 fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
     let (mut passes, mut slips, mut unnoticed, mut wrong) = (0, 0, Vec::new(), Vec::new());
@@ -209,7 +208,7 @@ fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
                 continue;
             }
             let specs = first.model.specs().to_vec();
-            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained() && !picks(s)) {
+            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained()) {
                 for (axis, slip) in first.slips(spec, holds[i]) {
                     let mut slipped = holds.clone();
                     slipped[i] = slip;

@@ -16,10 +16,10 @@ use drawn::{Draw, MODELS, Model, Run, covering, model, shape, sizes};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_dist::ContextParallel;
-use ms_nn::Recompute;
+use ms_nn::{IndexerObjective, Recompute};
 use ms_spec::ModelConfig;
-use ms_trainer::Routing;
 use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
+use ms_trainer::{IndexerTraining, Routing};
 use parity::{Case, Fault, Wrong, alone_routing, apart, other_bits, rehearsed, run, run_with};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -255,7 +255,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 91] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 99] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -361,7 +361,20 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 91] = [
     ("gradients of rows to pool", Wrong::Twice, Model::Pooled, [1, 2, 1, 1, 1]),
     ("gates of rows again", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
     ("gradients of gates of rows", Wrong::Twice, Model::Pooled, [1, 3, 1, 1, 1]),
+    // What trains indexers: attention's weights of all heads, and the gradients of their keys.
+    ("weights of heads", Wrong::Missing, Model::Picked, [2, 1, 1, 1, 1]),
+    ("weights of heads", Wrong::Stale, Model::Pooled, [2, 1, 1, 1, 1]),
+    ("weights of attention", Wrong::Missing, Model::Picked, [1, 2, 1, 1, 1]),
+    ("weights of attention", Wrong::Stale, Model::Picked, [1, 2, 1, 1, 1]),
+    ("gradients of keys to pick", Wrong::Twice, Model::Picked, [1, 2, 1, 1, 1]),
+    ("gradients of keys to pick", Wrong::Stale, Model::Picked, [2, 2, 1, 1, 1]),
+    ("loss of indexers", Wrong::Missing, Model::Picked, [1, 2, 1, 1, 1]),
+    ("loss of indexers", Wrong::Twice, Model::Pooled, [1, 1, 2, 1, 1]),
 ];
+
+/// Exchanges of which there are none where nothing trains the indexers.
+const OF_TRAINED_INDEXERS: [&str; 4] =
+    ["weights of heads", "weights of attention", "gradients of keys to pick", "loss of indexers"];
 
 #[test]
 fn every_planted_fault_is_noticed() {
@@ -380,7 +393,11 @@ fn every_planted_fault_is_noticed() {
         }
         case.passes_beside = exchange == "exchange_rows" && wrong == Wrong::Stale;
         case.sequence_parallel = exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
-        let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads" | "picks");
+        if OF_TRAINED_INDEXERS.contains(&exchange) {
+            case.indexer = Some(IndexerTraining { objective: IndexerObjective::MindSpeed, coeff: 0.5 });
+        }
+        let ulysses =
+            matches!(exchange, "heads for tokens" | "tokens for heads" | "picks" | "weights of attention");
         case = case.context(if ulysses {
             ContextParallel::Ulysses
         } else if matches!(kind, Model::Picked | Model::Pooled) {

@@ -6,22 +6,19 @@ mod parity;
 
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::ContextParallel;
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{IndexerObjective, Keeping, Recompute};
 use ms_spec::{
-    Activations, Attention, Block, Compressed, Feed, Indexer, Item, Layer, Mla, ModelConfig, Moe, Placement,
-    Pooled, QkNorm, Rope, Router, Score, Scores, SharedExpert, Stages,
+    Activations, Attention, Block, Feed, Item, Layer, ModelConfig, Moe, Placement, QkNorm, Router, Score,
+    SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
+use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
+use parity::samples::{dense, latent, picked, pooled};
 use parity::{Case, Fault, Wrong, rehearsed, run, run_with};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
-
-fn dense() -> ModelConfig {
-    ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, ..ModelConfig::tiny() }
-}
 
 fn dense_of_few_keys() -> ModelConfig {
     ModelConfig { groups: 1, ..dense() }
@@ -35,31 +32,9 @@ fn experts() -> ModelConfig {
     ModelConfig { moe: Some(moe), pattern, qk_norm: QkNorm::PerHead, ..dense() }
 }
 
-fn latent() -> ModelConfig {
-    let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
-    ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
-}
-
-/// Queries pick among more keys than they see.
-fn picked() -> ModelConfig {
-    let indexer = Indexer { heads: 2, head_dim: 8, top_k: 8, interleaved: false };
-    ModelConfig { indexer: Some(indexer), ..latent() }
-}
-
-/// A window, and beside it pooled entries, picked or all.
-fn pooled() -> ModelConfig {
-    let rope = Rope { fraction: 0.5, interleaved: true, ..dense().rope };
-    let layer = |picked, ratio| Layer { pooled: Some(Pooled { ratio, picked }), ..Layer::default() };
-    ModelConfig {
-        groups: 1,
-        sliding_window: Some(6),
-        rope: rope.clone(),
-        scores: Scores { sinks: true, ..Scores::default() },
-        attention: Attention::Compressed(Compressed { q_rank: 16, out_groups: 2, out_rank: 8, rope }),
-        indexer: Some(Indexer { heads: 2, head_dim: 8, top_k: 3, interleaved: true }),
-        pattern: vec![layer(true, 4), layer(false, 8), Layer::default(), layer(true, 2)],
-        ..dense()
-    }
+/// A loss of indexers that looks at all keys.
+fn all_keys() -> IndexerTraining {
+    IndexerTraining { objective: IndexerObjective::Megatron { sparse: false }, coeff: 0.1 }
 }
 
 /// What layers may keep less of, one by one and together.
@@ -142,6 +117,7 @@ fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping)
         dispatcher: case.dispatcher,
         ulysses_and_ring: (case.sizes.ulysses, case.sizes.cp / case.sizes.ulysses),
         ring_cache: case.ring_cache,
+        trains_indexer: case.indexer.is_some(),
         recompute,
         keeping,
     };
@@ -362,6 +338,13 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("blocks by masks", &few_keys, adaptive(Case::of(4, 1, 4, 1, 1), 2)),
         ("blocks by masks", &few_keys, adaptive(Case::of(4, 1, 2, 2, 1), 1)),
     ];
+    for c in [&picked, &pooled] {
+        let trained = |case| Case { indexer: Some(all_keys()), ..case };
+        let heads = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
+        let shared = Case::of(4, 2, 2, 1, 1).sequence_parallel();
+        let stages = Case { recompute: Recompute::Block(1), ..Case::of(4, 2, 1, 2, 1).sequence_parallel() };
+        cases.extend([one.clone(), heads, shared, stages].map(|case| ("trained indexers", c, trained(case))));
+    }
     for c in [&dense, &experts, &latent] {
         let ways = ways().into_iter().chain(ways_of_networks(c));
         cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..one.clone() })));
@@ -441,13 +424,14 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
 
 #[test]
 fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
-    for (name, c) in [("picked", picked()), ("pooled", pooled())] {
+    let models = [("picked", picked()), ("pooled", pooled())];
+    for ((name, c), indexer) in models.into_iter().flat_map(|m| [(m.clone(), None), (m, Some(all_keys()))]) {
         for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
             let ways = [ContextParallel::Gather, ContextParallel::Ulysses];
             let cases = [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 4), (DType::Bf16, 4)];
             for ((dtype, cp), context) in cases.into_iter().flat_map(|case| ways.map(|way| (case, way))) {
                 let ring_cache = RingCache { kept, interval: 1 };
-                let case = Case { ring_cache, dtype, ..Case::of(cp, 1, cp, 1, 1).context(context) };
+                let case = Case { ring_cache, dtype, indexer, ..Case::of(cp, 1, cp, 1, 1).context(context) };
                 // Whole rows, as the plan has them.
                 let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
                 let found = run(&c, &case, Routing::default(), &batches(&c, shape, 1)).unwrap();

@@ -131,6 +131,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         seed: c.seed,
         per_token_loss: c.per_token_loss,
         mtp_loss_scale: c.mtp_loss_scale,
+        indexer: c.indexer,
         bucket_size: c.bucket_size.map(|_| 300),
         overlap_grad_reduce: c.overlap_grad_reduce,
         overlap_param_gather: c.overlap_param_gather,

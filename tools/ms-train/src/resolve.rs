@@ -259,7 +259,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let passes_beside =
         crate::recompute::passes::resolve(&o.again, &o.of_experts, &asked, (&model, &topology), o.upstream)?;
-    update::say_untrained(&o.update, &model);
+    let indexer = update::indexer(&o.update, &model)?;
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
@@ -299,6 +299,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         head_later: update::head_later(&o.update, topology.stages.pp)?,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
+        indexer,
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,

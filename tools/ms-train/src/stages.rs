@@ -24,6 +24,7 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
         dispatcher: r.topology.dispatcher,
         ulysses_and_ring: r.topology.ulysses_and_ring(),
         ring_cache: r.topology.ring_cache,
+        trains_indexer: c.indexer.is_some(),
         recompute: c.recompute,
         keeping: c.keeping,
     }

@@ -68,3 +68,64 @@ fn layers_that_lend_run_again() {
         }
     }
 }
+
+#[test]
+fn flags_say_which_loss_trains_indexers() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = tiny::samples(dir.path(), 2, 4, tiny::counting);
+    // What is logged, and the metrics of the first step.
+    let run = |model: &str, flags: &str| {
+        let file = dir.path().join("metrics.jsonl");
+        let _ = std::fs::remove_file(&file);
+        let mut command = command("", model, flags);
+        command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).args(["--log-interval", "1"]);
+        let done = command.assert().success();
+        let output = done.get_output();
+        let logged = [&output.stdout[..], &output.stderr[..]].concat();
+        let metrics = std::fs::read_to_string(file).unwrap();
+        let first: Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
+        (String::from_utf8_lossy(&logged).into_owned(), first)
+    };
+    for model in MODELS {
+        for (flags, name) in [
+            ("", Some("dsa_indexer_loss")),
+            ("--indexer-loss-coeff 0.25", Some("dsa_indexer_loss")),
+            ("--indexer-loss-coeff 0", None),
+            ("--dsa-indexer-loss-coeff 0.5", Some("indexer loss")),
+            ("--dsa-indexer-loss-coeff 0.5 --dsa-indexer-use-sparse-loss", Some("indexer loss")),
+            ("--dsa-indexer-loss-coeff 0", None),
+        ] {
+            if model == MODELS[1] && flags.contains("--dsa") {
+                let said = refused(&mut command("", model, &format!("{flags} --dry-run")), 2);
+                assert!(said.contains("--dsa-indexer-loss-coeff: Megatron-LM has no attention"), "{said}");
+                continue;
+            }
+            let (logged, first) = run(model, flags);
+            for known in ["dsa_indexer_loss", "indexer loss"] {
+                let here = name == Some(known);
+                assert_eq!(first.get(known).is_some(), here, "{model} {flags}: {first}");
+                assert_eq!(logged.contains(&format!("| {known}: ")), here, "{model} {flags}: {logged}");
+            }
+        }
+        let of = |flags: &str| run(model, flags).1["dsa_indexer_loss"].as_f64().unwrap();
+        let (whole, quarter) = (of(""), of("--indexer-loss-coeff 0.25"));
+        assert!(whole > 0.0 && (quarter / whole - 0.25).abs() < 1e-6, "{model}: {whole}, {quarter}");
+    }
+    let said = refused(&mut command("", MODELS[0], "--dsa-indexer-use-sparse-loss --dry-run"), 2);
+    assert!(
+        said.contains("--dsa-indexer-use-sparse-loss: expected --dsa-indexer-loss-coeff beside it"),
+        "{said}"
+    );
+}
+
+#[test]
+fn every_loss_of_indexers_is_compared_with_one_rank() {
+    for flags in
+        ["--dsa-indexer-loss-coeff 0.5", "--dsa-indexer-loss-coeff 0.5 --dsa-indexer-use-sparse-loss"]
+    {
+        let cut = "--nproc-per-node 4 --tp 2 --pp 2 --sequence-parallel --calculate-per-token-loss";
+        let done = command("parity", MODELS[0], &format!("{cut} {flags}")).arg("--json").assert().success();
+        let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        assert_eq!(found["equal"], Value::Bool(true), "{flags}: {found}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Attention over tokens nearby and pooled entries of those far away, of a device.
 
-use super::{IndexerInputs, Rotary};
-use crate::{Pooling, Result, Sight, Tensor, TensorMut, Window};
+use super::{HeadLayout, IndexerInputs, Rotary};
+use crate::{Divergence, Pooling, Result, Sight, Tensor, TensorMut, Window};
 
 /// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
 pub trait CompressedBackend {
@@ -48,6 +48,32 @@ pub trait CompressedBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
+    /// The weights that attention gives the keys `picks[T,P]` (or -1) of each query, summed over `heads`: `[T,P]`, unrounded; 0
+    /// where there is no pick. Queries are `q[T,N·D]`, keys `k[C,G·D]`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_weights(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        scale: f64,
+    ) -> Result<Tensor>;
+    /// How far an indexer is from the `attention[T,P]` (of any positive sum) that its keys `picks[T,P]` get, summed over queries,
+    /// `[1]`, and `factor` times the gradients of that by `inputs.q`, `inputs.k` and `inputs.w`: all unrounded.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn indexer_loss(
+        &self,
+        inputs: &IndexerInputs<'_>,
+        picks: &Tensor,
+        attention: &Tensor,
+        divergence: Divergence,
+        factor: f64,
+    ) -> Result<(Tensor, [Tensor; 3])>;
     /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` and, behind them, `far[B,D]`, which are key and value at
     /// once: `(out[T,N·D], lse[N,T] f32)`.
     ///

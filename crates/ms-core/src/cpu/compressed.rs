@@ -3,8 +3,10 @@
 use super::attention::rotary;
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    CompressedBackend, DType, IndexerInputs, Pooling, Result, Rotary, Sight, Tensor, TensorMut, Window,
+    CompressedBackend, DType, Divergence, HeadLayout, IndexerInputs, Pooling, Result, Rotary, Sight, Tensor,
+    TensorMut, Window,
 };
+use ms_kernels::selected::indexer;
 use ms_kernels::selected::shared::{self, Shared};
 use ms_kernels::{pooling, rope, selected};
 
@@ -81,6 +83,54 @@ impl CompressedBackend for CpuBackend {
         let indexer = selected::Indexer { q, k, w, heads, dim };
         selected::pick_seen(&self.cpu, picks.as_mut_slice()?, places, &indexer, sights)?;
         Ok(picks)
+    }
+
+    fn attention_weights(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        scale: f64,
+    ) -> Result<Tensor> {
+        let HeadLayout { groups, heads_per_group, head_dim } = heads;
+        let ((tokens, width), places) = (q.as_matrix(), picks.dim(1));
+        expect("attention_weights", "q", q, q.dtype(), &[tokens, heads.heads() * head_dim])?;
+        expect("attention_weights", "k", k, q.dtype(), &[k.as_matrix().0, groups * head_dim])?;
+        expect("attention_weights", "picks", picks, DType::I32, &[tokens, places])?;
+        let mut weights = self.uninit(DType::F32, &[tokens, places]);
+        op_span!("attention_weights", 2 * picks.numel() * width, size(&[q, k, &weights]));
+        with_float!(q.dtype(), "attention_weights", E => {
+            let (to, sizes) = (weights.as_mut_slice()?, (groups, heads_per_group, head_dim));
+            let (q, k) = (q.as_slice::<E>()?, k.as_slice()?);
+            indexer::attention_weights(&self.cpu, to, q, k, sizes, ids(picks)?, places, scale as f32)?;
+            Ok(())
+        })?;
+        Ok(weights)
+    }
+
+    fn indexer_loss(
+        &self,
+        inputs: &IndexerInputs<'_>,
+        picks: &Tensor,
+        attention: &Tensor,
+        divergence: Divergence,
+        factor: f64,
+    ) -> Result<(Tensor, [Tensor; 3])> {
+        let ((tokens, heads), (_, dim), places) = (inputs.w.as_matrix(), inputs.k.as_matrix(), picks.dim(1));
+        expect("indexer_loss", "q", inputs.q, DType::F32, &[tokens, heads * dim])?;
+        expect("indexer_loss", "picks", picks, DType::I32, &[tokens, places])?;
+        expect("indexer_loss", "attention", attention, DType::F32, &[tokens, places])?;
+        let mut gradients = [inputs.q, inputs.k, inputs.w].map(|of| self.uninit(DType::F32, &of.shape()));
+        let moved = size(&[inputs.q, inputs.k, inputs.w, attention]);
+        op_span!("indexer_loss", 6 * picks.numel() * heads * dim, 2 * moved);
+        let (q, k, w) = (inputs.q.as_slice()?, inputs.k.as_slice()?, inputs.w.as_slice()?);
+        let indexer = selected::Indexer { q, k, w, heads, dim };
+        let [dq, dk, dw] = &mut gradients;
+        let to = indexer::Gradients { q: dq.as_mut_slice()?, k: dk.as_mut_slice()?, w: dw.as_mut_slice()? };
+        let (picks, attention) = ((ids(picks)?, places), attention.as_slice()?);
+        let loss = indexer::loss(&self.cpu, to, &indexer, picks, attention, divergence, factor as f32)?;
+        Ok((Tensor::from_slice(&self.arena, [1], &[loss as f32])?, gradients))
     }
 
     fn attention_shared(

@@ -2,7 +2,7 @@
 
 use super::MetaBackend;
 use crate::{
-    AttentionBackend, AttentionDropout, AttentionOptions, CompressedBackend, DType, HeadLayout,
+    AttentionBackend, AttentionDropout, AttentionOptions, CompressedBackend, DType, Divergence, HeadLayout,
     IndexerInputs, Pooling, QkNorm, Result, Rotary, Segment, Sight, Tensor, TensorMut, Window,
 };
 
@@ -201,6 +201,29 @@ impl CompressedBackend for MetaBackend {
 
     fn pick_seen(&self, inputs: &IndexerInputs<'_>, _: &[Sight], places: usize) -> Result<Tensor> {
         Ok(self.picks(inputs.w.as_matrix().0, places))
+    }
+
+    fn attention_weights(
+        &self,
+        _: &Tensor,
+        _: &Tensor,
+        _: HeadLayout,
+        picks: &Tensor,
+        _: f64,
+    ) -> Result<Tensor> {
+        Ok(self.wide_like(picks))
+    }
+
+    fn indexer_loss(
+        &self,
+        inputs: &IndexerInputs<'_>,
+        _: &Tensor,
+        _: &Tensor,
+        _: Divergence,
+        _: f64,
+    ) -> Result<(Tensor, [Tensor; 3])> {
+        let gradients = [inputs.q, inputs.k, inputs.w].map(|of| self.wide_like(of));
+        Ok((self.wide(&[1]), gradients))
     }
 
     fn attention_shared(

@@ -1,5 +1,6 @@
 //! Sparse attention over keys that an indexer has picked for each query (DeepSeek's DSA).
 
+pub mod indexer;
 pub mod shared;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,17 @@
 //! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4).
 //!
 //! One row of a token is key and value of all heads. Its last elements are rotated, and so the heads' outputs are rotated
-//! back by the query's position. The indexer that picks entries has no gradient from the model's loss.
+//! back by the query's position. The indexer that picks entries has no gradient from the model's loss, and may have one of its
+//! own.
 //!
 //! # Source
 //! transformers 5.23, `models/deepseek_v4/modeling_deepseek_v4.py`. Where MindSpeed-LLM (2026,
 //! `mindspeed_llm/tasks/models/transformer/deepseek4`) differs, this follows transformers: upstream also rotates the
-//! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are, and trains the indexer by a loss
-//! of its own, which is not done here.
+//! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are. The loss that trains the indexer is
+//! upstream's.
 
 use super::entries::{Compressor, Entries};
-use super::grouped::frozen;
+use super::training::{Picked, Training};
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory, PoolCache};
 use crate::mixer::Mixer;
@@ -18,7 +19,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
 use ms_core::{
-    Columns, DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight, Tensor, Var, ops,
+    DType, Graph, HeadLayout, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight, Tensor, Var,
+    ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Part, Pooled, Role};
@@ -109,7 +111,7 @@ impl CompressedAttention {
         }
     }
 
-    /// Rows of the entries that each token sees.
+    /// Rows of the entries that each token sees, and what the indexer is trained by, if it is.
     fn seen(
         &self,
         pass: &mut Pass<'_>,
@@ -117,24 +119,29 @@ impl CompressedAttention {
         x: &Var,
         latent: &Var,
         entries: &Entries,
-    ) -> Result<Vec<Vec<i32>>> {
+    ) -> Result<(Vec<Vec<i32>>, Option<Training>)> {
         let ratio = self.compressor.as_ref().map_or(1, |c| c.shape().ratio);
         let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
-        if let Some(indexer) = &self.indexer
-            && let Some(picked) = indexer.pick(pass, index, x, latent, ratio)?
-        {
-            if picked.arena().is_meta() {
-                return Ok(Vec::new());
+        let mut training = None;
+        if let Some(indexer) = &self.indexer {
+            let picked = indexer.pick(pass, index, x, latent, ratio)?;
+            training = picked.training;
+            if let Some(picked) = picked.picks {
+                if picked.arena().is_meta() {
+                    return Ok((Vec::new(), training));
+                }
+                // Entries of the indexer and of the layer are numbered alike.
+                let places = picked.dim(1);
+                let rows = picked.ready()?.as_slice::<i32>()?.chunks_exact(places.max(1));
+                let rows = rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect());
+                return Ok((rows.collect(), training));
             }
-            // Entries of the indexer and of the layer are numbered alike.
-            let places = picked.dim(1);
-            let rows = picked.ready()?.as_slice::<i32>()?.chunks_exact(places.max(1));
-            return Ok(rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect()).collect());
         }
         if pass.g.device().arena().is_meta() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), training));
         }
-        Ok(sights.iter().map(|s| (s.start..s.start + s.seen).map(|e| e as i32).collect()).collect())
+        let all = sights.iter().map(|s| (s.start..s.start + s.seen).map(|e| e as i32).collect());
+        Ok((all.collect(), training))
     }
 
     /// The rows that each token sees, `[T,P]`: those of its window, then entries, which count on from `rows`.
@@ -193,7 +200,7 @@ impl Mixer for CompressedAttention {
             }
             _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
         };
-        let (far, seen) = match &self.compressor {
+        let (far, (seen, training)) = match &self.compressor {
             Some(compressor) => {
                 let entries = compressor.forward(pass, pool, x)?;
                 let seen = self.seen(pass, index, x, &latent, &entries)?;
@@ -201,12 +208,12 @@ impl Mixer for CompressedAttention {
             }
             None => {
                 let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
-                (pass.g.constant(empty), vec![Vec::new(); tokens])
+                (pass.g.constant(empty), (vec![Vec::new(); tokens], None))
             }
         };
         let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
         let sinks = pass.param(self.sinks);
-        let out = match pass.heads_for_tokens() {
+        let mut out = match pass.heads_for_tokens() {
             None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
             Some(spread) => {
                 let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
@@ -218,6 +225,13 @@ impl Mixer for CompressedAttention {
                 to_shares(pass.g, ctx, &out, &spread)?
             }
         };
+        if let Some(training) = training {
+            let heads = HeadLayout { groups: 1, heads_per_group: shape.heads, head_dim: dim };
+            let device = pass.g.device();
+            let of_heads =
+                device.attention_weights(q.value(), far.value(), heads, training.keys(), shape.scale)?;
+            out = training.tie(pass, &out, of_heads)?;
+        }
         let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
         let down = pass.param(self.out_down.weight);
         let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
@@ -276,46 +290,64 @@ impl Indexer {
         }
     }
 
-    /// The picked entries `[T,P]`, or `None` where every query sees all its entries anyway.
+    /// Queries, entries and weights of heads, unrounded; and where the entries of documents are.
+    fn operands(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut PoolCache>,
+        x: &Var,
+        latent: &Var,
+    ) -> Result<([Var; 3], Vec<(usize, usize)>)> {
+        let (n, d) = (self.heads, self.compressor.shape().dim);
+        let entries = self.compressor.forward(pass, cache, x)?;
+        let q = pass.linear(latent, self.queries)?;
+        let q = ops::rotate_last(pass.g, &q, d, &self.rotary, &pass.batch.positions, false)?;
+        let w = pass.linear(x, self.weights)?;
+        let w = ops::cast(pass.g, &w, w.value().dtype().wide())?;
+        let scale = super::indexer_scale(w.value(), n * d);
+        Ok(([q, entries.rows, ops::scale(pass.g, &w, scale)?], entries.documents))
+    }
+
+    /// The entries that it picks for each query, `None` where every query sees all its entries anyway; and what it is trained by,
+    /// if it is.
     fn pick(
         &self,
-        pass: &Pass<'_>,
+        pass: &mut Pass<'_>,
         cache: Option<&mut PoolCache>,
         x: &Var,
         latent: &Var,
         ratio: usize,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<Picked> {
         let cached = cache.is_some();
-        let few = pass.batch.documents()?.0.iter().all(|s| s.k_len / ratio <= self.places);
-        if few && !cached {
-            return Ok(None);
-        }
+        let most = pass.batch.documents()?.0.iter().map(|s| s.k_len / ratio).max().unwrap_or(0);
+        let few = most <= self.places;
+        let trained = pass.batch.indexer_loss.clone().filter(|_| !cached && most > 0 && pass.g.records());
         let device = pass.g.device().clone();
-        let mut quiet = Graph::inference(&device);
-        let [x, latent] = [x, latent].map(|v| quiet.constant(v.value().clone()));
-        let mut inner = Pass {
-            places: pass.places,
-            slots: pass.slots,
-            ..Pass::new(&mut quiet, pass.store, pass.ctx, pass.batch)
+        let (x, latent) = (x.detached(), latent.detached());
+        if few && trained.is_none() {
+            if cached {
+                // For later tokens.
+                let mut quiet = Graph::inference(&device);
+                self.compressor.forward(&mut pass.quietly(&mut quiet), cache, &x)?;
+            }
+            return Ok(Picked::default());
+        }
+        let (operands, documents) = match trained.is_some() {
+            true => self.operands(pass, cache, &x, &latent)?,
+            false => {
+                let mut quiet = Graph::inference(&device);
+                self.operands(&mut pass.quietly(&mut quiet), cache, &x, &latent)?
+            }
         };
-        let entries = self.compressor.forward(&mut inner, cache, &x)?;
-        if few {
-            return Ok(None);
-        }
-        let (n, d) = (self.heads, self.compressor.shape().dim);
-        let plain =
-            |x: &Var, layer: Linear| device.linear(x.value(), frozen(pass, layer.weight).value(), None);
-        let q = plain(&latent, self.queries)?;
-        let q = device.rotate_last(&q, d, &self.rotary, &pass.batch.positions, false)?;
-        let q = device.cast(&q, q.dtype().wide())?;
-        let k = device.cast(entries.rows.value(), q.dtype())?;
-        let mut w = device.cast(&plain(&x, self.weights)?, q.dtype())?;
-        if !w.is_unique() {
-            w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
-        }
-        let scale = super::indexer_scale(&w, n * d);
-        device.scale(&mut w, scale)?;
-        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
-        device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, self.places).map(Some)
+        let [q, k, w] = operands.each_ref().map(Var::value);
+        let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
+        let sights = sights(&pass.batch.stretches(pass.ctx), &documents, ratio);
+        let best = |places: usize| device.pick_seen(&IndexerInputs { q: &q, k: &k, w }, &sights, places);
+        let picks = (!few).then(|| best(self.places)).transpose()?;
+        let Some(loss) = trained else { return Ok(Picked { picks, training: None }) };
+        let of_loss = picks.clone().map_or_else(|| best(most), Ok)?;
+        let all = (loss.objective.of_all() && !few).then(|| best(most)).transpose()?;
+        let training = Training { operands: operands.clone(), picks: of_loss, all, pooled: true };
+        Ok(Picked { picks, training: Some(training) })
     }
 }

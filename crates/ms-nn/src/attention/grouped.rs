@@ -1,5 +1,6 @@
 //! Attention with grouped keys and values.
 
+use super::training::Watch;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::Mixer;
 use crate::params::{Linear, Scope};
@@ -279,7 +280,8 @@ impl Mixer for Attention {
         let qkv = self.prepare(pass, qkv)?;
         let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
         let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
-        let core = CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None };
+        let core =
+            CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None, watch: None };
         let mut out = core.run(pass, cache, &qkv)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
@@ -316,6 +318,8 @@ pub(crate) struct CoreAttention {
     pub(crate) picks: Option<Tensor>,
     /// Columns of the heads' outputs that are values; `None`: all.
     pub(crate) values: Option<Arc<[Columns]>>,
+    /// One who sees how attention weighs what is picked, to train what picks it.
+    pub(crate) watch: Option<Arc<Watch>>,
 }
 
 impl CoreAttention {
@@ -404,10 +408,16 @@ impl CoreAttention {
             let own = HeadLayout { groups: heads.groups / pass.ctx.cp.size(), ..heads };
             let rows = to_sequences(pass.g, pass.ctx, qkv, &spread)?;
             let picks = picks_of_documents(pass.g.device(), pass.ctx, picks, &spread)?;
+            if let Some(watch) = &self.watch {
+                watch.see_packed(pass, rows.value(), own, (&picks, options.scale, true))?;
+            }
             let out = ops::attention_picked(pass.g, &rows, own, &picks, options)?;
             return Ok(to_shares(pass.g, pass.ctx, &out, &spread)?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
+            if let Some(watch) = &self.watch {
+                watch.see_packed(pass, qkv.value(), heads, (picks, options.scale, false))?;
+            }
             return ops::attention_picked(pass.g, qkv, heads, picks, options);
         };
         let device = pass.g.device().clone();
@@ -415,9 +425,4 @@ impl CoreAttention {
         let (out, _) = device.attention_picked(qkv.value(), Some((keys, values)), heads, picks, &options)?;
         Ok(pass.g.constant(out))
     }
-}
-
-/// A frozen use of a parameter: its value, without a gradient.
-pub(crate) fn frozen(pass: &Pass<'_>, id: ParamId) -> Var {
-    pass.g.constant(pass.store.value(id))
 }

@@ -5,7 +5,8 @@
 //! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
 //! those of its heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
-use super::grouped::{CoreAttention, frozen, score_options};
+use super::grouped::{CoreAttention, score_options};
+use super::training::{Picked, Training, Watch};
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::Mixer;
@@ -15,7 +16,7 @@ use crate::residual::NormShape;
 use ms_core::{
     AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, Result, Rotary, Sight, Tensor, Var, ops,
 };
-use ms_dist::{GatheredRows, rows_of_documents};
+use ms_dist::GatheredRows;
 use ms_spec::{Mla, ModelConfig, Part, Role};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,6 +29,13 @@ static ROTATED_KEYS: GatheredRows = GatheredRows {
     rows: "rotated keys",
     again: "rotated keys again",
     gradients: "gradients of rotated keys",
+};
+
+/// Keys of indexers.
+static KEYS_TO_PICK: GatheredRows = GatheredRows {
+    rows: "keys to pick",
+    again: "keys to pick again",
+    gradients: "gradients of keys to pick",
 };
 
 /// Latent attention of one layer.
@@ -145,6 +153,7 @@ impl Latent {
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
         let (rank, ranks) = self.tp;
         let (latent, mut below, shared);
+        let mut training = None;
         if let (Some(norm), Some(q_rank)) = (self.q_norm, q_rank) {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
             let down = pass.linear(x, self.down)?;
@@ -153,7 +162,8 @@ impl Latent {
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
             shared = pass.enter(&key)?;
             if let Some(indexer) = &self.indexer {
-                pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
+                let picked = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
+                (pass.picks, training) = (picked.picks, picked.training);
             }
         } else {
             // Every rank makes the queries of all heads and goes on with its own.
@@ -162,20 +172,39 @@ impl Latent {
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
             let [_, own, _, low, key] = ops::split(pass.g, &down, parts)?;
             if let Some(indexer) = &self.indexer {
-                pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
+                let picked = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
+                (pass.picks, training) = (picked.picks, picked.training);
             }
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
             (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, key);
         }
         below = ops::scale(pass.g, &below, kv_scale)?;
+        let watch = training.as_ref().map(Training::watch);
+        let values = self.attend_to(pass, cache, [&latent, &below, &shared], watch.clone())?;
+        match training.zip(watch) {
+            Some((training, watch)) => training.tie(pass, &values, watch.take()),
+            None => Ok(values),
+        }
+    }
+
+    /// [`Latent::attend`] from the latents of queries, those of keys and values, and the part of keys that heads share.
+    fn attend_to(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        [latent, below, shared]: [&Var; 3],
+        watch: Option<Arc<Watch>>,
+    ) -> Result<Var> {
+        let shape = &*self.shape;
+        let mut below = below.clone();
         let gathered = pass.batch.spread.is_some() && pass.heads_for_tokens().is_none();
         if let (Some(picks), true) = (pass.picks.clone(), gathered) {
             if self.q_up.is_some() {
                 below = pass.enter(&below)?;
             }
-            return self.over_documents(pass, &latent, [&below, &shared], &picks);
+            return self.over_documents(pass, latent, [&below, shared], &picks, watch);
         }
-        let of = [&latent, &below, &shared];
+        let of = [latent, &below, shared];
         let qkv = self.up(pass, of)?;
         let qkv = self.formed_again(pass, qkv, of, Self::up);
         let core = CoreAttention {
@@ -186,6 +215,7 @@ impl Latent {
             first_head: pass.ctx.tp.rank() * shape.heads.heads(),
             picks: pass.picks.clone(),
             values: Some(shape.values.clone()),
+            watch,
         };
         core.run(pass, cache, &qkv)
     }
@@ -252,6 +282,7 @@ impl Latent {
         latent: &Var,
         [below, shared]: [&Var; 2],
         picks: &Tensor,
+        watch: Option<Arc<Watch>>,
     ) -> Result<Var> {
         let shape = &*self.shape;
         let (Mla { rope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
@@ -276,6 +307,9 @@ impl Latent {
             pass.passing.push(kv.clone());
         }
         let (heads, options) = (shape.heads, self.options);
+        if let Some(watch) = watch {
+            watch.see_apart(pass, [q.value(), kv.value()], heads, (picks, options.scale, false))?;
+        }
         let mut out = ops::attention_picked_apart(pass.g, [&q, &kv], heads, picks, options)?;
         let again = pass.keeping.core_attention_again && pass.g.records();
         if again {
@@ -306,7 +340,7 @@ impl Mixer for Latent {
     }
 }
 
-/// The scorer that picks the keys each query sees. It has no gradient from the model's loss.
+/// The scorer that picks the keys each query sees. It has no gradient from the model's loss, and may have one of its own.
 #[derive(Clone, Debug)]
 struct Indexer {
     queries: Linear,
@@ -339,64 +373,75 @@ impl Indexer {
         }
     }
 
-    /// The picked keys `[T,P]`, or `None` where every query sees all its keys anyway.
+    /// Queries, keys of all tokens that ranks share, and weights of heads, unrounded; of an input and a latent of all tokens.
+    fn operands(&self, pass: &mut Pass<'_>, x: &Var, latent: &Var) -> Result<[Var; 3]> {
+        let (n, d) = (self.heads.heads_per_group, self.heads.head_dim);
+        let q = pass.linear(latent, self.queries)?;
+        let k = pass.linear(x, self.key)?;
+        let (w, b) = (pass.param(self.key_norm.weight), self.key_norm.bias.map(|b| pass.param(b)));
+        let k = ops::layer_norm(pass.g, &k, &w, b.as_ref(), KEY_NORM_EPS)?;
+        let both = ops::concat(pass.g, &[&q, &k])?;
+        let packed = ops::columns(pass.g, &both, &self.pack)?;
+        let turned =
+            ops::prepare_qkv(pass.g, &packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
+        let [q, mut k, _] = ops::split(pass.g, &turned, [n * d, d, d])?;
+        if let Some(spread) = pass.batch.spread.clone() {
+            k = KEYS_TO_PICK.gather(pass.g, pass.ctx, &k, &spread)?;
+        }
+        let w = pass.linear(x, self.weights)?;
+        let w = ops::cast(pass.g, &w, w.value().dtype().wide())?;
+        let scale = super::indexer_scale(w.value(), n * d);
+        Ok([q, k, ops::scale(pass.g, &w, scale)?])
+    }
+
+    /// The keys that it picks for each query, and what it is trained by, if it is.
     fn pick(
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
         x: &Var,
         latent: &Var,
-    ) -> Result<Option<Tensor>> {
-        let (n, d) = (self.heads.heads_per_group, self.heads.head_dim);
+    ) -> Result<Picked> {
         let device = pass.g.device().clone();
-        let tokens = pass.batch.len();
-        // All tokens, where the rank has its share of them.
-        let all = |rows: &Tensor| match rows.as_matrix().0 == tokens {
-            true => Ok(rows.clone()),
-            false => pass.ctx.all_tokens(rows),
-        };
-        let (x, latent) = (all(x.value())?, all(latent.value())?);
-        let plain = |pass: &Pass<'_>, x: &Tensor, layer: Linear| {
-            device.linear(x, frozen(pass, layer.weight).value(), None)
-        };
-        let q = plain(pass, &latent, self.queries)?;
-        let k = plain(pass, &x, self.key)?;
-        let (w, b) = (frozen(pass, self.key_norm.weight), self.key_norm.bias.map(|b| frozen(pass, b)));
-        let (k, _) = device.layer_norm(&k, w.value(), b.as_ref().map(Var::value), KEY_NORM_EPS)?;
-        let packed = device.columns(&device.concat(&[&q, &k])?, &self.pack)?;
-        let (turned, _) =
-            device.prepare_qkv(&packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
-        let q = device.columns(&turned, &[Columns::Copy { start: 0, len: n * d }])?;
-        let q = device.cast(&q, x.dtype().wide())?;
-        let mut k = device.columns(&turned, &[Columns::Copy { start: n * d, len: d }])?;
-        if let Some(spread) = &pass.batch.spread {
-            k = rows_of_documents(&device, pass.ctx, &k, spread, "keys to pick")?;
-        }
-        let k = device.cast(&k, x.dtype().wide())?;
-        let mut w = device.cast(&plain(pass, &x, self.weights)?, x.dtype().wide())?;
-        if !w.is_unique() {
-            w = device.columns(&w, &[Columns::Copy { start: 0, len: n }])?;
-        }
-        let scale = super::indexer_scale(&w, n * d);
-        device.scale(&mut w, scale)?;
-        let pick = |k: &Tensor| {
-            if pass.batch.documents()?.0.iter().all(|s| s.k_len <= self.places) {
-                return Ok(None);
+        let (x, latent) = (pass.all_detached(x)?, pass.all_detached(latent)?);
+        let trained = pass.batch.indexer_loss.clone().filter(|_| cache.is_none());
+        let operands = match trained.is_some() && pass.g.records() {
+            true => self.operands(pass, &x, &latent)?,
+            false => {
+                let mut quiet = Graph::inference(&device);
+                self.operands(&mut pass.quietly(&mut quiet), &x, &latent)?
             }
-            // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there
-            // are.
-            let sights = |s: Stretch| {
-                (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })
+        };
+        let [q, k, w] = operands.each_ref().map(Var::value);
+        let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
+        let longest = pass.batch.documents()?.0.iter().map(|s| s.k_len).max().unwrap_or(0);
+        // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there
+        // are.
+        let sights = |s: Stretch| {
+            (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })
+        };
+        let sights: Vec<Sight> = pass.batch.stretches(pass.ctx).into_iter().flat_map(sights).collect();
+        let best =
+            |k: &Tensor, places: usize| device.pick_seen(&IndexerInputs { q: &q, k, w }, &sights, places);
+        let Some(loss) = trained else {
+            let k = match cache.and_then(LayerCache::index_keys) {
+                None => &k,
+                Some(kept) => {
+                    kept.put_rows(&k, pass.places.iter().copied().zip(0..))?;
+                    kept
+                }
             };
-            let sights: Vec<Sight> = pass.batch.stretches(pass.ctx).into_iter().flat_map(sights).collect();
-            device.pick_seen(&IndexerInputs { q: &q, k, w: &w }, &sights, self.places).map(Some)
+            let picks = (longest > self.places).then(|| best(k, self.places)).transpose()?;
+            return Ok(Picked { picks, training: None });
         };
-        match cache.and_then(LayerCache::index_keys) {
-            None => pick(&k),
-            Some(kept) => {
-                kept.put_rows(&k, pass.places.iter().copied().zip(0..))?;
-                pick(kept)
-            }
+        // Attention to all keys would not show its weights: each query picks those that it sees.
+        let picks = best(&k, self.places.min(longest))?;
+        if !pass.g.records() {
+            return Ok(Picked { picks: Some(picks), training: None });
         }
+        let all =
+            (loss.objective.of_all() && longest > self.places).then(|| best(&k, longest)).transpose()?;
+        let training = Training { operands: operands.clone(), picks: picks.clone(), all, pooled: false };
+        Ok(Picked { picks: Some(picks), training: Some(training) })
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, Case};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, Pooling, QkNorm, Result, Rotary,
-    Segment, Sight, Tensor, Window,
+    Alibi, AttentionDropout, AttentionOptions, Divergence, HeadLayout, IndexerInputs, Pooling, QkNorm,
+    Result, Rotary, Segment, Sight, Tensor, Window,
 };
 
 const HEADS: HeadLayout = HeadLayout { groups: 2, heads_per_group: 3, head_dim: 8 };
@@ -130,6 +130,21 @@ pub(crate) const CASES: &[Case] = &[
         let [q, k, w] = indexer(b);
         let sights: Vec<Sight> = (0..TOKENS).map(|t| Sight { start: t / 4, seen: t / 2, all: 8 }).collect();
         Ok(vec![b.device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, 3)?])
+    }),
+    ("attention_weights", |b| {
+        let (q, k, picks) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 16]), picks(b, TOKENS + 5));
+        Ok(vec![b.device.attention_weights(&q, &k, HEADS, &picks, 0.35)?])
+    }),
+    ("indexer_loss", |b| {
+        let [q, k, w] = [b.wide(&[TOKENS, 3 * 8]), b.wide(&[TOKENS + 5, 8]), b.wide(&[TOKENS, 3])];
+        let picks = picks(b, TOKENS + 5);
+        let attention = b.wide(&[TOKENS, 4]).to_reals()?;
+        let attention: Vec<f64> = attention.into_iter().map(|a| f64::from(a.exp() as f32)).collect();
+        let attention = b.given(&[TOKENS, 4], &attention);
+        let divergence = [Divergence::PICKED, Divergence::POOLED, Divergence::MEGATRON][b.draw as usize];
+        let inputs = IndexerInputs { q: &q, k: &k, w: &w };
+        let (loss, gradients) = b.device.indexer_loss(&inputs, &picks, &attention, divergence, 0.5)?;
+        Ok([vec![loss], gradients.to_vec()].concat())
     }),
     ("attention_picked attention_picked_backward", |b| {
         let (qkv, dout, picks) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]), picks(b, TOKENS));

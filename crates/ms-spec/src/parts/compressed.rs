@@ -5,7 +5,7 @@ use ms_core::{Axis, Partition};
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
-use crate::sizes::Compressed;
+use crate::sizes::{Compressed, Pooled};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
@@ -50,11 +50,12 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compr
     };
     compressor(t, Part::Compressor, d, sum);
     let Some(i) = c.indexer.filter(|_| pooled.picked) else { return };
-    let by_sequence = SumGrad::OverTpWithSequenceParallel;
-    compressor(t, Part::EntryIndexerCompressor, i.head_dim, by_sequence);
+    // Every rank sees all tokens, and what all heads make of entries.
+    let alike = SumGrad::No;
+    compressor(t, Part::EntryIndexerCompressor, i.head_dim, alike);
     t.of(Part::EntryIndexer);
-    t.push(Role::WqB, &[i.heads * i.head_dim, a.q_rank], whole, init, by_sequence);
-    t.push(Role::WeightsProj, &[i.heads, h], whole, init, by_sequence);
+    t.push(Role::WqB, &[i.heads * i.head_dim, a.q_rank], whole, init, alike);
+    t.push(Role::WeightsProj, &[i.heads, h], whole, init, alike);
 }
 
 impl Activations {
@@ -71,16 +72,14 @@ impl Activations {
         let (of_row, ranks) = (self.row.clamp(1, tokens.max(1)), self.context_ranks());
         let whole = of_row * ranks;
         let mut seen = c.sliding_window.unwrap_or(whole).min(whole);
-        let gathered = if self.keeps_gathered(number) { (ranks - 1) * tokens * element } else { 0 };
-        rows += gathered * dim;
+        rows += self.gathered(number) * dim;
         if let Some(pooled) = c.layer(number).pooled {
-            let entries = tokens / of_row * (whole / pooled.ratio);
-            let series = if pooled.picked { 2 } else { 1 };
-            let (_, added) = self.wide(pooled.ratio * series * dim);
-            // Of every entry its sums and its rotated row, and where it stands.
-            rows += 2 * series * dim * (tokens * element + gathered);
-            rows += entries * (2 * dim * element + 4) + added;
-            norms += entries * wide;
+            for (kept, statistics) in
+                [self.entries(number, pooled, dim), self.entry_indexer(c, number, pooled)]
+            {
+                rows += kept;
+                norms += statistics;
+            }
             let all = whole / pooled.ratio;
             seen += match c.indexer.as_ref().filter(|_| pooled.picked) {
                 Some(indexer) if indexer.top_k < all => indexer.top_k,
@@ -91,5 +90,27 @@ impl Activations {
         let statistics = tokens * heads * wide + self.wide(heads).1;
         // Ranks that exchange heads of queries for tokens have what all queries see.
         (rows, norms + statistics + tokens * self.ulysses_and_ring.0 * seen * 4)
+    }
+
+    /// Bytes of a column of other ranks' tokens that a layer keeps.
+    fn gathered(&self, number: usize) -> usize {
+        let others = (self.context_ranks() - 1) * self.tokens * self.element_bytes;
+        if self.keeps_gathered(number) { others } else { 0 }
+    }
+
+    /// Entries of all tokens.
+    pub(crate) fn number_of_entries(&self, ratio: usize) -> usize {
+        let of_row = self.row.clamp(1, self.tokens.max(1));
+        self.tokens / of_row * (of_row * self.context_ranks() / ratio)
+    }
+
+    /// What entries of `dim` elements are made of: rows and gates, of every entry its sums and its rotated row, and where it
+    /// stands; of their norm a number each.
+    pub(crate) fn entries(&self, number: usize, pooled: Pooled, dim: usize) -> Kept {
+        let (entries, element) = (self.number_of_entries(pooled.ratio), self.element_bytes);
+        let series = if pooled.picked { 2 } else { 1 };
+        let (wide, added) = self.wide(pooled.ratio * series * dim);
+        let rows = 2 * series * dim * (self.tokens * element + self.gathered(number));
+        (rows + entries * (2 * dim * element + 4) + added, entries * wide)
     }
 }

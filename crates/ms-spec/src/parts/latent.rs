@@ -64,6 +64,8 @@ impl Activations {
         let behind = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
         let picks = self.picks(c, number, keeping.core_attention_again);
+        let (indexer, trained) = self.indexer(c, number);
+        let norms = norms + trained;
         let (ulysses, ring) = self.ulysses_and_ring;
         if let Some(picks) = picks.filter(|_| ulysses == 1 && ring > 1) {
             // Queries alone; of keys and values what other ranks gather.
@@ -72,7 +74,8 @@ impl Activations {
             let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
             let made = self.inside(if keeping.latents_up_again { 0 } else { heads * dim });
             let statistics = norms + picks + self.tokens * heads / self.tp * wide;
-            return Mixed { before: behind + queries + mine + others + made, behind: attended, statistics };
+            let before = behind + queries + mine + others + made + indexer;
+            return Mixed { before, behind: attended, statistics };
         }
         // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
@@ -83,7 +86,7 @@ impl Activations {
         };
         let core = self.softmax(c, number, dim, keeping);
         let statistics = norms + picks.unwrap_or(0) + core;
-        Mixed { before: 2 * behind + made, behind: attended, statistics }
+        Mixed { before: 2 * behind + made + indexer, behind: attended, statistics }
     }
 
     /// Tokens that a rank makes latents of: its own, or where queries have none those of all ranks.

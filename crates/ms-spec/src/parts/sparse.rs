@@ -2,10 +2,10 @@
 
 use ms_core::Partition;
 
-use crate::kept::Activations;
+use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
-use crate::sizes::Norm;
+use crate::sizes::{Indexer, Norm, Pooled};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
@@ -32,8 +32,8 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         t.of(Part::Indexer);
         whole(t, Role::WqB, [i.heads * i.head_dim, latent]);
         whole(t, Role::Wk, [i.head_dim, c.hidden]);
-        let sum = SumGrad::OverTpWithSequenceParallel;
-        t.norm_of(Norm::LayerNorm, Role::KNorm, i.head_dim, sum);
+        // Every rank sees all tokens, and what all heads make of them.
+        t.norm_of(Norm::LayerNorm, Role::KNorm, i.head_dim, SumGrad::No);
         whole(t, Role::WeightsProj, [i.heads, c.hidden]);
     }
 }
@@ -42,12 +42,38 @@ impl Activations {
     /// Bytes of the keys that queries have picked; `None`: none has. Layers that borrow picks refer to the same ones, but ranks
     /// that exchange heads for tokens gather those of all queries in each, unless attention runs `again`.
     pub(crate) fn picks(&self, c: &ModelConfig, number: usize, again: bool) -> Option<usize> {
-        let indexer = c.indexer.as_ref().filter(|i| self.row * self.context_ranks() > i.top_k)?;
-        let own = 4 * self.tokens * indexer.top_k;
+        let longest = self.row * self.context_ranks();
+        let indexer = c.indexer.as_ref().filter(|i| longest > i.top_k || self.trains_indexer)?;
+        let own = 4 * self.tokens * indexer.top_k.min(longest);
         Some(match self.ulysses_and_ring.0 {
             ranks if ranks > 1 && !again => ranks * own,
             _ if c.layer(number).borrows_index => 0,
             _ => own,
         })
+    }
+
+    /// What an indexer of tokens keeps while it is trained: keys before their norm with its statistics, and the gradients by
+    /// queries, keys of all tokens and weights of heads. Inputs are those of attention.
+    pub(crate) fn indexer(&self, c: &ModelConfig, number: usize) -> Kept {
+        let own = |_: &&Indexer| self.trains_indexer && !c.layer(number).borrows_index;
+        let Some(i) = c.indexer.as_ref().filter(own) else { return (0, 0) };
+        let (tokens, element, wide) = (self.tokens, self.element_bytes, self.element_bytes.max(4));
+        let keys = self.tokens * self.context_ranks();
+        let gradients = (tokens * i.heads + keys) * i.head_dim * element + tokens * i.heads * wide;
+        (tokens * i.head_dim * element, gradients + 2 * tokens * wide)
+    }
+
+    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients by queries,
+    /// entries and weights of heads.
+    pub(crate) fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
+        let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
+            return (0, 0);
+        };
+        let (tokens, element) = (self.tokens, self.element_bytes);
+        let (rows, statistics) = self.entries(number, pooled, i.head_dim);
+        let wide = element.max(4);
+        let entries = self.number_of_entries(pooled.ratio);
+        let gradients = (tokens * i.heads + entries) * i.head_dim * element + tokens * i.heads * wide;
+        (rows, statistics + gradients)
     }
 }

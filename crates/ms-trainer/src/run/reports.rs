@@ -49,6 +49,7 @@ impl Loop<'_> {
         seconds: f64,
         global: usize,
     ) -> Result<()> {
+        let of_indexers = self.of_indexers(report.indexer);
         if let Some(metrics) = &mut self.metrics {
             let mut line = object(json!({
                 "iteration": self.iteration,
@@ -68,6 +69,7 @@ impl Loop<'_> {
             for (k, loss) in report.ahead.iter().enumerate() {
                 line.insert(format!("mtp_{} loss", k + 1), json!(loss));
             }
+            line.extend(of_indexers.map(|(name, loss)| (name.to_owned(), json!(loss))));
             if let Some(experts) = &report.experts {
                 let losses = auxiliary(&self.config.routing, experts);
                 line.extend(losses.map(|(name, loss)| (name.to_owned(), json!(loss))));
@@ -94,6 +96,7 @@ impl Loop<'_> {
             let names: Vec<String> = (1..=report.ahead.len()).map(|k| format!("mtp_{k} loss")).collect();
             let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
             let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
+            values.extend(of_indexers);
             values.extend(balance);
             values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
             values.extend(report.zeros.map(|zeros| ("num-zeros", zeros as f64)));
@@ -105,6 +108,11 @@ impl Loop<'_> {
         Ok(())
     }
 
+    /// The loss of indexers by its name.
+    fn of_indexers(&self, loss: Option<f64>) -> Option<(&'static str, f64)> {
+        self.config.indexer.as_ref().map(|training| training.name()).zip(loss)
+    }
+
     pub(super) fn log(
         &self,
         interval: &mut Interval,
@@ -112,7 +120,7 @@ impl Loop<'_> {
         global: usize,
     ) -> Result<()> {
         let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, ahead, seconds, iterations, skipped, nan } = std::mem::take(interval);
+        let Interval { loss, ahead, indexer, seconds, iterations, skipped, nan } = std::mem::take(interval);
         let counted = (iterations - skipped - nan).max(1) as f64;
         if !self.reports {
             return Ok(());
@@ -133,6 +141,7 @@ impl Loop<'_> {
             global_batch_size: global,
             loss: loss / counted,
             ahead: ahead.iter().map(|sum| sum / counted).collect(),
+            indexer: self.of_indexers(indexer.map(|sum| sum / counted)),
             loss_scale: report.loss_scale,
             grad_norm: (!report.skipped).then_some(report.grad_norm),
             num_zeros: report.zeros,

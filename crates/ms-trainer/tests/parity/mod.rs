@@ -15,7 +15,9 @@ use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Rates, Replay, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{
+    IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Rates, Replay, Routing, TrainConfig, UpdateRule,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -65,6 +67,8 @@ pub(crate) struct Case {
     pub(crate) dropout: f64,
     /// The loss is that of all counted tokens, not the mean of those of micro-batches.
     pub(crate) per_token_loss: bool,
+    /// What trains the indexers of sparse attention.
+    pub(crate) indexer: Option<IndexerTraining>,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
     /// Who keeps which part of the optimizer's state.
@@ -105,6 +109,7 @@ impl Case {
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
             per_token_loss: false,
+            indexer: None,
             loss_scale: LossScale::None,
             form: OptimizerForm::default(),
             optimizer: OptimizerSharding::default(),
@@ -121,8 +126,8 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        let Self { dtype, update, dropout, per_token_loss, loss_scale, seed, .. } = *self;
-        Self { dtype, update, dropout, per_token_loss, loss_scale, seed, ..Self::single() }
+        let Self { dtype, update, dropout, per_token_loss, indexer, loss_scale, seed, .. } = *self;
+        Self { dtype, update, dropout, per_token_loss, indexer, loss_scale, seed, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -267,6 +272,7 @@ fn trial(
         hidden_dropout: case.dropout,
         attention_dropout: case.dropout,
         per_token_loss: case.per_token_loss,
+        indexer: case.indexer,
         loss_scale: case.loss_scale,
         optimizer_form: case.form,
         rounded_gradients: case.rounded_gradients,

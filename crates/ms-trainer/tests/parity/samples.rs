@@ -1,6 +1,8 @@
-//! The sample models.
+//! The sample models, and small ones with sparse attention.
 
-use ms_spec::ModelConfig;
+#![allow(dead_code)] // each test uses its part
+
+use ms_spec::{Attention, Compressed, Indexer, Layer, Mla, ModelConfig, Pooled, Rope, Scores};
 use ms_testing::{golden_model, golden_models};
 
 /// Those that only Megatron's arguments describe.
@@ -34,4 +36,37 @@ fn config(name: &str) -> ModelConfig {
     .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     c.max_positions = c.max_positions.max(64);
     c
+}
+
+/// Four layers of grouped attention.
+pub(crate) fn dense() -> ModelConfig {
+    ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, ..ModelConfig::tiny() }
+}
+
+/// The same with latent attention.
+pub(crate) fn latent() -> ModelConfig {
+    let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
+    ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
+}
+
+/// Queries pick among more keys than they see.
+pub(crate) fn picked() -> ModelConfig {
+    let indexer = Indexer { heads: 2, head_dim: 8, top_k: 8, interleaved: false };
+    ModelConfig { indexer: Some(indexer), ..latent() }
+}
+
+/// A window, and beside it pooled entries, picked or all.
+pub(crate) fn pooled() -> ModelConfig {
+    let rope = Rope { fraction: 0.5, interleaved: true, ..dense().rope };
+    let layer = |picked, ratio| Layer { pooled: Some(Pooled { ratio, picked }), ..Layer::default() };
+    ModelConfig {
+        groups: 1,
+        sliding_window: Some(6),
+        rope: rope.clone(),
+        scores: Scores { sinks: true, ..Scores::default() },
+        attention: Attention::Compressed(Compressed { q_rank: 16, out_groups: 2, out_rank: 8, rope }),
+        indexer: Some(Indexer { heads: 2, head_dim: 8, top_k: 3, interleaved: true }),
+        pattern: vec![layer(true, 4), layer(false, 8), Layer::default(), layer(true, 2)],
+        ..dense()
+    }
 }

@@ -5,8 +5,9 @@ use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::{Grid, OptimizerSharding};
+use ms_nn::IndexerObjective;
 use ms_spec::ModelConfig;
-use ms_trainer::{Adam, LossScale, OptimizerForm, Stored, UpdateRule};
+use ms_trainer::{Adam, IndexerTraining, LossScale, OptimizerForm, Stored, UpdateRule};
 
 options! {
     /// The update rule, the form of its state, and the gradients it gets.
@@ -19,7 +20,9 @@ options! {
         pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
         pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
-        indexer_loss: f64 = "--indexer-loss-coeff", "upstream trains the indexer of sparse attention by a loss of its own with this coefficient; here it is not trained, which the start says", range = "[0,)";
+        indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the loss that trains the indexer of sparse attention, by MindSpeed-LLM's formula: over the keys or pooled entries that it picks; 0: it is not trained", range = "[0,)";
+        megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "instead of --indexer-loss-coeff: that of Megatron-LM's formula, over all keys that a query sees; 0: it is not trained", range = "[0,)", own = own("dsa_indexer_loss_coeff");
+        megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: over the picked keys alone", own = own_or("dsa_indexer_use_sparse_loss", "false");
         pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks as soon as the last micro-batch's gradients in it are formed, while others still are", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
@@ -51,15 +54,27 @@ options! {
     }
 }
 
-/// Says that the indexer of sparse attention is not trained, where upstream would train it.
-pub(super) fn say_untrained(o: &Update, model: &ModelConfig) {
-    if model.indexer.is_some() && o.indexer_loss > 0.0 {
-        tracing::warn!(
-            "--indexer-loss-coeff {}: the indexer gets no gradient here, upstream trains it by a loss of its own; \
-             --indexer-loss-coeff 0 says so",
-            o.indexer_loss
-        );
+/// What trains the indexers of a model that has some.
+///
+/// # Errors
+/// If Megatron-LM's loss is asked for where Megatron-LM has none.
+pub(super) fn indexer(o: &Update, model: &ModelConfig) -> Result<Option<IndexerTraining>> {
+    const COEFF: &str = "--dsa-indexer-loss-coeff";
+    if o.megatron_indexer_sparse && o.megatron_indexer_loss.is_none() {
+        bail!(Usage(format!("--dsa-indexer-use-sparse-loss: expected {COEFF} beside it, whose form it is")));
     }
+    if o.megatron_indexer_loss.is_some() && model.compressed().is_some() {
+        bail!(Usage(format!(
+            "{COEFF}: Megatron-LM has no attention to pooled entries and no loss of its indexer; --indexer-loss-coeff is \
+             MindSpeed-LLM's"
+        )));
+    }
+    let (objective, coeff) = match o.megatron_indexer_loss {
+        Some(coeff) => (IndexerObjective::Megatron { sparse: o.megatron_indexer_sparse }, coeff),
+        None => (IndexerObjective::MindSpeed, o.indexer_loss),
+    };
+    let trains = model.indexer.is_some() && coeff > 0.0;
+    Ok(trains.then_some(IndexerTraining { objective, coeff }))
 }
 
 /// Megatron's rule: one bucket, unless gradients are reduced during the backward pass, or weights gathered beside the forward

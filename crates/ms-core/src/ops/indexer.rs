@@ -1,0 +1,76 @@
+//! The loss that trains an indexer beside the attention whose keys it picks.
+
+use super::only;
+use crate::hold::{self, Clash, Held, Hold, Holds};
+use crate::{BackwardCx, Digit, Divergence, Graph, IndexerInputs, Op, Result, Tensor, Var};
+
+/// What an indexer is compared with.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// Keys of each query `[T,P]`, rows or -1.
+    pub picks: &'a Tensor,
+    /// The weights that attention gives them, over all heads, `[T,P]` unrounded; without a gradient.
+    pub attention: &'a Tensor,
+    /// How the two are compared.
+    pub divergence: Divergence,
+    /// Of a query's divergence in the loss.
+    pub factor: f64,
+}
+
+struct IndexerLoss {
+    /// By queries, keys and weights of heads.
+    gradients: [Tensor; 3],
+}
+
+impl Op for IndexerLoss {
+    fn name(&self) -> &'static str {
+        "indexer_loss"
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let [of_out, indexer @ ..] = inputs else { return Err(Clash) };
+        match hold::in_sequence(along, indexer, 1..2)? {
+            // Every rank trains the indexer by its own tokens, and all of it by what tensor-parallel ranks have in common.
+            None | Some(Hold::Constant | Hold::Invariant | Hold::Tokens) => Ok(*of_out),
+            Some(_) => Err(Clash),
+        }
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let [dq, dk, dw] = self.gradients;
+        Ok(vec![Some(only(dys)), Some(dq), Some(dk), Some(dw)])
+    }
+}
+
+/// `out`, an output of the layer, as it is; its backward pass sends the gradients of a loss to the indexer's queries `q[T,N·D]`,
+/// keys `k[C,D]` and weights of heads `w[T,N]` (unrounded), besides: `factor` times the sum over queries of how far the softmax of
+/// the indexer's scores is from `target.attention`. Also that sum itself, without the factor: `[1]`, unrounded. Keeps the
+/// gradients, in the types of their values.
+///
+/// # Errors
+/// If shapes, element types or picks do not fit.
+///
+/// # Source
+/// DeepSeek-V3.2-Exp report, eq. 3 and 4. Megatron-LM (2026) and MindSpeed-LLM (2026) tie the loss to attention's output so
+/// (`DSAIndexerLossAutoScaler`).
+pub fn indexer_loss(
+    g: &mut Graph,
+    out: &Var,
+    [q, k, w]: [&Var; 3],
+    target: Target<'_>,
+) -> Result<(Var, Tensor)> {
+    let (device, wide) = (g.device().clone(), w.value().dtype());
+    let (loss, [dq, dk, dw]) = {
+        let (q, k) = (device.cast(q.value(), wide)?, device.cast(k.value(), wide)?);
+        let inputs = IndexerInputs { q: &q, k: &k, w: w.value() };
+        let Target { picks, attention, divergence, factor } = target;
+        device.indexer_loss(&inputs, picks, attention, divergence, factor)?
+    };
+    let gradients = [device.cast(&dq, q.value().dtype())?, device.cast(&dk, k.value().dtype())?, dw];
+    let out = g.apply_through_beside(out, &[q, k, w], || Box::new(IndexerLoss { gradients }));
+    Ok((out, loss))
+}

@@ -1,0 +1,215 @@
+//! What trains an indexer: the weights that attention gives the keys, and a loss by them at attention's output.
+//!
+//! # Source
+//! Megatron-LM (2026), `megatron/core/transformer/experimental_attention_variant/dsa.py`: what the indexer is made of has no
+//! gradient, nor have the weights, and the loss has no part in what goes on. MindSpeed-LLM (2026),
+//! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other formulas.
+
+use crate::pass::Pass;
+use ms_core::{Columns, Device, Divergence, HeadLayout, Result, Tensor, Var, ops};
+use ms_dist::{picks_of_documents, summed_shares};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Which keys the loss of an indexer looks at, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexerObjective {
+    /// MindSpeed-LLM's: the picked keys; of pooled entries with another formula than of tokens.
+    MindSpeed,
+    /// Megatron-LM's: the picked keys if `sparse`, else all that a query sees.
+    Megatron {
+        /// Whether the picked keys alone count.
+        sparse: bool,
+    },
+}
+
+impl IndexerObjective {
+    /// Whether all keys that a query sees count, not only those that are picked.
+    pub(super) fn of_all(self) -> bool {
+        self == Self::Megatron { sparse: false }
+    }
+
+    fn divergence(self, pooled: bool) -> Divergence {
+        match (self, pooled) {
+            (Self::MindSpeed, false) => Divergence::PICKED,
+            (Self::MindSpeed, true) => Divergence::POOLED,
+            (Self::Megatron { .. }, _) => Divergence::MEGATRON,
+        }
+    }
+}
+
+/// The loss of a micro-batch's indexers.
+#[derive(Clone, Debug)]
+pub struct IndexerLoss {
+    /// Which.
+    pub objective: IndexerObjective,
+    /// Of a query's divergence in gradients: with the coefficient, and what the main loss is scaled by.
+    pub factor: f64,
+    /// Of a query's divergence in what is reported.
+    pub weight: f64,
+    /// Where layers report.
+    pub losses: Arc<IndexerLosses>,
+}
+
+/// Losses of indexers, summed over the passes that record.
+#[derive(Debug, Default)]
+pub struct IndexerLosses(Mutex<BTreeMap<usize, Vec<(f64, Tensor)>>>);
+
+impl IndexerLosses {
+    fn add(&self, layer: usize, weight: f64, sum: Tensor) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(layer).or_default().push((weight, sum));
+    }
+
+    /// The sum of all since the last call, coefficients included; zero on a device without values.
+    ///
+    /// # Errors
+    /// If a value cannot be read.
+    pub fn take(&self) -> ms_core::Result<f64> {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut total = 0.0;
+        for (weight, sum) in all.into_values().flatten().filter(|(_, sum)| !sum.is_meta()) {
+            total += weight * sum.ready()?.to_reals()?[0];
+        }
+        Ok(total)
+    }
+}
+
+/// What an indexer makes of a pass: which keys it picks, and what it is trained by.
+#[derive(Default)]
+pub(super) struct Picked {
+    /// The picked keys `[T,P]`; `None`: every query sees all of its keys.
+    pub(super) picks: Option<Tensor>,
+    pub(super) training: Option<Training>,
+}
+
+/// An indexer that waits for the weights that attention gives the keys.
+pub(super) struct Training {
+    /// Queries `[T,N·D]`, keys `[C,D]` and weights of heads `[T,N]`, unrounded.
+    pub(super) operands: [Var; 3],
+    /// The keys `[T,P]` that it picks.
+    pub(super) picks: Tensor,
+    /// All keys that each query sees, where these count instead.
+    pub(super) all: Option<Tensor>,
+    /// They are pooled entries.
+    pub(super) pooled: bool,
+}
+
+impl Training {
+    /// The keys that count.
+    pub(super) fn keys(&self) -> &Tensor {
+        self.all.as_ref().unwrap_or(&self.picks)
+    }
+
+    /// `out`, attention's output, with the loss tied to it, for `attention[T,P]`: the weights that this rank's heads give the keys.
+    pub(super) fn tie(&self, pass: &mut Pass<'_>, out: &Var, attention: Tensor) -> Result<Var> {
+        let Some(loss) = pass.batch.indexer_loss.clone() else { return Ok(out.clone()) };
+        let attention = pass.ctx.sum_over_heads(attention)?;
+        let target = ops::Target {
+            picks: self.keys(),
+            attention: &attention,
+            divergence: loss.objective.divergence(self.pooled),
+            factor: loss.factor,
+        };
+        let (out, sum) = ops::indexer_loss(pass.g, out, self.operands.each_ref(), target)?;
+        loss.losses.add(pass.layer, loss.weight, sum);
+        Ok(out)
+    }
+
+    /// One who sees the attention that the loss is to be tied to.
+    pub(super) fn watch(&self) -> Arc<Watch> {
+        Arc::new(Watch(Mutex::new(Sight::Ahead(self.all.clone()))))
+    }
+}
+
+/// Sees attention when it first runs, and takes from it the weights that its heads give keys.
+#[derive(Debug)]
+pub(super) struct Watch(Mutex<Sight>);
+
+/// What has been seen so far.
+#[derive(Debug)]
+enum Sight {
+    /// Nothing; with the keys that count, where they are others than those that are picked.
+    Ahead(Option<Tensor>),
+    /// The weights.
+    Seen(Tensor),
+    /// They have been taken: further runs are not looked at.
+    Over,
+}
+
+/// Heads that each have queries, keys and values, `width` columns apart: those of `x` that begin at column `first` of a head.
+fn each_head(
+    device: &Device,
+    x: &Tensor,
+    heads: HeadLayout,
+    (first, width): (usize, usize),
+) -> Result<Tensor> {
+    let copy = |i| Columns::Copy { start: i * width + first, len: heads.head_dim };
+    device.columns(x, &(0..heads.groups).map(copy).collect::<Vec<_>>())
+}
+
+impl Watch {
+    /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, of which each query has picked `picks`. Where ranks have
+    /// `exchanged` heads for tokens, these are of all tokens.
+    fn see(
+        &self,
+        pass: &Pass<'_>,
+        [q, k]: [&Tensor; 2],
+        heads: HeadLayout,
+        (picks, scale, exchanged): (&Tensor, f64, bool),
+    ) -> Result<()> {
+        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sight::Ahead(others) = &*sight else { return Ok(()) };
+        let device = pass.g.device().clone();
+        let spread = pass.batch.spread.as_ref().filter(|_| exchanged);
+        let keys = match (others, spread) {
+            (Some(keys), Some(spread)) => picks_of_documents(&device, pass.ctx, keys, spread)?,
+            (Some(keys), None) => keys.clone(),
+            (None, _) => picks.clone(),
+        };
+        let mut weights = device.attention_weights(q, k, heads, &keys, scale)?;
+        if let Some(spread) = spread {
+            weights = summed_shares(&device, pass.ctx, &weights, spread, "weights of attention")?;
+        }
+        *sight = Sight::Seen(weights);
+        Ok(())
+    }
+
+    /// Attention of packed rows `qkv[T,N·3·D]`, as [`Watch::see_apart`].
+    pub(super) fn see_packed(
+        &self,
+        pass: &Pass<'_>,
+        qkv: &Tensor,
+        heads: HeadLayout,
+        of: (&Tensor, f64, bool),
+    ) -> Result<()> {
+        let (device, dim) = (pass.g.device(), heads.head_dim);
+        let q = each_head(device, qkv, heads, (0, 3 * dim))?;
+        let k = each_head(device, qkv, heads, (dim, 3 * dim))?;
+        self.see(pass, [&q, &k], heads, of)
+    }
+
+    /// Attention of prepared queries `q[T,N·D]` over keys and values `kv[C,N·2·D]`, of which each query has picked the first of
+    /// `of`, with a scale, and whether ranks have exchanged heads for tokens.
+    pub(super) fn see_apart(
+        &self,
+        pass: &Pass<'_>,
+        [q, kv]: [&Tensor; 2],
+        heads: HeadLayout,
+        of: (&Tensor, f64, bool),
+    ) -> Result<()> {
+        let k = each_head(pass.g.device(), kv, heads, (0, 2 * heads.head_dim))?;
+        self.see(pass, [q, &k], heads, of)
+    }
+
+    /// The weights that have been seen.
+    ///
+    /// # Panics
+    /// If attention has not run.
+    pub(super) fn take(&self) -> Tensor {
+        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *sight, Sight::Over) {
+            Sight::Seen(weights) => weights,
+            Sight::Ahead(_) | Sight::Over => panic!("attention to picked keys has run once"),
+        }
+    }
+}

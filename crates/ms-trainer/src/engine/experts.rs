@@ -1,0 +1,99 @@
+//! What routers report, and the biases that move by it.
+
+use super::{Engine, ExpertReport};
+use crate::Result;
+use ms_core::ops::Auxiliary;
+use ms_core::{Change, ParamId, Tensor};
+use ms_dist::ReduceOp;
+use ms_nn::LayerLoad;
+use ms_spec::Place;
+use std::collections::BTreeMap;
+
+impl Engine {
+    /// What the routers reported since the last call, over all ranks.
+    pub(super) fn experts_report(&self) -> Result<Option<ExpertReport>> {
+        let config = self.model.config();
+        let Some(moe) = &config.moe else { return Ok(None) };
+        let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
+        // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage
+        // holds it.
+        let width = 6 + choices;
+        let mut all = vec![0f64; layers * width];
+        let mut least = f64::INFINITY;
+        for (layer, LayerLoad { balance, passes, tokens, dropped, margin }) in self.load.take() {
+            least = least.min(margin.unwrap_or(f64::INFINITY));
+            let row = &mut all[layer * width..][..width];
+            let Auxiliary { experts, devices, communication, z } = balance;
+            row[..6].copy_from_slice(&[experts, devices, communication, z, passes as f64, dropped as f64]);
+            row[6..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
+        }
+        let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
+        let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
+        let sum = self.ctx.pp.all_reduce("expert load", sum, ReduceOp::Sum)?.wait()?;
+        // Some ranks route the same tokens.
+        let seen = 1.0 / self.ctx.router_copies() as f64;
+        let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
+        let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
+        for (layer, row) in
+            sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
+        {
+            losses.iter_mut().zip(row).for_each(|(sum, l)| *sum += l * seen);
+            passes += row[4] * passed;
+            dropped += row[5] * seen;
+            tokens.insert(layer, row[6..].iter().map(|&n| (n * seen) as u64).collect());
+        }
+        let c = self.routing.auxiliary;
+        let mean = |sum: f64, coeff: f64| sum / passes.max(1.0) / if coeff == 0.0 { 1.0 } else { coeff };
+        let auxiliary = Auxiliary {
+            experts: mean(losses[0], c.experts),
+            devices: mean(losses[1], c.devices),
+            communication: mean(losses[2], c.communication),
+            z: mean(losses[3], c.z),
+        };
+        let mut margin = None;
+        if self.routing.watch_margins {
+            let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
+            let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
+            margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
+        }
+        Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64, margin }))
+    }
+
+    /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.
+    ///
+    /// # Source
+    /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Megatron-LM `core_v0.12.1`,
+    /// `megatron/core/transformer/moe/moe_utils.py`, `get_updated_expert_bias`.
+    pub(super) fn move_expert_biases(&mut self, report: &ExpertReport) -> Result<()> {
+        let rate = self.routing.bias_update_rate;
+        if rate == 0.0 {
+            return Ok(());
+        }
+        let layers = self.model.config().layers;
+        let layer_of = |place: Place| match place {
+            Place::Layer(layer) => Some(layer),
+            Place::Mtp(k) => Some(layers + k),
+            Place::Embedding | Place::Head => None,
+        };
+        let (specs, store) = (self.model.specs(), &self.store);
+        let counts_of = |id: ParamId| {
+            let place = specs[id.0 as usize].slot.place;
+            let bias = store.change(id) == Change::ExpertLoad;
+            layer_of(place).filter(|_| bias).and_then(|layer| report.tokens.get(&layer))
+        };
+        self.optimizer.change_masters(
+            (&self.device, &self.store),
+            |id| counts_of(id).is_some(),
+            |id, range, values| {
+                let Some(counts) = counts_of(id) else { return };
+                let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+                for (value, e) in values.iter_mut().zip(range) {
+                    let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
+                    if behind != 0.0 {
+                        *value += rate * behind.signum();
+                    }
+                }
+            },
+        )
+    }
+}

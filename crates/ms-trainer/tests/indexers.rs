@@ -1,0 +1,219 @@
+//! The loss that trains the indexers of sparse attention: on split topologies as on one rank, by differences of what is reported,
+//! and without a trace in anything else.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod parity;
+
+use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
+use ms_data::MicroBatch;
+use ms_dist::{ContextParallel, ParallelCtx, threads};
+use ms_nn::{IndexerObjective, Keeping, Recompute};
+use ms_spec::ModelConfig;
+use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
+use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
+use parity::samples::{self, samples};
+use parity::{Case, run, same};
+use std::collections::BTreeMap;
+
+const OBJECTIVES: [IndexerObjective; 3] = [
+    IndexerObjective::MindSpeed,
+    IndexerObjective::Megatron { sparse: true },
+    IndexerObjective::Megatron { sparse: false },
+];
+
+fn training(objective: IndexerObjective) -> IndexerTraining {
+    IndexerTraining { objective, coeff: 0.7 }
+}
+
+/// The samples with indexers: of tokens, also such as later layers borrow the picks of, and of pooled entries.
+fn picking() -> Vec<(String, ModelConfig)> {
+    let with = |c: ModelConfig| ModelConfig { init_std: 0.2, ..c };
+    let all: Vec<_> =
+        samples().into_iter().filter(|(_, c)| c.indexer.is_some()).map(|(n, c)| (n, with(c))).collect();
+    assert!(all.len() >= 3 && all.iter().any(|(_, c)| (0..c.layers).any(|l| c.layer(l).borrows_index)));
+    all
+}
+
+/// Weights of indexers.
+fn of_indexers(name: &str) -> bool {
+    name.contains("indexer")
+}
+
+fn found(c: &ModelConfig, case: &Case) -> Found {
+    let steps = batches(c, Shape { rows: 2, length: 16, micro: 4, packed: true }, 2);
+    run(c, case, Routing::default(), &steps).unwrap()
+}
+
+#[test]
+fn every_topology_trains_indexers_as_one_rank_does() {
+    let ulysses = |case: Case| case.context(ContextParallel::Ulysses);
+    let cases = [
+        Case::of(2, 2, 1, 1, 1),
+        Case::of(2, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(2, 1, 2, 1, 1),
+        Case::of(4, 2, 2, 1, 1).sequence_parallel(),
+        ulysses(Case::of(2, 1, 2, 1, 1)),
+        ulysses(Case::of(4, 2, 2, 1, 1)),
+        Case::of(2, 1, 1, 2, 1),
+        Case::of(2, 1, 1, 1, 2),
+        Case::of(4, 2, 1, 2, 1).sequence_parallel(),
+    ];
+    let mut wrong = Vec::new();
+    for (name, c) in picking() {
+        for (i, case) in cases.iter().enumerate() {
+            let mut case = case.clone();
+            if case.sizes.pp > 1 && !c.layers.is_multiple_of(2) {
+                case.stages.layer_list = Some(vec![c.layers.div_ceil(2), c.layers / 2]);
+            }
+            for (k, objective) in OBJECTIVES.into_iter().enumerate() {
+                // Each with both ways of weighing micro-batches somewhere.
+                let per_token_loss = (i + k) % 2 == 1;
+                let case = Case { indexer: Some(training(objective)), per_token_loss, ..case.clone() };
+                let (want, got) = (found(&c, &case.alone()), found(&c, &case));
+                assert!(want.reports.iter().all(|r| r.indexer.is_some_and(|loss| loss > 1e-3)), "{name}");
+                if let Err(e) = compare(&want, &got, Bounds::of(DType::F64)) {
+                    wrong.push(format!("{name}, {objective:?}, {:?}: {e}", case.sizes));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What changes a weight of that name.
+type Change<'a> = dyn Fn(&str, &mut [f64]) + Sync + 'a;
+
+/// The gradients and the reported loss of indexers of a step, with weights as `change` leaves them.
+fn changed(
+    c: &ModelConfig,
+    objective: IndexerObjective,
+    steps: &[Vec<MicroBatch>],
+    change: &Change<'_>,
+) -> (BTreeMap<String, Vec<f64>>, f64) {
+    let config = TrainConfig {
+        indexer: Some(training(objective)),
+        ..TrainConfig::steps(c.clone(), DType::F64, 16, 2)
+    };
+    let rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<_> {
+        let grid = Grid::new(1, &GridSizes::default(), GridRules::V2)?;
+        let ctx = ParallelCtx::new(grid, false, ContextParallel::Gather, &fabric)?;
+        let mut engine = Engine::new(&config, ms_reference::device(), ctx)?;
+        let names: Vec<String> = engine.model.specs().iter().map(|s| s.name.clone()).collect();
+        for (i, name) in names.iter().enumerate() {
+            change(name, engine.store.get_mut(ParamId(i as u32))?.as_mut_slice()?);
+        }
+        let (report, owned) = engine.owned_gradients(&steps[0])?;
+        let reals = |o: OwnedPart| Ok((o.name, o.values.ready()?.to_reals()?));
+        Ok((owned.into_iter().map(reals).collect::<ms_core::Result<_>>()?, report.indexer.unwrap()))
+    };
+    threads::run(1, rank).map_err(|(_, e)| e.to_string()).unwrap().remove(0)
+}
+
+#[test]
+fn gradients_are_differences_of_the_reported_loss() {
+    for (name, c) in [("picked", samples::picked()), ("pooled", samples::pooled())] {
+        let c = ModelConfig { init_std: 0.3, ..c };
+        for objective in OBJECTIVES {
+            let steps = batches(&c, Shape { rows: 2, length: 16, micro: 2, packed: true }, 1);
+            let report = |change: &Change<'_>| changed(&c, objective, &steps, change);
+            let (gradients, _) = report(&|_, _| {});
+            let mut looked = 0;
+            for (weight, gradient) in gradients.iter().filter(|(name, _)| of_indexers(name)) {
+                let of = |i: &usize| gradient[*i].abs();
+                let largest = (0..gradient.len()).max_by(|a, b| of(a).total_cmp(&of(b))).unwrap();
+                for at in [largest, gradient.len() / 2] {
+                    // So small a step that the same keys are picked. What is reported is a mean over layers.
+                    let along = |step: f64| {
+                        let moved = |name: &str, values: &mut [f64]| {
+                            if name == weight {
+                                values[at] += step;
+                            }
+                        };
+                        report(&moved).1 * c.layers as f64
+                    };
+                    let slope = (along(1e-6) - along(-1e-6)) / 2e-6;
+                    let got = gradient[at];
+                    let told = format!("{name}, {objective:?}: {weight}[{at}]: {got} for {slope}");
+                    assert!((slope - got).abs() <= 1e-7 + 1e-6 * slope.abs(), "{told}");
+                    looked += 1;
+                }
+                assert!(of(&largest) > 1e-5, "{name}, {objective:?}: {weight} has a gradient");
+            }
+            assert!(looked >= 10, "{name}: {looked}");
+        }
+    }
+}
+
+#[test]
+fn nothing_but_the_indexer_notices_its_loss() {
+    for c in [samples::picked(), samples::pooled()] {
+        // Rows of more keys than are picked: attention is that to picked keys with and without the loss.
+        let steps = batches(&c, Shape { rows: 2, length: 24, micro: 2, packed: false }, 2);
+        let of = |indexer| {
+            let case = Case { indexer, ..Case::single() }.single_precision();
+            run(&c, &case, Routing::default(), &steps).unwrap()
+        };
+        let without = of(None);
+        for objective in OBJECTIVES {
+            let with = of(Some(training(objective)));
+            for (name, gradient) in &without.gradients {
+                let moves = with.gradients[name].iter().any(|&d| d != 0.0);
+                match of_indexers(name) {
+                    true => assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}"),
+                    false => assert!(*gradient == with.gradients[name], "{name}"),
+                }
+            }
+            for (a, b) in without.reports.iter().zip(&with.reports) {
+                assert_eq!((a.indexer, b.indexer.is_some()), (None, true));
+            }
+            // In the first step; then weights move with the norm of all gradients.
+            assert_eq!(without.reports[0].loss, with.reports[0].loss);
+        }
+    }
+}
+
+#[test]
+fn what_runs_again_or_leaves_the_device_changes_no_bit() {
+    let none = Keeping::default();
+    let all = usize::MAX;
+    let keepings = [
+        Keeping { core_attention_again: true, ..none },
+        Keeping { norms_again: all, ..none },
+        Keeping { swap_attention: true, ..none },
+        Keeping { latents_up_again: true, ..none },
+        Keeping { latent_attention_again: true, ..none },
+        Keeping { swap_latent_outputs: true, ..none },
+        Keeping { core_attention_again: true, norms_again: all, swap_attention: true, ..none },
+    ];
+    let cases = [
+        Case::single(),
+        Case::of(2, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(2, 1, 2, 1, 1),
+        Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses),
+        Case::of(4, 2, 1, 2, 1).sequence_parallel(),
+    ];
+    for c in [samples::picked(), samples::pooled()] {
+        for (i, case) in cases.iter().enumerate() {
+            let indexer = Some(training(OBJECTIVES[i % 3]));
+            let case = Case { indexer, ..case.clone() }.single_precision();
+            let plain = found(&c, &case);
+            for recompute in [Recompute::Block(2), Recompute::Uniform(1), Recompute::Uniform(2)] {
+                let what = format!("{recompute:?} {:?}", case.sizes);
+                same(&what, &plain, &found(&c, &Case { recompute, ..case.clone() }));
+            }
+            for keeping in keepings {
+                let latent =
+                    keeping.latents_up_again || keeping.latent_attention_again || keeping.swap_latent_outputs;
+                if latent && c.mla().is_none() {
+                    continue;
+                }
+                let what = format!("{keeping:?} {:?}", case.sizes);
+                same(&what, &plain, &found(&c, &Case { keeping, ..case.clone() }));
+            }
+            let overlapped = Case { bucket_size: Some(300), overlap: true, ..case.clone() };
+            same("sums beside the backward pass", &plain, &found(&c, &overlapped));
+            same("three threads", &plain, &found(&c, &Case { threads: 3, ..case.clone() }));
+        }
+    }
+}
