@@ -49,8 +49,9 @@ impl IndexerTraining {
 }
 
 impl Engine {
-    /// The loss of indexers since the last call, with its coefficient: a mean over the model's layers, as upstream counts them,
-    /// and over so many micro-batches of each replica. `None`: none is trained.
+    /// The loss of indexers since the last call, with its coefficient: a mean over the model's layers, as upstream counts them
+    /// (prediction modules, which it adds to the sum, are none), and over so many micro-batches of each replica. `None`: none is
+    /// trained.
     ///
     /// # Source
     /// MindSpeed-LLM (2026), `dsa_indexer.py`, `DSAIndexerLossLoggingHelper`; Megatron-LM's of the same name.

@@ -100,11 +100,11 @@ impl Training {
         self.all.as_ref().unwrap_or(&self.picks)
     }
 
-    /// `out`, attention's output, with the loss tied to it, for `attention[T,P]`: the weights that this rank's heads give the keys.
+    /// `out`, attention's output, with the loss tied to it, for `attention[T,P]`: what this rank's heads give the keys.
     pub(super) fn tie(&self, pass: &mut Pass<'_>, out: &Var, attention: Tensor) -> Result<Var> {
         let Some(loss) = pass.batch.indexer_loss.clone() else { return Ok(out.clone()) };
         let attention = pass.ctx.sum_over_heads(attention)?;
-        let target = ops::Target {
+        let target = ops::IndexerTarget {
             picks: self.keys(),
             attention: &attention,
             divergence: loss.objective.divergence(self.pooled),
@@ -117,17 +117,17 @@ impl Training {
 
     /// One who sees the attention that the loss is to be tied to.
     pub(super) fn watch(&self) -> Arc<Watch> {
-        Arc::new(Watch(Mutex::new(Sight::Ahead(self.all.clone()))))
+        Arc::new(Watch(Mutex::new(Look::Ahead(self.all.clone()))))
     }
 }
 
 /// Sees attention when it first runs, and takes from it the weights that its heads give keys.
 #[derive(Debug)]
-pub(super) struct Watch(Mutex<Sight>);
+pub(super) struct Watch(Mutex<Look>);
 
 /// What has been seen so far.
 #[derive(Debug)]
-enum Sight {
+enum Look {
     /// Nothing; with the keys that count, where they are others than those that are picked.
     Ahead(Option<Tensor>),
     /// The weights.
@@ -157,8 +157,8 @@ impl Watch {
         heads: HeadLayout,
         (picks, scale, exchanged): (&Tensor, f64, bool),
     ) -> Result<()> {
-        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Sight::Ahead(others) = &*sight else { return Ok(()) };
+        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Look::Ahead(others) = &*look else { return Ok(()) };
         let device = pass.g.device().clone();
         let spread = pass.batch.spread.as_ref().filter(|_| exchanged);
         let keys = match (others, spread) {
@@ -170,7 +170,7 @@ impl Watch {
         if let Some(spread) = spread {
             weights = summed_shares(&device, pass.ctx, &weights, spread, "weights of attention")?;
         }
-        *sight = Sight::Seen(weights);
+        *look = Look::Seen(weights);
         Ok(())
     }
 
@@ -206,10 +206,10 @@ impl Watch {
     /// # Panics
     /// If attention has not run.
     pub(super) fn take(&self) -> Tensor {
-        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *sight, Sight::Over) {
-            Sight::Seen(weights) => weights,
-            Sight::Ahead(_) | Sight::Over => panic!("attention to picked keys has run once"),
+        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *look, Look::Over) {
+            Look::Seen(weights) => weights,
+            Look::Ahead(_) | Look::Over => panic!("attention to picked keys has run once"),
         }
     }
 }
