@@ -368,7 +368,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("weights of attention", Wrong::Stale, Model::Picked, [1, 2, 1, 1, 1]),
     ("gradients of keys to pick", Wrong::Twice, Model::Picked, [1, 2, 1, 1, 1]),
     ("gradients of keys to pick", Wrong::Stale, Model::Picked, [2, 2, 1, 1, 1]),
-    ("all_tokens", Wrong::Stale, Model::Picked, [2, 1, 1, 1, 1]),
+    ("all_tokens", Wrong::Reversed, Model::Picked, [2, 1, 1, 1, 1]),
     ("loss of indexers", Wrong::Missing, Model::Picked, [1, 2, 1, 1, 1]),
     ("loss of indexers", Wrong::Twice, Model::Pooled, [1, 1, 2, 1, 1]),
 ];
