@@ -97,8 +97,8 @@ pub fn rows_of_documents(
     Ok(device.dispatch(&all, &order)?)
 }
 
-/// Of the sums over context-parallel ranks of rows `x[A,W]`, which are in the order of the whole micro-batch, those of this rank's
-/// tokens, `[T,W]`, in its order.
+/// Of the sums over context-parallel ranks of rows `x[A,W]`, which are in the order of the whole micro-batch, those of this
+/// rank's tokens, `[T,W]`, in its order.
 ///
 /// # Errors
 /// If a rank fails.

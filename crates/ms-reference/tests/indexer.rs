@@ -42,7 +42,9 @@ impl Case<'_> {
         let dim = q.as_matrix().1 / heads;
         let groups = width / dim;
         let layout = HeadLayout { groups, heads_per_group: heads / groups, head_dim: dim };
-        let seen = |t: usize| (t + 1) * keys / queries;
+        // Tokens of an entry.
+        let ratio = queries / keys;
+        let seen = |t: usize| (t + 1) / ratio;
         let sights: Vec<Sight> = (0..queries).map(|t| Sight { start: 0, seen: seen(t), all: keys }).collect();
         let picked = &self.golden[&format!("{kind}.picks")];
         let picks = self.device.pick_seen(&inputs, &sights, picked.shape[1])?;

@@ -2,6 +2,7 @@
 
 mod checks;
 mod experts;
+mod indexers;
 mod norms;
 
 use crate::config::{Routing, TrainConfig};
@@ -61,8 +62,8 @@ pub struct Engine {
     usual_grads: Option<Usual>,
     routing: Routing,
     load: Arc<RouterLoad>,
-    pub(crate) indexer: Option<IndexerTraining>,
-    pub(crate) indexer_losses: Arc<IndexerLosses>,
+    indexer: Option<IndexerTraining>,
+    indexer_losses: Arc<IndexerLosses>,
     /// Where what leaves the device goes.
     host: Option<Host>,
     /// Most bytes that forward passes have kept.

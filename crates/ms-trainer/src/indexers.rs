@@ -1,9 +1,5 @@
 //! How the indexers of sparse attention are trained: by a loss of their own.
 
-use crate::Result;
-use crate::engine::Engine;
-use ms_core::{Axis, Tensor};
-use ms_dist::ReduceOp;
 use ms_nn::{IndexerLoss, IndexerLosses, IndexerObjective};
 use std::sync::Arc;
 
@@ -45,24 +41,5 @@ impl IndexerTraining {
         let of_loss = if per_token_loss { 1.0 } else { 1.0 / micro_batches as f64 };
         let factor = weight * of_loss * scale;
         Arc::new(IndexerLoss { objective: self.objective, factor, weight, losses: losses.clone() })
-    }
-}
-
-impl Engine {
-    /// The loss of indexers since the last call, with its coefficient: a mean over the model's layers, as upstream counts them,
-    /// and over so many micro-batches of each replica. `None`: none is trained.
-    ///
-    /// # Source
-    /// MindSpeed-LLM (2026), `dsa_indexer.py`, `DSAIndexerLossLoggingHelper`; Megatron-LM's of the same name.
-    pub(crate) fn indexer_loss(&self, micro_batches: usize) -> Result<Option<f64>> {
-        let config = self.model.config();
-        if self.indexer.is_none() || config.indexer.is_none() {
-            return Ok(None);
-        }
-        let mine = Tensor::from_slice(self.device.arena(), [1], &[self.indexer_losses.take()?])?;
-        let sum = self.ctx.dp_cp.all_reduce("loss of indexers", mine, ReduceOp::Sum)?.wait()?;
-        let sum = self.ctx.pp.all_reduce("loss of indexers", sum, ReduceOp::Sum)?.wait()?;
-        let passes = config.layers * micro_batches * self.ctx.grid.size(Axis::Dp);
-        Ok(Some(sum.ready()?.as_slice::<f64>()?[0] / passes.max(1) as f64))
     }
 }

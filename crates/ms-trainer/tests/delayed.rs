@@ -10,11 +10,11 @@ use ms_core::{CpuBackend, DType, Device, Dispatcher};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{IndexerObjective, Keeping, Recompute};
 use ms_spec::{Attention, Mixer, Mla, ModelConfig};
 use ms_trainer::parity::{Apart, Found, Shape, batches};
-use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Routing};
-use parity::samples::samples;
+use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Routing};
+use parity::samples::{picked, pooled, samples};
 use parity::{Case, run, run_on, same, small_experts};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -88,8 +88,10 @@ fn of(world: usize, tp: usize, cp: usize, pp: usize, ep: usize) -> Case {
 
 #[test]
 fn every_family_waits_for_what_it_looks_at() {
+    let objective = IndexerObjective::Megatron { sparse: false };
     for (name, c) in samples() {
-        holds(&name, &c, &single(), Routing::default());
+        let indexer = c.indexer.map(|_| IndexerTraining { objective, coeff: 1.0 });
+        holds(&name, &c, &Case { indexer, ..single() }, Routing::default());
     }
 }
 
@@ -126,6 +128,13 @@ fn ranks_wait_for_what_they_exchange() {
     assert!(hybrid.has(Mixer::Mamba2));
     for case in [of(2, 2, 1, 1, 1), of(2, 1, 2, 1, 1)] {
         holds("recurrent layers", &hybrid, &case, Routing::default());
+    }
+    let indexer = Some(IndexerTraining { objective: IndexerObjective::MindSpeed, coeff: 1.0 });
+    let by_heads = of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
+    for case in [of(2, 2, 1, 1, 1).sequence_parallel(), of(2, 1, 2, 1, 1), by_heads] {
+        let case = Case { indexer, ..case };
+        holds("trained indexers", &picked(), &case, Routing::default());
+        holds("trained indexers of entries", &pooled(), &case, Routing::default());
     }
 }
 

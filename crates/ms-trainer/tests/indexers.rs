@@ -9,7 +9,7 @@ use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_nn::{IndexerObjective, Keeping, Recompute};
-use ms_spec::ModelConfig;
+use ms_spec::{Activations, ModelConfig, Placement};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
 use parity::samples::{self, samples};
@@ -216,4 +216,67 @@ fn what_runs_again_or_leaves_the_device_changes_no_bit() {
             same("three threads", &plain, &found(&c, &Case { threads: 3, ..case.clone() }));
         }
     }
+}
+
+/// What the plan says that the passes of a rank without stages keep, and send away.
+fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
+    let activations = Activations {
+        tokens: 64 / case.sizes.cp,
+        row: 32 / case.sizes.cp,
+        tp: case.sizes.tp,
+        etp: case.sizes.tp,
+        sequence_parallel: case.sequence_parallel,
+        ulysses_and_ring: (case.sizes.ulysses, case.sizes.cp / case.sizes.ulysses),
+        trains_indexer: case.indexer.is_some(),
+        recompute: case.recompute,
+        keeping: case.keeping,
+        ..Activations::plain(64, case.dtype.size())
+    };
+    let placement = Placement::new(c, &case.stages).unwrap();
+    let pass = activations.of_items(c, &placement.stage(0)[0], (0, 1));
+    (pass.kept, pass.sent)
+}
+
+#[test]
+fn what_trained_indexers_keep_is_planned() {
+    let none = Keeping::default();
+    let ways = [
+        none,
+        Keeping { core_attention_again: true, ..none },
+        Keeping { norms_again: usize::MAX, ..none },
+        Keeping { swap_attention: true, ..none },
+    ];
+    let cases = [
+        Case::single(),
+        Case::of(2, 2, 1, 1, 1),
+        Case::of(2, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(2, 1, 2, 1, 1),
+        Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses),
+    ];
+    let mut wrong = Vec::new();
+    for (name, c) in [("picked", samples::picked()), ("pooled", samples::pooled())] {
+        for (case, keeping) in cases.iter().flat_map(|case| ways.map(|way| (case, way))) {
+            // Attention to pooled entries has no core that runs again.
+            if keeping.core_attention_again && name == "pooled" {
+                continue;
+            }
+            for (dtype, objective) in [(DType::F32, OBJECTIVES[0]), (DType::Bf16, OBJECTIVES[2])] {
+                let indexer = Some(training(objective));
+                let case = Case { dtype, keeping, indexer, ..case.clone() };
+                let steps = batches(&c, Shape { rows: 2, length: 32, micro: 1, packed: false }, 1);
+                let bytes = run(&c, &case, Routing::default(), &steps).unwrap().bytes[0];
+                let (kept, sent) = planned(&c, &case);
+                for (what, planned, measured) in
+                    [("keeps", kept, bytes.kept), ("sends", sent, bytes.host as usize)]
+                {
+                    let apart = (planned as f64 / measured.max(1) as f64 - 1.0).abs();
+                    if planned != measured && apart > 0.02 {
+                        let told = format!("{name}, {dtype}, {:?}, {keeping:?}", case.sizes);
+                        wrong.push(format!("{told}: {what} {measured}, planned were {planned}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -255,7 +255,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 99] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -368,13 +368,19 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 99] = [
     ("weights of attention", Wrong::Stale, Model::Picked, [1, 2, 1, 1, 1]),
     ("gradients of keys to pick", Wrong::Twice, Model::Picked, [1, 2, 1, 1, 1]),
     ("gradients of keys to pick", Wrong::Stale, Model::Picked, [2, 2, 1, 1, 1]),
+    ("all_tokens", Wrong::Reversed, Model::Picked, [2, 1, 1, 1, 1]),
     ("loss of indexers", Wrong::Missing, Model::Picked, [1, 2, 1, 1, 1]),
     ("loss of indexers", Wrong::Twice, Model::Pooled, [1, 1, 2, 1, 1]),
 ];
 
 /// Exchanges of which there are none where nothing trains the indexers.
-const OF_TRAINED_INDEXERS: [&str; 4] =
-    ["weights of heads", "weights of attention", "gradients of keys to pick", "loss of indexers"];
+const OF_TRAINED_INDEXERS: [&str; 5] = [
+    "weights of heads",
+    "weights of attention",
+    "gradients of keys to pick",
+    "all_tokens",
+    "loss of indexers",
+];
 
 #[test]
 fn every_planted_fault_is_noticed() {
@@ -392,7 +398,8 @@ fn every_planted_fault_is_noticed() {
             case.keeping.inputs_shared = true;
         }
         case.passes_beside = exchange == "exchange_rows" && wrong == Wrong::Stale;
-        case.sequence_parallel = exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
+        case.sequence_parallel =
+            matches!(exchange, "gathered again" | "all_tokens") || case.dispatcher == Dispatcher::AllToAllSeq;
         if OF_TRAINED_INDEXERS.contains(&exchange) {
             case.indexer = Some(IndexerTraining { objective: IndexerObjective::MindSpeed, coeff: 0.5 });
         }

@@ -6,7 +6,7 @@ use crate::{BackwardCx, Digit, Divergence, Graph, IndexerInputs, Op, Result, Ten
 
 /// What an indexer is compared with.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct IndexerTarget<'a> {
     /// Keys of each query `[T,P]`, rows or -1.
     pub picks: &'a Tensor,
     /// The weights that attention gives them, over all heads, `[T,P]` unrounded; without a gradient.
@@ -47,7 +47,7 @@ impl Op for IndexerLoss {
 }
 
 /// `out`, an output of the layer, as it is; its backward pass sends the gradients of a loss to the indexer's queries `q[T,N·D]`,
-/// keys `k[C,D]` and weights of heads `w[T,N]` (unrounded), besides: `factor` times the sum over queries of how far the softmax of
+/// keys `k[C,D]` and weights of heads `w[T,N]` (unrounded): `factor` times the sum over queries of how far the softmax of
 /// the indexer's scores is from `target.attention`. Also that sum itself, without the factor: `[1]`, unrounded. Keeps the
 /// gradients, in the types of their values.
 ///
@@ -61,13 +61,13 @@ pub fn indexer_loss(
     g: &mut Graph,
     out: &Var,
     [q, k, w]: [&Var; 3],
-    target: Target<'_>,
+    target: IndexerTarget<'_>,
 ) -> Result<(Var, Tensor)> {
     let (device, wide) = (g.device().clone(), w.value().dtype());
     let (loss, [dq, dk, dw]) = {
         let (q, k) = (device.cast(q.value(), wide)?, device.cast(k.value(), wide)?);
         let inputs = IndexerInputs { q: &q, k: &k, w: w.value() };
-        let Target { picks, attention, divergence, factor } = target;
+        let IndexerTarget { picks, attention, divergence, factor } = target;
         device.indexer_loss(&inputs, picks, attention, divergence, factor)?
     };
     let gradients = [device.cast(&dq, q.value().dtype())?, device.cast(&dk, k.value().dtype())?, dw];

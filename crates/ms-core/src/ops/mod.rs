@@ -26,7 +26,7 @@ pub use attention::{attention, attention_picked, attention_picked_apart, join_si
 pub use compressed::{attention_shared, pool_windows, rotate_last};
 pub use embedding::{embedding, embedding_share};
 pub use hyper_connections::{collapse, expand, stream_weights};
-pub use indexer::{Target, indexer_loss};
+pub use indexer::{IndexerTarget, indexer_loss};
 pub use layout::{cast, columns, concat, noise, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};

@@ -290,14 +290,14 @@ impl Indexer {
         }
     }
 
-    /// Queries, entries and weights of heads, unrounded; and where the entries of documents are.
+    /// Queries and weights of heads, unrounded, and entries.
     fn operands(
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut PoolCache>,
         x: &Var,
         latent: &Var,
-    ) -> Result<([Var; 3], Vec<(usize, usize)>)> {
+    ) -> Result<([Var; 2], Entries)> {
         let (n, d) = (self.heads, self.compressor.shape().dim);
         let entries = self.compressor.forward(pass, cache, x)?;
         let q = pass.linear(latent, self.queries)?;
@@ -305,7 +305,7 @@ impl Indexer {
         let w = pass.linear(x, self.weights)?;
         let w = ops::cast(pass.g, &w, w.value().dtype().wide())?;
         let scale = super::indexer_scale(w.value(), n * d);
-        Ok(([q, entries.rows, ops::scale(pass.g, &w, scale)?], entries.documents))
+        Ok(([q, ops::scale(pass.g, &w, scale)?], entries))
     }
 
     /// The entries that it picks for each query, `None` where every query sees all its entries anyway; and what it is trained by,
@@ -332,22 +332,23 @@ impl Indexer {
             }
             return Ok(Picked::default());
         }
-        let (operands, documents) = match trained.is_some() {
+        let ([q, w], entries) = match trained.is_some() {
             true => self.operands(pass, cache, &x, &latent)?,
             false => {
                 let mut quiet = Graph::inference(&device);
                 self.operands(&mut pass.quietly(&mut quiet), cache, &x, &latent)?
             }
         };
+        let operands = [q, entries.rows, w];
         let [q, k, w] = operands.each_ref().map(Var::value);
         let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
-        let sights = sights(&pass.batch.stretches(pass.ctx), &documents, ratio);
+        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
         let best = |places: usize| device.pick_seen(&IndexerInputs { q: &q, k: &k, w }, &sights, places);
         let picks = (!few).then(|| best(self.places)).transpose()?;
         let Some(loss) = trained else { return Ok(Picked { picks, training: None }) };
         let of_loss = picks.clone().map_or_else(|| best(most), Ok)?;
         let all = (loss.objective.of_all() && !few).then(|| best(most)).transpose()?;
-        let training = Training { operands: operands.clone(), picks: of_loss, all, pooled: true };
+        let training = Training { operands, picks: of_loss, all, pooled: true };
         Ok(Picked { picks, training: Some(training) })
     }
 }

@@ -4,13 +4,14 @@ mod compressed;
 mod entries;
 mod grouped;
 mod latent;
+mod objective;
 mod training;
 
 pub(crate) use compressed::{CompressedAttention, CompressedShape};
 pub(crate) use grouped::{Attention, Grouped};
 pub use grouped::{head_exchange, lent_columns};
 pub(crate) use latent::{Latent, LatentShape};
-pub use training::{IndexerLoss, IndexerLosses, IndexerObjective};
+pub use objective::{IndexerLoss, IndexerLosses, IndexerObjective};
 
 use ms_core::{DType, Tensor};
 

@@ -6,73 +6,9 @@
 //! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other formulas.
 
 use crate::pass::Pass;
-use ms_core::{Columns, Device, Divergence, HeadLayout, Result, Tensor, Var, ops};
+use ms_core::{Columns, Device, HeadLayout, Result, Tensor, Var, ops};
 use ms_dist::{picks_of_documents, summed_shares};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Which keys the loss of an indexer looks at, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexerObjective {
-    /// MindSpeed-LLM's: the picked keys; of pooled entries with another formula than of tokens.
-    MindSpeed,
-    /// Megatron-LM's: the picked keys if `sparse`, else all that a query sees.
-    Megatron {
-        /// Whether the picked keys alone count.
-        sparse: bool,
-    },
-}
-
-impl IndexerObjective {
-    /// Whether all keys that a query sees count, not only those that are picked.
-    pub(super) fn of_all(self) -> bool {
-        self == Self::Megatron { sparse: false }
-    }
-
-    fn divergence(self, pooled: bool) -> Divergence {
-        match (self, pooled) {
-            (Self::MindSpeed, false) => Divergence::PICKED,
-            (Self::MindSpeed, true) => Divergence::POOLED,
-            (Self::Megatron { .. }, _) => Divergence::MEGATRON,
-        }
-    }
-}
-
-/// The loss of a micro-batch's indexers.
-#[derive(Clone, Debug)]
-pub struct IndexerLoss {
-    /// Which.
-    pub objective: IndexerObjective,
-    /// Of a query's divergence in gradients: with the coefficient, and what the main loss is scaled by.
-    pub factor: f64,
-    /// Of a query's divergence in what is reported.
-    pub weight: f64,
-    /// Where layers report.
-    pub losses: Arc<IndexerLosses>,
-}
-
-/// Losses of indexers, summed over the passes that record.
-#[derive(Debug, Default)]
-pub struct IndexerLosses(Mutex<BTreeMap<usize, Vec<(f64, Tensor)>>>);
-
-impl IndexerLosses {
-    fn add(&self, layer: usize, weight: f64, sum: Tensor) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(layer).or_default().push((weight, sum));
-    }
-
-    /// The sum of all since the last call, coefficients included; zero on a device without values.
-    ///
-    /// # Errors
-    /// If a value cannot be read.
-    pub fn take(&self) -> ms_core::Result<f64> {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut total = 0.0;
-        for (weight, sum) in all.into_values().flatten().filter(|(_, sum)| !sum.is_meta()) {
-            total += weight * sum.ready()?.to_reals()?[0];
-        }
-        Ok(total)
-    }
-}
 
 /// What an indexer makes of a pass: which keys it picks, and what it is trained by.
 #[derive(Default)]
@@ -100,11 +36,11 @@ impl Training {
         self.all.as_ref().unwrap_or(&self.picks)
     }
 
-    /// `out`, attention's output, with the loss tied to it, for `attention[T,P]`: the weights that this rank's heads give the keys.
+    /// `out`, attention's output, with the loss tied to it, for `attention[T,P]`: what this rank's heads give the keys.
     pub(super) fn tie(&self, pass: &mut Pass<'_>, out: &Var, attention: Tensor) -> Result<Var> {
         let Some(loss) = pass.batch.indexer_loss.clone() else { return Ok(out.clone()) };
         let attention = pass.ctx.sum_over_heads(attention)?;
-        let target = ops::Target {
+        let target = ops::IndexerTarget {
             picks: self.keys(),
             attention: &attention,
             divergence: loss.objective.divergence(self.pooled),
@@ -117,17 +53,17 @@ impl Training {
 
     /// One who sees the attention that the loss is to be tied to.
     pub(super) fn watch(&self) -> Arc<Watch> {
-        Arc::new(Watch(Mutex::new(Sight::Ahead(self.all.clone()))))
+        Arc::new(Watch(Mutex::new(Look::Ahead(self.all.clone()))))
     }
 }
 
 /// Sees attention when it first runs, and takes from it the weights that its heads give keys.
 #[derive(Debug)]
-pub(super) struct Watch(Mutex<Sight>);
+pub(super) struct Watch(Mutex<Look>);
 
 /// What has been seen so far.
 #[derive(Debug)]
-enum Sight {
+enum Look {
     /// Nothing; with the keys that count, where they are others than those that are picked.
     Ahead(Option<Tensor>),
     /// The weights.
@@ -157,8 +93,8 @@ impl Watch {
         heads: HeadLayout,
         (picks, scale, exchanged): (&Tensor, f64, bool),
     ) -> Result<()> {
-        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Sight::Ahead(others) = &*sight else { return Ok(()) };
+        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Look::Ahead(others) = &*look else { return Ok(()) };
         let device = pass.g.device().clone();
         let spread = pass.batch.spread.as_ref().filter(|_| exchanged);
         let keys = match (others, spread) {
@@ -170,7 +106,7 @@ impl Watch {
         if let Some(spread) = spread {
             weights = summed_shares(&device, pass.ctx, &weights, spread, "weights of attention")?;
         }
-        *sight = Sight::Seen(weights);
+        *look = Look::Seen(weights);
         Ok(())
     }
 
@@ -206,10 +142,10 @@ impl Watch {
     /// # Panics
     /// If attention has not run.
     pub(super) fn take(&self) -> Tensor {
-        let mut sight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *sight, Sight::Over) {
-            Sight::Seen(weights) => weights,
-            Sight::Ahead(_) | Sight::Over => panic!("attention to picked keys has run once"),
+        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *look, Look::Over) {
+            Look::Seen(weights) => weights,
+            Look::Ahead(_) | Look::Over => panic!("attention to picked keys has run once"),
         }
     }
 }

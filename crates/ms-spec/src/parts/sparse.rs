@@ -11,7 +11,7 @@ use crate::{ModelConfig, Part, Role};
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
     part: "sparse attention",
-    tp: How::Shared("every rank scores all keys"),
+    tp: How::Shared("every rank scores all keys; what trains them is summed over heads of all ranks"),
     cp: How::WholeDocuments {
         how: "gathered: latents and the indexer's keys; queries pick among the keys of whole documents. Ulysses: heads for tokens, picks and the indexer's keys gathered",
         otherwise: NO_RING,

@@ -4,6 +4,7 @@ use super::Loop;
 use crate::Result;
 use crate::config::Routing;
 use crate::engine::ExpertReport;
+use crate::indexers::IndexerTraining;
 use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
 use crate::schedule::Rates;
@@ -110,7 +111,7 @@ impl Loop<'_> {
 
     /// The loss of indexers by its name.
     fn of_indexers(&self, loss: Option<f64>) -> Option<(&'static str, f64)> {
-        self.config.indexer.as_ref().map(|training| training.name()).zip(loss)
+        self.config.indexer.as_ref().map(IndexerTraining::name).zip(loss)
     }
 
     pub(super) fn log(

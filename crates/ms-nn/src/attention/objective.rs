@@ -1,0 +1,68 @@
+//! Which loss trains indexers, and what it has come to.
+
+use ms_core::{Divergence, Result, Tensor};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Which keys the loss of an indexer looks at, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexerObjective {
+    /// MindSpeed-LLM's: the picked keys; of pooled entries with another formula than of tokens.
+    MindSpeed,
+    /// Megatron-LM's: the picked keys if `sparse`, else all that a query sees.
+    Megatron {
+        /// Whether the picked keys alone count.
+        sparse: bool,
+    },
+}
+
+impl IndexerObjective {
+    /// Whether all keys that a query sees count, not only those that are picked.
+    pub(super) fn of_all(self) -> bool {
+        self == Self::Megatron { sparse: false }
+    }
+
+    pub(super) fn divergence(self, pooled: bool) -> Divergence {
+        match (self, pooled) {
+            (Self::MindSpeed, false) => Divergence::PICKED,
+            (Self::MindSpeed, true) => Divergence::POOLED,
+            (Self::Megatron { .. }, _) => Divergence::MEGATRON,
+        }
+    }
+}
+
+/// The loss of a micro-batch's indexers.
+#[derive(Clone, Debug)]
+pub struct IndexerLoss {
+    /// Which.
+    pub objective: IndexerObjective,
+    /// Of a query's divergence in gradients: with the coefficient, and what the main loss is scaled by.
+    pub factor: f64,
+    /// Of a query's divergence in what is reported.
+    pub weight: f64,
+    /// Where layers report.
+    pub losses: Arc<IndexerLosses>,
+}
+
+/// Losses of indexers, summed over the passes that record.
+#[derive(Debug, Default)]
+pub struct IndexerLosses(Mutex<BTreeMap<usize, Vec<(f64, Tensor)>>>);
+
+impl IndexerLosses {
+    pub(super) fn add(&self, layer: usize, weight: f64, sum: Tensor) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(layer).or_default().push((weight, sum));
+    }
+
+    /// The sum of all since the last call, coefficients included; zero on a device without values.
+    ///
+    /// # Errors
+    /// If a value cannot be read.
+    pub fn take(&self) -> Result<f64> {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut total = 0.0;
+        for (weight, sum) in all.into_values().flatten().filter(|(_, sum)| !sum.is_meta()) {
+            total += weight * sum.ready()?.to_reals()?[0];
+        }
+        Ok(total)
+    }
+}
