@@ -4,9 +4,13 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
+mod later;
 mod walk;
 
+pub use later::Later;
 pub use walk::Walk;
+
+use later::once;
 
 use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds, States};
@@ -183,64 +187,6 @@ impl From<&Tensor> for Like {
     }
 }
 
-/// What a backward pass put off (zero-bubble schedules): one weight gradient, or the word that there are no more of one.
-struct Deferred {
-    param: ParamId,
-    /// `None`: nothing more is added to the gradient.
-    work: Option<WeightGrad>,
-}
-
-/// What a backward pass puts off.
-#[derive(Default)]
-pub struct Later {
-    work: Vec<Deferred>,
-    /// Of which parameter alone; `None`: of all whose gradients are large.
-    only: Option<ParamId>,
-}
-
-impl Later {
-    /// Nothing yet, and in the end what is added to the gradient of `param` alone.
-    pub fn of(param: ParamId) -> Self {
-        Self { work: Vec::new(), only: Some(param) }
-    }
-
-    /// Number of gradients and words that they are all.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.work.len()
-    }
-
-    fn takes(&self, param: ParamId) -> bool {
-        self.only.is_none_or(|only| only == param)
-    }
-
-    /// Does the work, in the order in which it was put off.
-    ///
-    /// # Errors
-    /// As the kernels that do it.
-    pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
-        self.work.into_iter().try_for_each(|work| work.run(device, sink))
-    }
-}
-
-/// Adds one weight gradient into the buffer it is given.
-type WeightGrad = Box<dyn FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send>;
-
-impl Deferred {
-    fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
-        let mut work = self.work;
-        if work.is_none() {
-            return sink.finished(self.param);
-        }
-        sink.add(self.param, &mut |grad| once(&mut work)(device, grad))
-    }
-}
-
-/// What is called once.
-fn once<F>(work: &mut Option<F>) -> F {
-    work.take().expect("a gradient is added once")
-}
-
 /// What an operation may use in its backward.
 pub struct BackwardCx<'a> {
     /// The device the graph ran on.
@@ -267,7 +213,7 @@ impl BackwardCx<'_> {
     ) -> Result<()> {
         let Some(param) = self.params[k] else { return Ok(()) };
         if let Some(later) = self.later.as_deref_mut().filter(|later| later.takes(param)) {
-            later.work.push(Deferred { param, work: Some(Box::new(work)) });
+            later.put_off(param, work);
             return Ok(());
         }
         let (device, mut work) = (self.device, Some(work));

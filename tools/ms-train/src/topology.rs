@@ -304,9 +304,8 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
     let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice) else {
         return Ok(None);
     };
-    let unknown =
-        |word: &&String| !["p2p", "a2a", "all_gather", "allgather", "a2a+p2p"].contains(&word.as_str());
-    if let Some(other) = o.comm.given().into_iter().flatten().find(unknown) {
+    const WORDS: [&str; 5] = ["p2p", "a2a", "all_gather", "allgather", "a2a+p2p"];
+    if let Some(other) = [first].into_iter().chain(rest).find(|word| !WORDS.contains(&word.as_str())) {
         bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}")));
     }
     if cp == 1 {

@@ -1,6 +1,6 @@
 //! A backward pass that can stop where it would wait for other ranks, so that another pass works meanwhile.
 
-use super::{BackwardCx, Deferred, GradSink, Graph, Later, Node, Source, Var};
+use super::{BackwardCx, GradSink, Graph, Later, Node, Source, Var};
 use crate::{Device, Error, ParamId, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -181,7 +181,7 @@ impl Uses {
             *left -= 1;
             match &mut later {
                 _ if *left > 0 => {}
-                Some(later) if later.takes(*p) => later.work.push(Deferred { param: *p, work: None }),
+                Some(later) if later.takes(*p) => later.close(*p),
                 _ => sink.finished(*p)?,
             }
         }

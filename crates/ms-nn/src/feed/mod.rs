@@ -263,7 +263,8 @@ impl Experts {
         Tensor::from_slice(device.arena(), [places.len(), k], &experts)
     }
 
-    /// The bias that this rank adds: of the second layer, which the ranks that share an expert hold alike, the first of them does.
+    /// The bias that this rank adds: of the second layer, which the ranks that share an expert hold alike, the first of them
+    /// does.
     fn added_bias(&self, pass: &mut Pass<'_>, layer: Linear) -> Option<Var> {
         let second = layer.weight == self.fc2.weight;
         let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
