@@ -53,7 +53,7 @@ fn uniform(len: usize, seed: u64, low: f32, high: f32) -> Vec<f32> {
 }
 
 fn mamba2(bench: &mut Bench, parts: usize, [heads, head_dim, groups, state]: [usize; 4]) {
-    let shape = state_space::Shape { heads, head_dim, groups, state, step_limit: (0.0, f32::INFINITY) };
+    let shape = state_space::Shape { heads, head_dim, groups, state, step_limit: (0.0, f64::INFINITY) };
     let what = format!("mamba2 t={TOKENS} docs={parts} n={heads} p={head_dim} g={groups} s={state}");
     let (inner, bc, n) = (TOKENS * heads * head_dim, TOKENS * groups * state, TOKENS * heads);
     let segments = documents(parts);

@@ -234,6 +234,7 @@ fn keep(path: &Path, name: &str, asked: Option<Arithmetic>, choice: Choice) -> s
         text.push('\n');
     }
     text += &format!("{key}{}\t{}\n", choice.isa, choice.arithmetic);
+    // Kernels stand below the crate that writes files; what is lost with the power is measured again.
     let part = path.with_extension(format!("{}.part", std::process::id()));
     std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| {
         let _ = std::fs::remove_file(&part);

@@ -16,18 +16,18 @@ pub enum Activation {
     /// `g · σ(alpha · g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` and raised by 1.
     Clamped {
         /// Slope inside the sigmoid.
-        alpha: f32,
+        alpha: f64,
         /// The limit.
-        limit: f32,
+        limit: f64,
     },
     /// `g · σ(g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` (DeepSeek-V4).
     ClampedSilu {
         /// The limit.
-        limit: f32,
+        limit: f64,
     },
     /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
     Limited {
         /// The limit.
-        limit: f32,
+        limit: f64,
     },
 }

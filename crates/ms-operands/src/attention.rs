@@ -42,12 +42,12 @@ impl Alibi {
     ///
     /// With `m` the largest power of two that is at most the number of heads: `2^(−8(h+1)/m)` for the first `m`
     /// heads, then every other slope of `2m` heads.
-    pub fn slope(&self, n: usize) -> f32 {
+    pub fn slope(&self, n: usize) -> f64 {
         let h = self.first + n;
         let m = if self.heads == 0 { 1 } else { 1 << self.heads.ilog2() };
         let exponent =
             if h < m { 8.0 * (h + 1) as f64 / m as f64 } else { 4.0 * (2 * (h - m) + 1) as f64 / m as f64 };
-        2f64.powf(-exponent) as f32
+        2f64.powf(-exponent)
     }
 }
 

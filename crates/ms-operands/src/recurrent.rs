@@ -12,7 +12,7 @@ pub struct StateSpace {
     /// State per channel `S`.
     pub state: usize,
     /// Least and largest step after softplus.
-    pub step_limit: (f32, f32),
+    pub step_limit: (f64, f64),
 }
 
 /// Sizes of a scan by the gated delta rule.
@@ -53,7 +53,7 @@ pub struct Mamba3Shape {
     /// Which elements are a pair.
     pub pairs: TurnedPairs,
     /// Least rate of decay.
-    pub rate_floor: f32,
+    pub rate_floor: f64,
 }
 
 impl Mamba3Shape {

@@ -13,7 +13,7 @@ pub enum RouterScore {
     /// logit is within `2 · jitter` of the best, relative to the larger magnitude.
     SparseMixer {
         /// `router_jitter_noise`.
-        jitter: f32,
+        jitter: f64,
     },
 }
 

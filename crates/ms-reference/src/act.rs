@@ -21,17 +21,17 @@ fn at<R: Real>(kind: Activation, x: R) -> R {
             r * r
         }
         Activation::Clamped { alpha, limit } => {
-            let g = x.min(R::from(limit.into()));
-            g * (R::from(alpha.into()) * g).sigmoid()
+            let g = x.min(R::from(limit));
+            g * (R::from(alpha) * g).sigmoid()
         }
-        Activation::ClampedSilu { limit } => at(Activation::Silu, x.min(R::from(limit.into()))),
-        Activation::Limited { limit } => at(Activation::Silu, x).min(R::from(limit.into())),
+        Activation::ClampedSilu { limit } => at(Activation::Silu, x.min(R::from(limit))),
+        Activation::Limited { limit } => at(Activation::Silu, x).min(R::from(limit)),
     }
 }
 
 /// What a gate of `kind` multiplies, for `x`.
 fn gated<R: Real>(kind: Activation, x: R) -> R {
-    let within = |limit: f32| x.min(R::from(limit.into())).max(R::from((-limit).into()));
+    let within = |limit: f64| x.min(R::from(limit)).max(R::from(-limit));
     match kind {
         Activation::Clamped { limit, .. } => within(limit) + R::from(1.0),
         Activation::Limited { limit } | Activation::ClampedSilu { limit } => within(limit),

@@ -112,7 +112,7 @@ fn seen(s: &Segment, i: usize, o: &AttentionOptions) -> Vec<Seen> {
 /// Score of a query and a key, and its slope by the scaled product: `cap(scale · q·k) − slope · distance`.
 fn score(q: &[f64], k: &[f64], n: usize, distance: f64, o: &AttentionOptions) -> (f64, f64) {
     let raw = o.scale * dot(q, k);
-    let tilt = o.alibi.map_or(0.0, |a| -f64::from(a.slope(n)) * distance);
+    let tilt = o.alibi.map_or(0.0, |a| -a.slope(n) * distance);
     match o.softcap {
         None => (raw + tilt, 1.0),
         Some(cap) => {

@@ -42,7 +42,7 @@ pub(crate) fn scan<R: Real>(
             for t in segment.q_start..segment.q_start + segment.q_len {
                 let at = t * heads + n;
                 let step = (dt[at] + dt_bias[n]).softplus();
-                let decay = (-(rate[at].softplus().max(R::from(rate_floor.into()))) * step).exp();
+                let decay = (-(rate[at].softplus().max(R::from(rate_floor))) * step).exp();
                 let end = trap[at].sigmoid();
                 for (j, theta) in theta.iter_mut().enumerate() {
                     *theta = *theta + angle[t * angles + j].tanh() * R::from(PI) * step;

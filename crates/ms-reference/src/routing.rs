@@ -40,9 +40,9 @@ fn top(values: &[f64], k: usize, open: impl Fn(usize) -> bool) -> Vec<usize> {
 }
 
 /// Whether the softmax that the pick of `best` has its weight from includes expert `e`.
-fn mixes<R: Real>(logits: &[R], best: usize, e: usize, jitter: f32) -> bool {
+fn mixes<R: Real>(logits: &[R], best: usize, e: usize, jitter: f64) -> bool {
     let (max, l) = (logits[best].value(), logits[e].value());
-    e == best || (max - l) / l.abs().max(max.abs()) <= 2.0 * f64::from(jitter)
+    e == best || (max - l) / l.abs().max(max.abs()) <= 2.0 * jitter
 }
 
 /// The experts of a token.

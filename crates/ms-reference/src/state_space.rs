@@ -26,7 +26,7 @@ pub(crate) fn scan<R: Real>(s: &Scan<'_, R>, mut states: Option<&mut [R]>) -> Ve
             };
             for t in segment.q_start..segment.q_start + segment.q_len {
                 let step = (dt[t * heads + n] + dt_bias[n]).softplus();
-                let step = step.max(R::from(low.into())).min(R::from(high.into()));
+                let step = step.max(R::from(low)).min(R::from(high));
                 let decay = (-(a_log[n].exp()) * step).exp();
                 let group = (t * groups + n * groups / heads) * state;
                 for i in 0..p {

@@ -356,3 +356,25 @@ fn chinese_benchmarks_are_scored_by_log_likelihood() {
         }
     }
 }
+
+#[test]
+fn what_becomes_of_every_flag_is_explained() {
+    let flags = "mmlu --explain --json --moe-router-load-balancing-type none --num-nextn-predict-layers 1 --lr 1 \
+                 --max-new-tokens 3";
+    let done = ms_eval().args(flags.split_whitespace()).assert().success();
+    let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let rows = found["flags"].as_array().unwrap();
+    for (flag, status, note) in [
+        ("--moe-router-load-balancing-type", "acts", "the router's kind"),
+        ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
+        ("--lr", "no effect", "no effect in this program"),
+        ("--max-new-tokens", "acts", "tokens to generate"),
+    ] {
+        let row = rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
+        assert!(row["status"] == status && row["note"].as_str().unwrap().contains(note), "{row}");
+    }
+    let refused = ms_eval().args(["--explain", "--use-torch-fsdp2", "--upstream", "head"]).assert().success();
+    let text = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
+    let is_refused = |line: &str| line.starts_with("refused") && line.contains("--use-torch-fsdp2");
+    assert!(text.lines().any(is_refused), "{text}");
+}

@@ -261,3 +261,27 @@ fn megatrons_own_tokenizers_take_their_files_from_flags() {
     assert_eq!(run.status.code(), Some(2));
     assert!(text(&run.stderr).contains("GPT2BPETokenizer needs --vocab-file"), "{}", text(&run.stderr));
 }
+
+#[test]
+fn what_becomes_of_every_flag_is_explained_and_nothing_is_read() {
+    let said = |more: &str| {
+        let flags = "--explain --append-eod --workers 2 --log-interval 5 --input missing.jsonl";
+        let run = tool().args(flags.split_whitespace()).args(more.split_whitespace()).output().unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout)
+    };
+    let table = said("--hf-datasets-params x");
+    for (flag, status, note) in [
+        ("--append-eod", "acts", "end every document with the end token"),
+        ("--workers", "acts", "threads"),
+        ("--log-interval", "no effect", "progress is drawn on a terminal"),
+        ("--hf-datasets-params", "refused", "data comes from local files"),
+    ] {
+        let line =
+            table.lines().find(|line| line.contains(flag)).unwrap_or_else(|| panic!("{flag}: {table}"));
+        assert!(line.starts_with(status) && line.contains(note), "{line}");
+    }
+    let rows: serde_json::Value = serde_json::from_str(&said("--json")).unwrap();
+    let row = rows["flags"].as_array().unwrap().iter().find(|row| row["flag"] == "--log-interval").unwrap();
+    assert_eq!(row["status"], "no effect", "{row}");
+}

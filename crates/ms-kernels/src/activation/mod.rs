@@ -63,18 +63,20 @@ pub(crate) mod body {
                 (x * phi, phi + x * 0.398_942_3 * exp(-0.5 * x * x))
             }
             Activation::Clamped { alpha, limit } => {
+                let (alpha, limit) = (alpha as f32, limit as f32);
                 // Compared this way round, what is not a number stays visible.
                 let g = if x > limit { limit } else { x };
                 let s = sigmoid(alpha * g);
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + alpha * g * (1.0 - s)) })
             }
             Activation::ClampedSilu { limit } => {
+                let limit = limit as f32;
                 let g = if x > limit { limit } else { x };
                 let s = sigmoid(g);
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + g * (1.0 - s)) })
             }
             Activation::Limited { limit } => {
-                let (y, slope) = at(Activation::Silu, x);
+                let ((y, slope), limit) = (at(Activation::Silu, x), limit as f32);
                 if y > limit { (limit, 0.0) } else { (y, slope) }
             }
             Activation::Relu2 => {
@@ -96,10 +98,10 @@ pub(crate) mod body {
     fn gated(kind: Activation, x: f32) -> (f32, f32) {
         match kind {
             Activation::Clamped { limit, .. } => {
-                let (clamped, slope) = clamp(x, limit);
+                let (clamped, slope) = clamp(x, limit as f32);
                 (clamped + 1.0, slope)
             }
-            Activation::Limited { limit } | Activation::ClampedSilu { limit } => clamp(x, limit),
+            Activation::Limited { limit } | Activation::ClampedSilu { limit } => clamp(x, limit as f32),
             _ => (x, 1.0),
         }
     }

@@ -39,14 +39,14 @@ fn formula(kind: Activation, x: f64) -> f64 {
         Activation::GeluErf => x * normal_distribution(x),
         Activation::Relu2 => x.max(0.0).powi(2),
         Activation::Clamped { alpha, limit } => {
-            let g = x.min(f64::from(limit));
-            g / (1.0 + (-f64::from(alpha) * g).exp())
+            let g = x.min(limit);
+            g / (1.0 + (-alpha * g).exp())
         }
         Activation::ClampedSilu { limit } => {
-            let g = x.min(f64::from(limit));
+            let g = x.min(limit);
             g / (1.0 + (-g).exp())
         }
-        Activation::Limited { limit } => (x * sigmoid).min(f64::from(limit)),
+        Activation::Limited { limit } => (x * sigmoid).min(limit),
     }
 }
 

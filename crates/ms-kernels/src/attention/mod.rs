@@ -115,7 +115,7 @@ pub(crate) struct Tilt {
 impl Tilt {
     /// Of head `n`, where row 0 is key `key` and column 0 the query `query` of the segment.
     pub(crate) fn new(options: &Options, segment: &Segment, n: usize, key: usize, query: usize) -> Self {
-        let slope = options.alibi.map_or(0.0, |a| a.slope(n));
+        let slope = options.alibi.map_or(0.0, |a| a.slope(n) as f32);
         let position = (query + segment.k_len) as f64 - segment.q_len as f64 + segment.ahead as f64;
         Self { slope, base: (key as f64 - position) as f32 }
     }

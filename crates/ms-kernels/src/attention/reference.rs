@@ -28,7 +28,7 @@ impl Head<'_> {
         let (q, k) = (&self.q[i * self.dim..][..self.dim], &self.k[j * self.dim..][..self.dim]);
         let raw: f64 = q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * f64::from(o.scale);
         let distance = (i + l) as f64 - s as f64 - j as f64;
-        let tilt = o.alibi.map_or(0.0, |a| -f64::from(a.slope(self.number)) * distance);
+        let tilt = o.alibi.map_or(0.0, |a| -f64::from(a.slope(self.number) as f32) * distance);
         Some(match o.softcap {
             None => (raw + tilt, 1.0),
             Some(cap) => {

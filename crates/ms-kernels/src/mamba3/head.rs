@@ -61,7 +61,7 @@ impl Head {
         };
         let mut found = Numbers::default();
         let (raw, rates, traps) = (of(o.dt, o.dt_bias[n]), of(o.rate, 0.0), of(o.trap, 0.0));
-        numbers(isa, &mut found, &raw, &rates, &traps, scan.shape.rate_floor);
+        numbers(isa, &mut found, &raw, &rates, &traps, scan.shape.rate_floor as f32);
         let factors = [o.rank_x, o.rank_z, o.rank_o].map(|of| scan.factors(of, n));
         Self { n, start: segment.q_start, numbers: found, factors }
     }

@@ -34,7 +34,7 @@ fn reference(shape: &Shape, all: &[f64], borders: &[usize]) -> Vec<f64> {
     let mut y = vec![0.0; o.x.len()];
     for (pair, n) in borders.windows(2).flat_map(|w| (0..heads).map(move |n| (w, n))) {
         let step = |t: usize| soft(o.dt[t * heads + n] + o.dt_bias[n]);
-        let log_a = |t: usize| -soft(o.rate[t * heads + n]).max(f64::from(rate_floor)) * step(t);
+        let log_a = |t: usize| -soft(o.rate[t * heads + n]).max(rate_floor) * step(t);
         let end = |t: usize| sig(o.trap[t * heads + n]);
         let turned = |of: &[f64], bias: &[f64], t: usize, rank: usize| {
             let mut row: Vec<f64> =

@@ -116,10 +116,10 @@ fn pick(
     let experts = logits.len();
     if let Score::SparseMixer { jitter } = router.score {
         let first = best(logits, |_| true).expect("two experts at least");
-        softmax(score, logits, |e| mixes(logits, first, e, jitter));
+        softmax(score, logits, |e| mixes(logits, first, e, jitter as f32));
         let one = (first, score[first]);
         let second = best(logits, |e| e != first).expect("two experts at least");
-        softmax(score, logits, |e| e != first && mixes(logits, second, e, jitter));
+        softmax(score, logits, |e| e != first && mixes(logits, second, e, jitter as f32));
         return vec![one, (second, score[second])];
     }
     scores(score, logits, router.score);
@@ -300,7 +300,7 @@ fn gradient(router: &Router, dlogits: &mut [f32], dweights: &[f32], picked: &[i3
     if let Score::SparseMixer { jitter } = router.score {
         for (i, &e) in picked.iter().enumerate() {
             let (e, first) = (e as usize, picked[0] as usize);
-            softmax(&mut score, logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter));
+            softmax(&mut score, logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter as f32));
             for (o, d) in dlogits.iter_mut().enumerate() {
                 *d += dweights[i] * score[e] * (f32::from(u8::from(o == e)) - score[o]);
             }

@@ -160,7 +160,9 @@ impl<'a> Scan<'a> {
         let new = || vec![0f32; raw.len()];
         let (mut step, mut decay, mut slope) = (new(), new(), new());
         let rate = exp(self.a_log[n]);
-        steps_of(isa, (&mut step, &mut decay, &mut slope), &raw, rate, self.shape.step_limit);
+        let (low, high) = self.shape.step_limit;
+        let limit = (low as f32, high as f32);
+        steps_of(isa, (&mut step, &mut decay, &mut slope), &raw, rate, limit);
         Steps { step, decay, slope }
     }
 }

@@ -25,9 +25,7 @@ fn reference(all: &[f64], borders: &[usize]) -> Vec<f64> {
             let mut h = vec![0.0; head_dim * state];
             let g = n * groups / heads;
             for t in pair[0]..pair[1] {
-                let step = (1.0 + (dt[t * heads + n] + bias[n]).exp())
-                    .ln()
-                    .clamp(f64::from(step_limit.0), f64::from(step_limit.1));
+                let step = (1.0 + (dt[t * heads + n] + bias[n]).exp()).ln().clamp(step_limit.0, step_limit.1);
                 let a = (-a_log[n].exp() * step).exp();
                 for p in 0..head_dim {
                     let xv = x[(t * heads + n) * head_dim + p];

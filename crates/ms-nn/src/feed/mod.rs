@@ -19,17 +19,15 @@ use std::sync::Arc;
 /// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
 pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bool) {
     if let Some(limit) = limit {
-        return (Activation::Limited { limit: limit as f32 }, true);
+        return (Activation::Limited { limit }, true);
     }
     let kind = match c.activation {
         Kind::Swiglu => Activation::Silu,
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
         Kind::GegluErf | Kind::GeluErf => Activation::GeluErf,
         Kind::ReluSquared => Activation::Relu2,
-        Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit: limit as f32 },
-        Kind::SwigluClamped { alpha, limit } => {
-            Activation::Clamped { alpha: alpha as f32, limit: limit as f32 }
-        }
+        Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit },
+        Kind::SwigluClamped { alpha, limit } => Activation::Clamped { alpha, limit },
     };
     (kind, c.activation.gated())
 }
@@ -95,7 +93,7 @@ fn router_of(moe: &Moe) -> Router {
         Score::SoftmaxOfChosen => (RouterScore::Softmax, true),
         Score::Sigmoid => (RouterScore::Sigmoid, r.renormalise),
         Score::SqrtSoftplus => (RouterScore::SqrtSoftplus, r.renormalise),
-        Score::SparseMixer { jitter } => (RouterScore::SparseMixer { jitter: jitter as f32 }, false),
+        Score::SparseMixer { jitter } => (RouterScore::SparseMixer { jitter }, false),
     };
     let judge = |by| match by {
         SpecGroupScore::Best => GroupScore::Best,

@@ -53,7 +53,7 @@ impl Mixer for Mamba2Mixer {
             head_dim: m.head_dim,
             groups: m.groups,
             state: m.state,
-            step_limit: (m.dt_limit.0 as f32, m.dt_limit.1.map_or(f32::INFINITY, |l| l as f32)),
+            step_limit: (m.dt_limit.0, m.dt_limit.1.unwrap_or(f64::INFINITY)),
         };
         let scan = |pass: &mut Pass<'_>,
                     cache,

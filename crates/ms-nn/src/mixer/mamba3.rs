@@ -45,7 +45,7 @@ impl Mamba3Mixer {
             ranks: sizes.ranks.unwrap_or(1),
             angles: sizes.angles,
             pairs: if sizes.ranks.is_some() { TurnedPairs::Halves } else { TurnedPairs::Neighbours },
-            rate_floor: sizes.rate_floor as f32,
+            rate_floor: sizes.rate_floor,
         };
         Self {
             input: scope.id(Role::InProj),

@@ -21,7 +21,7 @@ fn state_space(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
         head_dim: 3,
         groups: 2,
         state: 5,
-        step_limit: if b.draw == 1 { (0.5, 1.0) } else { (0.0, f32::INFINITY) },
+        step_limit: if b.draw == 1 { (0.5, 1.0) } else { (0.0, f64::INFINITY) },
     };
     let inputs = [b.wide(&[TOKENS, 12]), b.wide(&[TOKENS, 10]), b.wide(&[TOKENS, 10]), b.wide(&[TOKENS, 4])];
     let weights = [b.wide(&[4]), b.wide(&[4]), b.wide(&[4])];

@@ -193,7 +193,7 @@ fn a_convolution_over_documents() {
 
 #[test]
 fn a_state_space_scan_over_documents() {
-    let shape = StateSpace { heads: 2, head_dim: 3, groups: 1, state: 4, step_limit: (0.0, f32::INFINITY) };
+    let shape = StateSpace { heads: 2, head_dim: 3, groups: 1, state: 4, step_limit: (0.0, f64::INFINITY) };
     let weights: [(&[usize], f32, f32); 3] = [(&[2], 0.3, 0.0), (&[2], 0.5, 1.0), (&[2], 0.3, 0.0)];
     check("state_space", &[8, 16], &weights, &move |g, store, x| {
         let [x, b, c, dt] = split(g, x, [6, 4, 4, 2])?;
