@@ -20,9 +20,9 @@ options! {
         pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
         pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
-        indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the loss that trains the indexer of sparse attention, by MindSpeed-LLM's formula: over the keys or pooled entries that it picks; 0: it is not trained", range = "[0,)";
-        megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "instead of --indexer-loss-coeff: that of Megatron-LM's formula, over all keys that a query sees; 0: it is not trained", range = "[0,)", own = own("dsa_indexer_loss_coeff");
-        megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: over the picked keys alone", own = own_or("dsa_indexer_use_sparse_loss", "false");
+        indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the loss that trains the indexer of sparse attention, by MindSpeed-LLM's formula: over the keys or pooled entries that it picks; 0: it is not trained", group = "Model families", range = "[0,)";
+        megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "instead of --indexer-loss-coeff: that of Megatron-LM's formula, over all keys that a query sees; 0: it is not trained", group = "Model families", range = "[0,)", own = own("dsa_indexer_loss_coeff");
+        megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: over the picked keys alone", group = "Model families", own = own_or("dsa_indexer_use_sparse_loss", "false");
         pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks as soon as the last micro-batch's gradients in it are formed, while others still are", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
