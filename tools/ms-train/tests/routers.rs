@@ -71,6 +71,15 @@ fn groups_are_those_of_expert_parallel_ranks_where_nothing_else_is_said() {
     let silent = lines(&format!("{limited} --nproc-per-node 2 --ep 2 --micro-batch-size 2"));
     assert_eq!(losses(&named), losses(&silent));
     assert_ne!(losses(&named), losses(&lines(limited)));
+    // One rank with as many groups has the same losses.
+    let wide = |more: &str| lines(&format!("{limited} --fp64 --micro-batch-size 2 {more}"));
+    let (one, two) = (wide("--n-group 2"), wide("--nproc-per-node 2 --ep 2"));
+    for name in ["lm loss", "load_balancing_loss", "grad norm"] {
+        for (a, b) in one.iter().zip(&two) {
+            let [a, b] = [a, b].map(|line| line[name].as_f64().unwrap());
+            assert!((a - b).abs() <= 1e-10 * a.abs(), "{name}: {a} {b}");
+        }
+    }
 }
 
 #[test]
