@@ -171,12 +171,13 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     if flags.word("moe_router_dtype") == Some("fp64") {
         tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
     }
+    let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
     for (wins, other) in SAID_TWICE {
         if let (Some(a), Some(b)) = (flags.written(wins), flags.written(other))
-            && map.get(wins) != map.get(other)
+            && number(wins) != number(other)
             && map.get("kv_compress") != Some(&Value::Bool(true))
         {
-            tracing::warn!("{b} changes nothing beside {a}: they name one number");
+            tracing::warn!("{a} and {b} name one number: that of {a} counts");
         }
     }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(flags, &e) {

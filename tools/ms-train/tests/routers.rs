@@ -277,3 +277,19 @@ fn every_kind_of_router_trains_on_any_topology_as_on_one_rank() {
         }
     }
 }
+
+#[test]
+fn of_two_flags_for_one_number_it_is_said_which_counts() {
+    let planned = |flags: &str| {
+        let mut command = ms_train();
+        command.args(model()).args(["--lr", "1e-3", "--train-iters", "2", "--dry-run"]);
+        let done = command.args(flags.split_whitespace()).assert().success();
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    let said = planned("--rotary-base 1000 --rope-theta 100");
+    assert!(
+        said.contains("--rotary-base and --rope-theta name one number: that of --rotary-base counts"),
+        "{said}"
+    );
+    assert!(!planned("--rotary-base 1000 --rope-theta 1000").contains("name one number"));
+}
