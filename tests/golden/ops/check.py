@@ -259,7 +259,21 @@ def halves():
     near(name, "tie_even_flag", tie, t["tie_even_flag"].astype(np.int64), 0, 0.5)
 
 
-for check in (rms_norm, layer_norm, swiglu, rope, attention, ring_merge, cross_entropy, adamw, routing, halves):
+def grouped_matmul():
+    t, _ = read("grouped_matmul")
+    ends = np.cumsum(t["tokens_per_expert"])
+    near("grouped_matmul", "group_list", ends, t["group_list"], 0, 0.5)
+    starts = ends - t["tokens_per_expert"]
+
+    def y(x, w):
+        return np.concatenate([x[a:b] @ w[e] for e, (a, b) in enumerate(zip(starts, ends))])
+
+    near("grouped_matmul", "y", y(t["x"], t["weight"]), t["y"])
+    slope("grouped_matmul", "dx", lambda x: np.sum(y(x, t["weight"]) * t["dy"]), t["x"], t["dx"])
+    slope("grouped_matmul", "dweight", lambda w: np.sum(y(t["x"], w) * t["dy"]), t["weight"], t["dweight"])
+
+
+for check in (rms_norm, layer_norm, swiglu, rope, attention, ring_merge, cross_entropy, adamw, routing, halves, grouped_matmul):
     check()
 for name, (there, done) in SEEN.items():
     print(f"{name}: {len(done)} of {len(there)} tensors computed again; the others: {' '.join(sorted(there - done))}")

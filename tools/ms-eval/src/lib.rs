@@ -59,6 +59,9 @@ pub fn main() -> Result<()> {
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;
+    if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
+        bail!(Usage(format!("--task: beside the word {word} there is no other task; leave one of them out")));
+    }
     if tasks.is_empty() {
         tasks = o.asked.tasks.clone();
     }

@@ -48,6 +48,33 @@ fn quiz(dir: &Path) {
 }
 
 #[test]
+fn what_changes_nothing_is_said_and_two_ways_to_name_a_task_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    let run = |args: &[&str]| {
+        let mut command = ms_eval();
+        command.args(args).arg("--load").arg(&model).arg("--data-path").arg(&data).assert()
+    };
+    let said = |args: &[&str]| {
+        let done = run(args).success();
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    let harness = said(&["mmlu", "--protocol", "harness", "--max-new-tokens", "3", "--no-chat-template"]);
+    assert!(
+        harness.contains("--max-new-tokens changes nothing: mmlu is scored by the likelihood"),
+        "{harness}"
+    );
+    assert!(harness.contains("--no-chat-template changes nothing: mmlu's prompts are plain"), "{harness}");
+    assert!(!said(&["mmlu", "--max-new-tokens", "1"]).contains("changes nothing"));
+    let failed = run(&["mmlu", "--task", "boolq"]).code(2);
+    let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+    assert!(said.contains("--task: beside the word mmlu there is no other task"), "{said}");
+}
+
+#[test]
 fn a_score_is_a_table_a_report_and_one_line_per_question() {
     let dir = tempfile::tempdir().unwrap();
     let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));

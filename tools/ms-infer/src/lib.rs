@@ -9,6 +9,7 @@ mod chat;
 mod generate;
 mod logits;
 mod options;
+mod reads;
 mod setup;
 
 use anyhow::{Result, bail};
@@ -16,6 +17,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, answer, parse_or_exit};
 use ms_generate::Sampling;
 use options::Options;
+use reads::Command;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -54,10 +56,14 @@ pub fn main() -> Result<()> {
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;
+    if let (Some(word), false) = (&command, o.asked.tasks.is_empty()) {
+        bail!(Usage(format!("--task: beside the word {word} there is no other task; leave one of them out")));
+    }
+    let reads = |command| reads::check(&args, &o, &[command]);
     match command.as_deref() {
-        Some("generate") => generate::run(&args, &o),
-        Some("chat") => chat::run(&args, &o),
-        Some("logits") => logits::run(&o),
+        Some("generate") => reads(Command::Generate).and_then(|()| generate::run(&args, &o)),
+        Some("chat") => reads(Command::Chat).and_then(|()| chat::run(&args, &o)),
+        Some("logits") => reads(Command::Logits).and_then(|()| logits::run(&args, &o)),
         Some(other) => bail!(Usage(format!("expected generate, chat or logits, found {other:?}"))),
         None => tasks(&args, &o),
     }
@@ -76,20 +82,29 @@ fn tasks(args: &Args, o: &Options) -> Result<()> {
         );
         names.extend(["greedy", "do_sample", "chat"].map(str::to_owned));
     }
-    for name in names {
-        match name.as_str() {
-            "greedy" | "greedy_search" => task(o, "greedy", Sampling::GREEDY)?,
-            "do_sample" | "greedy_search_with_sampling" => {
-                task(o, "do_sample", o.sampling.rule()?)?;
-            }
-            "chat" => chat::run(args, o)?,
-            "beam_search" | "beam_search_with_sampling" => {
-                bail!("--task {name}: beam search is not part of this version; use greedy or do_sample");
-            }
-            other => bail!(Usage(format!("--task: expected greedy, do_sample or chat, found {other:?}"))),
+    let commands = names.iter().map(|name| of_task(name)).collect::<Result<Vec<_>>>()?;
+    reads::check(args, o, &commands)?;
+    for command in commands {
+        match command {
+            Command::Chat => chat::run(args, o)?,
+            Command::Sample => task(o, "do_sample", o.sampling.rule()?)?,
+            _ => task(o, "greedy", Sampling::GREEDY)?,
         }
     }
     Ok(())
+}
+
+/// What a name of upstream's asks for.
+fn of_task(name: &str) -> Result<Command> {
+    match name {
+        "greedy" | "greedy_search" => Ok(Command::Greedy),
+        "do_sample" | "greedy_search_with_sampling" => Ok(Command::Sample),
+        "chat" => Ok(Command::Chat),
+        "beam_search" | "beam_search_with_sampling" => {
+            bail!("--task {name}: beam search is not part of this version; use greedy or do_sample")
+        }
+        other => bail!(Usage(format!("--task: expected greedy, do_sample or chat, found {other:?}"))),
+    }
 }
 
 /// Upstream's demonstration: a fixed prompt, a banner, the text, the seconds.

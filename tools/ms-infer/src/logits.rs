@@ -4,16 +4,19 @@ use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
+use ms_cli::megatron::Args;
 use ms_core::DType;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde_json::json;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`.
+/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`; `--json` says what was written.
 ///
 /// # Errors
 /// If a file cannot be read or written, or an id is not in the vocabulary.
-pub(crate) fn run(o: &Options) -> Result<()> {
+pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     fn need<'a>(path: &'a Option<PathBuf>, flag: &str) -> Result<&'a Path> {
         Ok(path.as_deref().ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))?)
     }
@@ -21,6 +24,12 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     let (ids, batch, seq) = read_ids(input)?;
     let model = setup::model(o, DType::F32, Ask::Logits(batch, seq))?;
     let vocab = model.config().vocab;
+    let window = model.config().max_positions;
+    if seq > window {
+        tracing::warn!(
+            "--input: sequences of {seq} tokens are longer than the {window} that the model is made for"
+        );
+    }
     let borders: Vec<i32> = (0..=batch).map(|b| (b * seq) as i32).collect();
     // One sequence at a time: the logits of all of them are the result, but not their activations.
     let mut logits = Vec::with_capacity(batch * seq * vocab);
@@ -34,7 +43,13 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         })?;
         logits.extend(of_row);
     }
-    write(output, &[batch, seq, vocab], &logits)
+    let shape = [batch, seq, vocab];
+    write(output, &shape, &logits)?;
+    if args.json() {
+        let report = json!({"output": output.display().to_string(), "tensor": "logits", "dtype": "float32", "shape": shape});
+        writeln!(std::io::stdout().lock(), "{report}")?;
+    }
+    Ok(())
 }
 
 fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {

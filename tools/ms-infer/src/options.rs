@@ -55,6 +55,11 @@ gathered_options! {
 }
 
 impl Draws {
+    /// Whether nothing is drawn.
+    pub(crate) fn takes_the_likeliest(&self) -> bool {
+        self.temperature == 0.0
+    }
+
     /// The sampling rule.
     ///
     /// # Errors

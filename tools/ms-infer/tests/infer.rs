@@ -150,6 +150,78 @@ fn wrong_calls_are_refused_with_the_reason() {
     assert!(stderr(&["generate", "--prompt", "x", "--load", load], 1).contains("model.safetensors"));
 }
 
+#[test]
+fn flags_of_another_command_are_refused_or_said_to_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let load = dir.path().to_str().unwrap();
+    for (args, words) in [
+        (
+            &["generate", "--prompt", "Eight", "--output", "f"][..],
+            "--output: generate does not read it; it goes with logits",
+        ),
+        (&["generate", "--system", "Be brief."], "--system: generate does not read it; it goes with chat"),
+        (&["chat", "--no-echo"], "--no-echo: chat does not read it; it goes with generate"),
+        (&["chat", "--json"], "--json: chat does not read it; it goes with generate, logits"),
+        (&["logits", "--prompt", "Eight"], "--prompt: logits does not read it; it goes with generate, chat"),
+        (&["--task", "greedy", "--min-p", "0.1"], "--min-p: --task greedy does not read it"),
+        (&["generate", "--task", "chat"], "--task: beside the word generate there is no other task"),
+    ] {
+        let failed = ms_infer().args(args).args(["--load", load]).assert().code(2);
+        let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        assert!(said.contains(words), "{said}");
+    }
+    // Upstream's scripts have theirs in every call.
+    let said = |args: &[&str]| {
+        let done = ms_infer().args(args).args(["--load", load, "--max-new-tokens", "2"]).assert().success();
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    let prompt = ["--prompt", "Eight"];
+    for (args, words) in [
+        (
+            &["generate", "--history-turns", "3"][..],
+            "--history-turns changes nothing in generate: it goes with chat",
+        ),
+        (
+            &["--task", "greedy", "--top-k", "5"],
+            "--top-k changes nothing in --task greedy: it goes with generate, chat, --task do_sample",
+        ),
+        (
+            &["generate", "--temperature", "0", "--top-k", "5"],
+            "--top-k changes nothing beside --temperature 0",
+        ),
+    ] {
+        let said = said(&[args, &prompt].concat());
+        assert!(said.contains(words), "{said}");
+    }
+    // What a task that runs, too, reads is no mistake.
+    assert!(
+        !said(&["--task", "greedy", "do_sample", "--top-k", "5", "--prompt", "Eight"]).contains("--top-k")
+    );
+}
+
+#[test]
+fn logits_say_what_they_wrote_and_what_the_model_is_not_made_for() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let [input, output] = ["ids.safetensors", "out.safetensors"].map(|name| dir.path().join(name));
+    let run = |tokens: usize| {
+        write_ids(&input, &vec![1; tokens], [1, tokens]);
+        let mut command = ms_infer();
+        command.arg("logits").arg("--load").arg(dir.path()).arg("--input").arg(&input);
+        let done = command.arg("--output").arg(&output).arg("--json").assert().success();
+        let [out, err] = [&done.get_output().stdout, &done.get_output().stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        (serde_json::from_str::<Value>(&out).unwrap(), err)
+    };
+    let (report, said) = run(4);
+    assert_eq!(report["shape"], serde_json::json!([1, 4, 300]));
+    assert_eq!(report["output"], output.display().to_string());
+    assert!(!said.contains("longer"), "{said}");
+    let (_, said) = run(260);
+    assert!(said.contains("--input: sequences of 260 tokens are longer than the 256"), "{said}");
+}
+
 /// Puts one value that is no number into the weights of a model.
 fn break_a_weight(dir: &Path) {
     let path = dir.join("model.safetensors");

@@ -6,11 +6,13 @@
 #[allow(dead_code)] // a part of what the matrix of parity uses
 #[path = "../../../crates/ms-trainer/tests/drawn/mod.rs"]
 mod drawn;
+mod machines;
 #[path = "../../../crates/ms-trainer/tests/parity/mod.rs"]
 mod parity;
 mod rows;
 mod tiny;
 
+use machines::Machines;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -116,17 +118,13 @@ const INSTANCES: &str = "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --
 const SINKS: &str = "--tp 2 --sequence-parallel --ep 2 --moe-token-dispatcher-type alltoall --seq-length 24 --micro-batch-size 2 \
      --global-batch-size 24 --bf16 --lr 1e-2 --lr-decay-style constant --eval-iters 0 --use-distributed-optimizer";
 
-#[test]
-fn processes_give_the_bits_of_threads() {
+/// Runs of `ms-train` that start with `mpirun` end as those of threads do: losses, norms and all else of every iteration, and each
+/// tensor of the checkpoint.
+fn same_bits(started: impl Fn(usize) -> Command, runs: impl IntoIterator<Item = (usize, String)>) {
     let dir = tempfile::tempdir().unwrap();
     let token = |row, place| counting(row, place) % rows::TOKENS;
     let data = samples_of(dir.path(), (4, rows::GLOBAL, rows::LENGTH), token);
-    let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    println!("seed {seed}");
-    let drawn = rows::rows(seed, ROWS).into_iter();
-    let sinks = ms_testing::golden_model("gpt_oss").expect("the sample stands in the repository");
-    let sinks = format!("{SINKS} --load {}", sinks.display());
-    for (i, (ranks, flags)) in drawn.chain([(4, INSTANCES.to_owned()), (4, sinks)]).enumerate() {
+    for (i, (ranks, flags)) in runs.into_iter().enumerate() {
         println!("{ranks} ranks: {flags}");
         let line = format!("{flags} --train-iters 4");
         let path = |what: &str| dir.path().join(format!("{what}-{i}"));
@@ -144,7 +142,7 @@ fn processes_give_the_bits_of_threads() {
         let mut threads = ms_train();
         threads.args(line.split_whitespace()).args(["--nproc-per-node", &ranks_flag]).args(more("threads"));
         threads.assert().success();
-        let mut command = mpirun(ranks);
+        let mut command = started(ranks);
         command.arg(program()).args(line.split_whitespace()).args(more("processes"));
         let (done, _) = finished(&mut command);
         assert!(done.status.success(), "{flags}: {}", text(&done));
@@ -161,6 +159,20 @@ fn processes_give_the_bits_of_threads() {
             assert!(bytes == &want[name], "{flags}: {name}");
         }
     }
+}
+
+/// `count` rows of the matrix, by the seed that `MS_PARITY_SEED` says.
+fn drawn_rows(count: usize) -> Vec<(usize, String)> {
+    let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!("seed {seed}");
+    rows::rows(seed, count)
+}
+
+#[test]
+fn processes_give_the_bits_of_threads() {
+    let sinks = ms_testing::golden_model("gpt_oss").expect("the sample stands in the repository");
+    let sinks = format!("{SINKS} --load {}", sinks.display());
+    same_bits(mpirun, drawn_rows(ROWS).into_iter().chain([(4, INSTANCES.to_owned()), (4, sinks)]));
 }
 
 #[test]
@@ -441,79 +453,15 @@ fn a_damaged_part_of_a_process_ends_all_and_an_older_checkpoint_goes_on() {
     two_go_on(dir.path(), &line(8), 2, &["--ckpt-step", "2"]);
 }
 
-/// Two network namespaces with a wire between them; they go away with it.
-struct Namespaces([String; 2]);
-
-impl Namespaces {
-    /// `None` where the machine does not allow them.
-    fn new() -> Option<Self> {
-        let names = [0, 1].map(|i| format!("ms-mpi-{}-{i}", std::process::id()));
-        let ip = |line: &str| {
-            let done = Command::new("ip").args(line.split_whitespace()).stderr(Stdio::null()).status();
-            done.is_ok_and(|status| status.success())
-        };
-        let [a, b] = &names;
-        let mut made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
-        made = made && ip(&format!("link add veth netns {a} type veth peer name veth netns {b}"));
-        for (name, address) in names.iter().zip(ADDRESSES) {
-            made = made && ip(&format!("-n {name} addr add {address}/24 dev veth"));
-            made = made
-                && ip(&format!("-n {name} link set veth up"))
-                && ip(&format!("-n {name} link set lo up"));
-        }
-        let this = Self(names);
-        made.then_some(this)
-    }
-}
-
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
-        }
-    }
-}
-
-const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-
 #[test]
 fn machines_that_reach_each_other_by_tcp_give_the_bits_of_threads() {
-    let Some(namespaces) = Namespaces::new() else {
+    let Some(machines) = Machines::new() else {
         eprintln!("left out: this machine does not allow network namespaces");
         return;
     };
-    let dir = tempfile::tempdir().unwrap();
-    let data = samples(dir.path(), 4, 8, counting);
-    // How the launcher reaches the other machine: its address, then what to run there.
-    let agent = dir.path().join("agent.sh");
-    let [here, there] = &namespaces.0;
-    std::fs::write(&agent, format!("#!/bin/sh\nshift\nexec ip netns exec {there} sh -c \"$*\"\n")).unwrap();
-    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    std::fs::set_permissions(&agent, mode).unwrap();
-    let file = |what: &str| dir.path().join(format!("{what}.jsonl"));
-    let line = format!("{MODEL} --tp 2 --pp 2 --train-iters 4");
-    let mut threads = ms_train();
-    threads.args(line.split_whitespace()).args(["--nproc-per-node", "4", "--data-path"]).arg(&data);
-    threads.arg("--metrics-file").arg(file("threads")).assert().success();
-    let inner = mpirun(4);
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", here]).arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.args(["--host", &ADDRESSES.map(|address| format!("{address}:2")).join(",")]);
-    command.args(["--mca", "plm_rsh_agent"]).arg(&agent);
-    command.args(
-        "--mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24"
-            .split(' '),
-    );
-    command.arg(program()).args(line.split_whitespace()).arg("--data-path").arg(&data);
-    let (done, _) = finished(command.arg("--metrics-file").arg(file("processes")));
-    assert!(done.status.success(), "{}", text(&done));
-    assert_eq!(iterations(&file("processes")), iterations(&file("threads")));
+    // A row of every kind of model on ranks that are on the two machines in turn, and the line with most exchanges.
+    let line = format!("{MODEL} --tp 2 --pp 2 --seq-length 24 --max-position-embeddings 24");
+    same_bits(|ranks| machines.mpirun(ranks), drawn_rows(drawn::MODELS.len()).into_iter().chain([(4, line)]));
 }
 
 fn metrics_so_far(path: &Path) -> usize {

@@ -6,6 +6,7 @@
 mod bench;
 mod dense;
 mod experts;
+mod grouped_products;
 mod heads;
 mod recurrent;
 
