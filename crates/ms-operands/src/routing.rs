@@ -20,10 +20,10 @@ pub enum RouterScore {
 /// How a group of experts is judged when only some groups are open to a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupScore {
-    /// Its best expert (DeepSeek-V2).
-    Best,
-    /// The sum of its two best (DeepSeek-V3).
-    BestTwo,
+    /// The sum of so many of its best experts: one (DeepSeek-V2), two (DeepSeek-V3).
+    Best(usize),
+    /// The sum of so many of its largest logits, as Megatron-LM does where the softmax is over what was chosen.
+    BestLogits(usize),
     /// Not at all: every group stays and gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,
 }

@@ -58,7 +58,7 @@ pub(crate) fn choose(router: &Router, logits: &[f64], bias: Option<&[f64]>) -> R
         return Err(Error::Range { what: "groups of experts", start: keep, end: groups, len: count });
     }
     let size = count / groups;
-    if judge == GroupScore::Alike {
+    let (GroupScore::Best(of_best) | GroupScore::BestLogits(of_best)) = judge else {
         if keep != groups || !router.top_k.is_multiple_of(groups) {
             let (start, end) = (router.top_k, groups);
             return Err(Error::Range { what: "experts of groups alike", start, end, len: count });
@@ -67,13 +67,11 @@ pub(crate) fn choose(router: &Router, logits: &[f64], bias: Option<&[f64]>) -> R
         let mut picks: Vec<usize> = (0..groups).flat_map(of_group).collect();
         picks.sort_by(|a, b| choice[*b].total_cmp(&choice[*a]));
         return Ok(picks);
-    }
-    let judged: Vec<f64> = choice
+    };
+    let by = if matches!(judge, GroupScore::BestLogits(_)) { logits } else { &choice };
+    let judged: Vec<f64> = by
         .chunks_exact(size)
-        .map(|group| {
-            let best = top(group, if judge == GroupScore::Best { 1 } else { size.min(2) }, |_| true);
-            best.into_iter().map(|e| group[e]).sum()
-        })
+        .map(|group| top(group, of_best.min(size), |_| true).into_iter().map(|e| group[e]).sum())
         .collect();
     let kept = top(&judged, keep, |_| true);
     Ok(top(&choice, router.top_k, |e| kept.contains(&(e / size))))

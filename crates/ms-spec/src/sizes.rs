@@ -459,10 +459,9 @@ pub struct GroupLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupScore {
-    /// The best expert's; the others' scores become 0.
-    Best,
-    /// The sum of the best two choices (with bias); the others cannot be chosen.
-    BestTwo,
+    /// The sum of so many of its best choices (with bias): one (DeepSeek-V2), two (DeepSeek-V3) or, in Megatron-LM, as many as a
+    /// group that stays gives on average.
+    Best(usize),
     /// None: all groups stay, and each gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,
 }

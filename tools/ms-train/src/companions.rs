@@ -2,7 +2,7 @@
 
 use crate::options::Options;
 use crate::resolve::Resolved;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::{Args, Upstream};
 use ms_dist::ContextParallel;
 use std::collections::BTreeSet;
 
@@ -55,6 +55,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
     let c = &r.config.model;
+    let groups = c.moe.as_ref().is_some_and(|moe| moe.router.groups.is_some());
     let mut found: Vec<_> = [
         one(
             "--cp-window-size",
@@ -71,6 +72,11 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         beside("--recompute-activation-function-num-layers", "--recompute-activation-function"),
         beside("--recompute-norm-num-layers", "--recompute-norm"),
         beside("--moe-zero-memory-num-layers", "--moe-zero-memory"),
+        one(
+            "--topk-softmax-in-fp32",
+            o.upstream == Upstream::Head && groups,
+            "--upstream head and groups of experts",
+        ),
         one("--num-query-groups", c.groups < c.heads, "--group-query-attention"),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),

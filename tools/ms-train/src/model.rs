@@ -6,6 +6,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
+use ms_spec::megatron::experts_that_judge_a_group;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -168,6 +169,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
         }
     }
+    if o.upstream == Upstream::Head && !o.routers.best_two {
+        judge_groups_as_head(&mut map)?;
+    }
     if flags.word("moe_router_dtype") == Some("fp64") {
         tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
     }
@@ -207,6 +211,33 @@ const SAID_TWICE: [(&str, &str); 3] = [
     ("partial_rotary_factor", "rotary_percent"),
     ("sliding_window", "interleave_sliding_window"),
 ];
+
+/// Puts down how many of its experts a group is judged by at head.
+///
+/// # Errors
+/// If that are none, or more than a group has.
+fn judge_groups_as_head(args: &mut Map<String, Value>) -> Result<()> {
+    let number = |names: [&str; 2]| names.iter().find_map(|name| args.get(*name)?.as_u64());
+    let groups = number(["moe_router_num_groups", "n_group"]).filter(|&n| n > 1);
+    let keep = number(["moe_router_group_topk", "topk_group"]).filter(|&n| n > 0);
+    let [experts, chosen, hashed] = ["num_experts", "moe_router_topk", "n_hash_layers"]
+        .map(|name| args.get(name).and_then(Value::as_u64));
+    let (Some(groups), Some(keep), Some(experts)) = (groups, keep, experts) else { return Ok(()) };
+    if hashed.unwrap_or(0) > 0 {
+        return Ok(());
+    }
+    let chosen = chosen.unwrap_or(2);
+    let count = experts_that_judge_a_group(chosen as usize, keep as usize);
+    let all = experts / groups;
+    if count == 0 || count as u64 > all {
+        bail!(Usage(format!(
+            "--moe-router-group-topk: head judges a group of {all} experts by --moe-router-topk / --moe-router-group-topk of them: \
+             expected 1 to {all}, found {chosen} / {keep}"
+        )));
+    }
+    args.insert(ms_spec::megatron::GROUPS_BY.into(), count.into());
+    Ok(())
+}
 
 /// What this version of upstream makes nothing of beside the type of router: v2.0.0 takes the softmax of `softmax_topk` and of
 /// `aux_loss` as it is, and the head divides what `aux_loss` has scaled by its sum.

@@ -15,6 +15,7 @@ options! {
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
         pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "each of --moe-router-num-groups groups of experts gives as many of --moe-router-topk (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
+        pub(crate) best_two: bool = "--topk-softmax-in-fp32", "head: groups of experts are judged by their best two, as MindSpeed-LLM's own function does it, not by as many as a group that stays gives; scores are never rounded", group = "Model families";
         by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
         of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";

@@ -109,6 +109,29 @@ fn weights_are_divided_and_scaled_where_that_version_of_upstream_does() {
 }
 
 #[test]
+fn groups_are_judged_by_as_many_experts_as_that_version_of_upstream_does() {
+    let groups = "--moe-router-load-balancing-type aux_loss --moe-router-num-groups 2 --moe-router-group-topk 1 \
+        --moe-router-score-function sigmoid --upstream head";
+    let with = |more: &str| losses(&lines(&format!("{groups} {more}")));
+    // Two experts of one group: the best two, whichever function forms the sum.
+    assert_eq!(with(""), with("--topk-softmax-in-fp32"));
+    // Three of one group are judged by three, by the other function by two.
+    assert_ne!(with("--moe-router-topk 3"), with("--moe-router-topk 3 --topk-softmax-in-fp32"));
+    for (wrong, found) in
+        [("--moe-router-num-groups 4 --moe-router-group-topk 3", "2 / 3"), ("--moe-router-topk 5", "5 / 1")]
+    {
+        let mut command = ms_train();
+        command.args(model()).args(EXPERTS.split_whitespace()).args(groups.split_whitespace());
+        command.args(wrong.split_whitespace()).arg("--dry-run");
+        let message = refused(&mut command, 2);
+        assert!(
+            message.contains("--moe-router-group-topk: head judges a group") && message.contains(found),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn kinds_without_a_loss_train_and_sequences_are_balanced_where_upstream_does() {
     let with = |kind: &str, more: &str| {
         lines(&format!("--moe-router-load-balancing-type {kind} --moe-aux-loss-coeff 0.5 {more}"))

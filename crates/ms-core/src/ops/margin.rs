@@ -49,18 +49,19 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
             continue;
         };
         let size = (experts / groups.max(1)).max(1);
-        if judge == GroupScore::Alike {
+        let (GroupScore::Best(of_best) | GroupScore::BestLogits(of_best)) = judge else {
             let gaps =
                 choice.chunks_exact(size).map(|g| gap(g.iter().copied(), router.top_k / groups.max(1)));
             least = gaps.fold(least, f64::min);
             continue;
-        }
-        let judged: Vec<f64> = choice
+        };
+        let by = if matches!(judge, GroupScore::BestLogits(_)) { row } else { &choice };
+        let judged: Vec<f64> = by
             .chunks_exact(size)
             .map(|group| {
                 let mut sorted = group.to_vec();
                 sorted.sort_by(|a, b| b.total_cmp(a));
-                sorted.iter().take(if judge == GroupScore::Best { 1 } else { 2 }).sum()
+                sorted.iter().take(of_best).sum()
             })
             .collect();
         let mut order: Vec<usize> = (0..judged.len()).collect();
@@ -121,7 +122,7 @@ mod tests {
         router = Router {
             top_k: 1,
             score: RouterScore::Sigmoid,
-            groups: Some((2, 1, GroupScore::Best)),
+            groups: Some((2, 1, GroupScore::Best(1))),
             ..router
         };
         let found = margin(&[1.0, 2.0, 2.1, -3.0], &none, router);

@@ -95,14 +95,16 @@ fn mixes(logits: &[f32], best: usize, e: usize, jitter: f32) -> bool {
     e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
 }
 
-/// What makes a group of experts with these scores good.
-fn worth(group: &[f32], judge: GroupScore) -> f32 {
-    let first = best(group, |_| true).expect("a group has experts");
-    match judge {
-        GroupScore::Best => group[first],
-        GroupScore::BestTwo => group[first] + best(group, |e| e != first).map_or(0.0, |e| group[e]),
-        GroupScore::Alike => 0.0,
+/// The sum of the `count` best scores of a group, from the best on; of all, if there are no more.
+fn worth(group: &[f32], count: usize) -> f32 {
+    let mut taken = vec![false; group.len()];
+    let mut sum = 0.0;
+    for _ in 0..count {
+        let Some(next) = best(group, |e| !taken[e]) else { break };
+        taken[next] = true;
+        sum += group[next];
     }
+    sum
 }
 
 /// Routes one token.
@@ -130,9 +132,11 @@ fn pick(
     // Experts of one group, and how many of them are picked at most.
     let (size, most) = match router.groups {
         Some((groups, _, GroupScore::Alike)) => (experts / groups, router.top_k / groups),
-        Some((groups, keep, judge)) => {
+        Some((groups, keep, GroupScore::Best(count) | GroupScore::BestLogits(count))) => {
             let size = experts / groups;
-            let judged: Vec<f32> = choice.chunks_exact(size).map(|group| worth(group, judge)).collect();
+            let by_logits = matches!(router.groups, Some((.., GroupScore::BestLogits(_))));
+            let by = if by_logits { logits } else { &*choice };
+            let judged: Vec<f32> = by.chunks_exact(size).map(|group| worth(group, count)).collect();
             let mut kept = vec![false; groups];
             for _ in 0..keep {
                 let g = best(&judged, |g| !kept[g]).expect("no more groups are kept than there are");

@@ -11,12 +11,16 @@ const CASES: [(&str, Router, bool); 5] = [
     ("softmax_post", Router { normalise: true, ..PLAIN }, false),
     ("softmax_pre", PLAIN, false),
     ("moge", Router { groups: Some((4, 4, GroupScore::Alike)), ..PLAIN }, false),
-    ("group_limited_greedy", Router { groups: Some((4, 2, GroupScore::Best)), scale: 16.0, ..PLAIN }, false),
+    (
+        "group_limited_greedy",
+        Router { groups: Some((4, 2, GroupScore::Best(1))), scale: 16.0, ..PLAIN },
+        false,
+    ),
     (
         "sigmoid_bias_group",
         Router {
             score: Score::Sigmoid,
-            groups: Some((4, 2, GroupScore::BestTwo)),
+            groups: Some((4, 2, GroupScore::Best(2))),
             normalise: true,
             scale: 2.5,
             ..PLAIN
@@ -24,6 +28,25 @@ const CASES: [(&str, Router, bool); 5] = [
         true,
     ),
 ];
+
+#[test]
+fn groups_are_judged_by_the_sum_of_their_best_scores_or_logits() {
+    // Of the groups (9, -8), (2, 1), (5, 0): the first has the likeliest expert, the last the largest sum of logits.
+    let logits = [9.0, -8.0, 2.0, 1.0, 5.0, 0.0f32];
+    for (judge, want) in [
+        (GroupScore::Best(1), 0),
+        (GroupScore::Best(2), 0),
+        (GroupScore::BestLogits(1), 0),
+        (GroupScore::BestLogits(2), 4),
+        // A group has no more.
+        (GroupScore::BestLogits(9), 4),
+    ] {
+        let router = Router { top_k: 1, groups: Some((3, 1, judge)), ..PLAIN };
+        let (mut experts, mut weights) = ([0i32], [0f32]);
+        forward(&Cpu::single(), &mut experts, &mut weights, &logits, None, 6, &router).unwrap();
+        assert_eq!(experts, [want], "{judge:?}");
+    }
+}
 
 #[test]
 fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() {
@@ -126,10 +149,10 @@ fn a_sparse_mixer_of_zeros_gives_whole_weights() {
 
 #[test]
 fn a_router_that_cannot_pick_enough_is_refused() {
-    let router = Router { top_k: 5, groups: Some((4, 1, GroupScore::Best)), ..PLAIN };
+    let router = Router { top_k: 5, groups: Some((4, 1, GroupScore::Best(1))), ..PLAIN };
     let e = forward(&Cpu::single(), &mut [0; 5], &mut [0.0; 5], &[0.0; 16], None, 16, &router).unwrap_err();
     assert!(e.to_string().contains("top_k is 5"), "{e}");
-    let router = Router { groups: Some((3, 1, GroupScore::Best)), ..PLAIN };
+    let router = Router { groups: Some((3, 1, GroupScore::Best(1))), ..PLAIN };
     let e = forward(&Cpu::single(), &mut [0; 4], &mut [0.0; 4], &[0.0; 16], None, 16, &router).unwrap_err();
     assert!(e.to_string().contains("groups is 3"), "{e}");
 }

@@ -96,8 +96,8 @@ fn router_of(moe: &Moe) -> Router {
         Score::SparseMixer { jitter } => (RouterScore::SparseMixer { jitter }, false),
     };
     let judge = |by| match by {
-        SpecGroupScore::Best => GroupScore::Best,
-        SpecGroupScore::BestTwo => GroupScore::BestTwo,
+        SpecGroupScore::Best(count) if r.score == Score::SoftmaxOfChosen => GroupScore::BestLogits(count),
+        SpecGroupScore::Best(count) => GroupScore::Best(count),
         SpecGroupScore::Alike => GroupScore::Alike,
     };
     let groups = r.groups.map(|g| (g.groups, g.keep, judge(g.by)));

@@ -6,19 +6,21 @@ use ms_core::{ExpertLoad, GroupScore, Mixing, Result, Router, RouterScore, Route
 const EXPERTS: usize = 8;
 const TOKENS: usize = 11;
 
-fn routers() -> [Router; 6] {
+fn routers() -> [Router; 8] {
     let plain = Router { score: RouterScore::Softmax, top_k: 2, groups: None, normalise: false, scale: 1.0 };
     [
         plain,
         Router {
             score: RouterScore::Sigmoid,
             top_k: 3,
-            groups: Some((4, 2, GroupScore::BestTwo)),
+            groups: Some((4, 2, GroupScore::Best(2))),
             normalise: true,
             scale: 2.5,
         },
-        Router { score: RouterScore::Softmax, top_k: 3, groups: Some((4, 2, GroupScore::Best)), ..plain },
+        Router { score: RouterScore::Softmax, top_k: 3, groups: Some((4, 2, GroupScore::Best(1))), ..plain },
         Router { top_k: 4, groups: Some((2, 2, GroupScore::Alike)), ..plain },
+        Router { top_k: 3, groups: Some((2, 1, GroupScore::Best(3))), ..plain },
+        Router { top_k: 3, groups: Some((4, 2, GroupScore::BestLogits(2))), normalise: true, ..plain },
         Router { score: RouterScore::SqrtSoftplus, normalise: true, ..plain },
         Router { score: RouterScore::SparseMixer { jitter: 0.4 }, ..plain },
     ]

@@ -103,11 +103,11 @@ pub(super) const NOAUX_WORDS: &[Field] =
     &[Field::told("topk_method", |_| json!("noaux_tc")), Field::told("scoring_func", |_| json!("sigmoid"))];
 
 /// Groups of experts, of which the best stay, by the sum of their best two.
-pub(super) const GROUPS: Field = Field::rule(|f, c| read_groups(f, c, GroupScore::BestTwo), write_groups);
+pub(super) const GROUPS: Field = Field::rule(|f, c| read_groups(f, c, GroupScore::Best(2)), write_groups);
 
 /// The same, for classes that assume several where nothing is said.
 pub(super) const GROUPS_ALWAYS: Field = Field::rule(
-    |f, c| read_groups(f, c, GroupScore::BestTwo),
+    |f, c| read_groups(f, c, GroupScore::Best(2)),
     |c, w| {
         let limit = c.moe.as_ref().and_then(|m| m.router.groups).map_or((1, 1), |g| (g.groups, g.keep));
         tell_groups(limit, w);

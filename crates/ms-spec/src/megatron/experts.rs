@@ -10,6 +10,10 @@ use crate::{ModelConfig, Result};
 /// Every group of experts gives as many, which upstream has no argument for.
 const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
 
+/// How many of its best experts a group is judged by, where that is not two; upstream has no argument for it: see
+/// [`experts_that_judge_a_group`].
+pub const GROUPS_BY: &str = "moe_router_groups_by";
+
 /// Experts of a token where nothing is said.
 const USUAL_TOP_K: usize = 2;
 
@@ -91,12 +95,12 @@ fn router(f: &Fields<'_>) -> Result<Router> {
     let alike = f.on(BALANCED_GROUPS)?;
     let (by, limited) = match kind {
         _ if alike => (GroupScore::Alike, true),
-        "group_limited_greedy" => (GroupScore::Best, true),
+        "group_limited_greedy" => (GroupScore::Best(1), true),
         // These choose in ways of their own.
         "softmax_topk" | "pai_megatron_aux_loss" | "sparsemixer_topk" | "sinkhorn" => {
-            (GroupScore::BestTwo, false)
+            (GroupScore::Best(2), false)
         }
-        _ => (GroupScore::BestTwo, true),
+        _ => (GroupScore::Best(f.size(GROUPS_BY)?.unwrap_or(2)), true),
     };
     let keep = if alike { groups } else { keep };
     let renormalise = match f.get(RENORMALISED) {
@@ -132,6 +136,16 @@ fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
     }
 }
 
+/// How many of its best experts upstream's head judges a group by: as many as a group that stays gives on average. v2.0.0 takes
+/// two, and so does the head where `--topk-softmax-in-fp32` or `--n-hash-layers` bring MindSpeed-LLM's own function.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, `group_limited_topk`; MindSpeed-LLM (2026),
+/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, the function of that name.
+pub fn experts_that_judge_a_group(chosen: usize, keep: usize) -> usize {
+    chosen / keep.max(1)
+}
+
 /// Whether upstream scales the weights of `chosen` experts.
 ///
 /// # Source
@@ -157,8 +171,8 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
             w.set("moe_input_jitter_eps", json!(jitter));
             "sparsemixer_topk"
         }
-        (_, Some(GroupScore::Best)) => "group_limited_greedy",
-        (Score::Softmax, Some(GroupScore::BestTwo)) => "none",
+        (_, Some(GroupScore::Best(1))) => "group_limited_greedy",
+        (Score::Softmax, Some(GroupScore::Best(_))) => "none",
         (Score::Softmax, _) => "softmax_topk",
         _ => "none",
     };
@@ -190,8 +204,10 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
     for name in ["topk_group", "moe_router_group_topk"] {
         w.set(name, json!(g.keep));
     }
-    if g.by == GroupScore::Alike {
-        w.set(BALANCED_GROUPS, json!(true));
+    match g.by {
+        GroupScore::Alike => w.set(BALANCED_GROUPS, json!(true)),
+        GroupScore::Best(1 | 2) => {}
+        GroupScore::Best(count) => w.set(GROUPS_BY, json!(count)),
     }
 }
 
@@ -345,9 +361,9 @@ mod tests {
             flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             of(&flags).groups.map(|g| g.by)
         };
-        assert_eq!(with(json!({})), Some(GroupScore::BestTwo));
-        assert_eq!(with(json!({"moe_router_pre_softmax": true})), Some(GroupScore::BestTwo));
-        assert_eq!(with(json!({"moe_router_score_function": "sigmoid"})), Some(GroupScore::BestTwo));
+        assert_eq!(with(json!({})), Some(GroupScore::Best(2)));
+        assert_eq!(with(json!({"moe_router_pre_softmax": true})), Some(GroupScore::Best(2)));
+        assert_eq!(with(json!({"moe_router_score_function": "sigmoid"})), Some(GroupScore::Best(2)));
         assert_eq!(with(json!({"moe_router_load_balancing_type": "softmax_topk"})), None);
     }
 

@@ -81,7 +81,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         Model::Experts => ModelConfig {
             moe: Some({
                 let mut experts = moe(2);
-                let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
+                let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best(1) };
                 let alike = GroupLimit { groups: 2, keep: 2, by: GroupScore::Alike };
                 let divide = |limit: &GroupLimit| experts.experts.is_multiple_of(limit.groups);
                 let ways: Vec<_> =

@@ -133,7 +133,7 @@ fn router(score: RouterScore) -> Router {
 fn a_mixture_of_experts_from_router_to_sum() {
     let shapes: [(&[usize], f32, f32); 4] =
         [(&[4, 6], 0.9, 0.0), (&[4, 10, 6], 0.4, 0.0), (&[4, 6, 5], 0.4, 0.0), (&[4, 6], 0.4, 0.0)];
-    let limited = Router { groups: Some((2, 1, GroupScore::BestTwo)), ..router(RouterScore::Sigmoid) };
+    let limited = Router { groups: Some((2, 1, GroupScore::Best(2))), ..router(RouterScore::Sigmoid) };
     for router in [router(RouterScore::Softmax), limited] {
         check("moe", &[5, 6], &shapes, &move |g, store, x| {
             let [w, fc1, fc2, bias] = [P[0], P[1], P[2], ParamId(3)].map(|id| g.param(store, id));

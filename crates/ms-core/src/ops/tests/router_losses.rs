@@ -47,7 +47,7 @@ fn close(what: &str, g: &Goldens, name: &str, got: f64) {
 #[test]
 fn deepseek_v2s_three_losses_are_upstreams() {
     let g = goldens();
-    let router = Router { groups: Some((4, 2, GroupScore::Best)), scale: 16.0, ..PLAIN };
+    let router = Router { groups: Some((4, 2, GroupScore::Best(1))), scale: 16.0, ..PLAIN };
     let coefficients = Auxiliary { experts: 0.01, devices: 0.05, communication: 0.02, z: 0.0 };
     let (found, d) = losses(&g, &router, Balance { coefficients, ..Balance::whole(0.0, 1.0) }, true);
     close("experts", &g, "group_limited_greedy.l_expert", found.experts);
@@ -62,7 +62,7 @@ fn losses_of_sequences_are_upstreams() {
     let g = goldens();
     let sequence_of: Vec<u32> = (0..18).map(|t| t / 9).collect();
     let by_sequence = Balance { group_of: &sequence_of, groups: 2, ..Balance::whole(0.01, 1.0) };
-    let router = Router { groups: Some((4, 2, GroupScore::Best)), normalise: true, ..PLAIN };
+    let router = Router { groups: Some((4, 2, GroupScore::Best(1))), normalise: true, ..PLAIN };
     let (found, d) = losses(&g, &router, by_sequence, true);
     close("softmax", &g, "group_limited_seq_aux_norm.aux_loss", found.experts);
     assert_close("dlogits", &d, &g["group_limited_seq_aux_norm.dlogits"].values, 1e-4, 2e-6);

@@ -52,7 +52,7 @@ pub(super) const MINICPM3: Class = class!(
 const V2_CHOICE: &[Field] = &[
     Field::rule(
         |f, c| match f.text("topk_method")? {
-            Some("group_limited_greedy") => read_groups(f, c, GroupScore::Best),
+            Some("group_limited_greedy") => read_groups(f, c, GroupScore::Best(1)),
             _ => Ok(()),
         },
         |c, w| {
@@ -92,7 +92,7 @@ const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_FROM_3];
 
 /// What transformers' classes assume of it.
 const V3_ROUTER: Router =
-    Router { groups: Some(GroupLimit { groups: 8, keep: 4, by: GroupScore::BestTwo }), scale: 2.5, ..NOAUX };
+    Router { groups: Some(GroupLimit { groups: 8, keep: 4, by: GroupScore::Best(2) }), scale: 2.5, ..NOAUX };
 
 pub(super) const DEEPSEEK_V3: Class = class!(
     Family::DeepseekV3,
