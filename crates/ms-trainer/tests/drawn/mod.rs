@@ -14,7 +14,7 @@ use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,15 +260,74 @@ impl Run {
         }
         values
     }
+}
 
-    /// All pairs of them.
-    pub(crate) fn pairs(&self) -> Vec<String> {
-        let values = self.values();
-        let mut pairs = Vec::with_capacity(values.len() * values.len() / 2);
-        for (i, (a, x)) in values.iter().enumerate() {
-            pairs.extend(values[..i].iter().map(|(b, y)| format!("{a}: {x}, {b}: {y}")));
+/// Two values that occur in one run, by their numbers.
+type Pair = (u32, u32);
+
+/// Pairs of drawn values that occur in runs.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    numbers: BTreeMap<String, u32>,
+    seen: HashSet<Pair>,
+}
+
+impl Pairs {
+    /// All pairs of a run's values.
+    fn of(&mut self, run: &Run) -> Vec<Pair> {
+        let mut values = Vec::new();
+        for (what, value) in run.values() {
+            let next = self.numbers.len() as u32;
+            values.push(*self.numbers.entry(format!("{what}: {value}")).or_insert(next));
         }
-        pairs
+        (0..values.len())
+            .flat_map(|i| values[..i].iter().map(|&b| (values[i], b)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Those of a run occur.
+    pub(crate) fn add(&mut self, run: &Run) {
+        let pairs = self.of(run);
+        self.seen.extend(pairs);
+    }
+
+    /// How many occur.
+    pub(crate) fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether a value occurs whose name, or what it is of, has `text` in it.
+    pub(crate) fn have(&self, text: &str) -> bool {
+        let found: Vec<u32> =
+            self.numbers.iter().filter(|(name, _)| name.contains(text)).map(|(_, &n)| n).collect();
+        self.seen.iter().any(|(a, b)| found.contains(a) || found.contains(b))
+    }
+
+    /// Of `pool`, run after run the one with the most pairs that do not occur yet, until none has one more or there are `most`.
+    /// What they have occurs then.
+    pub(crate) fn covering(&mut self, pool: Vec<Run>, most: usize) -> Vec<Run> {
+        let mut left = Vec::new();
+        for run in pool {
+            let mut pairs = self.of(&run);
+            pairs.retain(|pair| !self.seen.contains(pair));
+            if !pairs.is_empty() {
+                left.push((run, pairs));
+            }
+        }
+        let mut chosen = Vec::new();
+        while chosen.len() < most {
+            for (_, pairs) in &mut left {
+                pairs.retain(|pair| !self.seen.contains(pair));
+            }
+            left.retain(|(_, pairs)| !pairs.is_empty());
+            let Some(best) = (0..left.len()).max_by_key(|&i| (left[i].1.len(), usize::MAX - i)) else {
+                break;
+            };
+            let (run, pairs) = left.remove(best);
+            self.seen.extend(pairs);
+            chosen.push(run);
+        }
+        chosen
     }
 }
 
@@ -291,25 +350,6 @@ pub(crate) fn sizes() -> Vec<[usize; 5]> {
         }
     }
     all
-}
-
-/// Of `pool`, run after run the one with the most pairs of values that are not in `seen` yet, until none has one more or there
-/// are `most`.
-pub(crate) fn covering(pool: &[Run], seen: &mut BTreeSet<String>, most: usize) -> Vec<Run> {
-    let new = |run: &Run| run.pairs().into_iter().filter(|pair| !seen.contains(pair)).collect();
-    let mut left: Vec<(&Run, Vec<String>)> = pool.iter().map(|run| (run, new(run))).collect();
-    let mut chosen = Vec::new();
-    while chosen.len() < most {
-        for (_, pairs) in &mut left {
-            pairs.retain(|pair| !seen.contains(pair));
-        }
-        left.retain(|(_, pairs)| !pairs.is_empty());
-        let Some(best) = (0..left.len()).max_by_key(|&i| (left[i].1.len(), usize::MAX - i)) else { break };
-        let (run, pairs) = left.swap_remove(best);
-        seen.extend(pairs);
-        chosen.push(run.clone());
-    }
-    chosen
 }
 
 /// A way for `cp` ranks to share sequences.
