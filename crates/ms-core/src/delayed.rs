@@ -201,13 +201,13 @@ hand_on! {
             positions: &Tensor,
         ) -> Result<Tensor>;
         later fn attention(
-            &self, qkv: &Tensor, heads: HeadLayout, segments: &[Segment], options: &AttentionOptions,
-            dropout: Option<&AttentionDropout>,
+            &self, rows: QkvRows<&Tensor>, heads: HeadLayout, segments: &[Segment],
+            options: &AttentionOptions, dropout: Option<&AttentionDropout>,
         ) -> Result<(Tensor, Tensor)>;
         later fn attention_backward(
-            &self, dout: &Tensor, qkv: &Tensor, out: &Tensor, lse: &Tensor, heads: HeadLayout,
+            &self, dout: &Tensor, rows: QkvRows<&Tensor>, out: &Tensor, lse: &Tensor, heads: HeadLayout,
             segments: &[Segment], options: &AttentionOptions, dropout: Option<&AttentionDropout>,
-        ) -> Result<Tensor>;
+        ) -> Result<QkvRows<Tensor>>;
         later fn attention_merge(
             &self, out: &mut Tensor, lse: &mut Tensor, part: &Tensor, part_lse: &Tensor,
         ) -> Result<()>;
@@ -220,19 +220,15 @@ hand_on! {
             options: &AttentionOptions,
         ) -> Result<(Tensor, Tensor)>;
         later fn attention_picked(
-            &self, qkv: &Tensor, cached: Option<(&Tensor, &Tensor)>, heads: HeadLayout, picks: &Tensor,
-            options: &AttentionOptions,
+            &self, rows: QkvRows<&Tensor>, heads: HeadLayout, picks: &Tensor, options: &AttentionOptions,
         ) -> Result<(Tensor, Tensor)>;
         later fn attention_picked_backward(
-            &self, dout: &Tensor, qkv: &Tensor, out: &Tensor, lse: &Tensor, heads: HeadLayout,
+            &self, dout: &Tensor, rows: QkvRows<&Tensor>, out: &Tensor, lse: &Tensor, heads: HeadLayout,
             picks: &Tensor, options: &AttentionOptions,
-        ) -> Result<Tensor>;
-        later fn attention_picked_apart(
-            &self, q: &Tensor, kv: &Tensor, heads: HeadLayout, picks: &Tensor, options: &AttentionOptions,
-        ) -> Result<(Tensor, Tensor)>;
-        later fn attention_picked_apart_backward(
-            &self, dout: &Tensor, q: &Tensor, kv: &Tensor, out: &Tensor, lse: &Tensor, heads: HeadLayout,
-            picks: &Tensor, options: &AttentionOptions,
+        ) -> Result<QkvRows<Tensor>>;
+        later fn attention_picked_cached(
+            &self, qkv: &Tensor, cached: (&Tensor, &Tensor), heads: HeadLayout, picks: &Tensor,
+            options: &AttentionOptions,
         ) -> Result<(Tensor, Tensor)>;
         later fn cache_append(
             &self, keys: &mut Tensor, values: &mut Tensor, qkv: &Tensor, heads: HeadLayout,

@@ -34,8 +34,8 @@ pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
     Columns, CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout,
     HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape, MatmulBackend, Mixing,
-    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend, Rotary, Router,
-    RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window, mix,
+    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, QkvRows, RecurrentBackend, Rotary,
+    Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window, mix,
 };
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};

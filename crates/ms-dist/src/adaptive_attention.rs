@@ -4,9 +4,9 @@
 //! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
 //! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
 
-use crate::pieces::{PackedColumns, Piece, calls, packed};
+use crate::pieces::{PackedColumns, Piece, calls};
 use crate::{Communicator, ContextParallel, Result};
-use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
+use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, QkvRows, Tensor};
 
 /// Messages of one rank to another, by what they are.
 const KEYS: u64 = 0;
@@ -141,14 +141,14 @@ impl Blocks<'_> {
                 }
             };
             let rows = match (&theirs, task.row == rank) {
-                (None, _) => qkv.clone(),
-                (Some(kv), true) => packed(device, h, &q, kv)?,
-                (Some(q), false) => packed(device, h, q, &kv)?,
+                (None, _) => QkvRows::Packed(qkv),
+                (Some(kv), true) => QkvRows::Apart { q: &q, kv },
+                (Some(q), false) => QkvRows::Apart { q, kv: &kv },
             };
             let mut of_others = if task.row == rank { None } else { Some(empty()?) };
             for segments in calls(&self.pieces[task.row], &self.pieces[task.column], self.options) {
                 let dropout = self.dropout.get(task.row);
-                let (part, lse) = device.attention(&rows, h, &segments, self.options, dropout)?;
+                let (part, lse) = device.attention(rows, h, &segments, self.options, dropout)?;
                 match &mut of_others {
                     Some(of_others) => merge(of_others, &part, &lse)?,
                     None => merge(&mut own.borrow_mut(), &part, &lse)?,
@@ -194,19 +194,16 @@ impl Blocks<'_> {
             Ok(())
         };
         let work = |task: Task| -> Result<()> {
-            let (rows, behind) = match (task.row == rank, task.column == rank) {
+            let (keys, behind) = match (task.row == rank, task.column == rank) {
                 (true, own) => {
                     let behind =
                         Behind { q: q.clone(), dout: dout.clone(), out: out.clone(), lse: lse.clone() };
-                    let rows = match own {
-                        true => qkv.clone(),
-                        false => {
-                            let what = (own_type, [tokens, of_keys]);
-                            let theirs = self.receive("keys and values", (task.column, KEYS), what)?;
-                            packed(device, h, &q, &theirs)?
-                        }
+                    let what = (own_type, [tokens, of_keys]);
+                    let keys = match own {
+                        true => kv.clone(),
+                        false => self.receive("keys and values", (task.column, KEYS), what)?,
                     };
-                    (rows, behind)
+                    (keys, behind)
                 }
                 (false, _) => {
                     let part = |i: u64, like: &Tensor| {
@@ -220,14 +217,15 @@ impl Blocks<'_> {
                         out: part(2, out)?,
                         lse: part(3, lse)?,
                     };
-                    (packed(device, h, &behind.q, &kv)?, behind)
+                    (kv.clone(), behind)
                 }
             };
+            let rows = QkvRows::Apart { q: &behind.q, kv: &keys };
             let (mut dq, mut dkv) = (None, None);
             for segments in calls(&self.pieces[task.row], &self.pieces[task.column], self.options) {
                 let d = device.attention_backward(
                     &behind.dout,
-                    &rows,
+                    rows,
                     &behind.out,
                     &behind.lse,
                     h,
@@ -235,9 +233,9 @@ impl Blocks<'_> {
                     self.options,
                     self.dropout.get(task.row),
                 )?;
-                let d = device.cast(&d, wide)?;
-                add(device, &mut dq, device.columns(&d, &columns.q)?)?;
-                add(device, &mut dkv, device.columns(&d, &columns.kv)?)?;
+                for (sum, d) in [&mut dq, &mut dkv].into_iter().zip(d.into_parts()) {
+                    add(device, sum, device.cast(&d, wide)?)?;
+                }
             }
             // A block is a task because some of its keys are seen.
             if let (Some(dq), Some(dkv)) = (dq, dkv) {

@@ -15,7 +15,7 @@ use crate::{Among, Communicator, ContextParallel, HeadShares, ParallelCtx, Pendi
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Graph, HeadLayout,
-    KeptOfRing, Like, Op, Routes, Saved, Segment, Tensor, Var, ops,
+    KeptOfRing, Like, Op, QkvRows, Routes, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -183,11 +183,6 @@ struct RingAttention {
     sinks: Option<(Like, Tensor)>,
 }
 
-/// Rows with this rank's queries and the keys and values `kv` of another.
-fn hybrid(device: &Device, columns: &PackedColumns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
-    device.columns(&device.concat(&[qkv, kv])?, &columns.hybrid)
-}
-
 impl RingAttention {
     /// Output `[T,N·D]` of the type of `qkv`, log-sum-exp `[N,T]`, and what `cache` keeps of the blocks that were met.
     fn forward(
@@ -206,7 +201,7 @@ impl RingAttention {
         let mut out = Tensor::zeros(device.arena(), wide, [tokens, width]);
         let none = vec![f64::NEG_INFINITY; heads.heads() * tokens];
         let mut lse = Tensor::from_reals(device.arena(), wide, [heads.heads(), tokens], &none)?;
-        let own = device.columns(qkv, &columns.kv)?;
+        let (q, own) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
         let (rank, mut kept) = (visits.comm.rank(), Vec::new());
         visits.run(&own, |block, kv| {
             match cache {
@@ -219,9 +214,9 @@ impl RingAttention {
                     kept.push((block, Some(device.columns(kv, &[Columns::Copy { start: 0, len }])?)));
                 }
             }
-            let rows = hybrid(device, &columns, qkv, kv)?;
+            let rows = QkvRows::Apart { q: &q, kv };
             for segments in calls(&pieces[rank], &pieces[block], options) {
-                let (part, part_lse) = device.attention(&rows, heads, &segments, options, dropout)?;
+                let (part, part_lse) = device.attention(rows, heads, &segments, options, dropout)?;
                 device.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
             }
             Ok(())
@@ -270,7 +265,7 @@ impl RingAttention {
         }
         let (rank, wide) = (self.ranks.rank(), qkv.dtype().wide());
         let columns = PackedColumns::new(self.heads);
-        let own = device.columns(&qkv, &columns.kv)?;
+        let (q, own) = (device.columns(&qkv, &columns.q)?, device.columns(&qkv, &columns.kv)?);
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
             match sum {
                 None => *sum = Some(x),
@@ -289,12 +284,12 @@ impl RingAttention {
         // is worked at.
         let (mut dq, mut sum, mut coming, mut visit) = (None, None, Vec::new(), 0);
         self.visit_again(device, &own, |block, kv| {
-            let rows = hybrid(device, &columns, &qkv, kv)?;
+            let rows = QkvRows::Apart { q: &q, kv };
             let mut dkv = None;
             for segments in calls(&self.pieces[rank], &self.pieces[block], &self.options) {
                 let d = device.attention_backward(
                     dout,
-                    &rows,
+                    rows,
                     out,
                     &self.lse,
                     self.heads,
@@ -302,9 +297,9 @@ impl RingAttention {
                     &self.options,
                     self.dropout.get(rank),
                 )?;
-                let wide = device.cast(&d, wide)?;
-                add(&mut dq, device.columns(&wide, &columns.q)?)?;
-                add(&mut dkv, device.columns(&wide, &columns.kv)?)?;
+                for (sum, d) in [&mut dq, &mut dkv].into_iter().zip(d.into_parts()) {
+                    add(sum, device.cast(&d, wide)?)?;
+                }
             }
             let dkv = dkv.unwrap_or_else(zeros);
             match block == rank {

@@ -55,8 +55,6 @@ pub(crate) struct PackedColumns {
     pub(crate) kv: Vec<Columns>,
     /// Queries of packed rows.
     pub(crate) q: Vec<Columns>,
-    /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
-    pub(crate) hybrid: Vec<Columns>,
 }
 
 impl PackedColumns {
@@ -67,9 +65,6 @@ impl PackedColumns {
         Self {
             kv: (0..h.groups).map(|g| copy(g * group + q, kv)).collect(),
             q: (0..h.groups).map(|g| copy(g * group, q)).collect(),
-            hybrid: (0..h.groups)
-                .flat_map(|g| [copy(g * group, q), copy(h.groups * group + g * kv, kv)])
-                .collect(),
         }
     }
 }

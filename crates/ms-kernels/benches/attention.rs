@@ -9,7 +9,7 @@ mod harness;
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use harness::{Bench, Peak, on_huge_pages, random};
-use ms_kernels::attention::{Heads, Options, Segment, backward, forward};
+use ms_kernels::attention::{Heads, Options, QkvRows, Segment, backward, forward};
 use ms_kernels::memory::Block;
 use ms_kernels::qkv::Packed;
 
@@ -80,7 +80,8 @@ fn training(
     if bench.wants(&backward_name) {
         let cpu = bench.cpu.clone();
         bench.case(&backward_name, Peak::Bf16, 2.5 * gflop, || {
-            backward(&cpu, dqkv, dout, qkv, out, &lse, &shape, &segments, &options, None).expect("sizes fit");
+            let rows = QkvRows::Packed((&mut *dqkv, qkv));
+            backward(&cpu, rows, dout, out, &lse, &shape, &segments, &options, None).expect("sizes fit");
         });
     }
 }

@@ -25,6 +25,76 @@ impl Segment {
     }
 }
 
+/// Where queries, keys and values stand: arrays that attention reads, or that gradients by them go to.
+///
+/// With `G` groups of heads, `N` query heads and heads of `D` elements:
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkvRows<T> {
+    /// `[T,(N+2G)·D]`: of each group its queries, its key, its value.
+    Packed(T),
+    /// Queries apart from keys and values, of which there may be more or fewer.
+    Apart {
+        /// `[T,N·D]`.
+        q: T,
+        /// `[C,2·G·D]`: of each group the key, behind it the value.
+        kv: T,
+    },
+}
+
+impl<T> QkvRows<T> {
+    /// The rows that queries stand in.
+    pub fn queries(&self) -> &T {
+        match self {
+            Self::Packed(rows) => rows,
+            Self::Apart { q, .. } => q,
+        }
+    }
+
+    /// The rows that keys and values stand in.
+    pub fn keys(&self) -> &T {
+        match self {
+            Self::Packed(rows) => rows,
+            Self::Apart { kv, .. } => kv,
+        }
+    }
+
+    /// References to the arrays.
+    pub fn as_ref(&self) -> QkvRows<&T> {
+        match self {
+            Self::Packed(rows) => QkvRows::Packed(rows),
+            Self::Apart { q, kv } => QkvRows::Apart { q, kv },
+        }
+    }
+
+    /// Each array turned into something else.
+    pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> QkvRows<U> {
+        match self {
+            Self::Packed(rows) => QkvRows::Packed(f(rows)),
+            Self::Apart { q, kv } => QkvRows::Apart { q: f(q), kv: f(kv) },
+        }
+    }
+
+    /// Each array turned into something else, if that succeeds.
+    ///
+    /// # Errors
+    /// The first of `f`.
+    pub fn try_map<U, E>(self, mut f: impl FnMut(T) -> Result<U, E>) -> Result<QkvRows<U>, E> {
+        Ok(match self {
+            Self::Packed(rows) => QkvRows::Packed(f(rows)?),
+            Self::Apart { q, kv } => QkvRows::Apart { q: f(q)?, kv: f(kv)? },
+        })
+    }
+
+    /// The arrays, queries first.
+    pub fn into_parts(self) -> impl Iterator<Item = T> {
+        let parts = match self {
+            Self::Packed(rows) => [Some(rows), None],
+            Self::Apart { q, kv } => [Some(q), Some(kv)],
+        };
+        parts.into_iter().flatten()
+    }
+}
+
 /// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len + ahead − j)` to its scores.
 ///
 /// # Source

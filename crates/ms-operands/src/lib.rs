@@ -28,7 +28,7 @@ mod sum;
 mod vocabulary;
 
 pub use activation::Activation;
-pub use attention::{Alibi, Dropout, Segment};
+pub use attention::{Alibi, Dropout, QkvRows, Segment};
 pub use columns::Columns;
 pub use compressed::{Pooling, Sight, Window};
 pub use error::{Error, Result};

@@ -7,8 +7,8 @@ use crate::picked::{pick, rows_of, softmax};
 use crate::rotary::{Turn, prepare};
 use crate::tape::{Real, dot, gradient};
 use ms_core::{
-    AttentionBackend, AttentionDropout, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, Result,
-    Rotary, Segment, Sight, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, QkvRows,
+    Result, Rotary, Segment, Sight, Tensor, TensorMut,
 };
 
 /// Heads inside rows: element `d` of head `h` of group `g` of token `t` is `data[t·row + offset + g·group + h·dim + d]`.
@@ -59,22 +59,22 @@ struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    fn packed(rows: &'a Tensor, heads: HeadLayout) -> Result<Self> {
-        let [q, k, v] = View::packed(heads);
-        let rows = reals(rows)?;
-        Ok(Self { heads, queries: (rows, q), keys: (rows, k), values: (rows, v) })
+    fn of(rows: QkvRows<&'a Tensor>, heads: HeadLayout) -> Result<Self> {
+        let [q, k, v] = match rows {
+            QkvRows::Packed(_) => View::packed(heads),
+            QkvRows::Apart { .. } => {
+                let [k, v] = View::both(heads);
+                [View::queries(heads), k, v]
+            }
+        };
+        let (queries, keys) = (reals(rows.queries())?, reals(rows.keys())?);
+        Ok(Self { heads, queries: (queries, q), keys: (keys, k), values: (keys, v) })
     }
 
     fn cached(rows: &'a Tensor, keys: &'a Tensor, values: &'a Tensor, heads: HeadLayout) -> Result<Self> {
         let ([q, ..], view) = (View::packed(heads), View::apart(heads));
         let queries = (reals(rows)?, q);
         Ok(Self { heads, queries, keys: (reals(keys)?, view), values: (reals(values)?, view) })
-    }
-
-    fn apart(q: &'a Tensor, kv: &'a Tensor, heads: HeadLayout) -> Result<Self> {
-        let (rows, [k, v]) = (reals(kv)?, View::both(heads));
-        let queries = (reals(q)?, View::queries(heads));
-        Ok(Self { heads, queries, keys: (rows, k), values: (rows, v) })
     }
 
     fn query(&self, t: usize, n: usize) -> &'a [f64] {
@@ -223,7 +223,30 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
     sum
 }
 
+/// Checks the shapes of rows; how many queries and how many keys there are.
+fn check_rows(op: &'static str, rows: QkvRows<&Tensor>, heads: HeadLayout) -> Result<(usize, usize)> {
+    let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
+    match rows {
+        QkvRows::Packed(qkv) => expect(op, "qkv", qkv, &[tokens, heads.packed_width()])?,
+        QkvRows::Apart { q, kv } => {
+            expect(op, "q", q, &[tokens, heads.heads() * heads.head_dim])?;
+            expect(op, "kv", kv, &[keys, 2 * heads.groups * heads.head_dim])?;
+        }
+    }
+    Ok((tokens, keys))
+}
+
 impl Reference {
+    /// Gradients by queries, keys and values as those of `rows`.
+    fn by_rows(&self, rows: QkvRows<&Tensor>, [dq, dk, dv]: [Vec<f64>; 3]) -> Result<QkvRows<Tensor>> {
+        Ok(match rows {
+            QkvRows::Packed(qkv) => QkvRows::Packed(self.give_as(qkv, &together(&[dq, dk, dv]))?),
+            QkvRows::Apart { q, kv } => {
+                QkvRows::Apart { q: self.give_as(q, &dq)?, kv: self.give_as(kv, &together(&[dk, dv]))? }
+            }
+        })
+    }
+
     fn given(&self, heads: HeadLayout, (out, lse): (Vec<f64>, Vec<f64>)) -> Result<(Tensor, Tensor)> {
         let n = heads.heads();
         let tokens = lse.len() / n.max(1);
@@ -294,38 +317,36 @@ impl AttentionBackend for Reference {
 
     fn attention(
         &self,
-        qkv: &Tensor,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
-        let tokens = qkv.as_matrix().0;
-        expect("attention", "qkv", qkv, &[tokens, heads.packed_width()])?;
-        let queries = queries(segments, tokens, tokens, options)?;
+        let (tokens, keys) = check_rows("attention", rows, heads)?;
+        let queries = queries(segments, tokens, keys, options)?;
         // Scores, and sums of values.
         self.worked(2 * pairs(&queries, heads));
-        self.given(heads, attend(&Operands::packed(qkv, heads)?, &queries, tokens, options, dropout))
+        self.given(heads, attend(&Operands::of(rows, heads)?, &queries, tokens, options, dropout))
     }
 
     fn attention_backward(
         &self,
         dout: &Tensor,
-        qkv: &Tensor,
+        rows: QkvRows<&Tensor>,
         out: &Tensor,
         lse: &Tensor,
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<Tensor> {
-        let tokens = qkv.as_matrix().0;
-        let queries = queries(segments, tokens, tokens, options)?;
+    ) -> Result<QkvRows<Tensor>> {
+        let (tokens, keys) = check_rows("attention_backward", rows, heads)?;
+        let queries = queries(segments, tokens, keys, options)?;
         // Scores again, gradients of weights, and sums for queries, keys and values.
         self.worked(5 * pairs(&queries, heads));
-        let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout);
-        self.give_as(qkv, &together(&gradients))
+        let (operands, kept) = (Operands::of(rows, heads)?, (reals(out)?, reals(lse)?));
+        self.by_rows(rows, attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout))
     }
 
     fn attention_merge(
@@ -405,65 +426,43 @@ impl AttentionBackend for Reference {
 
     fn attention_picked(
         &self,
-        qkv: &Tensor,
-        cached: Option<(&Tensor, &Tensor)>,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        let tokens = qkv.as_matrix().0;
-        let rows = cached.map_or(tokens, |(k, _)| k.as_matrix().0);
-        let operands = match cached {
-            Some((keys, values)) => Operands::cached(qkv, keys, values, heads)?,
-            None => Operands::packed(qkv, heads)?,
-        };
-        self.given(heads, attend(&operands, &picked(picks, rows)?, tokens, &plain(options), None))
+        let (tokens, keys) = check_rows("attention_picked", rows, heads)?;
+        let operands = Operands::of(rows, heads)?;
+        self.given(heads, attend(&operands, &picked(picks, keys)?, tokens, &plain(options), None))
     }
 
     fn attention_picked_backward(
         &self,
         dout: &Tensor,
+        rows: QkvRows<&Tensor>,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<QkvRows<Tensor>> {
+        let (_, keys) = check_rows("attention_picked_backward", rows, heads)?;
+        let queries = picked(picks, keys)?;
+        let (operands, kept) = (Operands::of(rows, heads)?, (reals(out)?, reals(lse)?));
+        self.by_rows(rows, attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None))
+    }
+
+    fn attention_picked_cached(
+        &self,
         qkv: &Tensor,
-        out: &Tensor,
-        lse: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        options: &AttentionOptions,
-    ) -> Result<Tensor> {
-        let queries = picked(picks, qkv.as_matrix().0)?;
-        let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
-        self.give_as(qkv, &together(&gradients))
-    }
-
-    fn attention_picked_apart(
-        &self,
-        q: &Tensor,
-        kv: &Tensor,
+        (keys, values): (&Tensor, &Tensor),
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        let queries = picked(picks, kv.as_matrix().0)?;
-        let operands = Operands::apart(q, kv, heads)?;
-        self.given(heads, attend(&operands, &queries, q.as_matrix().0, &plain(options), None))
-    }
-
-    fn attention_picked_apart_backward(
-        &self,
-        dout: &Tensor,
-        q: &Tensor,
-        kv: &Tensor,
-        out: &Tensor,
-        lse: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        options: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)> {
-        let queries = picked(picks, kv.as_matrix().0)?;
-        let (operands, kept) = (Operands::apart(q, kv, heads)?, (reals(out)?, reals(lse)?));
-        let [dq, dk, dv] = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
-        Ok((self.give_as(q, &dq)?, self.give_as(kv, &together(&[dk, dv]))?))
+        let (tokens, rows) = (qkv.as_matrix().0, keys.as_matrix().0);
+        let operands = Operands::cached(qkv, keys, values, heads)?;
+        self.given(heads, attend(&operands, &picked(picks, rows)?, tokens, &plain(options), None))
     }
 
     fn cache_append(

@@ -46,7 +46,8 @@ fn slopes_by_distance_are_not_rounded() -> Result<()> {
     let heads = HeadLayout { groups: 1, heads_per_group: 1, head_dim: 1 };
     // Queries of zeros: scores are the penalty alone; the first value is 1, the other 0.
     let qkv = given(&[2, 3], &[0.0, 0.0, 1.0, 0.0, 0.0, 0.0])?;
-    let (out, _) = device().attention(&qkv, heads, &[Segment::of(0, 2)], &options, None)?;
+    let (out, _) =
+        device().attention(ms_core::QkvRows::Packed(&qkv), heads, &[Segment::of(0, 2)], &options, None)?;
     let far = (-(2f64.powf(-1.5))).exp();
     assert!((out.to_reals()?[1] - far / (1.0 + far)).abs() < 1e-15);
     Ok(())

@@ -1,6 +1,6 @@
 //! Attention of a device, and how its operands are described.
 
-use crate::{Alibi, Result, Segment, Tensor, TensorMut};
+use crate::{Alibi, QkvRows, Result, Segment, Tensor, TensorMut};
 use ms_operands::Dropout;
 use std::sync::Arc;
 
@@ -128,34 +128,35 @@ pub trait AttentionBackend {
         rotary: &Rotary,
         positions: &Tensor,
     ) -> Result<Tensor>;
-    /// Causal attention inside each segment of packed rows: `(out[T,N·D], lse[N,T] f32)`. Tokens outside every segment get
-    /// 0 and minus infinity. Dropped weights are part of the sums in `lse`.
+    /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens outside
+    /// every segment get 0 and minus infinity. Dropped weights are part of the sums in `lse`.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
     fn attention(
         &self,
-        qkv: &Tensor,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)>;
-    /// Gradient of [`AttentionBackend::attention`] by `qkv`.
+    /// Gradients of [`AttentionBackend::attention`] by its rows. `out` and `lse` may be of more keys, joined by
+    /// [`AttentionBackend::attention_merge`]: then these are the share of the keys in `rows`.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
     fn attention_backward(
         &self,
         dout: &Tensor,
-        qkv: &Tensor,
+        rows: QkvRows<&Tensor>,
         out: &Tensor,
         lse: &Tensor,
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<Tensor>;
+    ) -> Result<QkvRows<Tensor>>;
     /// Joins the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), to `out[T,N·D]` and
     /// `lse[N,T]`, both f32.
     ///
@@ -202,57 +203,39 @@ pub trait AttentionBackend {
         segments: &[Segment],
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)>;
-    /// Attention of packed rows over `picks[T,P]` alone: `(out[T,N·D], lse[N,T] f32)`. Keys and values are those of
-    /// `cached` if given, `[C,G·D]` each, otherwise of the rows themselves.
+    /// Attention of the queries of `rows` over `picks[T,P]` (rows of keys, or -1) alone: `(out[T,N·D], lse[N,T] f32)`.
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
     fn attention_picked(
         &self,
-        qkv: &Tensor,
-        cached: Option<(&Tensor, &Tensor)>,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)>;
-    /// Gradient of [`AttentionBackend::attention_picked`] without cache by `qkv`.
+    /// Gradients of [`AttentionBackend::attention_picked`] by its rows.
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
     fn attention_picked_backward(
         &self,
         dout: &Tensor,
+        rows: QkvRows<&Tensor>,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<QkvRows<Tensor>>;
+    /// [`AttentionBackend::attention_picked`] of the queries of packed rows over `cached` keys and values, `[C,G·D]` each.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_cached(
+        &self,
         qkv: &Tensor,
-        out: &Tensor,
-        lse: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        options: &AttentionOptions,
-    ) -> Result<Tensor>;
-    /// Attention of queries `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `kv[C,2·G·D]`, which hold of each group the key and
-    /// behind it the value: `(out[T,N·D], lse[N,T] f32)`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
-    fn attention_picked_apart(
-        &self,
-        q: &Tensor,
-        kv: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        options: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)>;
-    /// Gradients of [`AttentionBackend::attention_picked_apart`] by `q` and `kv`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
-    fn attention_picked_apart_backward(
-        &self,
-        dout: &Tensor,
-        q: &Tensor,
-        kv: &Tensor,
-        out: &Tensor,
-        lse: &Tensor,
+        cached: (&Tensor, &Tensor),
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,

@@ -20,7 +20,7 @@ pub use moe::MoeBackend;
 pub use ms_operands::noise::{Noise, mix};
 pub use ms_operands::{
     Activation, AdamW, Alibi, Columns, DeltaRule, ExpertLoad, GroupScore, Mamba3Shape, Mixing, Pooling,
-    Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window,
+    QkvRows, Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window,
 };
 pub use recurrent::RecurrentBackend;
 

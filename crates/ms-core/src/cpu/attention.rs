@@ -2,8 +2,8 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary,
-    Scalar, Segment, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, QkNorm, QkvRows, Result,
+    Rotary, Scalar, Segment, Tensor, TensorMut,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
@@ -32,13 +32,22 @@ fn options(o: &AttentionOptions) -> Options {
     }
 }
 
-/// Where queries, keys and values stand in packed rows.
-fn views<'a, E: Scalar>(qkv: &'a Tensor, heads: HeadLayout) -> Result<[Heads<'a, E>; 3]> {
-    let (data, d) = (qkv.as_slice::<E>()?, heads.head_dim);
-    let group_stride = (heads.heads_per_group + 2) * d;
-    let view =
-        |offset| Heads { data, offset, token_stride: heads.packed_width(), group_stride, head_stride: d };
-    Ok([view(0), view(heads.heads_per_group * d), view((heads.heads_per_group + 1) * d)])
+/// The arrays of rows.
+fn slices<'a, E: Scalar>(rows: QkvRows<&'a Tensor>) -> Result<QkvRows<&'a [E]>> {
+    rows.try_map(|rows| rows.as_slice::<E>())
+}
+
+/// Checks the shapes of rows; how many queries and how many keys there are.
+fn check_rows(op: &'static str, rows: QkvRows<&Tensor>, heads: HeadLayout) -> Result<(usize, usize)> {
+    let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
+    match rows {
+        QkvRows::Packed(qkv) => expect(op, "qkv", qkv, qkv.dtype(), &[tokens, heads.packed_width()])?,
+        QkvRows::Apart { q, kv } => {
+            expect(op, "q", q, q.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
+            expect(op, "kv", kv, q.dtype(), &[keys, 2 * heads.groups * heads.head_dim])?;
+        }
+    }
+    Ok((tokens, keys))
 }
 
 fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::QkNorm<'a, E>>> {
@@ -56,6 +65,48 @@ fn forward_flops(heads: HeadLayout, segments: &[Segment]) -> usize {
 fn read_bytes(heads: HeadLayout, segments: &[Segment], x: &Tensor) -> usize {
     let keys: usize = segments.iter().map(|s| s.k_len).sum();
     2 * keys * heads.groups * heads.head_dim * x.dtype().size()
+}
+
+/// Bytes of rows.
+fn rows_size(rows: QkvRows<&Tensor>) -> usize {
+    rows.into_parts().map(|rows| size(&[rows])).sum()
+}
+
+/// Arrays that gradients go to, beside those that they are by.
+fn pairs<'a, E: Scalar>(
+    to: &'a mut QkvRows<Tensor>,
+    rows: QkvRows<&'a Tensor>,
+) -> Result<QkvRows<(&'a mut [E], &'a [E])>> {
+    let pair = |to: &'a mut Tensor, rows: &'a Tensor| -> Result<_> {
+        Ok((to.as_mut_slice::<E>()?, rows.as_slice::<E>()?))
+    };
+    match (to, rows) {
+        (QkvRows::Packed(to), rows) => Ok(QkvRows::Packed(pair(to, rows.queries())?)),
+        (QkvRows::Apart { q: dq, kv: dkv }, rows) => {
+            Ok(QkvRows::Apart { q: pair(dq, rows.queries())?, kv: pair(dkv, rows.keys())? })
+        }
+    }
+}
+
+impl CpuBackend {
+    /// Attention over picked keys, of which there are so many rows; `like` has the queries.
+    fn over_picked<E: Scalar + ms_kernels::Element>(
+        &self,
+        like: &Tensor,
+        [q, k, v]: [Heads<'_, E>; 3],
+        heads: HeadLayout,
+        (picks, rows): (&Tensor, usize),
+        o: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let ((tokens, places), d) = (picks.as_matrix(), heads.head_dim);
+        let mut out = self.uninit(like.dtype(), &[tokens, heads.heads() * d]);
+        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, size(&[like, picks, &out]));
+        let (to, sums) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+        let sizes = (heads.groups, heads.heads_per_group, d);
+        selected::forward(&self.cpu, to, sums, q, k, v, sizes, ids(picks)?, places, rows, &options(o))?;
+        Ok((out, lse))
+    }
 }
 
 impl AttentionBackend for CpuBackend {
@@ -133,23 +184,23 @@ impl AttentionBackend for CpuBackend {
 
     fn attention(
         &self,
-        x: &Tensor,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         segments: &[Segment],
         o: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
-        let tokens = x.as_matrix().0;
-        expect("attention", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
-        let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
+        let (tokens, _) = check_rows("attention", rows, heads)?;
+        let dtype = rows.queries().dtype();
+        let mut out = self.uninit(dtype, &[tokens, heads.heads() * heads.head_dim]);
         let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
         if segments.iter().map(|s| s.q_len).sum::<usize>() < tokens {
             out.bytes_mut()?.fill(0);
             lse.as_mut_slice::<f32>()?.fill(f32::NEG_INFINITY);
         }
-        op_span!("attention", forward_flops(heads, segments), size(&[x, &out, &lse]));
-        with_float!(x.dtype(), "attention", E => {
-            let [q, k, v] = views::<E>(x, heads)?;
+        op_span!("attention", forward_flops(heads, segments), rows_size(rows) + size(&[&out, &lse]));
+        with_float!(dtype, "attention", E => {
+            let [q, k, v] = Heads::of(slices::<E>(rows)?, &packed(heads, tokens));
             let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
             let (g, n, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
             let (options, dropout) = (options(o), dropout.map(AttentionDropout::view));
@@ -163,28 +214,28 @@ impl AttentionBackend for CpuBackend {
     fn attention_backward(
         &self,
         dout: &Tensor,
-        x: &Tensor,
+        rows: QkvRows<&Tensor>,
         out: &Tensor,
         lse: &Tensor,
         heads: HeadLayout,
         segments: &[Segment],
         o: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<Tensor> {
-        let tokens = x.as_matrix().0;
-        expect("attention_backward", "dout", dout, x.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
-        let mut dqkv = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
+    ) -> Result<QkvRows<Tensor>> {
+        let (tokens, _) = check_rows("attention_backward", rows, heads)?;
+        let dtype = rows.queries().dtype();
+        expect("attention_backward", "dout", dout, dtype, &[tokens, heads.heads() * heads.head_dim])?;
+        let mut to = rows.map(|rows| self.uninit(dtype, &rows.shape()));
         op_span!(
             "attention_backward",
             forward_flops(heads, segments) * 5 / 2,
-            size(&[x, dout, out, lse, &dqkv])
+            2 * rows_size(rows) + size(&[dout, out, lse])
         );
-        with_float!(x.dtype(), "attention_backward", E => {
+        with_float!(dtype, "attention_backward", E => {
             attention::backward(
                 &self.cpu,
-                dqkv.as_mut_slice::<E>()?,
+                pairs::<E>(&mut to, rows)?,
                 dout.as_slice()?,
-                x.as_slice()?,
                 out.as_slice()?,
                 lse.as_slice()?,
                 &packed(heads, tokens),
@@ -194,7 +245,7 @@ impl AttentionBackend for CpuBackend {
             )?;
             Ok(())
         })?;
-        Ok(dqkv)
+        Ok(to)
     }
 
     fn attention_merge(
@@ -263,7 +314,7 @@ impl AttentionBackend for CpuBackend {
             size(&[x, &out]) + read_bytes(heads, segments, x)
         );
         with_float!(x.dtype(), "attention_cached", E => {
-            let [q, _, _] = views::<E>(x, heads)?;
+            let q = Heads::queries(x.as_slice::<E>()?, &packed(heads, tokens));
             let d = heads.head_dim;
             let cached = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
             let (k, v) = (cached(keys.as_slice::<E>()?), cached(values.as_slice::<E>()?));
@@ -277,136 +328,74 @@ impl AttentionBackend for CpuBackend {
 
     fn attention_picked(
         &self,
-        x: &Tensor,
-        cached: Option<(&Tensor, &Tensor)>,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         picks: &Tensor,
         o: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        let (tokens, places) = picks.as_matrix();
-        expect("attention_picked", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
-        let (d, width) = (heads.head_dim, heads.groups * heads.head_dim);
-        let rows = cached.map_or(tokens, |(k, _)| k.as_matrix().0);
-        if let Some((k, v)) = cached {
-            expect("attention_picked", "keys", k, x.dtype(), &[rows, width])?;
-            expect("attention_picked", "values", v, x.dtype(), &[rows, width])?;
-        }
-        let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * d]);
-        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
-        op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, size(&[x, picks, &out]));
-        with_float!(x.dtype(), "attention_picked", E => {
-            let [q, k, v] = views::<E>(x, heads)?;
-            let apart = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
-            let (k, v) = match cached {
-                Some((keys, values)) => (apart(keys.as_slice::<E>()?), apart(values.as_slice::<E>()?)),
-                None => (k, v),
-            };
-            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
-            let sizes = (heads.groups, heads.heads_per_group, d);
-            let options = options(o);
-            selected::forward(&self.cpu, out, lse, q, k, v, sizes, ids(picks)?, places, rows, &options)?;
-            Ok(())
-        })?;
-        Ok((out, lse))
+        let (tokens, keys) = check_rows("attention_picked", rows, heads)?;
+        with_float!(rows.queries().dtype(), "attention_picked", E => {
+            let operands = Heads::of(slices::<E>(rows)?, &packed(heads, tokens));
+            self.over_picked(rows.queries(), operands, heads, (picks, keys), o)
+        })
     }
 
     fn attention_picked_backward(
         &self,
         dout: &Tensor,
-        x: &Tensor,
+        rows: QkvRows<&Tensor>,
         out: &Tensor,
         lse: &Tensor,
         heads: HeadLayout,
         picks: &Tensor,
         o: &AttentionOptions,
-    ) -> Result<Tensor> {
-        let (tokens, places) = picks.as_matrix();
-        let width = heads.heads() * heads.head_dim;
-        expect("attention_picked_backward", "dout", dout, x.dtype(), &[tokens, width])?;
-        let mut dqkv = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
-        op_span!("attention_picked_backward", 10 * picks.numel() * width, size(&[x, dout, out, &dqkv]));
-        with_float!(x.dtype(), "attention_picked_backward", E => {
+    ) -> Result<QkvRows<Tensor>> {
+        let (tokens, _) = check_rows("attention_picked_backward", rows, heads)?;
+        let (places, width) = (picks.as_matrix().1, heads.heads() * heads.head_dim);
+        let dtype = rows.queries().dtype();
+        expect("attention_picked_backward", "dout", dout, dtype, &[tokens, width])?;
+        let mut to = rows.map(|rows| self.uninit(dtype, &rows.shape()));
+        op_span!(
+            "attention_picked_backward",
+            10 * picks.numel() * width,
+            2 * rows_size(rows) + size(&[dout, out])
+        );
+        with_float!(dtype, "attention_picked_backward", E => {
             selected::backward(
                 &self.cpu,
-                dqkv.as_mut_slice::<E>()?,
+                pairs::<E>(&mut to, rows)?,
                 dout.as_slice()?,
-                x.as_slice()?,
                 out.as_slice()?,
                 lse.as_slice()?,
                 &packed(heads, tokens),
-                ids(picks)?,
-                places,
+                (ids(picks)?, places),
                 &options(o),
             )?;
             Ok(())
         })?;
-        Ok(dqkv)
+        Ok(to)
     }
 
-    fn attention_picked_apart(
+    fn attention_picked_cached(
         &self,
-        q: &Tensor,
-        kv: &Tensor,
+        x: &Tensor,
+        (keys, values): (&Tensor, &Tensor),
         heads: HeadLayout,
         picks: &Tensor,
         o: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        const OP: &str = "attention_picked_apart";
-        let ((tokens, places), keys) = (picks.as_matrix(), kv.as_matrix().0);
-        let (shape, width) = (packed(heads, tokens), heads.heads() * heads.head_dim);
-        expect(OP, "q", q, q.dtype(), &[tokens, width])?;
-        expect(OP, "kv", kv, q.dtype(), &[keys, 2 * heads.groups * heads.head_dim])?;
-        let mut out = self.uninit(q.dtype(), &[tokens, width]);
-        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
-        op_span!("attention_picked_apart", 4 * picks.numel() * width, size(&[q, kv, picks, &out]));
-        with_float!(q.dtype(), "attention_picked_apart", E => {
-            let [k, v] = selected::keys_and_values(kv.as_slice::<E>()?, &shape);
-            let q = selected::queries_apart(q.as_slice::<E>()?, &shape);
-            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
-            let sizes = (heads.groups, heads.heads_per_group, heads.head_dim);
-            let options = options(o);
-            selected::forward(&self.cpu, out, lse, q, k, v, sizes, ids(picks)?, places, keys, &options)?;
-            Ok(())
-        })?;
-        Ok((out, lse))
-    }
-
-    fn attention_picked_apart_backward(
-        &self,
-        dout: &Tensor,
-        q: &Tensor,
-        kv: &Tensor,
-        out: &Tensor,
-        lse: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        o: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)> {
-        let (tokens, places) = picks.as_matrix();
-        let width = heads.heads() * heads.head_dim;
-        expect("attention_picked_apart_backward", "dout", dout, q.dtype(), &[tokens, width])?;
-        let (mut dq, mut dkv) = (self.uninit(q.dtype(), &q.shape()), self.uninit(q.dtype(), &kv.shape()));
-        op_span!(
-            "attention_picked_apart_backward",
-            10 * picks.numel() * width,
-            size(&[q, kv, dout, out, &dq, &dkv])
-        );
-        with_float!(q.dtype(), "attention_picked_apart_backward", E => {
-            selected::backward_apart(
-                &self.cpu,
-                (dq.as_mut_slice::<E>()?, dkv.as_mut_slice()?),
-                dout.as_slice()?,
-                (q.as_slice()?, kv.as_slice()?),
-                out.as_slice()?,
-                lse.as_slice()?,
-                &packed(heads, tokens),
-                ids(picks)?,
-                places,
-                &options(o),
-            )?;
-            Ok(())
-        })?;
-        Ok((dq, dkv))
+        const OP: &str = "attention_picked_cached";
+        let (tokens, rows) = (x.as_matrix().0, keys.as_matrix().0);
+        let (d, width) = (heads.head_dim, heads.groups * heads.head_dim);
+        expect(OP, "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
+        expect(OP, "keys", keys, x.dtype(), &[rows, width])?;
+        expect(OP, "values", values, x.dtype(), &[rows, width])?;
+        with_float!(x.dtype(), OP, E => {
+            let apart = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
+            let q = Heads::queries(x.as_slice::<E>()?, &packed(heads, tokens));
+            let operands = [q, apart(keys.as_slice::<E>()?), apart(values.as_slice::<E>()?)];
+            self.over_picked(x, operands, heads, (picks, rows), o)
+        })
     }
 
     fn cache_append(

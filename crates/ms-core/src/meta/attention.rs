@@ -3,7 +3,7 @@
 use super::MetaBackend;
 use crate::{
     AttentionBackend, AttentionDropout, AttentionOptions, CompressedBackend, DType, Divergence, HeadLayout,
-    IndexerInputs, Pooling, QkNorm, Result, Rotary, Segment, Sight, Tensor, TensorMut, Window,
+    IndexerInputs, Pooling, QkNorm, QkvRows, Result, Rotary, Segment, Sight, Tensor, TensorMut, Window,
 };
 
 impl MetaBackend {
@@ -55,27 +55,27 @@ impl AttentionBackend for MetaBackend {
 
     fn attention(
         &self,
-        x: &Tensor,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         _: &[Segment],
         _: &AttentionOptions,
         _: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
-        Ok(self.heads_out(x, x.as_matrix().0, heads))
+        Ok(self.heads_out(rows.queries(), rows.queries().as_matrix().0, heads))
     }
 
     fn attention_backward(
         &self,
         _: &Tensor,
-        x: &Tensor,
+        rows: QkvRows<&Tensor>,
         _: &Tensor,
         _: &Tensor,
-        heads: HeadLayout,
+        _: HeadLayout,
         _: &[Segment],
         _: &AttentionOptions,
         _: Option<&AttentionDropout>,
-    ) -> Result<Tensor> {
-        Ok(self.packed(x, x.as_matrix().0, heads))
+    ) -> Result<QkvRows<Tensor>> {
+        Ok(rows.map(|rows| self.like(rows)))
     }
 
     fn attention_merge(&self, _: &mut Tensor, _: &mut Tensor, _: &Tensor, _: &Tensor) -> Result<()> {
@@ -111,51 +111,36 @@ impl AttentionBackend for MetaBackend {
 
     fn attention_picked(
         &self,
-        x: &Tensor,
-        _: Option<(&Tensor, &Tensor)>,
+        rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         picks: &Tensor,
         _: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        Ok(self.heads_out(x, picks.as_matrix().0, heads))
+        Ok(self.heads_out(rows.queries(), picks.as_matrix().0, heads))
     }
 
     fn attention_picked_backward(
         &self,
         _: &Tensor,
-        x: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        _: &AttentionOptions,
-    ) -> Result<Tensor> {
-        Ok(self.packed(x, picks.as_matrix().0, heads))
-    }
-
-    fn attention_picked_apart(
-        &self,
-        q: &Tensor,
-        _: &Tensor,
-        heads: HeadLayout,
-        picks: &Tensor,
-        _: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)> {
-        Ok(self.heads_out(q, picks.as_matrix().0, heads))
-    }
-
-    fn attention_picked_apart_backward(
-        &self,
-        _: &Tensor,
-        q: &Tensor,
-        kv: &Tensor,
+        rows: QkvRows<&Tensor>,
         _: &Tensor,
         _: &Tensor,
         _: HeadLayout,
         _: &Tensor,
         _: &AttentionOptions,
+    ) -> Result<QkvRows<Tensor>> {
+        Ok(rows.map(|rows| self.like(rows)))
+    }
+
+    fn attention_picked_cached(
+        &self,
+        x: &Tensor,
+        _: (&Tensor, &Tensor),
+        heads: HeadLayout,
+        picks: &Tensor,
+        _: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        Ok((self.like(q), self.like(kv)))
+        Ok(self.heads_out(x, picks.as_matrix().0, heads))
     }
 
     fn cache_append(

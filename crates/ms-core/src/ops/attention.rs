@@ -5,7 +5,7 @@ use super::only;
 use crate::hold::{self, Held, Holds};
 use crate::{
     AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Graph, HeadLayout, Like, Op,
-    QkNorm, Result, Rotary, Saved, Segment, Tensor, Var,
+    QkNorm, QkvRows, Result, Rotary, Saved, Segment, Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -120,15 +120,15 @@ impl Op for Attention {
         let dout = only(dys);
         let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
         let dropout = dropout.as_ref();
-        let dqkv =
-            cx.device.attention_backward(&dout, &qkv, &out, &lse, heads, &segments, &options, dropout)?;
+        let rows = QkvRows::Packed(&qkv);
+        let d = cx.device.attention_backward(&dout, rows, &out, &lse, heads, &segments, &options, dropout)?;
         let dsinks = match sinks {
             Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
                 device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
             })?,
             None => None,
         };
-        Ok(vec![Some(dqkv), dsinks])
+        Ok(d.into_parts().map(Some).chain([dsinks]).collect())
     }
 }
 
@@ -153,7 +153,8 @@ pub fn attention(
         return Err(Error::Range { what: "tokens covered by segments", start: 0, end: covered, len: tokens });
     }
     let device = g.device().clone();
-    let (mut out, mut lse) = device.attention(qkv.value(), heads, segments, &options, dropout.as_ref())?;
+    let rows = QkvRows::Packed(qkv.value());
+    let (mut out, mut lse) = device.attention(rows, heads, segments, &options, dropout.as_ref())?;
     let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
@@ -188,74 +189,54 @@ pub fn join_sinks(
 }
 
 struct Picked {
-    qkv: Saved,
+    rows: QkvRows<Saved>,
     out: Saved,
     lse: Tensor,
     heads: HeadLayout,
     picks: Tensor,
     options: AttentionOptions,
 }
-op!(Picked, "attention_picked", sees 0..1, |op, cx, dy| {
-    let Picked { qkv, out, lse, heads, picks, options } = op;
-    let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
-    Ok(vec![Some(cx.device.attention_picked_backward(&dy, &qkv, &out, &lse, heads, &picks, &options)?)])
-});
 
-/// Attention of prepared packed rows over `picks[T,P]` (rows of keys, or -1) alone: `[T,N·D]`. Keeps rows, output and
-/// the log of each row's softmax sum.
+impl Op for Picked {
+    fn name(&self) -> &'static str {
+        "attention_picked"
+    }
+
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        // Tokens see each other's keys, in the last of the inputs.
+        let keys = inputs.len() - 1;
+        hold::in_sequence(along, inputs, keys..keys + 1)
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { rows, out, lse, heads, picks, options } = *self;
+        let (rows, out) = (rows.try_map(|rows| rows.get(cx.device))?, out.get(cx.device)?);
+        let (dy, rows) = (only(dys), rows.as_ref());
+        let d = cx.device.attention_picked_backward(&dy, rows, &out, &lse, heads, &picks, &options)?;
+        Ok(d.into_parts().map(Some).collect())
+    }
+}
+
+/// Attention of prepared rows over `picks[T,P]` (rows of keys, or -1) alone: `[T,N·D]`. Keeps rows, output and the log of
+/// each row's softmax sum.
 ///
 /// # Errors
 /// If shapes, element types or picks do not fit.
 pub fn attention_picked(
     g: &mut Graph,
-    qkv: &Var,
+    rows: QkvRows<&Var>,
     heads: HeadLayout,
     picks: &Tensor,
     options: AttentionOptions,
 ) -> Result<Var> {
-    let (out, lse) = g.device().attention_picked(qkv.value(), None, heads, picks, &options)?;
-    let picks = picks.clone();
-    let [out] = g.apply_keeping([out], &[qkv], |[out]| {
-        Box::new(Picked { qkv: qkv.saved(), out: out.saved(), lse, heads, picks, options })
-    });
-    Ok(out)
-}
-
-struct PickedApart {
-    q: Saved,
-    kv: Saved,
-    out: Saved,
-    lse: Tensor,
-    heads: HeadLayout,
-    picks: Tensor,
-    options: AttentionOptions,
-}
-op!(PickedApart, "attention_picked_apart", sees 1..2, |op, cx, dy| {
-    let PickedApart { q, kv, out, lse, heads, picks, options } = op;
-    let (q, kv, out) = (q.get(cx.device)?, kv.get(cx.device)?, out.get(cx.device)?);
-    let device = cx.device;
-    let (dq, dkv) =
-        device.attention_picked_apart_backward(&dy, &q, &kv, &out, &lse, heads, &picks, &options)?;
-    Ok(vec![Some(dq), Some(dkv)])
-});
-
-/// [`attention_picked`] of prepared queries `q[T,N·D]` over rows of keys and values `kv[C,2·G·D]`, of which there may be more
-/// than queries: of each group the key, and behind it the value. Keeps both, the output and the log of each row's softmax sum.
-///
-/// # Errors
-/// If shapes, element types or picks do not fit.
-pub fn attention_picked_apart(
-    g: &mut Graph,
-    [q, kv]: [&Var; 2],
-    heads: HeadLayout,
-    picks: &Tensor,
-    options: AttentionOptions,
-) -> Result<Var> {
-    let (out, lse) = g.device().attention_picked_apart(q.value(), kv.value(), heads, picks, &options)?;
-    let picks = picks.clone();
-    let [out] = g.apply_keeping([out], &[q, kv], |[out]| {
-        let (q, kv) = (q.saved(), kv.saved());
-        Box::new(PickedApart { q, kv, out: out.saved(), lse, heads, picks, options })
+    let (out, lse) = g.device().attention_picked(rows.map(Var::value), heads, picks, &options)?;
+    let (picks, inputs): (Tensor, Vec<&Var>) = (picks.clone(), rows.into_parts().collect());
+    let [out] = g.apply_keeping([out], &inputs, |[out]| {
+        Box::new(Picked { rows: rows.map(Var::saved), out: out.saved(), lse, heads, picks, options })
     });
     Ok(out)
 }

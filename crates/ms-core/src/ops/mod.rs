@@ -22,7 +22,7 @@ mod sinkhorn;
 mod tests;
 
 pub use act::{activation, add, gate, swiglu};
-pub use attention::{attention, attention_picked, attention_picked_apart, join_sinks, prepare_qkv};
+pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
 pub use compressed::{attention_shared, pool_windows, rotate_last};
 pub use embedding::{embedding, embedding_share};
 pub use hyper_connections::{collapse, expand, stream_weights};

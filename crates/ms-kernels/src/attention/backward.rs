@@ -13,7 +13,7 @@ use super::body::{self, BK, BQ, LANES, Limits, Write};
 use super::dropout::{Thin, Thinned, Thinning, thin_block};
 use super::forward::{block_scores, head_rows, limits, store_rows};
 use super::mask::Mask;
-use super::{Heads, Options, Segment, Tilt};
+use super::{Heads, Options, QkvRows, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::element::is_bf16;
 use crate::matmul::driver::Ready;
@@ -33,9 +33,13 @@ narrowing_instances! {
 /// Operands of a call whose sizes have been checked.
 pub(super) struct Call<'a, E> {
     pub(super) cpu: &'a Cpu,
-    pub(super) dqkv: Disjoint<'a, E>,
+    /// Where gradients go.
+    pub(super) to: QkvRows<Disjoint<'a, E>>,
     pub(super) dout: &'a [E],
-    pub(super) qkv: &'a [E],
+    /// Queries, keys and values; their gradients stand in `to` as they do in their arrays.
+    pub(super) heads: [Heads<'a, E>; 3],
+    /// Rows of keys.
+    pub(super) key_rows: usize,
     pub(super) out: &'a [E],
     pub(super) lse: &'a [f32],
     pub(super) shape: &'a Packed,
@@ -67,21 +71,21 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
         return;
     }
     // Per head and key token: dk and dv.
-    with_scratch(Scratch::Keys, heads * shape.tokens * 2 * dim, |partials: &mut [f32]| {
+    with_scratch(Scratch::Keys, heads * call.key_rows * 2 * dim, |partials: &mut [f32]| {
         let parts = Disjoint::new(partials);
         call.cpu.for_each_unit(call.segments.len() * heads, |u| {
             let _ready = ready();
             let (segment, n) = (&call.segments[u / heads], u % heads);
             let len = segment.k_len * dim;
             // SAFETY: a unit takes the keys of its segment, which no other has, for its head.
-            let part = unsafe { parts.part((n * shape.tokens + segment.k_start) * 2 * dim, 2 * len) };
+            let part = unsafe { parts.part((n * call.key_rows + segment.k_start) * 2 * dim, 2 * len) };
             let (dk, dv) = part.split_at_mut(len);
             self::heads::<K, E>(call, segment, n..n + 1, dk, dv);
         });
         call.cpu.for_each_unit(units, |u| {
             let (segment, group) = (&call.segments[u / shape.groups], u % shape.groups);
             let len = 2 * segment.k_len * dim;
-            let start = |n: usize| (n * shape.tokens + segment.k_start) * 2 * dim;
+            let start = |n: usize| (n * call.key_rows + segment.k_start) * 2 * dim;
             let first = group * per_group;
             // SAFETY: the parts of this segment and group belong to this unit.
             let sum = unsafe { parts.part(start(first), len) };
@@ -103,16 +107,16 @@ const STORED: usize = 16;
 
 /// Writes the gradients of a group's keys and values.
 fn store_keys<E: Element>(call: &Call<'_, E>, segment: &Segment, group: usize, dk: &[f32], dv: &[f32]) {
-    let (shape, dim) = (call.shape, call.shape.head_dim);
-    let (k, v) = (Heads::keys(call.qkv, shape), Heads::values(call.qkv, shape));
+    let (dim, place) = (call.shape.head_dim, call.to.keys());
+    let [_, k, v] = call.heads;
     for (heads, sums, scale) in [(k, dk, call.options.scale), (v, dv, 1.0)] {
-        let to = Rows { data: call.dqkv.address(), stride: shape.width(), dim };
+        let to = Rows { data: place.address(), stride: heads.token_stride, dim };
         let to = to.from(segment.k_start + STORED);
         for j in (0..segment.k_len).step_by(STORED) {
             let count = STORED.min(segment.k_len - j);
             to.from(j).at(heads.at(0, group, 0)).fetch(count);
             // SAFETY: a unit takes the keys and values of its group in its segment.
-            let row = |i| unsafe { call.dqkv.part(heads.at(segment.k_start + j + i, group, 0), dim) };
+            let row = |i| unsafe { place.part(heads.at(segment.k_start + j + i, group, 0), dim) };
             let mut rows: [&mut [E]; STORED] =
                 std::array::from_fn(|i| if i < count { row(i) } else { &mut [] });
             store_rows(call.cpu.isa(), &mut rows[..count], &sums[j * dim..], &[scale; STORED]);
@@ -140,9 +144,10 @@ fn heads<K: Kernel, E: Element>(
     let (shape, dim) = (call.shape, call.shape.head_dim);
     let (isa, group) = (call.cpu.isa(), heads.start / shape.heads_per_group);
     let (k_len, mask) = (segment.k_len, Mask::new(segment, call.options));
-    let k_rows = head_rows(&Heads::keys(call.qkv, shape), segment.k_start, group, 0, dim);
-    let v_rows = head_rows(&Heads::values(call.qkv, shape), segment.k_start, group, 0, dim);
-    let q_heads = Heads::queries(call.qkv, shape);
+    let [q_heads, k_heads, v_heads] = call.heads;
+    let k_rows = head_rows(&k_heads, segment.k_start, group, 0, dim);
+    let v_rows = head_rows(&v_heads, segment.k_start, group, 0, dim);
+    let dq_to = call.to.queries();
     let width = shape.heads() * dim;
     let query_rows = |n: usize, q0: usize| {
         let row = |data: &[E]| data.as_ptr().wrapping_add((segment.q_start + q0) * width + n * dim);
@@ -185,7 +190,7 @@ fn heads<K: Kernel, E: Element>(
                 let next =
                     if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { query_rows(n + 1, 0) };
                 let to = q_heads.at(segment.q_start + q0, group, n % shape.heads_per_group);
-                let dq_rows = Rows { data: call.dqkv.address(), stride: shape.width(), dim }.at(to);
+                let dq_rows = Rows { data: dq_to.address(), stride: q_heads.token_stride, dim }.at(to);
                 let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
                 let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];
@@ -254,7 +259,7 @@ fn heads<K: Kernel, E: Element>(
                 }
                 let h = n % shape.heads_per_group;
                 // SAFETY: a unit takes its own head's queries of its segment.
-                let row = |i| unsafe { call.dqkv.part(q_heads.at(segment.q_start + q0 + i, group, h), dim) };
+                let row = |i| unsafe { dq_to.part(q_heads.at(segment.q_start + q0 + i, group, h), dim) };
                 let mut rows: [&mut [E]; BQ] =
                     std::array::from_fn(|i| if i < queries { row(i) } else { &mut [] });
                 store_rows(isa, &mut rows[..queries], dq, &[call.options.scale; BQ]);

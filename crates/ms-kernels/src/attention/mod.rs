@@ -18,10 +18,10 @@ mod reference;
 mod tests;
 
 pub use merge::merge;
-pub use ms_operands::{Alibi, Dropout, Segment};
+pub use ms_operands::{Alibi, Dropout, QkvRows, Segment};
 
 use crate::cpu::Disjoint;
-use crate::error::expect_len;
+use crate::error::{expect_len, expect_rows};
 use crate::matmul::kernel::with_kernel;
 use crate::qkv::Packed;
 use crate::{Cpu, Element, Error, Result};
@@ -58,6 +58,22 @@ impl<'a, E: Element> Heads<'a, E> {
     fn packed(data: &'a [E], shape: &Packed, offset: usize) -> Self {
         let (token_stride, group_stride) = (shape.width(), shape.group_width());
         Self { data, offset, token_stride, group_stride, head_stride: shape.head_dim }
+    }
+
+    /// Queries, keys and values of `rows`.
+    pub fn of(rows: QkvRows<&'a [E]>, shape: &Packed) -> [Self; 3] {
+        let d = shape.head_dim;
+        let (each, both) = (shape.heads_per_group * d, 2 * d);
+        let apart = |data, offset, group_stride: usize| {
+            let token_stride = shape.groups * group_stride;
+            Self { data, offset, token_stride, group_stride, head_stride: d }
+        };
+        match rows {
+            QkvRows::Packed(rows) => {
+                [Self::queries(rows, shape), Self::keys(rows, shape), Self::values(rows, shape)]
+            }
+            QkvRows::Apart { q, kv } => [apart(q, 0, each), apart(kv, 0, both), apart(kv, d, both)],
+        }
     }
 
     /// First element of a head of a token.
@@ -242,26 +258,46 @@ pub fn forward<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`forward`] over packed rows.
+/// Checks the lengths of rows and of the arrays that their gradients go to; rows of keys.
+pub(crate) fn check_rows<E>(
+    op: &'static str,
+    rows: &QkvRows<(&mut [E], &[E])>,
+    shape: &Packed,
+) -> Result<usize> {
+    match rows {
+        QkvRows::Packed((dqkv, qkv)) => {
+            expect_len(op, "dqkv", qkv.len(), dqkv.len())?;
+            expect_len(op, "qkv", shape.tokens * shape.width(), qkv.len())?;
+            Ok(shape.tokens)
+        }
+        QkvRows::Apart { q: (dq, q), kv: (dkv, kv) } => {
+            expect_len(op, "q", shape.tokens * shape.heads() * shape.head_dim, q.len())?;
+            expect_len(op, "dq", q.len(), dq.len())?;
+            expect_len(op, "dkv", kv.len(), dkv.len())?;
+            expect_rows(op, "kv", 2 * shape.groups * shape.head_dim, kv.len())
+        }
+    }
+}
+
+/// Gradients of [`forward`] over rows.
 ///
-/// | arg    | shape         | dtype | meaning                                                      |
-/// |--------|---------------|-------|--------------------------------------------------------------|
-/// | `dqkv` | `[T,(N+2G)D]` | `E`   | output; 0 for tokens outside every segment                   |
-/// | `dout` | `[T,N·D]`     | `E`   | gradient of `out`                                            |
-/// | `qkv`  | `[T,(N+2G)D]` | `E`   | packed rows the forward call read                            |
-/// | `out`  | `[T,N·D]`     | `E`   | output of the forward call                                   |
-/// | `lse`  | `[N,T]`       | f32   | from the forward call                                        |
+/// | arg    | shape           | dtype | meaning                                                      |
+/// |--------|-----------------|-------|--------------------------------------------------------------|
+/// | `rows` | see [`QkvRows`] | `E`   | output, 0 for tokens outside every segment, and what the forward call read |
+/// | `dout` | `[T,N·D]`       | `E`   | gradient of `out`                                            |
+/// | `out`  | `[T,N·D]`       | `E`   | output of the forward call                                   |
+/// | `lse`  | `[N,T]`         | f32   | from the forward call                                        |
 ///
-/// Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once; between the products, probabilities and
+/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys' share of
+/// them, and those of queries a summand. Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once; between the products, probabilities and
 /// gradients of scores of bf16 tensors are rounded to bf16.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.
 pub fn backward<E: Element>(
     cpu: &Cpu,
-    dqkv: &mut [E],
+    rows: QkvRows<(&mut [E], &[E])>,
     dout: &[E],
-    qkv: &[E],
     out: &[E],
     lse: &[f32],
     shape: &Packed,
@@ -270,9 +306,8 @@ pub fn backward<E: Element>(
     dropout: Option<&Dropout<'_>>,
 ) -> Result<()> {
     const OP: &str = "attention::backward";
-    let (tokens, heads, dim, width) = (shape.tokens, shape.heads(), shape.head_dim, shape.width());
-    expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
-    expect_len(OP, "qkv", tokens * width, qkv.len())?;
+    let (tokens, heads, dim) = (shape.tokens, shape.heads(), shape.head_dim);
+    let key_rows = check_rows(OP, &rows, shape)?;
     expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
     expect_len(OP, "out", tokens * heads * dim, out.len())?;
     expect_len(OP, "lse", tokens * heads, lse.len())?;
@@ -280,18 +315,22 @@ pub fn backward<E: Element>(
         expect_len(OP, "dropout's keys", tokens, dropout.keys.len())?;
     }
     let keys = check_segments(OP, segments, tokens, true)?;
-    if keys > tokens {
-        return Err(Error::Shape { op: OP, name: "segments' key tokens", want: tokens, got: keys });
+    if keys > key_rows {
+        return Err(Error::Shape { op: OP, name: "segments' key tokens", want: key_rows, got: keys });
     }
-    let covered = |len: fn(&Segment) -> usize| segments.iter().map(len).sum::<usize>() == tokens;
-    if !covered(|s| s.q_len) || !covered(|s| s.k_len) {
-        crate::elementwise::zero(cpu, dqkv);
-    }
-    if width == 0 || segments.is_empty() {
+    let covered = |len: fn(&Segment) -> usize| segments.iter().map(len).sum::<usize>();
+    let whole = covered(|s| s.q_len) == tokens && covered(|s| s.k_len) == key_rows;
+    let heads = Heads::of(rows.as_ref().map(|(_, given)| *given), shape);
+    let to = rows.map(|(to, _)| {
+        if !whole {
+            crate::elementwise::zero(cpu, to);
+        }
+        Disjoint::new(to)
+    });
+    if shape.width() == 0 || segments.is_empty() {
         return Ok(());
     }
-    let dqkv = Disjoint::new(dqkv);
-    let call = backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options, dropout };
+    let call = backward::Call { cpu, to, dout, heads, key_rows, out, lse, shape, segments, options, dropout };
     with_kernel!(cpu, E, K => backward::run::<K, E>(&call));
     Ok(())
 }

@@ -45,7 +45,8 @@ fn run<E: Element>(
     )
     .unwrap();
     let mut dqkv = vec![E::from_f32(5.0); qkv.len()];
-    backward(cpu, &mut dqkv, dout, qkv, &out, &lse, shape, segments, options, dropout).unwrap();
+    let rows = QkvRows::Packed((&mut dqkv[..], qkv));
+    backward(cpu, rows, dout, &out, &lse, shape, segments, options, dropout).unwrap();
     Run { out, lse, dqkv }
 }
 
@@ -565,8 +566,8 @@ fn operands_that_do_not_fit_are_errors() {
     assert!(matches!(call(&[Segment::of(0, 6)], &mut lse, &qkv[..71]), Err(Error::Shape { name: "v", .. })));
     let mut dqkv = qkv.clone();
     let far = [Segment { q_start: 0, q_len: 2, k_start: 4, k_len: 3, ahead: 0 }];
-    let error =
-        backward(&cpu, &mut dqkv, &out, &qkv, &out, &lse, &shape, &far, &causal(4), None).unwrap_err();
+    let rows = QkvRows::Packed((&mut dqkv[..], &qkv[..]));
+    let error = backward(&cpu, rows, &out, &out, &lse, &shape, &far, &causal(4), None).unwrap_err();
     assert!(matches!(error, Error::Shape { want: 6, got: 7, .. }), "{error}");
 }
 

@@ -6,7 +6,7 @@ pub mod shared;
 mod tests;
 mod top;
 
-use crate::attention::{Heads, Options};
+use crate::attention::{Heads, Options, QkvRows, check_rows};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::float::{exp, ln};
@@ -168,104 +168,30 @@ pub fn forward<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`forward`] over packed rows of one call; shapes as in [`crate::attention::backward`].
+/// Gradients of [`forward`] over rows; shapes as in [`crate::attention::backward`]. Keys that nobody picked get zeros.
 ///
 /// # Errors
 /// As [`forward`].
 pub fn backward<E: Element>(
     cpu: &Cpu,
-    dqkv: &mut [E],
+    rows: QkvRows<(&mut [E], &[E])>,
     dout: &[E],
-    qkv: &[E],
     out: &[E],
     lse: &[f32],
     shape: &Packed,
-    picks: &[i32],
-    places: usize,
-    options: &Options,
-) -> Result<()> {
-    const OP: &str = "selected::backward";
-    let (tokens, width) = (shape.tokens, shape.width());
-    expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
-    expect_len(OP, "qkv", tokens * width, qkv.len())?;
-    let operands = [Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape)];
-    let dqkv = Disjoint::new(dqkv);
-    gradients(OP, cpu, [&dqkv, &dqkv], dout, operands, (out, lse), shape, tokens, (picks, places), options)
-}
-
-/// Gradients of [`forward`] of queries apart from keys and values, of which there may be more.
-///
-/// | arg       | shape      | dtype | meaning                                                   |
-/// |-----------|------------|-------|-----------------------------------------------------------|
-/// | `dq`, `q` | `[T,N·D]`  | `E`   | queries and their gradient                                |
-/// | `dkv`, `kv` | `[C,2·G·D]` | `E` | of each group the key and behind it the value             |
-/// | `dout`, `out` | `[T,N·D]` | `E` | the output and its gradient                               |
-/// | `lse`     | `[N,T]`    | f32   | of [`forward`]                                            |
-/// | `picks`   | `[T,P]`    | i32   | rows of `kv`, or [`NONE`]                                 |
-///
-/// Keys that nobody picked get zeros. `shape` counts the queries.
-///
-/// # Errors
-/// As [`forward`].
-pub fn backward_apart<E: Element>(
-    cpu: &Cpu,
-    (dq, dkv): (&mut [E], &mut [E]),
-    dout: &[E],
-    (q, kv): (&[E], &[E]),
-    out: &[E],
-    lse: &[f32],
-    shape: &Packed,
-    picks: &[i32],
-    places: usize,
-    options: &Options,
-) -> Result<()> {
-    const OP: &str = "selected::backward_apart";
-    let keys = crate::error::expect_rows(OP, "kv", 2 * shape.groups * shape.head_dim, kv.len())?;
-    expect_len(OP, "q", shape.tokens * shape.heads() * shape.head_dim, q.len())?;
-    expect_len(OP, "dq", q.len(), dq.len())?;
-    expect_len(OP, "dkv", kv.len(), dkv.len())?;
-    let [k, v] = keys_and_values(kv, shape);
-    let operands = [queries_apart(q, shape), k, v];
-    let (dq, dkv) = (Disjoint::new(dq), Disjoint::new(dkv));
-    gradients(OP, cpu, [&dq, &dkv], dout, operands, (out, lse), shape, keys, (picks, places), options)
-}
-
-/// Queries that stand alone in rows `[T,N·D]`.
-pub fn queries_apart<'a, E>(data: &'a [E], shape: &Packed) -> Heads<'a, E> {
-    let (d, group_stride) = (shape.head_dim, shape.heads_per_group * shape.head_dim);
-    Heads { data, offset: 0, token_stride: shape.groups * group_stride, group_stride, head_stride: d }
-}
-
-/// Keys and values of rows `[C,2·G·D]`, each group's key before its value.
-pub fn keys_and_values<'a, E>(data: &'a [E], shape: &Packed) -> [Heads<'a, E>; 2] {
-    let (d, each) = (shape.head_dim, 2 * shape.head_dim);
-    [0, d].map(|offset| Heads {
-        data,
-        offset,
-        token_stride: shape.groups * each,
-        group_stride: each,
-        head_stride: d,
-    })
-}
-
-/// Writes the gradients of queries, and of keys and values, where their operands stand in arrays of the same shapes.
-fn gradients<E: Element>(
-    op: &'static str,
-    cpu: &Cpu,
-    [dq_to, dkv_to]: [&Disjoint<'_, E>; 2],
-    dout: &[E],
-    [q, k, v]: [Heads<'_, E>; 3],
-    (out, lse): (&[E], &[f32]),
-    shape: &Packed,
-    keys: usize,
     (picks, places): (&[i32], usize),
     options: &Options,
 ) -> Result<()> {
+    const OP: &str = "selected::backward";
+    let keys = check_rows(OP, &rows, shape)?;
+    let [q, k, v] = Heads::of(rows.as_ref().map(|(_, given)| *given), shape);
+    let to = rows.map(|(to, _)| Disjoint::new(to));
+    let (dq_to, dkv_to) = (to.queries(), to.keys());
     let (tokens, heads, dim) = (shape.tokens, shape.heads(), shape.head_dim);
-    expect_len(op, "dout", tokens * heads * dim, dout.len())?;
-    expect_len(op, "out", tokens * heads * dim, out.len())?;
-    expect_len(op, "lse", tokens * heads, lse.len())?;
-    check_picks(op, picks, places, tokens, keys)?;
+    expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
+    expect_len(OP, "out", tokens * heads * dim, out.len())?;
+    expect_len(OP, "lse", tokens * heads, lse.len())?;
+    check_picks(OP, picks, places, tokens, keys)?;
     // A unit is one group: its keys' gradients are summed over its queries in order.
     cpu.for_each_unit(shape.groups, |group| {
         let (mut dk, mut dv) = (vec![0f32; keys * dim], vec![0f32; keys * dim]);

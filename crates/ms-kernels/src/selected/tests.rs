@@ -36,7 +36,8 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
         let (q, k, v) = heads;
         forward(cpu, &mut out, &mut lse, q, k, v, (2, 2, 4), &picks, 7, 11, &OPTIONS).unwrap();
         let mut d = vec![0f32; qkv.len()];
-        backward(cpu, &mut d, &dout, &qkv, &out, &lse, &SHAPE, &picks, 7, &OPTIONS).unwrap();
+        backward(cpu, QkvRows::Packed((&mut d, &qkv)), &dout, &out, &lse, &SHAPE, (&picks, 7), &OPTIONS)
+            .unwrap();
         (out, d)
     });
     let cpu = Cpu::single();
@@ -45,8 +46,8 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
     attention::forward(&cpu, &mut want, Some(&mut lse), q, k, v, 2, 2, 4, &segments(), &OPTIONS, None)
         .unwrap();
     let mut dwant = vec![0f32; qkv.len()];
-    attention::backward(&cpu, &mut dwant, &dout, &qkv, &want, &lse, &SHAPE, &segments(), &OPTIONS, None)
-        .unwrap();
+    let rows = QkvRows::Packed((&mut dwant[..], &qkv[..]));
+    attention::backward(&cpu, rows, &dout, &want, &lse, &SHAPE, &segments(), &OPTIONS, None).unwrap();
     let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
     assert_close("out", &out, &wide(&want), 1e-5, 1e-6);
     assert_close("dqkv", &dqkv, &wide(&dwant), 1e-4, 1e-5);
@@ -75,12 +76,11 @@ fn queries_apart_from_more_keys_have_the_gradient_of_their_share_of_a_document()
     let shape = Packed { tokens: 4, ..SHAPE };
     let (out, [dq, dkv]) = same_everywhere("selected apart", |cpu| {
         let (mut out, mut lse) = (vec![0f32; 4 * 16], vec![0f32; 4 * 4]);
-        let [k, v] = keys_and_values(&kv, &shape);
-        let queries = queries_apart(&q, &shape);
+        let [queries, k, v] = Heads::of(QkvRows::Apart { q: &q[..], kv: &kv[..] }, &shape);
         forward(cpu, &mut out, &mut lse, queries, k, v, (2, 2, 4), &picks, 4, 11, &OPTIONS).unwrap();
         let (mut dq, mut dkv) = (vec![0f32; q.len()], vec![0f32; kv.len()]);
-        let to = (&mut dq[..], &mut dkv[..]);
-        backward_apart(cpu, to, &dout, (&q, &kv), &out, &lse, &shape, &picks, 4, &OPTIONS).unwrap();
+        let rows = QkvRows::Apart { q: (&mut dq[..], &q[..]), kv: (&mut dkv[..], &kv[..]) };
+        backward(cpu, rows, &dout, &out, &lse, &shape, (&picks, 4), &OPTIONS).unwrap();
         (out, [dq, dkv])
     });
     // The same of packed rows, where the other queries pick nothing.
@@ -92,7 +92,8 @@ fn queries_apart_from_more_keys_have_the_gradient_of_their_share_of_a_document()
     forward(&cpu, &mut want, &mut lse, queries, keys, values, (2, 2, 4), &all, 4, 11, &OPTIONS).unwrap();
     let mut dwant = vec![0f32; qkv.len()];
     let dall = [vec![0f32; first * 16], dout].concat();
-    backward(&cpu, &mut dwant, &dall, &qkv, &want, &lse, &SHAPE, &all, 4, &OPTIONS).unwrap();
+    let rows = QkvRows::Packed((&mut dwant[..], &qkv[..]));
+    backward(&cpu, rows, &dall, &want, &lse, &SHAPE, (&all, 4), &OPTIONS).unwrap();
     assert_eq!(out, want[first * 16..]);
     for t in 0..11 {
         for g in 0..2 {

@@ -8,7 +8,7 @@ use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Columns, Error, Graph, HeadLayout, ParamId,
-    Result, Rotary, Tensor, Var, ops,
+    QkvRows, Result, Rotary, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role};
@@ -411,18 +411,18 @@ impl CoreAttention {
             if let Some(watch) = &self.watch {
                 watch.see_packed(pass, rows.value(), own, (&picks, options.scale, true))?;
             }
-            let out = ops::attention_picked(pass.g, &rows, own, &picks, options)?;
+            let out = ops::attention_picked(pass.g, QkvRows::Packed(&rows), own, &picks, options)?;
             return Ok(to_shares(pass.g, pass.ctx, &out, &spread)?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
             if let Some(watch) = &self.watch {
                 watch.see_packed(pass, qkv.value(), heads, (picks, options.scale, false))?;
             }
-            return ops::attention_picked(pass.g, qkv, heads, picks, options);
+            return ops::attention_picked(pass.g, QkvRows::Packed(qkv), heads, picks, options);
         };
         let device = pass.g.device().clone();
         device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
-        let (out, _) = device.attention_picked(qkv.value(), Some((keys, values)), heads, picks, &options)?;
+        let (out, _) = device.attention_picked_cached(qkv.value(), (keys, values), heads, picks, &options)?;
         Ok(pass.g.constant(out))
     }
 }

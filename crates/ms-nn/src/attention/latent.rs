@@ -14,7 +14,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, Result, Rotary, Sight, Tensor, Var, ops,
+    AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight, Tensor, Var,
+    ops,
 };
 use ms_dist::GatheredRows;
 use ms_spec::{Mla, ModelConfig, Part, Role};
@@ -310,13 +311,14 @@ impl Latent {
         if let Some(watch) = watch {
             watch.see_apart(pass, [q.value(), kv.value()], heads, (picks, options.scale, false))?;
         }
-        let mut out = ops::attention_picked_apart(pass.g, [&q, &kv], heads, picks, options)?;
+        let mut out =
+            ops::attention_picked(pass.g, QkvRows::Apart { q: &q, kv: &kv }, heads, picks, options)?;
         let again = pass.keeping.core_attention_again && pass.g.records();
         if again {
             let (q, kv, picks) = (q.saved(), kv.saved(), picks.clone());
             out = out.rebuilt_by(move |device| {
                 let (q, kv) = (q.get(device)?, kv.get(device)?);
-                Ok(device.attention_picked_apart(&q, &kv, heads, &picks, &options)?.0)
+                Ok(device.attention_picked(QkvRows::Apart { q: &q, kv: &kv }, heads, &picks, &options)?.0)
             });
             pass.passing.push(out.clone());
         }

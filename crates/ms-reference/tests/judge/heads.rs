@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Case};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, Divergence, HeadLayout, IndexerInputs, Pooling, QkNorm,
-    Result, Rotary, Segment, Sight, Tensor, Window,
+    QkvRows, Result, Rotary, Segment, Sight, Tensor, Window,
 };
 
 const HEADS: HeadLayout = HeadLayout { groups: 2, heads_per_group: 3, head_dim: 8 };
@@ -88,6 +88,8 @@ fn picks(b: &mut Bench<'_>, rows: usize) -> Tensor {
     b.ids(&[TOKENS, 4], &all)
 }
 
+const PLAIN: AttentionOptions = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+
 pub(crate) const CASES: &[Case] = &[
     ("prepare_qkv prepare_qkv_backward", with_norm),
     ("prepare_qkv prepare_qkv_backward", without_norm),
@@ -95,22 +97,29 @@ pub(crate) const CASES: &[Case] = &[
         let (qkv, dout) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]));
         let (sinks, segments, o, dropout) = (b.wide(&[6]), segments(b), options(b), dropout(b));
         let (d, dropout) = (b.device, dropout.as_ref());
-        let (mut out, mut lse) = d.attention(&qkv, HEADS, &segments, &o, dropout)?;
-        let dx = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o, dropout)?;
+        let (mut out, mut lse) = d.attention(QkvRows::Packed(&qkv), HEADS, &segments, &o, dropout)?;
+        let rows = QkvRows::Packed(&qkv);
+        let dx = d.attention_backward(&dout, rows, &out, &lse, HEADS, &segments, &o, dropout)?;
         let before = [out.reshape([TOKENS * 48])?, lse.reshape([6 * TOKENS])?].map(|t| t.to_reals().unwrap());
         d.attention_sinks(&mut out, &mut lse, &sinks)?;
         let mut dsinks = b.zeros(&[6]);
         d.attention_sinks_backward(dsinks.whole_mut()?, &dout, &out, &lse, &sinks)?;
-        let joined = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o, dropout)?;
+        let joined = d.attention_backward(&dout, rows, &out, &lse, HEADS, &segments, &o, dropout)?;
         let before = before.map(|v| b.given(&[v.len()], &v));
-        Ok([before.to_vec(), vec![dx, out, lse, dsinks, joined]].concat())
+        Ok([
+            before.to_vec(),
+            [dx, joined].into_iter().flat_map(QkvRows::into_parts).collect(),
+            vec![out, lse, dsinks],
+        ]
+        .concat())
     }),
     ("attention_merge", |b| {
         let (first, second) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, HEADS.packed_width()]));
-        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
-        let d = b.device;
-        let (out, mut lse) = d.attention(&first, HEADS, &[Segment::of(2, TOKENS - 2)], &o, None)?;
-        let (part, part_lse) = d.attention(&second, HEADS, &[Segment::of(0, TOKENS - 3)], &o, None)?;
+        let (d, o) = (b.device, PLAIN);
+        let (out, mut lse) =
+            d.attention(QkvRows::Packed(&first), HEADS, &[Segment::of(2, TOKENS - 2)], &o, None)?;
+        let (part, part_lse) =
+            d.attention(QkvRows::Packed(&second), HEADS, &[Segment::of(0, TOKENS - 3)], &o, None)?;
         let mut out = Tensor::from_reals(d.arena(), b.dtype.wide(), out.shape(), &out.to_reals()?)?;
         d.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
         Ok(vec![out, lse])
@@ -146,24 +155,36 @@ pub(crate) const CASES: &[Case] = &[
         let (loss, gradients) = b.device.indexer_loss(&inputs, &picks, &attention, divergence, 0.5)?;
         Ok([vec![loss], gradients.to_vec()].concat())
     }),
-    ("attention_picked attention_picked_backward", |b| {
-        let (qkv, dout, picks) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]), picks(b, TOKENS));
-        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
-        let (out, lse) = b.device.attention_picked(&qkv, None, HEADS, &picks, &o)?;
-        let dx = b.device.attention_picked_backward(&dout, &qkv, &out, &lse, HEADS, &picks, &o)?;
-        let (keys, values) = (b.x(&[TOKENS, 16]), b.x(&[TOKENS, 16]));
-        let (cached, _) = b.device.attention_picked(&qkv, Some((&keys, &values)), HEADS, &picks, &o)?;
-        Ok(vec![out, lse, dx, cached])
+    ("attention attention_backward", |b| {
+        // Queries apart from keys and values, of which there are more, and of which others may have seen some.
+        let (q, kv, dout) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 32]), b.x(&[TOKENS, 48]));
+        let (rows, o, dropout) = (QkvRows::Apart { q: &q, kv: &kv }, options(b), dropout(b));
+        let (d, dropout) = (b.device, dropout.as_ref());
+        let segments = [
+            Segment { q_start: 1, q_len: 4, k_start: 2, k_len: 7, ahead: 0 },
+            Segment { q_start: 6, q_len: 3, k_start: 10, k_len: 5, ahead: 4 },
+        ];
+        let (out, lse) = d.attention(rows, HEADS, &segments, &o, dropout)?;
+        let gradients = d.attention_backward(&dout, rows, &out, &lse, HEADS, &segments, &o, dropout)?;
+        Ok([out, lse].into_iter().chain(gradients.into_parts()).collect())
     }),
-    ("attention_picked_apart attention_picked_apart_backward", |b| {
+    ("attention_picked attention_picked_backward attention_picked_cached", |b| {
+        let (qkv, dout, picks) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]), picks(b, TOKENS));
+        let (o, rows) = (PLAIN, QkvRows::Packed(&qkv));
+        let (out, lse) = b.device.attention_picked(rows, HEADS, &picks, &o)?;
+        let dx = b.device.attention_picked_backward(&dout, rows, &out, &lse, HEADS, &picks, &o)?;
+        let (keys, values) = (b.x(&[TOKENS, 16]), b.x(&[TOKENS, 16]));
+        let (cached, _) = b.device.attention_picked_cached(&qkv, (&keys, &values), HEADS, &picks, &o)?;
+        Ok([out, lse, cached].into_iter().chain(dx.into_parts()).collect())
+    }),
+    ("attention_picked attention_picked_backward", |b| {
         // More keys than queries.
         let (q, kv, dout) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 32]), b.x(&[TOKENS, 48]));
         let picks = picks(b, TOKENS + 5);
-        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
-        let (out, lse) = b.device.attention_picked_apart(&q, &kv, HEADS, &picks, &o)?;
-        let (dq, dkv) =
-            b.device.attention_picked_apart_backward(&dout, &q, &kv, &out, &lse, HEADS, &picks, &o)?;
-        Ok(vec![out, lse, dq, dkv])
+        let (o, rows) = (PLAIN, QkvRows::Apart { q: &q, kv: &kv });
+        let (out, lse) = b.device.attention_picked(rows, HEADS, &picks, &o)?;
+        let gradients = b.device.attention_picked_backward(&dout, rows, &out, &lse, HEADS, &picks, &o)?;
+        Ok([out, lse].into_iter().chain(gradients.into_parts()).collect())
     }),
     ("rotate_last", |b| {
         let (x, positions, rotary) = (b.x(&[TOKENS, 24]), b.draw_ids(TOKENS, 20), rotary(b, 4));

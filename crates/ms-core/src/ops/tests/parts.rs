@@ -114,14 +114,14 @@ fn attention_over_picked_keys() {
     check("picked", &[4, 32], &[], &move |g, _, x| {
         let picks = [0, -1, 0, 1, 2, 0, 3, 1i32];
         let picks = Tensor::from_slice(g.device().arena(), [4, 2], &picks)?;
-        attention_picked(g, x, heads, &picks, options)
+        attention_picked(g, QkvRows::Packed(x), heads, &picks, options)
     });
     // Three queries over six keys.
     check("picked apart", &[3, 48], &[], &move |g, _, x| {
         let [q, kv] = split(g, x, [16, 32])?;
         let kv = reshape(g, &kv, [6, 16])?;
         let picks = Tensor::from_slice(g.device().arena(), [3, 2], &[4, -1, 0, 1, 2, 5i32])?;
-        attention_picked_apart(g, [&q, &kv], heads, &picks, options)
+        attention_picked(g, QkvRows::Apart { q: &q, kv: &kv }, heads, &picks, options)
     });
 }
 
