@@ -10,7 +10,7 @@ use crate::{
     ActBackend, Activation, AdamW, Arena, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
     Columns, CompressedBackend, DType, DeltaRule, Device, Divergence, EmbedBackend, ExactSum, ExpertLoad,
     HeadLayout, HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape,
-    MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
+    MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, QkvRows,
     RecurrentBackend, Result, Rotary, Router, Routes, Segment, Sgd, Sight, StateSpace, Tensor, TensorMut,
     VocabShare, Window,
 };

@@ -390,7 +390,7 @@ impl AttentionBackend for CpuBackend {
         expect(OP, "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
         expect(OP, "keys", keys, x.dtype(), &[rows, width])?;
         expect(OP, "values", values, x.dtype(), &[rows, width])?;
-        with_float!(x.dtype(), OP, E => {
+        with_float!(x.dtype(), "attention_picked_cached", E => {
             let apart = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
             let q = Heads::queries(x.as_slice::<E>()?, &packed(heads, tokens));
             let operands = [q, apart(keys.as_slice::<E>()?), apart(values.as_slice::<E>()?)];

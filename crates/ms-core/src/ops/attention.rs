@@ -1,6 +1,5 @@
 //! Preparation of queries and keys, and attention.
 
-use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
 use crate::{

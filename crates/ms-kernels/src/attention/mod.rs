@@ -14,14 +14,16 @@ mod mask;
 mod merge;
 #[cfg(test)]
 mod reference;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use merge::merge;
 pub use ms_operands::{Alibi, Dropout, QkvRows, Segment};
+pub(crate) use rows::check_rows;
 
 use crate::cpu::Disjoint;
-use crate::error::{expect_len, expect_rows};
+use crate::error::expect_len;
 use crate::matmul::kernel::with_kernel;
 use crate::qkv::Packed;
 use crate::{Cpu, Element, Error, Result};
@@ -256,27 +258,6 @@ pub fn forward<E: Element>(
         with_kernel!(cpu, E, K => forward::run::<K, E>(&call));
     }
     Ok(())
-}
-
-/// Checks the lengths of rows and of the arrays that their gradients go to; rows of keys.
-pub(crate) fn check_rows<E>(
-    op: &'static str,
-    rows: &QkvRows<(&mut [E], &[E])>,
-    shape: &Packed,
-) -> Result<usize> {
-    match rows {
-        QkvRows::Packed((dqkv, qkv)) => {
-            expect_len(op, "dqkv", qkv.len(), dqkv.len())?;
-            expect_len(op, "qkv", shape.tokens * shape.width(), qkv.len())?;
-            Ok(shape.tokens)
-        }
-        QkvRows::Apart { q: (dq, q), kv: (dkv, kv) } => {
-            expect_len(op, "q", shape.tokens * shape.heads() * shape.head_dim, q.len())?;
-            expect_len(op, "dq", q.len(), dq.len())?;
-            expect_len(op, "dkv", kv.len(), dkv.len())?;
-            expect_rows(op, "kv", 2 * shape.groups * shape.head_dim, kv.len())
-        }
-    }
 }
 
 /// Gradients of [`forward`] over rows.

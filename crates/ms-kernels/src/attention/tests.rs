@@ -5,7 +5,7 @@ use ms_testing::{Golden, assert_close, golden, read_golden};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{Alibi, Dropout, Heads, Options, Segment, backward, forward, reference};
+use super::{Alibi, Dropout, Heads, Options, QkvRows, Segment, backward, forward, reference};
 use crate::qkv::Packed;
 use crate::trial::{cpus, cpus_in, random, same_everywhere, wide, wide64};
 use crate::{Arithmetic, Cpu, Element, Error};
@@ -223,9 +223,10 @@ fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
         let mut dqkv = vec![bf16::ONE; qkv.len()];
         back::run::<Amx, bf16>(&back::Call {
             cpu: &cpu,
-            dqkv: Disjoint::new(&mut dqkv),
+            to: QkvRows::Packed(Disjoint::new(&mut dqkv)),
             dout: &dout,
-            qkv: &qkv,
+            heads: Heads::of(QkvRows::Packed(&qkv[..]), &shape),
+            key_rows: shape.tokens,
             out: &out,
             lse: &lse,
             shape: &shape,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Activation, Alibi, Columns, DeltaRule, GroupScore, Mixing, Pooling, Router, RouterScore, StateSpace,
-    Window,
+    Activation, Alibi, Columns, DeltaRule, GroupScore, Mixing, Pooling, QkvRows, Router, RouterScore,
+    StateSpace, Window,
 };
 
 fn documents() -> Arc<[Segment]> {
