@@ -94,13 +94,21 @@ pub enum Error {
         path: PathBuf,
     },
     /// The model is described wrongly.
-    #[error("{path}: {source}")]
+    #[error("{}", once(path, source))]
     Spec {
         /// Where the description stands.
         path: PathBuf,
         /// What is wrong.
         source: ms_spec::Error,
     },
+}
+
+/// What is wrong with a description, and the file, which it may name itself.
+fn once(path: &Path, source: &ms_spec::Error) -> String {
+    let text = source.to_string();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let rest = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).filter(|_| !name.is_empty());
+    format!("{}: {}", path.display(), rest.unwrap_or(&text))
 }
 
 /// The result type of this crate.

@@ -11,6 +11,7 @@ mod macros;
 
 mod compute;
 mod flags;
+mod idle;
 mod model;
 mod tokenizer;
 

@@ -35,10 +35,10 @@ fn plain(dest: &str) -> &str {
 
 /// A flag that describes the model: Megatron's name, how it was written, its value.
 #[derive(Clone, Debug)]
-struct Given {
-    dest: String,
-    flag: String,
-    value: Value,
+pub(crate) struct Given {
+    pub(crate) dest: String,
+    pub(crate) flag: String,
+    pub(crate) value: Value,
 }
 
 impl Given {
@@ -83,6 +83,8 @@ pub struct ModelFlags {
     values: Map<String, Value>,
     /// Those that were given, in their order.
     given: Vec<Given>,
+    /// How the flags behind Megatron's names are written.
+    spelled: BTreeMap<String, &'static str>,
     /// How any flag of the line was written.
     written: BTreeMap<String, &'static str>,
     vocabulary: Vocabulary,
@@ -96,10 +98,11 @@ impl Options for ModelFlags {
 
     fn read(from: &Reader<'_>) -> std::result::Result<Self, Usage> {
         let mut values = Map::new();
-        let mut names = BTreeSet::new();
+        let (mut names, mut spelled) = (BTreeSet::new(), BTreeMap::new());
         for entry in &MODEL {
             let (dest, value) = from.named::<Option<Value>>(entry.flag)?;
             names.insert(dest);
+            spelled.insert(plain(dest).to_owned(), entry.flag);
             values.extend(value.map(|value| (plain(dest).to_owned(), value)));
         }
         if let Some(spec) = values.get("spec").filter(|spec| !ms_spec::megatron::knows_layers(spec)) {
@@ -116,14 +119,31 @@ impl Options for ModelFlags {
         let given = args.record().iter().filter(|(dest, _)| names.contains(dest.as_str()) || slots(dest));
         let given =
             given.map(|(dest, value)| Given::new(dest, written.get(plain(dest)).copied(), value)).collect();
-        Ok(Self { values, given, written, vocabulary: Options::read(from)?, slots: Options::read(from)? })
+        Ok(Self {
+            values,
+            given,
+            spelled,
+            written,
+            vocabulary: Options::read(from)?,
+            slots: Options::read(from)?,
+        })
     }
 }
 
 impl ModelFlags {
+    /// The flags that describe the model, as they were given.
+    pub(crate) fn given(&self) -> &[Given] {
+        &self.given
+    }
+
     /// How the flag with Megatron's name `dest` was written, if it was given.
     pub fn written(&self, dest: &str) -> Option<&'static str> {
         self.written.get(dest).copied()
+    }
+
+    /// The flag with Megatron's name `dest`, given or not.
+    pub fn flag_of(&self, dest: &str) -> Option<&'static str> {
+        self.spelled.get(dest).copied()
     }
 
     /// The number that a flag with Megatron's name `dest` was given.
@@ -184,6 +204,7 @@ impl ModelFlags {
         }
         self.check_vocabulary(config)?;
         let model = if self.given.is_empty() { config.clone() } else { changed(config, &self.given)? };
+        self.say_idle_beside(config, &model);
         self.check_positions(&model)?;
         Ok(model)
     }
@@ -233,7 +254,7 @@ impl ModelFlags {
 ///
 /// # Errors
 /// As [`ModelFlags::beside`].
-fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
+pub(crate) fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let all = apply(config, given)?;
     let Some(weight) = contradiction(config, &all) else { return Ok(all) };
     // The flag that by itself does not fit is the one to name.

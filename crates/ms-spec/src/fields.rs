@@ -39,7 +39,8 @@ impl<'a> Fields<'a> {
         let int = value.as_u64().or_else(|| {
             value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..1e15).contains(x)).map(|x| x as u64)
         });
-        int.map(|i| Some(i as usize)).ok_or_else(|| self.wrong(field, "a number of at least 0", value))
+        int.map(|i| Some(i as usize))
+            .ok_or_else(|| self.wrong(field, "a whole number from 0 to 10^15", value))
     }
 
     /// A number, or a list with the same one for every layer.

@@ -258,6 +258,12 @@ fn target_config(
     if let Some(vocab) = request.true_vocab {
         let rows = config.padded_vocab;
         anyhow::ensure!(vocab <= rows, "--true-vocab-size {vocab}: the checkpoint has {rows} rows");
+        if vocab < config.vocab {
+            let all = config.vocab;
+            tracing::warn!(
+                "--true-vocab-size {vocab}: the checkpoint has {all} tokens; the rows of those behind are left out"
+            );
+        }
         config.vocab = vocab;
     }
     if request.to != Form::Hf {

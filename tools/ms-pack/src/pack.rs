@@ -178,6 +178,13 @@ impl Wish {
             "best-fit" => Packing::BestFit { window },
             _ => Packing::Knapsack,
         };
+        if let Some(id) = args.pad_id.filter(|&id| id as u64 >= info.vocab_size) {
+            let all = info.vocab_size;
+            return Err(Usage(format!(
+                "--pad-id: expected a token of the stream's vocabulary, below {all}, found {id}"
+            ))
+            .into());
+        }
         let options = PackOptions {
             packing,
             multiple: args.pad_to_multiple_of as usize,

@@ -375,6 +375,12 @@ fn ways_of_packing_are_compared_and_keep_all_samples() {
         let fill = plan[way]["fill"].as_f64().unwrap();
         assert!((0.6..1.0).contains(&fill), "{way}: {fill}");
     }
+    let mut command = tool();
+    command.current_dir(bench.dir.path()).args(["--input", "a.arrow", "--seq-length", "160"]);
+    let done = command.args(["--pad-id", "4000", "--output-prefix", "wrong"]).assert().code(2);
+    let said = text(&done.get_output().stderr);
+    assert!(said.contains("--pad-id: expected a token of the stream's vocabulary, below"), "{said}");
+    assert!(bench.files("wrong").is_empty());
     run(&["--pad-to-multiple-of", "8", "--pad-id", "9", "--output-prefix", "eights", "--neat-pack"]);
     let mask = IndexedDataset::open(bench.path("eights_packed_attention_mask_document")).unwrap();
     let mut row = Vec::new();

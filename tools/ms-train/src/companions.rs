@@ -6,23 +6,8 @@ use ms_cli::megatron::{Args, Upstream};
 use ms_dist::ContextParallel;
 use std::collections::BTreeSet;
 
-/// Flags of experts.
-const OF_EXPERTS: [&str; 10] = [
-    "--first-k-dense-replace",
-    "--moe-aux-loss-coeff",
-    "--moe-expert-capacity-factor",
-    "--moe-ffn-hidden-size",
-    "--moe-layer-freq",
-    "--moe-router-load-balancing-type",
-    "--moe-router-topk",
-    "--moe-shared-expert-intermediate-size",
-    "--moe-z-loss-coeff",
-    "--n-shared-experts",
-];
-
-/// Flags of layers with states.
-const OF_STATES: [&str; 4] =
-    ["--mamba-chunk-size", "--mamba-head-dim", "--mamba-num-groups", "--mamba-state-dim"];
+/// Flags that train experts; those that describe them are told of where the model is made.
+const OF_EXPERTS: [&str; 3] = ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-z-loss-coeff"];
 
 /// Says which of the given flags change nothing, for want of what they go with.
 pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {
@@ -77,7 +62,6 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
             o.upstream == Upstream::Head && groups,
             "--upstream head and groups of experts",
         ),
-        one("--num-query-groups", c.groups < c.heads, "--group-query-attention"),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),
     ]
@@ -85,11 +69,5 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     .flatten()
     .collect();
     found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), "experts: --num-experts")));
-    let states = c.mamba2.is_some() || c.mamba3.is_some();
-    found.extend(
-        OF_STATES
-            .iter()
-            .filter_map(|flag| one(flag, states, "layers of Mamba: --spec, --hybrid-override-pattern")),
-    );
     found
 }

@@ -62,6 +62,20 @@ Whether the model trains on a topology as on one rank, made small and in f64 (an
   ms-train parity --nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \\
       --load qwen3-0.6b --seq-length 1024 --micro-batch-size 1 --global-batch-size 8";
 
+const ABOUT_PARITY: &str = "\
+ms-train parity FLAGS: does the model of a run train on its topology as on one rank?
+
+The flags are those of the run. The model is made small (fewer layers, heads, tokens and experts, as far as the topology lets it),
+drawn from --seed, and trained a few steps in float64 on the ranks of the run, as threads, and on one rank. After the first step every
+parameter's gradient is compared, after each the losses and norms; the first parameter whose gradient differs is named, and the
+exit code is 1. No data set is read and nothing is written; --json prints one object.
+
+  ms-train parity --nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \\
+      --load qwen3-0.6b --seq-length 1024 --micro-batch-size 1 --global-batch-size 8
+
+ms-train --help lists the flags.
+";
+
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
@@ -77,6 +91,10 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let parity = argv.first().is_some_and(|word| word == "parity");
     if parity {
         argv.remove(0);
+        if argv.iter().any(|word| word == "--help" || word == "-h") {
+            std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
+            return Ok(());
+        }
     }
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;

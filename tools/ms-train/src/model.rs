@@ -47,6 +47,26 @@ impl Made {
     }
 }
 
+/// What an error of the model's arguments is in words of flags.
+fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
+    let flags = &o.model_flags;
+    if let ms_spec::Error::Missing { field, .. } = error
+        && let Some(flag) = flags.flag_of(field)
+    {
+        let whole = ["num_layers", "hidden_size"].into_iter().find_map(|dest| flags.written(dest));
+        return Usage(match (o.source.folder(), whole) {
+            (Some(_), Some(whole)) => format!(
+                "{flag} is missing: with {whole} the flags describe the model, whole; without it, it is that of --load"
+            ),
+            _ => format!("{flag} is missing: the model that the other flags describe has it"),
+        });
+    }
+    match culprit(flags, error) {
+        "" => Usage(error.to_string()),
+        flag => Usage(format!("{flag}: {error}")),
+    }
+}
+
 /// The flag that a model's error is about, where one is known by its words.
 fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
     let text = error.to_string();
@@ -184,11 +204,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{a} and {b} name one number: that of {a} counts");
         }
     }
-    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(flags, &e) {
-        "" => Usage(e.to_string()),
-        flag => Usage(format!("{flag}: {e}")),
-    })?;
+    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
     flags.check_positions(&config)?;
+    let twice = SAID_TWICE.map(|(_, other)| other);
+    let said: Vec<&str> = twice.into_iter().filter(|other| flags.written(other).is_some()).collect();
+    flags.say_idle(&config, &map, &said);
     config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);

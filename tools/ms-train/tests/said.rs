@@ -27,11 +27,9 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         ("--recompute-method block", "--recompute-granularity full --recompute-num-layers 1"),
         ("--recompute-activation-function-num-layers 1", "--recompute-activation-function"),
         ("--recompute-norm-num-layers 1", "--recompute-norm"),
-        ("--num-query-groups 1", "--group-query-attention"),
         ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
         ("--ddp-num-buckets 2", "--overlap-grad-reduce"),
         ("--moe-aux-loss-coeff 0.1", "--num-experts 2 --moe-router-topk 1"),
-        ("--moe-layer-freq 1", "--num-experts 2 --moe-router-topk 1"),
     ] {
         let flag = alone.split(' ').next().unwrap();
         let expected = format!("{flag} changes nothing without");
@@ -39,6 +37,62 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         assert!(without.contains(&expected), "{alone}: {without}");
         assert!(!with.contains(&expected), "{beside} {alone}: {with}");
     }
+}
+
+#[test]
+fn a_flag_that_describes_nothing_of_the_model_is_named() {
+    for (alone, beside) in [
+        ("--num-query-groups 1", "--group-query-attention"),
+        ("--moe-layer-freq 1", "--num-experts 2 --moe-router-topk 1"),
+        ("--moe-router-topk 1", "--num-experts 2"),
+        ("--mamba-state-dim 16", "--spec mindspeed_llm.tasks.models.spec.mamba_spec layer_spec"),
+        ("--rope-scaling-factor 4", "--rope-scaling-type llama3 --low-freq-factor 1 --high-freq-factor 4"),
+        ("--index-topk-pattern FS --upstream head", ""),
+    ] {
+        let flag = alone.split(' ').next().unwrap();
+        let expected = format!("{flag} changes nothing: the model is the same whatever it says");
+        let without = warnings(alone);
+        assert!(without.contains(&expected), "{alone}: {without}");
+        if !beside.is_empty() {
+            let with = warnings(&format!("{beside} {alone}"));
+            assert!(!with.contains(&expected), "{beside} {alone}: {with}");
+        }
+    }
+    // What is said is what another flag or the default would say, and is read.
+    let all = warnings("--ffn-hidden-size 32 --norm-epsilon 1e-5 --untie-embeddings-and-output-weights");
+    assert!(!all.contains("whatever it says"), "{all}");
+}
+
+#[test]
+fn what_is_missing_of_a_model_is_named_by_its_flag() {
+    let said = refused(&mut planned("--kv-compress --upstream head"), 2);
+    assert!(
+        said.contains("--q-lora-rank is missing: the model that the other flags describe has it"),
+        "{said}"
+    );
+    let model = ms_testing::golden_model("qwen3").expect("the sample stands in the repository");
+    let mut command = ms_train();
+    command.args([
+        "--num-layers",
+        "3",
+        "--seq-length",
+        "8",
+        "--micro-batch-size",
+        "1",
+        "--dry-run",
+        "--load",
+    ]);
+    let said = refused(command.arg(model), 2);
+    let words =
+        "is missing: with --num-layers the flags describe the model, whole; without it, it is that of --load";
+    assert!(said.contains("--hidden-size") && said.contains(words), "{said}");
+}
+
+#[test]
+fn the_help_of_parity_is_its_own() {
+    let done = ms_train().args(["parity", "--help"]).assert().success();
+    let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(text.starts_with("ms-train parity FLAGS: ") && text.lines().count() < 20, "{text}");
 }
 
 #[test]
