@@ -1,117 +1,174 @@
 //! Flags of models that describe nothing of the model at hand: it is the same whatever they say.
 
-use crate::model::{Given, ModelFlags, changed};
+use crate::given::Given;
+use crate::model::{ModelFlags, apply};
 use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
 
-/// Arguments of routers that training reads beside the model.
+/// Arguments that are read beside the model: of routers, where there are experts.
 const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jitter_eps"];
+/// Names a module, of which most say what flags say, too.
+const MODULE: &str = "spec";
 
-/// Values of the same kind that say something else; `None`: nothing is said.
-fn others(value: &Value) -> Vec<Option<Value>> {
+/// What is to be said in place of what was given, by Megatron's names; `None`: nothing.
+type Instead<'a> = BTreeMap<&'a str, Option<Value>>;
+
+/// Other values that a flag could have; `None`: it is not given.
+fn others(value: &Value, choices: &[&str]) -> Vec<Option<Value>> {
     let mut all = vec![None];
     match value {
-        Value::Number(number) => {
-            if let Some(n) = number.as_u64() {
-                all.extend([n + 1, 2 * n, 1, n.saturating_sub(1)].map(|n| Some(n.into())));
-            } else if let Some(x) = number.as_f64() {
-                let floats = [2.0 * x, x + 0.5, 0.5 * x].map(|x| Number::from_f64(x).map(Value::Number));
-                all.extend(floats.into_iter().filter(Option::is_some));
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(n), _) => {
+                all.extend([0, 1, 2, 3, n - 1, n + 1, n + 2, n.saturating_mul(2)].map(|n| Some(n.into())));
             }
-        }
+            (None, Some(x)) => {
+                let floats = [2.0 * x, x + 0.5, 0.5 * x, 1.0].into_iter().filter_map(Number::from_f64);
+                all.extend(floats.map(|x| Some(Value::Number(x))));
+            }
+            (None, None) => {}
+        },
         Value::Bool(on) => all.push(Some((!on).into())),
-        Value::String(_) => all.extend(["1", "no such word"].map(|word| Some(word.into()))),
+        Value::String(_) => {
+            let words = choices.iter().chain(&["0", "1", "2", "1,2", "no such word"]);
+            all.extend(words.map(|&word| Some(word.into())));
+        }
         Value::Array(items) => {
             all.push(Some(items.iter().chain(items).cloned().collect()));
-            let each = items.iter().map(|item| others(item).pop().flatten().unwrap_or(Value::Null));
+            let each = items.iter().map(|item| others(item, choices).pop().flatten().unwrap_or(Value::Null));
             all.push(Some(each.collect()));
         }
         Value::Null | Value::Object(_) => {}
     }
+    all.retain(|other| other.as_ref() != Some(value));
     all
-}
-
-/// Whether `make` makes `model` of every other value than `value`; what it refuses is not the same.
-fn same(model: &ModelConfig, value: &Value, make: impl Fn(Option<Value>) -> Option<ModelConfig>) -> bool {
-    let mut others = others(value).into_iter().filter(|other| other.as_ref() != Some(value));
-    others.all(|other| make(other).as_ref() == Some(model))
 }
 
 impl ModelFlags {
     /// Says which of the given flags describe nothing of `model`, which was made of the arguments `args`; of those in `said`
     /// something else was said.
     pub fn say_idle(&self, model: &ModelConfig, args: &Map<String, Value>, said: &[&str]) {
-        let make = |dest: &str, value: Option<Value>| {
+        let read = |dest: &str| said.contains(&dest) || !args.contains_key(dest);
+        self.say(model, read, |instead| {
             let mut args = args.clone();
-            match value {
-                Some(value) => args.insert(dest.to_owned(), value),
-                None => args.remove(dest),
-            };
+            for (dest, value) in instead {
+                match value.as_ref().or_else(|| self.default_of(dest)) {
+                    Some(value) => args.insert((*dest).to_owned(), value.clone()),
+                    None => args.remove(*dest),
+                };
+            }
             ms_spec::megatron::from_args(&args).ok()
-        };
-        // What else was set of the model is the same in all.
-        let Ok(plain) = ms_spec::megatron::from_args(args) else { return };
-        let idle = |given: &&Given| {
-            let value = args.get(&given.dest);
-            value.is_some_and(|value| same(&plain, value, |other| make(&given.dest, other)))
-        };
-        self.say(model, said, idle);
+        });
     }
 
     /// [`ModelFlags::say_idle`] of flags beside a checkpoint's `config`, that make `model` of it.
     pub(crate) fn say_idle_beside(&self, config: &ModelConfig, model: &ModelConfig) {
-        let idle = |given: &&Given| {
-            let make = |value: Option<Value>| {
-                let value = value?;
-                let with = |g: &Given| match g.dest == given.dest {
-                    true => Given { value: value.clone(), ..g.clone() },
-                    false => g.clone(),
-                };
-                changed(config, &self.given().iter().map(with).collect::<Vec<_>>()).ok()
-            };
-            // Left out it may be what the checkpoint says anyway.
-            let mut others = others(&given.value).into_iter().flatten().filter(|other| *other != given.value);
-            others.all(|other| make(Some(other)).as_ref() == Some(model))
-        };
-        self.say(model, &[], idle);
+        self.say(
+            model,
+            |_| false,
+            |instead| {
+                let others = self.given().iter().filter_map(|given| match instead.get(&*given.dest) {
+                    None => Some(given.clone()),
+                    Some(None) => None,
+                    Some(Some(value)) => Some(Given { value: value.clone(), ..given.clone() }),
+                });
+                apply(config, &others.collect::<Vec<_>>()).ok()
+            },
+        );
     }
 
-    fn say(&self, model: &ModelConfig, said: &[&str], idle: impl Fn(&&Given) -> bool) {
-        let read = |dest: &str| said.contains(&dest) || (model.moe.is_some() && OF_TRAINING.contains(&dest));
-        for given in self.given().iter().filter(|given| !read(&given.dest)).filter(idle) {
+    fn say(
+        &self,
+        model: &ModelConfig,
+        read: impl Fn(&str) -> bool,
+        make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
+    ) {
+        let of_training = |dest: &str| dest == MODULE || (model.moe.is_some() && OF_TRAINING.contains(&dest));
+        let asked: Vec<&Given> =
+            self.given().iter().filter(|given| !read(&given.dest) && !of_training(&given.dest)).collect();
+        for given in idle(&asked, |given| self.choices_of(&given.dest), make) {
             tracing::warn!("{} changes nothing: the model is the same whatever it says", given.flag);
         }
     }
 }
 
+/// Those of `asked` of which `make` makes one model whatever they say, also where none of the others of them is given: of two
+/// that say one thing neither is idle.
+fn idle<'a>(
+    asked: &[&'a Given],
+    choices: impl Fn(&Given) -> Vec<&'static str>,
+    make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
+) -> Vec<&'a Given> {
+    let still = |given: &Given, without: &[&Given]| {
+        let away = without.iter().filter(|other| other.dest != given.dest);
+        let mut instead: Instead<'_> = away.map(|other| (&*other.dest, None)).collect();
+        let Some(plain) = make(&instead) else { return false };
+        others(&given.value, &choices(given)).into_iter().all(|other| {
+            instead.insert(&given.dest, other);
+            make(&instead).as_ref() == Some(&plain)
+        })
+    };
+    let alone: Vec<&Given> = asked.iter().copied().filter(|given| still(given, &[])).collect();
+    alone.iter().copied().filter(|given| still(given, &alone)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test stops at an unsound input
-    use super::same;
-    use serde_json::{Map, Value, json};
+    use super::idle;
+    use crate::given::Given;
+    use serde_json::{Value, json};
+
+    /// The idle ones of some arguments.
+    fn of(args: &Value) -> Vec<String> {
+        let args = args.as_object().unwrap();
+        let given: Vec<Given> = args.iter().map(|(dest, value)| Given::new(dest, None, value)).collect();
+        let asked: Vec<&Given> = given.iter().collect();
+        let choices = |given: &Given| match &*given.dest {
+            "moe_router_score_function" => vec!["softmax", "sigmoid", "sqrtsoftplus"],
+            _ => Vec::new(),
+        };
+        let found = idle(&asked, choices, |instead| {
+            let mut args = args.clone();
+            for (dest, value) in instead {
+                match value {
+                    Some(value) => args.insert((*dest).to_owned(), value.clone()),
+                    None => args.remove(*dest),
+                };
+            }
+            ms_spec::megatron::from_args(&args).ok()
+        });
+        found.into_iter().map(|given| given.dest.clone()).collect()
+    }
 
     #[test]
     fn what_is_read_of_a_model_is_told_from_what_is_not() {
-        let args = json!({
+        let dense = json!({
             "num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 64, "num_attention_heads": 2, "kv_channels": 8,
             "padded_vocab_size": 32, "max_position_embeddings": 32, "num_query_groups": 2, "swiglu": true,
             "moe_layer_freq": [1, 0], "index_topk_pattern": "FS", "mamba_state_dim": 16, "rotary_base": 10_000,
-            "short_factor": "1,2", "position_embedding_type": "rope", "norm_epsilon": 1e-5, "noop_layers": "1"
+            "short_factor": "1,2", "position_embedding_type": "rope", "norm_epsilon": 1e-5
         });
-        let args: &Map<String, Value> = args.as_object().unwrap();
-        let plain = ms_spec::megatron::from_args(args).unwrap();
-        let idle = |dest: &str| {
-            same(&plain, &args[dest], |value| {
-                let mut args = args.clone();
-                args.remove(dest);
-                args.extend(value.map(|value| (dest.to_owned(), value)));
-                ms_spec::megatron::from_args(&args).ok()
-            })
-        };
-        let found: Vec<&str> = args.keys().map(String::as_str).filter(|dest| idle(dest)).collect();
-        assert_eq!(
-            found,
-            ["index_topk_pattern", "mamba_state_dim", "moe_layer_freq", "num_query_groups", "short_factor"]
-        );
+        let idle =
+            ["index_topk_pattern", "mamba_state_dim", "moe_layer_freq", "num_query_groups", "short_factor"];
+        assert_eq!(of(&dense), idle);
+    }
+
+    #[test]
+    fn values_that_mean_what_silence_means_are_read_all_the_same() {
+        // As upstream's scripts have them: layers that are all of experts, a score that the type of router implies, positions
+        // and types of routers that are said twice.
+        let experts = json!({
+            "num_layers": 4, "hidden_size": 16, "ffn_hidden_size": 64, "num_attention_heads": 2, "padded_vocab_size": 32,
+            "max_position_embeddings": 32, "num_experts": 4, "moe_router_topk": 2, "first_k_dense_replace": -1,
+            "moe_layer_freq": 1, "moe_router_load_balancing_type": "noaux_tc", "moe_router_score_function": "sigmoid",
+            "position_embedding_type": "rope", "use_rotary_position_embeddings": true
+        });
+        assert_eq!(of(&experts), [""; 0]);
+        let twice = json!({
+            "num_layers": 4, "hidden_size": 16, "ffn_hidden_size": 64, "num_attention_heads": 2, "padded_vocab_size": 32,
+            "max_position_embeddings": 32, "num_experts": 4, "router_gating_in_fp32": true, "moe_router_dtype": "fp32"
+        });
+        assert_eq!(of(&twice), [""; 0]);
     }
 }

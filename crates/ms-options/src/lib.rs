@@ -11,6 +11,7 @@ mod macros;
 
 mod compute;
 mod flags;
+mod given;
 mod idle;
 mod model;
 mod tokenizer;

@@ -1,6 +1,7 @@
 //! The model of a checkpoint with flags in place of what it says.
 
 use crate::flags::MODEL;
+use crate::given::{Given, Known, plain};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
@@ -28,39 +29,6 @@ const SAME_NUMBER: [&[&str]; 16] = [
     &["mamba_d_ssm", "mamba_expand"],
 ];
 
-/// A name without what head puts before those of flags that it is about to give up.
-fn plain(dest: &str) -> &str {
-    dest.strip_prefix("deprecated_").unwrap_or(dest)
-}
-
-/// A flag that describes the model: Megatron's name, how it was written, its value.
-#[derive(Clone, Debug)]
-pub(crate) struct Given {
-    pub(crate) dest: String,
-    pub(crate) flag: String,
-    pub(crate) value: Value,
-}
-
-impl Given {
-    fn new(dest: &str, written: Option<&str>, value: &Value) -> Self {
-        let dest = plain(dest);
-        let flag = written.map_or_else(|| format!("--{}", dest.replace('_', "-")), str::to_owned);
-        Self { dest: dest.to_owned(), flag, value: value.clone() }
-    }
-
-    /// As it is written, with its value.
-    fn written(&self) -> String {
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        match &self.value {
-            Value::Bool(_) => self.flag.clone(),
-            Value::Array(list) => {
-                format!("{} {}", self.flag, list.iter().map(text).collect::<Vec<_>>().join(" "))
-            }
-            value => format!("{} {}", self.flag, text(value)),
-        }
-    }
-}
-
 options! {
     /// Sizes of the vocabulary.
     struct Vocabulary in "Model" {
@@ -83,8 +51,8 @@ pub struct ModelFlags {
     values: Map<String, Value>,
     /// Those that were given, in their order.
     given: Vec<Given>,
-    /// How the flags behind Megatron's names are written.
-    spelled: BTreeMap<String, &'static str>,
+    /// The flags behind Megatron's names.
+    known: BTreeMap<String, Known>,
     /// How any flag of the line was written.
     written: BTreeMap<String, &'static str>,
     vocabulary: Vocabulary,
@@ -98,11 +66,16 @@ impl Options for ModelFlags {
 
     fn read(from: &Reader<'_>) -> std::result::Result<Self, Usage> {
         let mut values = Map::new();
-        let (mut names, mut spelled) = (BTreeSet::new(), BTreeMap::new());
+        let (mut names, mut known) = (BTreeSet::new(), BTreeMap::new());
+        let upstream = from.upstream();
         for entry in &MODEL {
             let (dest, value) = from.named::<Option<Value>>(entry.flag)?;
             names.insert(dest);
-            spelled.insert(plain(dest).to_owned(), entry.flag);
+            let mut flags = from.args().line().flags(upstream);
+            if let Some(flag) = flags.find(|flag| flag.flag == entry.flag) {
+                let (default, choices) = (flag.default(upstream).clone(), flag.choices(upstream));
+                known.insert(plain(dest).to_owned(), Known { flag: entry.flag, default, choices });
+            }
             values.extend(value.map(|value| (plain(dest).to_owned(), value)));
         }
         if let Some(spec) = values.get("spec").filter(|spec| !ms_spec::megatron::knows_layers(spec)) {
@@ -122,7 +95,7 @@ impl Options for ModelFlags {
         Ok(Self {
             values,
             given,
-            spelled,
+            known,
             written,
             vocabulary: Options::read(from)?,
             slots: Options::read(from)?,
@@ -143,7 +116,17 @@ impl ModelFlags {
 
     /// The flag with Megatron's name `dest`, given or not.
     pub fn flag_of(&self, dest: &str) -> Option<&'static str> {
-        self.spelled.get(dest).copied()
+        self.known.get(dest).map(|known| known.flag)
+    }
+
+    /// Its value when it is not given, if it has one.
+    pub(crate) fn default_of(&self, dest: &str) -> Option<&Value> {
+        self.known.get(dest).map(|known| &known.default).filter(|value| !value.is_null())
+    }
+
+    /// The words that it can be; empty: any.
+    pub(crate) fn choices_of(&self, dest: &str) -> Vec<&'static str> {
+        self.known.get(dest).map_or_else(Vec::new, |known| known.choices.clone())
     }
 
     /// The number that a flag with Megatron's name `dest` was given.
@@ -254,7 +237,7 @@ impl ModelFlags {
 ///
 /// # Errors
 /// As [`ModelFlags::beside`].
-pub(crate) fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
+fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let all = apply(config, given)?;
     let Some(weight) = contradiction(config, &all) else { return Ok(all) };
     // The flag that by itself does not fit is the one to name.
@@ -302,7 +285,7 @@ fn contradiction(there: &ModelConfig, wanted: &ModelConfig) -> Option<String> {
 /// The configuration with arguments in place of what it says: where the arguments of the checkpoint's model and those with
 /// the given ones describe different models, the difference is carried over. What Megatron's arguments cannot say of the
 /// model stays as it is.
-fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
+pub(crate) fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let said = ms_spec::megatron::to_args(config);
     let equal = |a: &Value, b: &Value| a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a));
     if given.iter().all(|g| said.get(&g.dest).is_some_and(|own| equal(own, &g.value))) {

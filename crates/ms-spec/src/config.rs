@@ -283,6 +283,14 @@ impl ModelConfig {
                         "{keep} open groups of {groups} groups of experts"
                     )));
                 }
+                let all = m.experts / g.groups.max(1);
+                if let GroupScore::Best(count) = g.by
+                    && (count == 0 || (count > 2 && count > all))
+                {
+                    return Err(Error::Inconsistent(format!(
+                        "groups of {all} experts are judged by their best: expected 1 to {all} of them, found {count}"
+                    )));
+                }
                 if g.by == GroupScore::Alike {
                     divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
                 }

@@ -37,10 +37,10 @@ impl<'a> Fields<'a> {
     pub(crate) fn size(&self, field: &'static str) -> Result<Option<usize>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let int = value.as_u64().or_else(|| {
-            value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..1e15).contains(x)).map(|x| x as u64)
+            let below = 0.0..2f64.powi(64);
+            value.as_f64().filter(|x| x.fract() == 0.0 && below.contains(x)).map(|x| x as u64)
         });
-        int.map(|i| Some(i as usize))
-            .ok_or_else(|| self.wrong(field, "a whole number from 0 to 10^15", value))
+        int.map(|i| Some(i as usize)).ok_or_else(|| self.wrong(field, "a whole number below 2^64", value))
     }
 
     /// A number, or a list with the same one for every layer.

@@ -457,13 +457,40 @@ pub struct GroupLimit {
 
 /// Score of a group of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "WrittenScore")]
 pub enum GroupScore {
     /// The sum of so many of its best choices (with bias): one (DeepSeek-V2), two (DeepSeek-V3) or, in Megatron-LM, as many as a
     /// group that stays gives on average.
     Best(usize),
     /// None: all groups stay, and each gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,
+}
+
+/// How a [`GroupScore`] is written, and how it was.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenScore {
+    Counted { best: usize },
+    Word(ScoreWord),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ScoreWord {
+    Best,
+    BestTwo,
+    Alike,
+}
+
+impl From<WrittenScore> for GroupScore {
+    fn from(written: WrittenScore) -> Self {
+        match written {
+            WrittenScore::Counted { best } => Self::Best(best),
+            WrittenScore::Word(ScoreWord::Best) => Self::Best(1),
+            WrittenScore::Word(ScoreWord::BestTwo) => Self::Best(2),
+            WrittenScore::Word(ScoreWord::Alike) => Self::Alike,
+        }
+    }
 }
 
 /// Constant factors.

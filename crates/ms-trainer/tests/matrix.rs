@@ -3,9 +3,8 @@
 //! must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, and
-//! one each on seven and eight ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run
-//! numbers so.
+//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, and one each on seven and eight
+//! ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
 
 mod drawn;
 mod page;
@@ -133,6 +132,8 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
 const VARIANTS: usize = 8;
 /// Those of a full run at first; then as many more as there are, again and again, until a doubling brings no new pair.
 const VARIANTS_OF_ALL: usize = 48;
+/// More are not drawn.
+const MOST: usize = 4000;
 /// Runs of the short form.
 const FEW: usize = 48;
 
@@ -155,13 +156,13 @@ fn any_topology_trains_as_one_rank() {
             runs.iter().for_each(|run| seen.add(run));
             runs.extend(seen.covering(pool, usize::MAX));
             loop {
-                let more: Vec<Run> = choices(drawings + 1..=2 * drawings).flatten().collect();
-                let new = seen.covering(more, usize::MAX);
+                let new = seen.covering(choices(drawings + 1..=2 * drawings).flatten(), usize::MAX);
                 drawings *= 2;
                 println!("{drawings} drawings of each choice: {} runs more", new.len());
                 if new.is_empty() {
                     break;
                 }
+                assert!(drawings < MOST, "pairs of values come to an end");
                 runs.extend(new);
             }
             runs

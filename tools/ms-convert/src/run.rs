@@ -258,7 +258,8 @@ fn target_config(
     if let Some(vocab) = request.true_vocab {
         let rows = config.padded_vocab;
         anyhow::ensure!(vocab <= rows, "--true-vocab-size {vocab}: the checkpoint has {rows} rows");
-        if vocab < config.vocab {
+        // Where the checkpoint says how many of its rows are tokens.
+        if vocab < config.vocab && config.vocab < rows {
             let all = config.vocab;
             tracing::warn!(
                 "--true-vocab-size {vocab}: the checkpoint has {all} tokens; the rows of those behind are left out"

@@ -99,14 +99,13 @@ pub(crate) fn task(args: &Args, o: &Options, task: &str, output: Option<&Path>) 
         }
         _ => None,
     };
-    if o.asked.no_chat_template
-        && (o.asked.protocol == "harness" || tokenizer.chat_template_source().is_none())
-    {
+    let compared = questions.iter().all(|q| matches!(q.answer, Answer::Likeliest { .. }));
+    if o.asked.no_chat_template && (compared || tokenizer.chat_template_source().is_none()) {
         tracing::warn!("--no-chat-template changes nothing: {task}'s prompts are plain in any case");
     }
     let generates = questions.iter().any(|q| matches!(q.answer, Answer::Extracted(_)));
     if !generates && args.written_flags().any(|(_, flag)| flag == "--max-new-tokens") {
-        tracing::warn!("--max-new-tokens changes nothing: {task} is scored by the likelihood of its choices");
+        tracing::warn!("--max-new-tokens changes nothing: {task} is scored by likelihood");
     }
     let mut encoded = Vec::new();
     for q in &questions {

@@ -12,7 +12,8 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`; `--json` says what was written.
+/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`;
+/// `--json` says what was written.
 ///
 /// # Errors
 /// If a file cannot be read or written, or an id is not in the vocabulary.

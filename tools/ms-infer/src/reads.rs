@@ -3,7 +3,7 @@
 use crate::options::Options;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::{Args, Origin};
 
 /// What runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ const TABLE: [(&str, &[Command]); 20] = [
     ("--stop", TEXTS),
     ("--ignore-eos", TEXTS),
     ("--no-echo", &[Generate]),
-    ("--json", &[Generate, Logits]),
+    ("--json", &[Generate, Chat, Logits]),
     ("--input", &[Logits]),
     ("--output", &[Logits]),
     ("--system", &[Chat]),
@@ -58,27 +58,37 @@ const TABLE: [(&str, &[Command]); 20] = [
     ("--tokenizer-name-or-path", TEXTS),
 ];
 
-/// Looks at the flags that were given, before anything is read. Those of this toolchain are mistakes where nothing reads them;
-/// upstream's stand in scripts.
+/// Looks at the flags that were given, before anything is read. Those of this toolchain are mistakes on a line where nothing
+/// reads them; upstream's stand in scripts, and a configuration file is for several commands.
 ///
 /// # Errors
-/// [`Usage`] for a flag of ours that none of `commands` reads.
+/// [`Usage`] for a flag of ours on the line that none of `commands` reads.
 pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()> {
-    let given: Vec<&str> = args.written_flags().map(|(_, flag)| flag).collect();
+    let on_line: Vec<&str> =
+        args.all().filter(|(.., from)| *from == Origin::Flag).map(|(dest, ..)| dest).collect();
+    let given: Vec<(&str, bool)> =
+        args.written_flags().map(|(dest, flag)| (flag, on_line.contains(&dest.as_str()))).collect();
+    let find = |flag: &str| given.iter().find(|(given, _)| *given == flag).map(|(_, on_line)| *on_line);
     let names = || commands.iter().map(|c| c.name()).collect::<Vec<_>>().join(", ");
-    for (flag, by) in TABLE.iter().filter(|(flag, _)| given.contains(flag)) {
+    for (flag, by) in TABLE {
+        let Some(on_line) = find(flag) else { continue };
         if by.iter().any(|command| commands.contains(command)) {
             continue;
         }
         let who = by.iter().map(|c| c.name()).collect::<Vec<_>>().join(", ");
-        if args.line().flags(args.upstream()).any(|known| known.flag == *flag && known.ours) {
+        let ours = || args.line().flags(args.upstream()).any(|known| known.flag == flag && known.ours);
+        if on_line && ours() {
             bail!(Usage(format!("{flag}: {} does not read it; it goes with {who}", names())));
         }
-        tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names());
+        if on_line {
+            tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names());
+        }
     }
     // The likeliest token is taken: nothing is drawn.
     if o.sampling.takes_the_likeliest() && commands.iter().any(|command| DRAWN.contains(command)) {
-        for flag in ["--top-k", "--top-p", "--min-p", "--seed"].iter().filter(|flag| given.contains(flag)) {
+        for flag in
+            ["--top-k", "--top-p", "--min-p", "--seed"].into_iter().filter(|flag| find(flag).is_some())
+        {
             tracing::warn!("{flag} changes nothing beside --temperature 0: the likeliest token is taken");
         }
     }

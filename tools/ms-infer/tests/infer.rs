@@ -162,7 +162,10 @@ fn flags_of_another_command_are_refused_or_said_to_change_nothing() {
         ),
         (&["generate", "--system", "Be brief."], "--system: generate does not read it; it goes with chat"),
         (&["chat", "--no-echo"], "--no-echo: chat does not read it; it goes with generate"),
-        (&["chat", "--json"], "--json: chat does not read it; it goes with generate, logits"),
+        (
+            &["--task", "greedy", "--json"],
+            "--json: --task greedy does not read it; it goes with generate, chat, logits",
+        ),
         (&["logits", "--prompt", "Eight"], "--prompt: logits does not read it; it goes with generate, chat"),
         (&["--task", "greedy", "--min-p", "0.1"], "--min-p: --task greedy does not read it"),
         (&["generate", "--task", "chat"], "--task: beside the word generate there is no other task"),
@@ -194,6 +197,12 @@ fn flags_of_another_command_are_refused_or_said_to_change_nothing() {
         let said = said(&[args, &prompt].concat());
         assert!(said.contains(words), "{said}");
     }
+    // A configuration file is for several commands.
+    let file = dir.path().join("all.toml");
+    std::fs::write(&file, "system = \"Be brief.\"\nno_echo = false\n").unwrap();
+    assert!(
+        !said(&["generate", "--prompt", "Eight", "--config", file.to_str().unwrap()]).contains("--system")
+    );
     // What a task that runs, too, reads is no mistake.
     assert!(
         !said(&["--task", "greedy", "do_sample", "--top-k", "5", "--prompt", "Eight"]).contains("--top-k")

@@ -4,6 +4,7 @@ use crate::options::Options;
 use crate::resolve::Resolved;
 use ms_cli::megatron::{Args, Upstream};
 use ms_dist::ContextParallel;
+use ms_spec::GroupScore;
 use std::collections::BTreeSet;
 
 /// Flags that train experts; those that describe them are told of where the model is made.
@@ -40,7 +41,10 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
     let c = &r.config.model;
-    let groups = c.moe.as_ref().is_some_and(|moe| moe.router.groups.is_some());
+    let kind = o.model_flags.word("moe_router_load_balancing_type");
+    let groups = c.moe.as_ref().and_then(|moe| moe.router.groups).filter(|_| o.model_flags.describe_all());
+    let judged =
+        groups.is_some_and(|g| matches!(g.by, GroupScore::Best(_))) && kind != Some("group_limited_greedy");
     let mut found: Vec<_> = [
         one(
             "--cp-window-size",
@@ -59,8 +63,8 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         beside("--moe-zero-memory-num-layers", "--moe-zero-memory"),
         one(
             "--topk-softmax-in-fp32",
-            o.upstream == Upstream::Head && groups,
-            "--upstream head and groups of experts",
+            o.upstream == Upstream::Head && judged,
+            "--upstream head and groups of experts that are judged by scores",
         ),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),

@@ -6,7 +6,6 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
-use ms_spec::megatron::experts_that_judge_a_group;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -53,12 +52,13 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
     if let ms_spec::Error::Missing { field, .. } = error
         && let Some(flag) = flags.flag_of(field)
     {
-        let whole = ["num_layers", "hidden_size"].into_iter().find_map(|dest| flags.written(dest));
-        return Usage(match (o.source.folder(), whole) {
-            (Some(_), Some(whole)) => format!(
-                "{flag} is missing: with {whole} the flags describe the model, whole; without it, it is that of --load"
+        let whole = ["num_layers", "hidden_size"].into_iter().filter_map(|dest| flags.written(dest));
+        let whole = whole.collect::<Vec<_>>().join(" and ");
+        return Usage(match o.source.folder() {
+            Some(_) => format!(
+                "{flag} is missing: with {whole} flags describe the model, whole; without them it is that of --load"
             ),
-            _ => format!("{flag} is missing: the model that the other flags describe has it"),
+            None => format!("{flag} is missing: the model that the other flags describe needs it"),
         });
     }
     match culprit(flags, error) {
@@ -88,6 +88,8 @@ fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
         "--moe-router-topk, --num-experts"
     } else if about("open groups of") {
         "--topk-group"
+    } else if about("are judged by their best") {
+        "--moe-router-topk, --moe-router-group-topk"
     } else if about("expected rotary positions") {
         "--position-embedding-type"
     } else if about("gated delta net") && flags.written("full_attention_interval").is_some() {
@@ -145,6 +147,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));
+    // By it the head's arguments are told from v2.0.0's.
+    put("topk_softmax_in_fp32", (o.upstream == Upstream::Head).then_some(o.routers.best_two.into()));
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
@@ -189,9 +193,6 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
         }
     }
-    if o.upstream == Upstream::Head && !o.routers.best_two {
-        judge_groups_as_head(&mut map)?;
-    }
     if flags.word("moe_router_dtype") == Some("fp64") {
         tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
     }
@@ -206,9 +207,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
     flags.check_positions(&config)?;
-    let twice = SAID_TWICE.map(|(_, other)| other);
-    let said: Vec<&str> = twice.into_iter().filter(|other| flags.written(other).is_some()).collect();
-    flags.say_idle(&config, &map, &said);
+    let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
+    flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).collect::<Vec<_>>());
     config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
@@ -231,33 +231,6 @@ const SAID_TWICE: [(&str, &str); 3] = [
     ("partial_rotary_factor", "rotary_percent"),
     ("sliding_window", "interleave_sliding_window"),
 ];
-
-/// Puts down how many of its experts a group is judged by at head.
-///
-/// # Errors
-/// If that are none, or more than a group has.
-fn judge_groups_as_head(args: &mut Map<String, Value>) -> Result<()> {
-    let number = |names: [&str; 2]| names.iter().find_map(|name| args.get(*name)?.as_u64());
-    let groups = number(["moe_router_num_groups", "n_group"]).filter(|&n| n > 1);
-    let keep = number(["moe_router_group_topk", "topk_group"]).filter(|&n| n > 0);
-    let [experts, chosen, hashed] = ["num_experts", "moe_router_topk", "n_hash_layers"]
-        .map(|name| args.get(name).and_then(Value::as_u64));
-    let (Some(groups), Some(keep), Some(experts)) = (groups, keep, experts) else { return Ok(()) };
-    if hashed.unwrap_or(0) > 0 {
-        return Ok(());
-    }
-    let chosen = chosen.unwrap_or(2);
-    let count = experts_that_judge_a_group(chosen as usize, keep as usize);
-    let all = experts / groups;
-    if count == 0 || count as u64 > all {
-        bail!(Usage(format!(
-            "--moe-router-group-topk: head judges a group of {all} experts by --moe-router-topk / --moe-router-group-topk of them: \
-             expected 1 to {all}, found {chosen} / {keep}"
-        )));
-    }
-    args.insert(ms_spec::megatron::GROUPS_BY.into(), count.into());
-    Ok(())
-}
 
 /// What this version of upstream makes nothing of beside the type of router: v2.0.0 takes the softmax of `softmax_topk` and of
 /// `aux_loss` as it is, and the head divides what `aux_loss` has scaled by its sum.

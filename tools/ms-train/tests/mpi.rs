@@ -118,8 +118,8 @@ const INSTANCES: &str = "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --
 const SINKS: &str = "--tp 2 --sequence-parallel --ep 2 --moe-token-dispatcher-type alltoall --seq-length 24 --micro-batch-size 2 \
      --global-batch-size 24 --bf16 --lr 1e-2 --lr-decay-style constant --eval-iters 0 --use-distributed-optimizer";
 
-/// Runs of `ms-train` that start with `mpirun` end as those of threads do: losses, norms and all else of every iteration, and each
-/// tensor of the checkpoint.
+/// Runs of `ms-train` that start with `mpirun` end as those of threads do: losses, norms and all else of every iteration, and
+/// each tensor of the checkpoint.
 fn same_bits(started: impl Fn(usize) -> Command, runs: impl IntoIterator<Item = (usize, String)>) {
     let dir = tempfile::tempdir().unwrap();
     let token = |row, place| counting(row, place) % rows::TOKENS;

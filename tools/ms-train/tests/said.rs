@@ -67,7 +67,7 @@ fn a_flag_that_describes_nothing_of_the_model_is_named() {
 fn what_is_missing_of_a_model_is_named_by_its_flag() {
     let said = refused(&mut planned("--kv-compress --upstream head"), 2);
     assert!(
-        said.contains("--q-lora-rank is missing: the model that the other flags describe has it"),
+        said.contains("--q-lora-rank is missing: the model that the other flags describe needs it"),
         "{said}"
     );
     let model = ms_testing::golden_model("qwen3").expect("the sample stands in the repository");
@@ -84,7 +84,7 @@ fn what_is_missing_of_a_model_is_named_by_its_flag() {
     ]);
     let said = refused(command.arg(model), 2);
     let words =
-        "is missing: with --num-layers the flags describe the model, whole; without it, it is that of --load";
+        "is missing: with --num-layers flags describe the model, whole; without them it is that of --load";
     assert!(said.contains("--hidden-size") && said.contains(words), "{said}");
 }
 

@@ -128,8 +128,8 @@ pub trait AttentionBackend {
         rotary: &Rotary,
         positions: &Tensor,
     ) -> Result<Tensor>;
-    /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens outside
-    /// every segment get 0 and minus infinity. Dropped weights are part of the sums in `lse`.
+    /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens
+    /// outside every segment get 0 and minus infinity. Dropped weights are part of the sums in `lse`.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.

@@ -89,19 +89,19 @@ fn pairs<'a, E: Scalar>(
 }
 
 impl CpuBackend {
-    /// Attention over picked keys, of which there are so many rows; `like` has the queries.
+    /// Attention over picked keys, of which there are so many rows; `like` has the queries, and so many bytes are read.
     fn over_picked<E: Scalar + ms_kernels::Element>(
         &self,
         like: &Tensor,
         [q, k, v]: [Heads<'_, E>; 3],
         heads: HeadLayout,
-        (picks, rows): (&Tensor, usize),
+        (picks, rows, bytes): (&Tensor, usize, usize),
         o: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
         let ((tokens, places), d) = (picks.as_matrix(), heads.head_dim);
         let mut out = self.uninit(like.dtype(), &[tokens, heads.heads() * d]);
         let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
-        op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, size(&[like, picks, &out]));
+        op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, bytes + size(&[picks, &out]));
         let (to, sums) = (out.as_mut_slice()?, lse.as_mut_slice()?);
         let sizes = (heads.groups, heads.heads_per_group, d);
         selected::forward(&self.cpu, to, sums, q, k, v, sizes, ids(picks)?, places, rows, &options(o))?;
@@ -336,7 +336,7 @@ impl AttentionBackend for CpuBackend {
         let (tokens, keys) = check_rows("attention_picked", rows, heads)?;
         with_float!(rows.queries().dtype(), "attention_picked", E => {
             let operands = Heads::of(slices::<E>(rows)?, &packed(heads, tokens));
-            self.over_picked(rows.queries(), operands, heads, (picks, keys), o)
+            self.over_picked(rows.queries(), operands, heads, (picks, keys, rows_size(rows)), o)
         })
     }
 
@@ -394,7 +394,7 @@ impl AttentionBackend for CpuBackend {
             let apart = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
             let q = Heads::queries(x.as_slice::<E>()?, &packed(heads, tokens));
             let operands = [q, apart(keys.as_slice::<E>()?), apart(values.as_slice::<E>()?)];
-            self.over_picked(x, operands, heads, (picks, rows), o)
+            self.over_picked(x, operands, heads, (picks, rows, size(&[x, keys, values])), o)
         })
     }
 

@@ -262,16 +262,16 @@ pub fn forward<E: Element>(
 
 /// Gradients of [`forward`] over rows.
 ///
-/// | arg    | shape           | dtype | meaning                                                      |
-/// |--------|-----------------|-------|--------------------------------------------------------------|
-/// | `rows` | see [`QkvRows`] | `E`   | output, 0 for tokens outside every segment, and what the forward call read |
-/// | `dout` | `[T,N·D]`       | `E`   | gradient of `out`                                            |
-/// | `out`  | `[T,N·D]`       | `E`   | output of the forward call                                   |
-/// | `lse`  | `[N,T]`         | f32   | from the forward call                                        |
+/// | arg    | shape           | dtype | meaning                                                          |
+/// |--------|-----------------|-------|------------------------------------------------------------------|
+/// | `rows` | see [`QkvRows`] | `E`   | output (0 outside every segment), and what the forward call read |
+/// | `dout` | `[T,N·D]`       | `E`   | gradient of `out`                                                |
+/// | `out`  | `[T,N·D]`       | `E`   | output of the forward call                                       |
+/// | `lse`  | `[N,T]`         | f32   | from the forward call                                            |
 ///
-/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys' share of
-/// them, and those of queries a summand. Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once; between the products, probabilities and
-/// gradients of scores of bf16 tensors are rounded to bf16.
+/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys' share
+/// of them, and those of queries a summand. Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once;
+/// between the products, probabilities and gradients of scores of bf16 tensors are rounded to bf16.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.

@@ -97,6 +97,39 @@ mod tests {
     }
 
     #[test]
+    fn more_keys_than_queries_are_packed_rows_whose_other_queries_nobody_asks_for() {
+        // One group, of which each head is a unit, and two.
+        for groups in [1, 2] {
+            let all = Packed { tokens: 90, groups, heads_per_group: 3, head_dim: 24 };
+            let few = Packed { tokens: 40, ..all };
+            let qkv = random::<f32>(all.tokens * all.width(), 7);
+            let [q, kv] = apart(&qkv, &all);
+            let width = all.heads() * all.head_dim;
+            let q = q[50 * width..].to_vec();
+            let mut dout = random::<f32>(all.tokens * width, 9);
+            dout[..50 * width].fill(0.0);
+            let packed = Segment { q_start: 50, q_len: 40, k_start: 0, k_len: 90, ahead: 0 };
+            let alone = Segment { q_start: 0, ..packed };
+            for cpu in cpus(&[2]) {
+                let rows = QkvRows::Packed((vec![5.0; qkv.len()], qkv.clone()));
+                let (out, _, want) = run(&cpu, rows, &dout, &all, &[packed]);
+                let rows = QkvRows::Apart {
+                    q: (vec![5.0; q.len()], q.clone()),
+                    kv: (vec![5.0; kv.len()], kv.clone()),
+                };
+                let (own, _, gradients) = run(&cpu, rows, &dout[50 * width..], &few, &[alone]);
+                assert!(own == out[50 * width..], "{groups} groups");
+                let QkvRows::Packed(want) = want else { unreachable!("as it was given") };
+                let [dq, dkv] = apart(&want, &all);
+                assert!(
+                    gradients == QkvRows::Apart { q: dq[50 * width..].to_vec(), kv: dkv },
+                    "{groups} groups"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn rows_that_do_not_fit_are_refused() {
         let shape = Packed { tokens: 2, groups: 1, heads_per_group: 2, head_dim: 4 };
         let name = |q: [usize; 2], kv: [usize; 2]| {

@@ -74,7 +74,7 @@ fn what_is_wrong_is_named() {
     json["hidden_size"] = json!("wide");
     assert_eq!(
         message(json),
-        "config.json: field `hidden_size`: expected a whole number from 0 to 10^15, got \"wide\""
+        "config.json: field `hidden_size`: expected a whole number below 2^64, got \"wide\""
     );
     let mut json = minimal("llama");
     json.as_object_mut().unwrap().remove("vocab_size");

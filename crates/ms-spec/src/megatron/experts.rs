@@ -10,9 +10,8 @@ use crate::{ModelConfig, Result};
 /// Every group of experts gives as many, which upstream has no argument for.
 const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
 
-/// How many of its best experts a group is judged by, where that is not two; upstream has no argument for it: see
-/// [`experts_that_judge_a_group`].
-pub const GROUPS_BY: &str = "moe_router_groups_by";
+/// How many of its best experts a group is judged by, where upstream's arguments say something else: see [`judged_by`].
+const GROUPS_BY: &str = "moe_router_groups_by";
 
 /// Experts of a token where nothing is said.
 const USUAL_TOP_K: usize = 2;
@@ -100,7 +99,7 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         "softmax_topk" | "pai_megatron_aux_loss" | "sparsemixer_topk" | "sinkhorn" => {
             (GroupScore::Best(2), false)
         }
-        _ => (GroupScore::Best(f.size(GROUPS_BY)?.unwrap_or(2)), true),
+        _ => (GroupScore::Best(judged_by(f, kind, chosen, keep)?), true),
     };
     let keep = if alike { groups } else { keep };
     let renormalise = match f.get(RENORMALISED) {
@@ -136,14 +135,20 @@ fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
     }
 }
 
-/// How many of its best experts upstream's head judges a group by: as many as a group that stays gives on average. v2.0.0 takes
-/// two, and so does the head where `--topk-softmax-in-fp32` or `--n-hash-layers` bring MindSpeed-LLM's own function.
+/// How many of its best experts upstream judges a group by: v2.0.0 two, the head as many of the `chosen` ones as a group that
+/// stays gives, unless `--topk-softmax-in-fp32` or layers that look experts up bring MindSpeed-LLM's own function. The head's
+/// arguments are told by that flag, which v2.0.0 does not have.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, `group_limited_topk`; MindSpeed-LLM (2026),
-/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, the function of that name.
-pub fn experts_that_judge_a_group(chosen: usize, keep: usize) -> usize {
-    chosen / keep.max(1)
+/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, the function of that name, and `router.py`, `topk_router_routing`.
+fn judged_by(f: &Fields<'_>, kind: &str, chosen: usize, keep: Option<usize>) -> Result<usize> {
+    if let Some(told) = f.size(GROUPS_BY)? {
+        return Ok(told);
+    }
+    let looked_up = kind == "none" && f.size("n_hash_layers")?.unwrap_or(0) > 0;
+    let megatrons = f.get("topk_softmax_in_fp32") == Some(&Value::Bool(false)) && !looked_up;
+    Ok(keep.filter(|&keep| megatrons && keep > 0).map_or(2, |keep| chosen / keep))
 }
 
 /// Whether upstream scales the weights of `chosen` experts.
@@ -171,7 +176,7 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
             w.set("moe_input_jitter_eps", json!(jitter));
             "sparsemixer_topk"
         }
-        (_, Some(GroupScore::Best(1))) => "group_limited_greedy",
+        (Score::Softmax, Some(GroupScore::Best(1))) => "group_limited_greedy",
         (Score::Softmax, Some(GroupScore::Best(_))) => "none",
         (Score::Softmax, _) => "softmax_topk",
         _ => "none",
@@ -206,7 +211,8 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
     }
     match g.by {
         GroupScore::Alike => w.set(BALANCED_GROUPS, json!(true)),
-        GroupScore::Best(1 | 2) => {}
+        GroupScore::Best(2) => {}
+        GroupScore::Best(1) if kind == "group_limited_greedy" => {}
         GroupScore::Best(count) => w.set(GROUPS_BY, json!(count)),
     }
 }
@@ -365,6 +371,48 @@ mod tests {
         assert_eq!(with(json!({"moe_router_pre_softmax": true})), Some(GroupScore::Best(2)));
         assert_eq!(with(json!({"moe_router_score_function": "sigmoid"})), Some(GroupScore::Best(2)));
         assert_eq!(with(json!({"moe_router_load_balancing_type": "softmax_topk"})), None);
+    }
+
+    #[test]
+    fn groups_are_judged_by_as_many_as_that_version_of_upstream_does() {
+        let with = |more: Value| {
+            let mut flags =
+                json!({"moe_router_num_groups": 4, "moe_router_group_topk": 2, "moe_router_topk": 6});
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&flags).groups.unwrap().by
+        };
+        // Without the head's flag they are v2.0.0's arguments.
+        assert_eq!(with(json!({})), GroupScore::Best(2));
+        assert_eq!(with(json!({"topk_softmax_in_fp32": false})), GroupScore::Best(3));
+        assert_eq!(with(json!({"topk_softmax_in_fp32": true})), GroupScore::Best(2));
+        let looked_up = |kind: &str| {
+            with(
+                json!({"topk_softmax_in_fp32": false, "n_hash_layers": 1, "moe_router_load_balancing_type": kind}),
+            )
+        };
+        assert_eq!((looked_up("none"), looked_up("aux_loss")), (GroupScore::Best(2), GroupScore::Best(3)));
+        let greedy =
+            json!({"topk_softmax_in_fp32": false, "moe_router_load_balancing_type": "group_limited_greedy"});
+        assert_eq!(with(greedy), GroupScore::Best(1));
+    }
+
+    #[test]
+    fn groups_survive_the_way_through_arguments_however_they_are_judged() {
+        for score in ["sigmoid", "softmax"] {
+            for (pre, count) in [(false, 1), (false, 2), (false, 3), (true, 1), (true, 2), (true, 3)] {
+                let args = json!({
+                    "num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 32, "num_attention_heads": 2, "padded_vocab_size": 32,
+                    "max_position_embeddings": 32, "swiglu": true, "normalization": "RMSNorm", "num_experts": 12,
+                    "moe_router_topk": 6, "moe_router_num_groups": 4, "moe_router_group_topk": 2, GROUPS_BY: count,
+                    "moe_router_score_function": score, "moe_router_pre_softmax": pre
+                });
+                let config = crate::megatron::from_args(args.as_object().unwrap()).unwrap();
+                let router = &config.moe.as_ref().unwrap().router;
+                assert_eq!(router.groups.unwrap().by, GroupScore::Best(count));
+                let again = crate::megatron::from_args(&crate::megatron::to_args(&config)).unwrap();
+                assert_eq!(again.moe, config.moe, "{score} {pre} {count}");
+            }
+        }
     }
 
     #[test]

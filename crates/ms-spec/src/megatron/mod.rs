@@ -10,7 +10,6 @@ mod rope;
 mod sizes;
 mod spec;
 
-pub use experts::{GROUPS_BY, experts_that_judge_a_group};
 use sizes::SOURCE;
 pub use sizes::noop_layers;
 pub use spec::knows_layers;

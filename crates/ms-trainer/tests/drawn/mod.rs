@@ -305,7 +305,7 @@ impl Pairs {
 
     /// Of `pool`, run after run the one with the most pairs that do not occur yet, until none has one more or there are `most`.
     /// What they have occurs then.
-    pub(crate) fn covering(&mut self, pool: Vec<Run>, most: usize) -> Vec<Run> {
+    pub(crate) fn covering(&mut self, pool: impl IntoIterator<Item = Run>, most: usize) -> Vec<Run> {
         let mut left = Vec::new();
         for run in pool {
             let mut pairs = self.of(&run);

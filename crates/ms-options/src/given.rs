@@ -1,0 +1,45 @@
+//! Flags that describe a model, as the table knows them and as they were given.
+
+use serde_json::Value;
+
+/// A name without what head puts before those of flags that it is about to give up.
+pub(crate) fn plain(dest: &str) -> &str {
+    dest.strip_prefix("deprecated_").unwrap_or(dest)
+}
+
+/// A flag that describes the model: Megatron's name, how it was written, its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) dest: String,
+    pub(crate) flag: String,
+    pub(crate) value: Value,
+}
+
+impl Given {
+    pub(crate) fn new(dest: &str, written: Option<&str>, value: &Value) -> Self {
+        let dest = plain(dest);
+        let flag = written.map_or_else(|| format!("--{}", dest.replace('_', "-")), str::to_owned);
+        Self { dest: dest.to_owned(), flag, value: value.clone() }
+    }
+
+    /// As it is written, with its value.
+    pub(crate) fn written(&self) -> String {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match &self.value {
+            Value::Bool(_) => self.flag.clone(),
+            Value::Array(list) => {
+                format!("{} {}", self.flag, list.iter().map(text).collect::<Vec<_>>().join(" "))
+            }
+            value => format!("{} {}", self.flag, text(value)),
+        }
+    }
+}
+
+/// What there is to know of a flag that describes the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) flag: &'static str,
+    /// What it is when it is not given; null: nothing.
+    pub(crate) default: Value,
+    pub(crate) choices: Vec<&'static str>,
+}
