@@ -317,8 +317,8 @@ impl<'a> Pass<'a> {
         Ok(taken)
     }
 
-    /// Does the `work` of a part of the layer on `inputs`. Where the part is swapped, what its operations keep goes to the host at
-    /// the end of the sublayer. Parts within others that are swapped go with these.
+    /// Does the `work` of a part of the layer on `inputs`. Where the part is swapped, what its operations keep goes to the host
+    /// at the end of the sublayer. Parts within others that are swapped go with these.
     pub(crate) fn swapping<T>(
         &mut self,
         part: Swapped,

@@ -71,6 +71,8 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         beside("--recompute-activation-function-num-layers", "--recompute-activation-function"),
         beside("--recompute-norm-num-layers", "--recompute-norm"),
         beside("--moe-zero-memory-num-layers", "--moe-zero-memory"),
+        beside("--swap-modules", "--swap-attention"),
+        beside("--smart-swap-memory", "--smart-swap"),
         one("--num-query-groups", c.groups < c.heads, "--group-query-attention"),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),

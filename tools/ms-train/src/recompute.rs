@@ -283,7 +283,6 @@ fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
         return if o.swap_attention { Swapped::named_in(by_default) } else { Swapped::NONE };
     };
     if !o.swap_attention {
-        tracing::warn!("{FLAG} changes nothing without --swap-attention");
         return Swapped::NONE;
     }
     let words: Vec<&str> = text.split(',').map(str::trim).collect();

@@ -71,7 +71,10 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(Keeping, OptimizerForm)> {
         ..keeping
     };
     let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
-    let behind = Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM);
+    let behind = match r.config.model.block.norms_outputs() {
+        true => Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM),
+        false => Swapped::NONE,
+    };
     let mut ways = vec![(keeping, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
     // State that stands in the weights or in types of its own does not leave.
     if form.swapped.is_none() && !form.reuse && form.stored.is_none() {
@@ -109,9 +112,6 @@ fn most(r: &Resolved) -> Result<usize> {
 /// For a size that is none, and one that no way to swap fits.
 pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
     if !o.smart {
-        if o.smart_memory.is_some() {
-            tracing::warn!("{LIMIT} changes nothing without {FLAG}");
-        }
         return Ok(());
     }
     let ranks = r.world.max(1);
