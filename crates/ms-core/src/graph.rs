@@ -285,8 +285,24 @@ pub struct Graph {
     nodes: Vec<Node>,
     outputs: u32,
     record: bool,
-    /// Handles to what operations have taken and made since [`Graph::note_kept`].
-    noted: Option<Vec<Saved>>,
+    /// What operations have taken and made since [`Graph::note_kept`].
+    noted: Option<Noted>,
+}
+
+/// Handles to what operations have taken and made.
+#[derive(Default)]
+struct Noted {
+    /// Values that were there before, and how often they were kept then.
+    before: Vec<(Saved, usize)>,
+    since: Vec<Saved>,
+}
+
+impl Noted {
+    /// Whether operations that were noted keep the value.
+    fn keep(&self, saved: &Saved) -> bool {
+        let before = self.before.iter().find(|(there, _)| there.same_as(saved)).map_or(0, |(_, n)| *n);
+        saved.kept() > before
+    }
 }
 
 impl Graph {
@@ -350,18 +366,24 @@ impl Graph {
         weight
     }
 
-    /// From here on notes what operations take and make, for [`Graph::send_kept`].
-    pub fn note_kept(&mut self) {
-        self.noted = self.record.then(Vec::new);
+    /// From here on notes what operations take and make, for [`Graph::kept_since`]. Operations before may keep what comes in,
+    /// `inputs`, too.
+    pub fn note_kept(&mut self, inputs: &[&Var]) {
+        let before = || inputs.iter().map(|var| (var.saved.clone(), var.saved.kept())).collect();
+        self.noted = self.record.then(|| Noted { before: before(), since: Vec::new() });
     }
 
-    /// Sends to the host what operations keep of the values that they have taken and made since [`Graph::note_kept`], weights
-    /// excepted. Small numbers that an operation keeps beside them, such as statistics of rows, stay.
-    ///
-    /// # Errors
-    /// If the host cannot take it.
-    pub fn send_kept(&mut self, host: &Host) -> Result<()> {
-        self.noted.take().into_iter().flatten().try_for_each(|saved| saved.send(host))
+    /// Whether it notes what operations take and make.
+    pub fn notes_kept(&self) -> bool {
+        self.noted.is_some()
+    }
+
+    /// What operations keep since [`Graph::note_kept`] of the values that they have taken and made, weights excepted. Small
+    /// numbers that an operation keeps beside them, such as statistics of rows, are not among it.
+    pub fn kept_since(&mut self) -> Vec<Saved> {
+        let mut noted = self.noted.take().unwrap_or_default();
+        let since = std::mem::take(&mut noted.since);
+        since.into_iter().filter(|saved| noted.keep(saved)).collect()
     }
 
     /// Runs again now what the backward pass would run again.
@@ -497,7 +519,7 @@ impl Graph {
         if let Some(noted) = &mut self.noted {
             let values = inputs.iter().copied().chain(outs);
             let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
-            noted.extend(values.map(|v| v.saved.clone()));
+            noted.since.extend(values.map(|v| v.saved.clone()));
         }
         holds
     }

@@ -242,6 +242,11 @@ impl Parcel {
         work(&mut state).map_err(|e| Error::Host { folder: state.folder.clone(), source: e })
     }
 
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Puts `values` in the place of elements `start..` of the flattened tensor.
     ///
     /// # Errors

@@ -21,8 +21,8 @@ enum Place {
 struct State {
     place: Place,
     recipe: Option<Recipe>,
-    /// Whether an operation keeps it.
-    kept: bool,
+    /// How often operations keep it.
+    kept: usize,
 }
 
 /// A handle to a value that a backward pass needs; cloning shares it.
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Saved {
 
 impl Saved {
     pub(crate) fn new(value: Tensor) -> Self {
-        Self(Arc::new(Mutex::new(State { place: Place::Here(value), recipe: None, kept: false })))
+        Self(Arc::new(Mutex::new(State { place: Place::Here(value), recipe: None, kept: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -52,8 +52,18 @@ impl Saved {
 
     /// The handle, for an operation that keeps the value.
     pub(crate) fn keep(&self) -> Self {
-        self.lock().kept = true;
+        self.lock().kept += 1;
         self.clone()
+    }
+
+    /// How often operations keep it.
+    pub(crate) fn kept(&self) -> usize {
+        self.lock().kept
+    }
+
+    /// Whether both are handles to one value.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn set_recipe(&self, recipe: Recipe) {
@@ -80,9 +90,9 @@ impl Saved {
     ///
     /// # Errors
     /// If the host cannot take it.
-    pub(crate) fn send(&self, host: &Host) -> Result<()> {
+    pub fn send(&self, host: &Host) -> Result<()> {
         let mut state = self.lock();
-        if let (true, Place::Here(value)) = (state.kept, &state.place) {
+        if let (1.., Place::Here(value)) = (state.kept, &state.place) {
             state.place = Place::Host(host.send(value)?);
         }
         Ok(())

@@ -9,11 +9,14 @@ pub struct LinearOverlap {
     pub weight_gradients: bool,
     /// Into how many pieces a product is cut whose exchange comes right before or behind it.
     pub pieces: Pieces,
+    /// Products of latents of keys and values, while those of queries and the part of keys that heads share are gathered from
+    /// ranks with shares of the tokens.
+    pub latents: bool,
 }
 
 impl Default for LinearOverlap {
     fn default() -> Self {
-        Self { weight_gradients: true, pieces: Pieces::Number(1) }
+        Self { weight_gradients: true, pieces: Pieces::Number(1), latents: false }
     }
 }
 

@@ -8,7 +8,7 @@
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
-use crate::{Among, Communicator, ParallelCtx, ReduceOp};
+use crate::{Among, Communicator, Entering, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Graph, Op, Result, Shape, Tensor, Var};
 
@@ -115,6 +115,14 @@ pub(crate) fn map(
     Ok(g.apply(y, &[x], op))
 }
 
+/// What a value is inside tensor parallelism, and its gradient outside.
+const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
+    match sequence_parallel {
+        true => (Exchange::Gather, Exchange::SumShare),
+        false => (Exchange::Keep, Exchange::Sum),
+    }
+}
+
 /// Of rows that are sent to the ranks of their experts, or back to those of their tokens.
 pub(crate) fn sent(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
     match *inputs {
@@ -195,11 +203,27 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails.
     pub fn enter_tp(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        let how = match self.sequence_parallel {
-            true => (Exchange::Gather, Exchange::SumShare),
-            false => (Exchange::Keep, Exchange::Sum),
-        };
-        map(g, &self.among_tp(), x, "enter_tp", how)
+        map(g, &self.among_tp(), x, "enter_tp", entering(self.sequence_parallel))
+    }
+
+    /// How a value enters tensor parallelism.
+    pub(crate) fn enters_by(&self) -> Exchange {
+        entering(self.sequence_parallel).0
+    }
+
+    /// [`ParallelCtx::enter_tp`] of what has begun to.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn entered(&self, g: &mut Graph, x: Entering) -> Result<Var> {
+        const NAME: &str = "enter_tp";
+        let (x, all) = x.wait()?;
+        let (forward, backward) = entering(self.sequence_parallel);
+        if forward == Exchange::Keep || self.tp.size() == 1 {
+            return self.enter_tp(g, &x);
+        }
+        let ranks = self.among_tp();
+        Ok(g.apply(all, &[&x], || Box::new(Mapping { ranks, name: NAME, forward, backward })))
     }
 
     /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this

@@ -9,7 +9,7 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
-use crate::{Among, LinearOverlap, ParallelCtx, Pending, ReduceOp};
+use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
@@ -259,6 +259,11 @@ impl Op for Rows {
     }
 }
 
+/// What a layer makes of `x`.
+fn through(device: &Device, x: &Tensor, (w, b): &(Var, Option<Var>)) -> Result<Tensor> {
+    device.linear(x, w.value(), b.as_ref().map(Var::value))
+}
+
 impl ParallelCtx {
     fn sharers(&self) -> Sharers {
         let (comm, sequence_parallel, overlap) = (self.among_tp(), self.sequence_parallel, self.linears);
@@ -276,27 +281,62 @@ impl ParallelCtx {
         if self.tp.size() == 1 {
             return layers.iter().map(|(w, b)| ops::linear(g, x, w, b.as_ref())).collect();
         }
-        let (sharers, device) = (self.sharers(), g.device().clone());
-        let mut ys = vec![None; layers.len()];
-        let through =
-            |x: &Tensor, (w, b): &(Var, Option<Var>)| device.linear(x, w.value(), b.as_ref().map(Var::value));
-        if sharers.sequence_parallel {
-            let all = x.value().dim(0) * self.tp.size();
-            sharers.gathered("enter_tp", x.value(), |x, places, run| {
-                let mut made = ys.iter_mut().zip(layers);
-                made.try_for_each(|(y, layer)| put_rows(y, &through(&x, layer)?, all, places, run))
-            })?;
-        } else {
-            for (y, layer) in ys.iter_mut().zip(layers) {
-                *y = Some(through(x.value(), layer)?);
-            }
+        let sharers = self.sharers();
+        if !sharers.sequence_parallel {
+            return self.columns_of(g, (x, x.value().clone()), layers);
         }
+        let (device, all) = (g.device().clone(), x.value().dim(0) * self.tp.size());
+        let mut ys = vec![None; layers.len()];
+        sharers.gathered("enter_tp", x.value(), |x, places, run| {
+            let mut made = ys.iter_mut().zip(layers);
+            made.try_for_each(|(y, layer)| put_rows(y, &through(&device, &x, layer)?, all, places, run))
+        })?;
+        let ys = ys.into_iter().map(|y| y.expect("there is a piece")).collect();
+        Ok(self.record_columns(g, x, layers, ys))
+    }
+
+    /// [`ParallelCtx::column_parallel`] of what has begun to enter.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn column_parallel_of(
+        &self,
+        g: &mut Graph,
+        x: Entering,
+        layers: &[(Var, Option<Var>)],
+    ) -> Result<Vec<Var>> {
+        let (x, all) = x.wait()?;
+        match self.tp.size() {
+            1 => self.column_parallel(g, &x, layers),
+            _ => self.columns_of(g, (&x, all), layers),
+        }
+    }
+
+    /// Layers of `x`, of which `all` are the rows of all ranks.
+    fn columns_of(
+        &self,
+        g: &mut Graph,
+        (x, all): (&Var, Tensor),
+        layers: &[(Var, Option<Var>)],
+    ) -> Result<Vec<Var>> {
+        let device = g.device().clone();
+        let ys = layers.iter().map(|layer| through(&device, &all, layer)).collect::<Result<_>>()?;
+        Ok(self.record_columns(g, x, layers, ys))
+    }
+
+    fn record_columns(
+        &self,
+        g: &mut Graph,
+        x: &Var,
+        layers: &[(Var, Option<Var>)],
+        ys: Vec<Tensor>,
+    ) -> Vec<Var> {
+        let sharers = self.sharers();
         let none = g.constant(x.value().clone());
         let weights = layers.iter().flat_map(|(w, b)| [w, b.as_ref().unwrap_or(&none)]);
         let inputs: Vec<&Var> = std::iter::once(x).chain(weights).collect();
-        let ys = ys.into_iter().map(|y| y.expect("there is a piece")).collect();
         let w = || layers.iter().map(|(w, _)| w.saved()).collect();
-        Ok(g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() })))
+        g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() }))
     }
 
     /// A linear layer whose inputs are shared out over tensor-parallel ranks: the sum over them of `x[T,K/tp] · w[N,K/tp]ᵀ`,

@@ -12,6 +12,7 @@ use crate::pass::{Beside, Pass, run_again};
 use crate::residual::NormShape;
 use crate::residual::Streams;
 use ms_core::{Graph, Var, ops};
+use ms_spec::Swapped;
 use std::sync::Arc;
 
 /// What follows.
@@ -91,14 +92,16 @@ impl Layer {
         }
         let Some(mix) = &self.mix else {
             let Some(network) = &self.network else { return Ok(x.clone()) };
-            let h = self.normed(pass, network.norm, x)?;
+            let h = self.normed(pass, (network.norm, Swapped::NETWORK_NORM), x)?;
             let out = self.run_network(pass, network, &h)?;
             return ops::add(pass.g, x, &out);
         };
         let mixed = self.run_mix(pass, cache, mix, x)?;
         let Some(network) = &self.network else { return ops::add(pass.g, x, &mixed) };
         let (x, h) = match network.norm {
-            Some(norm) => self.norm.apply_to_sum(pass, norm, x, &mixed)?,
+            Some(norm) => pass.swapping(Swapped::NETWORK_NORM, &[x, &mixed], |pass| {
+                self.norm.apply_to_sum(pass, norm, x, &mixed)
+            })?,
             None => {
                 let sum = ops::add(pass.g, x, &mixed)?;
                 (sum.clone(), sum)
@@ -124,16 +127,22 @@ impl Layer {
         }
         if let Some(network) = &self.network {
             let (input, w) = around_network.collapse(pass, &x)?;
-            let h = self.normed(pass, network.norm, &input)?;
+            let h = self.normed(pass, (network.norm, Swapped::NETWORK_NORM), &input)?;
             let out = self.run_network(pass, network, &h)?;
             x = around_network.expand(pass, &x, &out, &w)?;
         }
         Ok(x)
     }
 
-    /// What a sublayer takes of the stream.
-    fn normed(&self, pass: &mut Pass<'_>, norm: Option<Linear>, x: &Var) -> ms_core::Result<Var> {
-        norm.map_or_else(|| Ok(x.clone()), |norm| self.norm.apply(pass, norm, x))
+    /// What a sublayer takes of the stream, behind its norm.
+    fn normed(
+        &self,
+        pass: &mut Pass<'_>,
+        (norm, part): (Option<Linear>, Swapped),
+        x: &Var,
+    ) -> ms_core::Result<Var> {
+        let Some(norm) = norm else { return Ok(x.clone()) };
+        pass.swapping(part, &[x], |pass| self.norm.apply(pass, norm, x))
     }
 
     /// The mixer behind its norm.
@@ -144,71 +153,75 @@ impl Layer {
         mix: &Sub<Arc<dyn Mixer>>,
         x: &Var,
     ) -> ms_core::Result<Var> {
-        let host = pass.host.filter(|_| pass.keeping.swap_attention);
-        if host.is_some() {
-            pass.g.note_kept();
-        }
-        let h = &self.normed(pass, mix.norm, x)?;
-        let mixed = mix.part.forward(pass, cache, h)?;
+        let h = &self.normed(pass, (mix.norm, Swapped::INPUT_NORM), x)?;
+        let mixed = pass.swapping(Swapped::MIXER, &[h], |pass| mix.part.forward(pass, cache, h))?;
         pass.forget(mix.norm.map(|_| h))?;
-        if let Some(host) = host {
-            pass.g.send_kept(host)?;
-        }
-        self.finish(pass, mix.post_norm, mixed, Place::Mixer(self.site))
+        self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), mixed, Place::Mixer(self.site))
     }
 
-    /// The network, or its second run only, behind its norm.
+    /// The network behind its norm.
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
-        let again = match &network.part {
-            Network::Dense(_) => pass.keeping.dense_networks_again,
-            Network::Experts(_) => pass.keeping.expert_networks_again,
-            Network::DenseAndAside(..) | Network::DenseThenAside(_) => false,
-        };
-        let out = match &network.part {
-            Network::Dense(_) | Network::Experts(_) if again && pass.g.records() => {
-                let (part, store, ctx, batch) =
-                    (network.part.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
-                let layer = self.number;
-                let run = move |g: &mut Graph, h: &Var, beside: Option<&dyn Beside>| {
-                    let mut pass = Pass { layer, beside, ..Pass::new(g, &store, &ctx, &batch) };
-                    match &part {
-                        Network::Dense(part) => part.forward(&mut pass, h),
-                        Network::Experts(part) => part.forward(&mut pass, h),
-                        Network::DenseAndAside(..) | Network::DenseThenAside(_) => Ok(h.clone()),
-                    }
-                };
-                run_again(pass.g, h, pass.beside, run)?
-            }
-            Network::Dense(part) => part.forward(pass, h)?,
-            Network::Experts(part) => part.forward(pass, h)?,
+        let out = pass.swapping(Swapped::NETWORK, &[h], |pass| match &network.part {
+            Network::Dense(part) => self.run_dense(pass, part, h),
+            Network::Experts(part) => self.run_experts(pass, part, h),
             Network::DenseAndAside(part, experts) => {
-                pass.aside = Some(experts.forward(pass, h)?);
-                part.forward(pass, h)?
+                pass.aside = Some(self.run_experts(pass, experts, h)?);
+                self.run_dense(pass, part, h)
             }
             Network::DenseThenAside(part) => {
-                let out = part.forward(pass, h)?;
+                let out = self.run_dense(pass, part, h)?;
                 match pass.aside.take() {
-                    Some(aside) => ops::add(pass.g, &out, &aside)?,
-                    None => out,
+                    Some(aside) => ops::add(pass.g, &out, &aside),
+                    None => Ok(out),
                 }
             }
-        };
+        })?;
         pass.forget(network.norm.map(|_| h))?;
-        self.finish(pass, network.post_norm, out, Place::Network(self.site))
+        self.finish(pass, (network.post_norm, Swapped::POST_NETWORK_NORM), out, Place::Network(self.site))
+    }
+
+    /// A dense network, or its second run only.
+    fn run_dense(&self, pass: &mut Pass<'_>, part: &Dense, h: &Var) -> ms_core::Result<Var> {
+        match pass.keeping.dense_networks_again && pass.g.records() {
+            true => self.run_again(pass, part.clone(), h, Dense::forward),
+            false => part.forward(pass, h),
+        }
+    }
+
+    /// Experts, or their second run only.
+    fn run_experts(&self, pass: &mut Pass<'_>, part: &Experts, h: &Var) -> ms_core::Result<Var> {
+        match pass.keeping.expert_networks_again && pass.g.records() {
+            true => self.run_again(pass, part.clone(), h, Experts::forward),
+            false => part.forward(pass, h),
+        }
+    }
+
+    /// What `forward` makes of `h` with `part`, of which only `h` is kept.
+    fn run_again<T: Send + Sync + 'static>(
+        &self,
+        pass: &mut Pass<'_>,
+        part: T,
+        h: &Var,
+        forward: fn(&T, &mut Pass<'_>, &Var) -> ms_core::Result<Var>,
+    ) -> ms_core::Result<Var> {
+        let (store, ctx, batch) = (pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+        let layer = self.number;
+        let run = move |g: &mut Graph, h: &Var, beside: Option<&dyn Beside>| {
+            forward(&part, &mut Pass { layer, beside, ..Pass::new(g, &store, &ctx, &batch) }, h)
+        };
+        run_again(pass.g, h, pass.beside, run)
     }
 
     /// What happens to a sublayer's output before it joins the stream.
     fn finish(
         &self,
         pass: &mut Pass<'_>,
-        post_norm: Option<Linear>,
+        post_norm: (Option<Linear>, Swapped),
         out: Var,
         place: Place,
     ) -> ms_core::Result<Var> {
-        let out = match post_norm {
-            Some(norm) => self.norm.apply(pass, norm, &out)?,
-            None => out,
-        };
+        let out = self.normed(pass, post_norm, &out)?;
+        pass.send_away()?;
         let out = pass.dropout(out, place)?;
         ops::scale(pass.g, &out, self.residual)
     }

@@ -5,11 +5,11 @@ use crate::batch::Place;
 use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
 use ms_core::{
-    Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Tensor,
-    Var, ops,
+    Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Saved,
+    Tensor, Var, ops,
 };
-use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
-use ms_spec::LayerKeeping;
+use ms_dist::{ContextParallel, Entering, GatheredRows, ParallelCtx, Spread};
+use ms_spec::{LayerKeeping, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) struct Pass<'a> {
     /// Values that are forgotten at the end of the sublayer at hand.
     pub(crate) passing: Vec<Var>,
     /// Values that go to the host there.
-    pub(crate) leaving: Vec<Var>,
+    pub(crate) leaving: Vec<Saved>,
     /// Rows on their way to experts that are forgotten once these have run.
     pub(crate) on_their_way: Vec<Var>,
     /// The shared experts of the layer at hand.
@@ -135,14 +135,25 @@ impl<'a> Pass<'a> {
     /// [`ParallelCtx::enter_tp`]; where norms are formed again, so is what ranks gather of them.
     pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
         let entered = self.ctx.enter_tp(self.g, x)?;
+        Ok(self.gathered_again(x, entered))
+    }
+
+    /// [`Pass::enter`] of `x`, which has `begun` to.
+    pub(crate) fn entered(&mut self, x: &Var, begun: Entering) -> ms_core::Result<Var> {
+        let entered = self.ctx.entered(self.g, begun)?;
+        Ok(self.gathered_again(x, entered))
+    }
+
+    /// `entered`, which ranks have gathered of `x`, and gather again where norms are formed again.
+    fn gathered_again(&mut self, x: &Var, entered: Var) -> Var {
         let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
         if !self.keeping.norms_again || !gathered || !self.g.records() {
-            return Ok(entered);
+            return entered;
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
         let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
         self.passing.push(entered.clone());
-        Ok(entered)
+        entered
     }
 
     /// `x` without its gradient, of all tokens: ranks that have their share of them gather it, and again in the backward pass.
@@ -272,6 +283,13 @@ impl<'a> Pass<'a> {
         Ok(made.try_into().expect("an output for each layer"))
     }
 
+    /// [`ParallelCtx::column_parallel_of`] for one layer.
+    pub(crate) fn column_parallel_of(&mut self, x: Entering, layer: Linear) -> ms_core::Result<Var> {
+        let layer = self.weights(layer);
+        let made = self.ctx.column_parallel_of(self.g, x, &[layer])?;
+        Ok(made.into_iter().next().expect("an output of the layer"))
+    }
+
     /// [`ParallelCtx::row_parallel`].
     pub(crate) fn row_parallel(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
         let (w, b) = self.weights(layer);
@@ -293,10 +311,29 @@ impl<'a> Pass<'a> {
             taken = taken.rebuilt_by(move |device| device.columns(&out_again.get(device)?, &values));
             self.passing.push(taken.clone());
             if leaves {
-                self.leaving.push(out.clone());
+                self.leaving.push(out.saved());
             }
         }
         Ok(taken)
+    }
+
+    /// Does the `work` of a part of the layer on `inputs`. Where the part is swapped, what its operations keep goes to the host
+    /// at the end of the sublayer. Parts within others that are swapped go with these.
+    pub(crate) fn swapping<T>(
+        &mut self,
+        part: Swapped,
+        inputs: &[&Var],
+        work: impl FnOnce(&mut Self) -> ms_core::Result<T>,
+    ) -> ms_core::Result<T> {
+        let leaves = self.host.is_some() && self.keeping.swapped.has(part) && !self.g.notes_kept();
+        if leaves {
+            self.g.note_kept(inputs);
+        }
+        let done = work(self)?;
+        if leaves {
+            self.leaving.extend(self.g.kept_since());
+        }
+        Ok(done)
     }
 
     /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`, and sends away what leaves.
@@ -304,8 +341,13 @@ impl<'a> Pass<'a> {
         let again = normed.filter(|_| self.keeping.norms_again);
         again.into_iter().chain(&self.passing).for_each(Var::forget);
         self.passing.clear();
+        self.send_away()
+    }
+
+    /// Sends away what leaves.
+    pub(crate) fn send_away(&mut self) -> ms_core::Result<()> {
         let leaving = std::mem::take(&mut self.leaving);
-        self.host.map_or(Ok(()), |host| leaving.iter().try_for_each(|var| var.send(host)))
+        self.host.map_or(Ok(()), |host| leaving.iter().try_for_each(|saved| saved.send(host)))
     }
 
     /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.

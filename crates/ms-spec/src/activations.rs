@@ -3,6 +3,7 @@
 use crate::keeping::{LayerKeeping, Recompute};
 use crate::kept::{Activations, Kept, Mixed};
 use crate::sizes::{Block, Feed, Mixer};
+use crate::swapped::Swapped;
 use crate::{Item, ModelConfig};
 
 /// Bytes of one forward pass through a chunk.
@@ -21,6 +22,25 @@ pub struct PassBytes {
 struct Layer {
     kept: usize,
     sent: usize,
+}
+
+impl Layer {
+    /// Adds `all` bytes, of which so many leave.
+    fn add(&mut self, all: usize, leaving: usize) {
+        self.kept += all - leaving;
+        self.sent += leaving;
+    }
+}
+
+/// Bytes of what comes into a sublayer.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// As the norm before it takes it.
+    norm: usize,
+    /// As the sublayer takes it, of the rank's rows of the stream.
+    own: usize,
+    /// As it has gathered it.
+    copy: usize,
 }
 
 impl Activations {
@@ -75,7 +95,8 @@ impl Activations {
         let count = full.layers(numbers.len()).min(numbers.len() - spared);
         let (again, whole) = numbers.split_at(count);
         // What came in goes to the host with what the first layer keeps, and stays for its gradient.
-        if self.keeping.swap_attention && again.is_empty() && !items.contains(&Item::Embedding) {
+        let leaves = whole.first().is_some_and(|&number| self.stream_leaves(c, number));
+        if leaves && again.is_empty() && !items.contains(&Item::Embedding) {
             sum.kept = sum.kept.saturating_add(carried);
         }
         for (i, &number) in whole.iter().enumerate() {
@@ -130,85 +151,171 @@ impl Activations {
         self.stream().saturating_mul(c.hidden * streams).saturating_mul(self.element_bytes)
     }
 
+    /// Whether what takes the stream at the beginning of a layer sends it to the host.
+    fn stream_leaves(&self, c: &ModelConfig, number: usize) -> bool {
+        let (kind, norms) = (c.layer(number), c.block.norms_inputs());
+        let parts = match (kind.mixer, norms) {
+            (Mixer::None, true) => Swapped::NETWORK_NORM,
+            (Mixer::None, false) => Swapped::NETWORK.and(Swapped::FC1),
+            (Mixer::Mamba3, _) => Swapped::MIXER,
+            (_, true) => Swapped::INPUT_NORM,
+            (_, false) => Swapped::MIXER.and(Swapped::QKV),
+        };
+        self.keeping.swapped.has(parts)
+    }
+
     fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
-        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
-        let row = self.stream() * c.hidden * element;
-        let rstd = self.stream() * wide;
-        // Behind a norm, all tokens again inside tensor parallelism.
-        let whole = self.tokens * c.hidden * element;
+        let mut sum = Layer::default();
         let kind = c.layer(number);
+        let weighed = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, false));
+        let halves = if c.block == Block::Shortcut { 2 } else { 1 };
+        if kind.mixer != Mixer::None {
+            (0..halves).for_each(|_| self.mixed(c, number, keeping, &mut sum));
+            sum.kept += weighed;
+        }
+        if kind.feed != Feed::None {
+            self.fed(c, number, keeping, &mut sum);
+            sum.kept += weighed;
+        }
+        // Beside the experts stands one dense network, behind them another.
+        if c.block == Block::Shortcut {
+            let (taken, norms) = (self.taken(c, keeping, true, None), self.norms(c));
+            let has = |parts| keeping.swapped.has(parts);
+            let of = |parts, bytes: usize| if has(parts) { bytes } else { 0 };
+            sum.add(taken.norm, of(Swapped::NETWORK_NORM, taken.norm));
+            let again = keeping.dense_networks_again;
+            let input = if again { Swapped::NETWORK } else { Swapped::NETWORK.and(Swapped::FC1) };
+            sum.add(taken.own, of(input, taken.own));
+            sum.kept += norms;
+            if !again {
+                let inner = self.dense(c, c.ffn, keeping).times(2);
+                sum.add(inner.all(), inner.leaving(has(Swapped::NETWORK), keeping.swapped));
+            }
+        }
+        sum
+    }
+
+    /// Of norms around a sublayer: a number for each token of one before it, of one behind it its input, too.
+    fn norms(&self, c: &ModelConfig) -> usize {
+        let rstd = self.stream() * self.element_bytes.max(4);
+        let around = usize::from(c.block.norms_inputs()) + usize::from(c.block.norms_outputs());
+        rstd * around
+    }
+
+    /// What comes into a sublayer, which those that share out their outputs keep as ranks have it, and others (`copy`) as they
+    /// have gathered it. Behind a norm it stands beside the norm's own input, else it is the stream.
+    fn taken(&self, c: &ModelConfig, keeping: LayerKeeping, own: bool, copy: Option<usize>) -> Taken {
+        let (row, norms) = (self.stream_bytes(c), usize::from(c.block.norms_inputs()));
+        if keeping.norms_again {
+            return Taken { norm: norms * row, own: (1 - norms) * row, copy: 0 };
+        }
+        let copy = copy.filter(|_| self.sequence_parallel).unwrap_or(0);
+        let own = own || !self.sequence_parallel;
+        Taken { norm: norms * row, own: usize::from(own) * row, copy }
+    }
+
+    /// Of the sublayer that mixes tokens.
+    fn mixed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
+        let kind = c.layer(number);
+        let (row, swapped) = (self.stream_bytes(c), keeping.swapped);
+        // Behind a norm, all tokens again inside tensor parallelism.
+        let whole = self.tokens * c.hidden * self.element_bytes;
         // Of a sublayer without a norm its input is kept once.
         let bare = kind.mixer == Mixer::Mamba3;
-        // What a sublayer takes, which layers that share out their outputs keep as ranks have it, and others (`copy`) as they
-        // have gathered it. Behind a norm it stands beside the norm's own input, else it is the stream.
-        let taken = |own: bool, copy: Option<usize>| {
-            let copy = copy.filter(|_| self.sequence_parallel).unwrap_or(0);
-            let own = own || !self.sequence_parallel;
-            let behind = usize::from(own) * row + copy;
-            match keeping.norms_again {
-                true => row,
-                false => usize::from(c.block.norms_inputs()) * row + behind,
+        let mixed = self.mixer(c, number, keeping);
+        let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
+        let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
+        let input = match bare {
+            // What ranks have gathered of it stands for it.
+            true if self.sequence_parallel && !keeping.norms_again => {
+                Taken { own: whole, ..Taken::default() }
             }
+            true => Taken { own: row, ..Taken::default() },
+            false => self.taken(c, keeping, !pooled, pooled.then_some(whole)),
         };
-        // Of a norm before a sublayer a number for each token, of one behind it its input, too.
-        let norms =
-            rstd * usize::from(c.block.norms_inputs()) + (row + rstd) * usize::from(c.block.norms_outputs());
-        let weighed = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, false));
-        let (mut kept, mut sent) = (0, 0);
-        if kind.mixer != Mixer::None {
-            let Mixed { before: projected, behind: attended, statistics } = self.mixer(c, number, keeping);
-            let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
-            let input = match bare {
-                // What ranks have gathered of it stands for it.
-                true if self.sequence_parallel && !keeping.norms_again => whole,
-                true => row,
-                false => taken(!pooled, pooled.then_some(whole)),
+        let latent = kind.mixer == Mixer::Attention && c.mla().is_some();
+        let projected = attention && !pooled && !(latent && keeping.latent_attention_again);
+        let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
+        let by = if projected { Swapped::MIXER.and(Swapped::QKV) } else { Swapped::MIXER };
+        sum.add(input.norm, of(Swapped::INPUT_NORM, input.norm));
+        sum.add(input.own, of(by, input.own));
+        sum.add(input.copy, of(Swapped::MIXER, input.copy));
+        let outputs = if latent && keeping.swap_latent_outputs { mixed.behind } else { 0 };
+        let parts = Swapped::MIXER.and(Swapped::CORE).and(Swapped::PROJ);
+        let leaving = match (swapped.has(parts), outputs) {
+            (true, 0) => mixed.leaving(swapped),
+            (true, _) => Mixed { behind: 0, ..mixed }.leaving(swapped) + outputs,
+            (false, outputs) => outputs,
+        };
+        sum.add(mixed.before + mixed.behind, leaving);
+        let behind = usize::from(c.block.norms_outputs() && !bare) * row;
+        sum.add(behind, of(Swapped::POST_MIXER_NORM, behind));
+        sum.kept += mixed.statistics + if bare { 0 } else { self.norms(c) };
+    }
+
+    /// Of the sublayer that is a network, of shortcut blocks that of their experts.
+    fn fed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
+        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let (row, feed, swapped) = (self.stream_bytes(c), c.layer(number).feed, keeping.swapped);
+        let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
+        let behind = usize::from(c.block.norms_outputs()) * row;
+        sum.add(behind, of(Swapped::POST_NETWORK_NORM, behind));
+        sum.kept += self.norms(c);
+        let moe = c.moe.as_ref().filter(|_| feed == Feed::Moe);
+        let shortcut = c.block == Block::Shortcut;
+        let Some(moe) = moe.filter(|_| !keeping.network_again(feed)) else {
+            let input = self.taken(c, keeping, true, None);
+            sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
+            // The dense network of a shortcut block takes it, too.
+            let dense = if moe.is_some() {
+                shortcut && !keeping.dense_networks_again
+            } else {
+                !keeping.network_again(feed)
             };
-            let latent = kind.mixer == Mixer::Attention && c.mla().is_some();
-            let (stays, leaves) = match (keeping.swap_attention, keeping.swap_latent_outputs && latent) {
-                (true, _) => (0, input + projected + attended),
-                (false, true) => (input + projected, attended),
-                (false, false) => (input + projected + attended, 0),
-            };
-            (kept, sent) = (kept + stays, sent + leaves);
-            kept += if bare { 0 } else { norms } + statistics + weighed;
+            let by = if dense { Swapped::NETWORK.and(Swapped::FC1) } else { Swapped::NETWORK };
+            sum.add(input.own, of(by, input.own));
+            if dense && moe.is_none() {
+                let inner = self.dense(c, c.ffn, keeping);
+                sum.add(inner.all(), inner.leaving(swapped.has(Swapped::NETWORK), swapped));
+            }
+            return;
+        };
+        // A router takes tokens as they reach it; one of unrounded rows needs no rounded ones.
+        let entered = self.around_experts().entered;
+        let gathered = entered > self.stream();
+        let again = keeping.experts_again && !self.exchanges_columns();
+        let judged = !(moe.router.f32 && element < wide);
+        let routed = judged || again;
+        let beside = moe.shared.is_some() || shortcut;
+        let copy = (routed && gathered).then_some(entered * c.hidden * element);
+        let input = match self.sequence_parallel || routed || beside {
+            true => self.taken(c, keeping, beside || (routed && !gathered), copy),
+            false if c.block.norms_inputs() => Taken { norm: row, ..Taken::default() },
+            false => Taken { own: row, ..Taken::default() },
+        };
+        let mut own = Swapped::NETWORK;
+        if moe.shared.is_some() {
+            own = own.and(Swapped::SHARED_EXPERTS).and(Swapped::FC1);
         }
-        let mixer = kept;
-        if kind.feed != Feed::None {
-            // A router takes tokens as they reach it; one of unrounded rows needs no rounded ones.
-            let entered = self.around_experts().entered;
-            let gathered = entered > self.stream();
-            let input = match (&c.moe, kind.feed) {
-                (Some(moe), Feed::Moe) if !keeping.network_again(kind.feed) => {
-                    let again = keeping.experts_again && !self.exchanges_columns();
-                    let routed = !(moe.router.f32 && element < wide) || again;
-                    let beside = moe.shared.is_some() || c.block == Block::Shortcut;
-                    let copy = (routed && gathered).then_some(entered * c.hidden * element);
-                    match self.sequence_parallel || routed || beside {
-                        true => taken(beside || (routed && !gathered), copy),
-                        false => row,
-                    }
-                }
-                _ => taken(true, None),
-            };
-            let (stays, leaves) = self.network(c, number, keeping);
-            kept += weighed + input + norms + stays;
-            sent += leaves;
+        if shortcut && !keeping.dense_networks_again {
+            own = own.and(Swapped::FC1);
         }
-        if c.block == Block::Shortcut {
-            // Two of everything, but the experts beside the first network take its input.
-            let network = self.dense(c, c.ffn, keeping);
-            kept += mixer + 2 * network + taken(true, None) + norms;
-            sent *= 2;
+        if judged && input.copy == 0 {
+            own = own.and(Swapped::ROUTER);
         }
-        Layer { kept, sent }
+        let gathered = if judged { Swapped::NETWORK.and(Swapped::ROUTER) } else { Swapped::NETWORK };
+        sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
+        sum.add(input.own, of(own, input.own));
+        sum.add(input.copy, of(gathered, input.copy));
+        let experts = self.experts(c, moe, keeping);
+        sum.add(experts.all(), experts.leaving(swapped));
     }
 
     /// What the mixer of a layer keeps behind its norm.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
         let alone = |sizes: Option<Kept>| {
             let (before, statistics) = sizes.expect("validate: a mixer of a layer has its sizes");
-            Mixed { before, behind: 0, statistics }
+            Mixed { before, statistics, ..Mixed::default() }
         };
         match c.layer(number).mixer {
             Mixer::GatedDelta => alone(c.gated_delta.as_ref().map(|g| self.gated_delta(g))),
@@ -216,16 +323,6 @@ impl Activations {
             Mixer::Mamba3 => alone(c.mamba3.as_ref().map(|m| self.mamba3(m, c.hidden))),
             Mixer::Attention | Mixer::SharedKv => self.attention(c, number, keeping),
             Mixer::None => Mixed::default(),
-        }
-    }
-
-    /// What the network of a layer keeps behind its norm: in memory, and with the host.
-    fn network(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> (usize, usize) {
-        let feed = c.layer(number).feed;
-        match (&c.moe, feed) {
-            _ if keeping.network_again(feed) => (0, 0),
-            (Some(moe), Feed::Moe) => self.experts(c, moe, keeping),
-            _ => (self.dense(c, c.ffn, keeping), 0),
         }
     }
 }

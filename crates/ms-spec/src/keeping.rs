@@ -1,6 +1,7 @@
 //! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
 
 use crate::sizes::Feed;
+use crate::swapped::Swapped;
 
 /// Which layers keep only their input and run again in the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,8 +81,8 @@ pub struct Keeping {
     pub predictor_layers_again: bool,
     /// The outputs of the norms before them are formed again (`--recompute-mtp-norm`).
     pub predictor_norms_again: bool,
-    /// What the norm before attention and attention keep goes to the host (`--swap-attention`).
-    pub swap_attention: bool,
+    /// What these parts keep goes to the host (`--swap-attention`, `--swap-modules`).
+    pub swapped: Swapped,
     /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
     /// Layers of experts form again what goes into experts and what their activation functions give, and send what comes out of
@@ -118,8 +119,8 @@ pub struct LayerKeeping {
     pub latent_attention_again: bool,
     /// The outputs of the heads of latent attention go to the host.
     pub swap_latent_outputs: bool,
-    /// What the norm before attention and attention keep goes to the host.
-    pub swap_attention: bool,
+    /// What these parts keep goes to the host.
+    pub swapped: Swapped,
     /// What goes into experts is formed again.
     pub experts_again: bool,
     /// What comes out of them goes to the host.
@@ -169,14 +170,15 @@ impl Keeping {
         };
         let among = |n: usize| n > 0 && place < whole.saturating_add(n);
         let activations_again = among(self.activations_again);
-        let network_again = place < self.networks_again;
+        // A network that is swapped does not run again, as upstream has it.
+        let network_again = place < self.networks_again && !self.swapped.has(Swapped::NETWORK);
         LayerKeeping {
             activations_again,
             expert_activations_again: activations_again || self.expert_activations_again,
             norms_again: among(self.norms_again),
             dense_networks_again: network_again || self.dense_networks_again,
             expert_networks_again: network_again || self.expert_networks_again,
-            swap_attention: self.swap_attention,
+            swapped: self.swapped,
             // Whatever the others count, these are counted over the chunks of a stage.
             expert_inner_again: self.experts_again && layer * chunks + chunk < self.expert_inner_again,
             ..self.of_all()
@@ -199,7 +201,7 @@ impl Keeping {
     /// Whether something goes to the host.
     pub fn sends(&self) -> bool {
         let of_experts = self.experts_again || self.swap_expert_outputs;
-        self.swap_attention || self.swap_latent_outputs || self.swap_inputs || of_experts
+        self.swapped != Swapped::NONE || self.swap_latent_outputs || self.swap_inputs || of_experts
     }
 
     /// What is not counted.
@@ -241,7 +243,8 @@ mod tests {
     fn layers_of_prediction_modules_keep_less_of_what_is_not_counted() {
         let (some, none) = (Keeping { norms_again: 2, ..Keeping::default() }, LayerKeeping::default());
         assert_eq!(some.of_predictor(), none);
-        let all = Keeping { norms_again: usize::MAX, latents_up_again: true, swap_attention: true, ..some };
+        let all =
+            Keeping { norms_again: usize::MAX, latents_up_again: true, swapped: Swapped::ATTENTION, ..some };
         assert_eq!(all.of_predictor(), LayerKeeping { norms_again: true, latents_up_again: true, ..none });
     }
 
@@ -261,6 +264,7 @@ mod tests {
         );
         let first = Keeping { networks_again: 1, ..Keeping::default() };
         assert_eq!([kinds(first, 0), kinds(first, 1)], [[true, true, false], [false; 3]]);
+        assert_eq!(kinds(Keeping { swapped: Swapped::NETWORK, ..first }, 0), [false; 3]);
         let experts = Keeping { expert_activations_again: true, ..Keeping::default() };
         let layer = experts.of_layer(Recompute::None, 0, (0, 1));
         assert!(layer.expert_activations_again && !layer.activations_again);

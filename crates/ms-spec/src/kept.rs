@@ -2,6 +2,7 @@
 
 use crate::ModelConfig;
 use crate::keeping::{Keeping, Recompute};
+use crate::swapped::Swapped;
 use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
 /// What decides the size of what a forward pass keeps for its backward.
@@ -45,6 +46,94 @@ pub(crate) struct Mixed {
     pub(crate) before: usize,
     pub(crate) behind: usize,
     pub(crate) statistics: usize,
+    /// What of `before` and of `behind` the core keeps; of those that are told apart.
+    pub(crate) core: (usize, usize),
+    /// What of `behind` the last projection takes.
+    pub(crate) joined: usize,
+}
+
+impl Mixed {
+    /// What goes to the host of it where the parts `swapped` do.
+    pub(crate) fn leaving(&self, swapped: Swapped) -> usize {
+        if swapped.has(Swapped::MIXER) {
+            return self.before + self.behind;
+        }
+        let of = |part, bytes: usize| if swapped.has(part) { bytes } else { 0 };
+        // Both keep the heads' outputs where nothing gates them.
+        let behind = of(Swapped::CORE, self.core.1) + of(Swapped::PROJ, self.joined);
+        of(Swapped::CORE, self.core.0) + behind.min(self.behind)
+    }
+}
+
+/// Bytes that a network of two linear layers keeps behind its input: before its activation and behind it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Inner {
+    pub(crate) before: usize,
+    pub(crate) behind: usize,
+}
+
+impl Inner {
+    pub(crate) fn all(self) -> usize {
+        self.before + self.behind
+    }
+
+    /// So many times it.
+    pub(crate) fn times(self, n: usize) -> Self {
+        Self { before: n * self.before, behind: n * self.behind }
+    }
+
+    /// What goes to the host of it, where it does as a `whole`, or parts of it.
+    pub(crate) fn leaving(self, whole: bool, swapped: Swapped) -> usize {
+        match (whole, swapped.has(Swapped::FC2)) {
+            (true, _) => self.all(),
+            (false, true) => self.behind,
+            (false, false) => 0,
+        }
+    }
+}
+
+/// Bytes that a layer of experts keeps behind its norm.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OfExperts {
+    /// The router's rows and scores.
+    pub(crate) router: usize,
+    /// Numbers of choices; they stay.
+    pub(crate) choices: usize,
+    /// Weights of choices, and columns that rows are formed again from.
+    pub(crate) around: usize,
+    /// Rows that go into experts.
+    pub(crate) into: usize,
+    /// Rows that come out of them and do not go to the host anyway.
+    pub(crate) out: usize,
+    /// Rows that do.
+    pub(crate) sent: usize,
+    pub(crate) routed: Inner,
+    pub(crate) shared: Inner,
+    /// What a gate of shared experts takes.
+    pub(crate) gate: usize,
+}
+
+impl OfExperts {
+    /// All that is kept, wherever.
+    pub(crate) fn all(&self) -> usize {
+        let rows = self.router + self.choices + self.around + self.into + self.out + self.sent + self.gate;
+        rows + self.routed.all() + self.shared.all()
+    }
+
+    /// What goes to the host of it where the parts `swapped` do.
+    pub(crate) fn leaving(&self, swapped: Swapped) -> usize {
+        let has = |parts| swapped.has(parts);
+        if has(Swapped::NETWORK) {
+            return self.all() - self.choices;
+        }
+        let of = |parts, bytes: usize| if has(parts) { bytes } else { 0 };
+        self.sent
+            + of(Swapped::ROUTER, self.router)
+            + of(Swapped::EXPERTS.and(Swapped::FC1), self.into)
+            + self.routed.leaving(has(Swapped::EXPERTS), swapped)
+            + self.shared.leaving(has(Swapped::SHARED_EXPERTS), swapped)
+            + of(Swapped::SHARED_EXPERTS, self.gate)
+    }
 }
 
 impl Activations {

@@ -42,6 +42,7 @@ mod rule;
 mod rules;
 mod sizes;
 mod slot;
+mod swapped;
 
 pub use activations::PassBytes;
 pub use config::ModelConfig;
@@ -64,3 +65,4 @@ pub use sizes::{
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed,
 };
 pub use slot::{Part, Place, Role, Slot};
+pub use swapped::Swapped;

@@ -92,8 +92,9 @@ impl Optimizer {
                 (OptimizerForm { stored: Some(stored), .. }, _) if stored[which] != Stored::Wide => {
                     State::Scaled(in_type(stored[which], which))
                 }
-                (OptimizerForm { swapped: Some(_), .. }, Some(host)) => {
-                    State::away(host, dtype, shard.numel)?
+                (OptimizerForm { swapped: Some(_), rounded_moments, .. }, Some(host)) => {
+                    let kept = if rounded_moments && which > 0 { DType::Bf16 } else { dtype };
+                    State::away(host, kept, shard.numel)?
                 }
                 (OptimizerForm { reuse: true, ties_to_even, .. }, _) if which == 0 => {
                     in_weights(Some(Lower::new(device, shard.numel, ties_to_even)))

@@ -47,7 +47,7 @@ pub(crate) enum State {
     Here(Tensor),
     /// On the device, in bf16.
     Rounded(Tensor),
-    /// With the host.
+    /// With the host, as they are or in bf16.
     Away(Parcel),
     /// On the device, in a narrow type with scales.
     Scaled(Scaled),
@@ -157,6 +157,11 @@ fn bytes(t: &Tensor) -> usize {
     t.numel() * t.dtype().size()
 }
 
+/// What is kept in bf16 as it is computed with.
+fn widened(device: &Device, values: Tensor) -> Result<Tensor> {
+    Ok(if values.dtype() == DType::Bf16 { device.cast(&values, DType::F32)? } else { values })
+}
+
 impl State {
     /// Zeros with the host.
     pub(crate) fn away(host: &Host, dtype: DType, numel: usize) -> Result<Self> {
@@ -173,7 +178,7 @@ impl State {
         Ok(match self {
             Self::Here(all) => all.slice_flat(at, [len])?.copied()?,
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
-            Self::Away(all) => all.read(device.arena(), at, len)?,
+            Self::Away(all) => widened(device, all.read(device.arena(), at, len)?)?,
             Self::Scaled(all) => all.read(device, (at, len))?,
             // What is kept as a whole does not wait for weights on their way.
             Self::InWeights(all) => match all.whole.get(&at) {
@@ -188,7 +193,8 @@ impl State {
         match self {
             Self::Here(all) => all.put(at, values)?,
             Self::Rounded(all) => all.put(at, &device.cast(values, DType::Bf16)?)?,
-            Self::Away(all) => all.write(at, values)?,
+            Self::Away(all) if all.dtype() == values.dtype() => all.write(at, values)?,
+            Self::Away(all) => all.write(at, &device.cast(values, all.dtype())?)?,
             Self::Scaled(all) => all.write(at, values)?,
             Self::InWeights(all) => return all.write(at, values).map(Some),
         }

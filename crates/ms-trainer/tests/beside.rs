@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher};
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, batches};
 use ms_trainer::{PipelineOrder, Replay, Routing};
@@ -56,7 +56,7 @@ fn in_chunks(dual_pipe: bool) -> Case {
 fn passes_beside_each_other_change_no_bit_on_one_stage() {
     let to_all = |case: Case| Case { dispatcher: Dispatcher::AllToAll, ..case };
     let again = Keeping { experts_again: true, expert_inner_again: 1, ..Keeping::default() };
-    let swapped = Keeping { swap_attention: true, networks_again: 1, ..Keeping::default() };
+    let swapped = Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..Keeping::default() };
     let network = Keeping { expert_networks_again: true, ..Keeping::default() };
     let two = to_all(Case::of(2, 1, 1, 1, 2));
     for case in [

@@ -7,11 +7,11 @@ mod parity;
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
-use ms_nn::Recompute;
+use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Replay, Routing};
-use parity::samples::samples;
+use parity::samples::{latent, picked, samples};
 use parity::{Case, run, same, small_experts};
 
 const ROWS: usize = 2;
@@ -77,13 +77,46 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
         },
         Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 2, 1, 1, 1).sequence_parallel() },
     ] {
-        let waiting = LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1) };
+        let waiting = LinearOverlap { weight_gradients: false, ..LinearOverlap::default() };
         let plain = found(&Case { linears: waiting, ..case.clone() }, 4);
         for pieces in [Pieces::Number(1), Pieces::Number(2), Pieces::Finest] {
-            let linears = LinearOverlap { weight_gradients: true, pieces };
+            let linears = LinearOverlap { weight_gradients: true, pieces, latents: false };
             let got = found(&Case { linears, ..case.clone() }, 4);
             same("overlapped exchanges", &plain, &got);
             assert_eq!(plain.sent, got.sent, "as many bytes");
+        }
+    }
+}
+
+#[test]
+fn latents_gathered_together_change_no_bit() {
+    let ahead = LinearOverlap { latents: true, ..LinearOverlap::default() };
+    let none = Keeping::default();
+    for c in [latent(), picked()] {
+        for keeping in [
+            none,
+            Keeping { latents_up_again: true, ..none },
+            Keeping { latent_attention_again: true, norms_again: usize::MAX, ..none },
+            Keeping { norms_again: usize::MAX, swapped: Swapped::ATTENTION, ..none },
+        ] {
+            for case in [
+                Case::of(2, 2, 1, 1, 1).sequence_parallel(),
+                Case::of(2, 2, 1, 1, 1),
+                Case::of(4, 4, 1, 1, 1).sequence_parallel(),
+                Case { recompute: Recompute::Block(2), ..Case::of(4, 2, 2, 1, 1).sequence_parallel() },
+                Case {
+                    order: PipelineOrder::ZeroBubble { group: None },
+                    ..Case::of(4, 2, 1, 2, 1).sequence_parallel()
+                },
+            ] {
+                let case = Case { keeping, ..case }.single_precision();
+                let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 4, packed: true }, 2);
+                let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
+                let plain = of(&case);
+                let got = of(&Case { linears: ahead, ..case.clone() });
+                same("latents gathered together", &plain, &got);
+                assert_eq!(plain.sent, got.sent, "as many bytes");
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use ms_core::{CpuBackend, DType, Device, Dispatcher};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
-use ms_nn::{IndexerObjective, Keeping, Recompute};
+use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Attention, Mixer, Mla, ModelConfig};
 use ms_trainer::parity::{Apart, Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Routing};
@@ -117,7 +117,7 @@ fn ranks_wait_for_what_they_exchange() {
         ("cp", of(2, 1, 2, 1, 1)),
         ("cp in a ring", of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 })),
         ("recomputation", Case { recompute: Recompute::Block(1), ..of(2, 1, 1, 2, 1) }),
-        ("swap", Case { keeping: Keeping { swap_attention: true, ..Keeping::default() }, ..single() }),
+        ("swap", Case { keeping: Keeping { swapped: Swapped::ATTENTION, ..Keeping::default() }, ..single() }),
     ];
     for (model, c) in models() {
         for (name, case) in &cases {

@@ -7,7 +7,7 @@ mod parity;
 use ms_core::ops::Auxiliary;
 use ms_core::{KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -177,7 +177,7 @@ fn gathered_cases() -> Vec<(&'static str, Case)> {
         ("cp 2, attention runs again", Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
         (
             "cp 3, swapped",
-            Case { keeping: Keeping { swap_attention: true, ..again }, ..Case::of(3, 1, 3, 1, 1) },
+            Case { keeping: Keeping { swapped: Swapped::ATTENTION, ..again }, ..Case::of(3, 1, 3, 1, 1) },
         ),
         ("cp 2, dropout", Case { dropout: 0.1, ..Case::of(2, 1, 2, 1, 1) }),
     ]

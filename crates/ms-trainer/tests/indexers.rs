@@ -8,7 +8,7 @@ mod parity;
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
-use ms_nn::{IndexerObjective, Keeping, Recompute};
+use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Activations, ModelConfig, Placement};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
@@ -180,11 +180,11 @@ fn what_runs_again_or_leaves_the_device_changes_no_bit() {
     let keepings = [
         Keeping { core_attention_again: true, ..none },
         Keeping { norms_again: all, ..none },
-        Keeping { swap_attention: true, ..none },
+        Keeping { swapped: Swapped::ATTENTION, ..none },
         Keeping { latents_up_again: true, ..none },
         Keeping { latent_attention_again: true, ..none },
         Keeping { swap_latent_outputs: true, ..none },
-        Keeping { core_attention_again: true, norms_again: all, swap_attention: true, ..none },
+        Keeping { core_attention_again: true, norms_again: all, swapped: Swapped::ATTENTION, ..none },
     ];
     let cases = [
         Case::single(),
@@ -244,7 +244,7 @@ fn what_trained_indexers_keep_is_planned() {
         none,
         Keeping { core_attention_again: true, ..none },
         Keeping { norms_again: usize::MAX, ..none },
-        Keeping { swap_attention: true, ..none },
+        Keeping { swapped: Swapped::ATTENTION, ..none },
     ];
     let cases = [
         Case::single(),

@@ -4,13 +4,13 @@
 
 mod parity;
 
-use ms_core::DType;
+use ms_core::{DType, Dispatcher};
 use ms_dist::ContextParallel;
-use ms_nn::{Keeping, Recompute};
-use ms_spec::{Activations, Attention, Indexer, Mixer, Mla, ModelConfig, Placement, Stages};
+use ms_nn::{Keeping, Recompute, Swapped};
+use ms_spec::{Activations, Attention, Block, Indexer, Mixer, Mla, ModelConfig, Placement, Stages};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Found, Shape, batches};
-use parity::samples::samples;
+use parity::samples::{dense, experts, samples};
 use parity::{Case, rehearsed, run, small_experts};
 
 const ROWS: usize = 2;
@@ -41,12 +41,61 @@ fn ways() -> Vec<(&'static str, Keeping)> {
         ("latents up, core attention", Keeping { core_attention_again: true, ..up }),
         ("latents up, outputs of heads", Keeping { latents_up_again: true, ..outputs }),
         ("latents up, norms", Keeping { norms_again: ALL, ..up }),
-        ("latents up, swap", Keeping { swap_attention: true, ..up }),
+        ("latents up, swap", Keeping { swapped: Swapped::ATTENTION, ..up }),
         (
             "latent attention, norms, networks",
             Keeping { latent_attention_again: true, norms_again: ALL, dense_networks_again: true, ..none },
         ),
     ]
+}
+
+/// Parts of layers that go to the host by themselves, among others.
+fn parts_away() -> Vec<(&'static str, Keeping)> {
+    let of = |swapped| Keeping { swapped, ..Keeping::default() };
+    let some = |text| of(Swapped::named_in(text));
+    let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
+    vec![
+        ("norms before attention away", of(Swapped::INPUT_NORM)),
+        ("attention away", of(Swapped::MIXER)),
+        ("between projections away", of(Swapped::CORE)),
+        ("projections away", some("linear_qkv,linear_proj")),
+        ("projections and between them away", some("linear_qkv,core_attention,linear_proj")),
+        ("norms before networks away", of(Swapped::NETWORK_NORM)),
+        ("networks away", of(Swapped::NETWORK)),
+        ("inside networks away", some("linear_fc1,linear_fc2")),
+        ("second layers of networks away", of(Swapped::FC2)),
+        ("routers away", of(Swapped::ROUTER)),
+        ("routed experts away", of(Swapped::EXPERTS)),
+        ("shared experts away", of(Swapped::SHARED_EXPERTS)),
+        ("norms behind away", some("post_attn_norm,post_mlp_layernorm")),
+        ("whole layers away", of(all)),
+        ("whole layers away, norms again", Keeping { norms_again: ALL, ..of(all) }),
+        (
+            "networks away, some of them and activations again",
+            Keeping { activations_again: ALL, networks_again: 1, ..of(Swapped::FC2.and(Swapped::FC1)) },
+        ),
+        (
+            "inside attention away and again",
+            Keeping { core_attention_again: true, ..some("core_attention,linear_proj") },
+        ),
+    ]
+}
+
+/// Whether a model has nothing that a way of [`parts_away`] sends away.
+fn nothing_to_send(way: &str, c: &ModelConfig) -> bool {
+    let norms = c.block.norms_inputs();
+    match way {
+        "routers away" | "routed experts away" | "shared experts away" => c.moe.is_none(),
+        "norms behind away" => !c.block.norms_outputs(),
+        "norms before attention away" | "norms before networks away" => !norms,
+        _ => false,
+    }
+}
+
+/// A block of two halves, whose experts join the stream behind the second.
+fn shortcut() -> ModelConfig {
+    let pattern = experts().pattern[..2].to_vec();
+    ModelConfig { block: Block::Shortcut, layers: 2, pattern, ..experts() }
 }
 
 fn ways_of_predictors() -> Vec<(&'static str, Keeping)> {
@@ -81,6 +130,8 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
         tp: case.sizes.tp,
         sequence_parallel: case.sequence_parallel,
         etp: case.sizes.tp,
+        ep: case.sizes.ep,
+        dispatcher: case.dispatcher,
         recompute: case.recompute,
         keeping: case.keeping,
         ..Activations::plain(ROWS * LENGTH, case.dtype.size())
@@ -108,7 +159,7 @@ fn check(c: &ModelConfig, cases: &[Case], ways: &[(&'static str, Keeping)]) {
                 let less_kept = less.bytes.iter().zip(&plain.bytes).any(|(a, b)| a.kept < b.kept);
                 assert!(less_kept, "{what}: no stage keeps less");
                 // Others are planned by rehearsals alone.
-                if case.sizes.cp > 1 || case.sizes.pp > 1 || c.indexer.is_some() {
+                if case.sizes.cp > 1 || case.sizes.ep > 1 || case.sizes.pp > 1 || c.indexer.is_some() {
                     continue;
                 }
                 for (name, planned, measured) in
@@ -219,12 +270,17 @@ fn rehearsals_take_what_runs_take() {
     let single = Case::single().single_precision();
     let again = Case { recompute: Recompute::Uniform(1), ..single.clone() };
     let shared = Case { keeping: Keeping { inputs_shared: true, ..none }, ..Case::of(2, 2, 1, 1, 1) };
+    let (mixed, halves) = (experts(), shortcut());
     let mut cases = vec![
         ("inputs away", &latent, Case { keeping: Keeping { swap_inputs: true, ..none }, ..again.clone() }),
         ("inputs shared", &latent, Case { recompute: again.recompute, dtype: DType::F32, ..shared }),
     ];
     for c in [&latent, &picked] {
         let ways = ways().into_iter().chain(ways_of_predictors());
+        cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..single.clone() })));
+    }
+    for c in [&latent, &mixed, &halves] {
+        let ways = parts_away().into_iter().filter(|(way, _)| !nothing_to_send(way, c));
         cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..single.clone() })));
     }
     let routing = Routing { fixed: true, ..Routing::default() };
@@ -247,4 +303,49 @@ fn rehearsals_take_what_runs_take() {
         assert_eq!(planned.sent, found.step_sent[0], "{way}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn parts_that_are_named_leave_with_the_same_bits() {
+    let grids = |c: &ModelConfig| {
+        let shared = Case::of(2, 2, 1, 1, 1).sequence_parallel();
+        let mut cases =
+            vec![Case::single(), Case::of(2, 2, 1, 1, 1), shared.clone(), Case::of(2, 1, 1, 2, 1)];
+        if c.moe.is_some() {
+            let sent = [Dispatcher::AllToAll, Dispatcher::AllToAllSeq];
+            cases.extend(sent.map(|dispatcher| Case { dispatcher, ..shared.clone() }));
+        }
+        cases
+    };
+    let block = |block| ModelConfig { block, ..dense() };
+    for c in [dense(), experts(), latent(Some(16)), block(Block::Sandwich), block(Block::Post), shortcut()] {
+        let ways: Vec<_> = parts_away().into_iter().filter(|(way, _)| !nothing_to_send(way, &c)).collect();
+        check(&c, &grids(&c), &ways);
+    }
+}
+
+#[test]
+fn networks_of_shortcut_blocks_run_again_one_by_one() {
+    let none = Keeping::default();
+    let dense = Keeping { dense_networks_again: true, ..none };
+    let experts = Keeping { expert_networks_again: true, ..none };
+    let both = Keeping { expert_networks_again: true, ..dense };
+    let ways = [
+        ("dense networks", dense),
+        ("experts", experts),
+        ("both", both),
+        ("both, and norms", Keeping { norms_again: ALL, ..both }),
+        ("both, and away", Keeping { swapped: Swapped::NETWORK, ..both }),
+        ("the first two", Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..none }),
+        ("rows of experts, and dense networks", Keeping { experts_again: true, ..dense }),
+    ];
+    let shared = Case::of(2, 2, 1, 1, 1).sequence_parallel();
+    let cases = [
+        Case::single(),
+        shared.clone(),
+        Case { dispatcher: Dispatcher::AllToAll, ..shared },
+        Case::of(2, 1, 1, 2, 1),
+        Case { dropout: 0.1, ..Case::of(2, 1, 1, 1, 2) },
+    ];
+    check(&shortcut(), &cases, &ways);
 }

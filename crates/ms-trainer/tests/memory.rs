@@ -6,14 +6,11 @@ mod parity;
 
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::ContextParallel;
-use ms_nn::{IndexerObjective, Keeping, Recompute};
-use ms_spec::{
-    Activations, Attention, Block, Feed, Item, Layer, ModelConfig, Moe, Placement, QkNorm, Router, Score,
-    SharedExpert, Stages,
-};
+use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
+use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
-use parity::samples::{dense, latent, picked, pooled};
+use parity::samples::{dense, experts, latent, picked, pooled};
 use parity::{Case, Fault, Wrong, rehearsed, run, run_with};
 
 const ROWS: usize = 2;
@@ -22,14 +19,6 @@ const ALL: usize = usize::MAX;
 
 fn dense_of_few_keys() -> ModelConfig {
     ModelConfig { groups: 1, ..dense() }
-}
-
-fn experts() -> ModelConfig {
-    let router = Router { f32: true, ..Router::plain(Score::SoftmaxOfChosen) };
-    let shared = Some(SharedExpert { ffn: 16, gate: false, wide_gate: false });
-    let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared, zero_experts: 0 };
-    let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
-    ModelConfig { moe: Some(moe), pattern, qk_norm: QkNorm::PerHead, ..dense() }
 }
 
 /// A loss of indexers that looks at all keys.
@@ -55,15 +44,15 @@ fn ways() -> Vec<(&'static str, Keeping)> {
             "rows and insides of experts",
             Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none },
         ),
-        ("swap", Keeping { swap_attention: true, ..none }),
-        ("swap and networks", Keeping { swap_attention: true, networks_again: 2, ..none }),
+        ("swap", Keeping { swapped: Swapped::ATTENTION, ..none }),
+        ("swap and networks", Keeping { swapped: Swapped::ATTENTION, networks_again: 2, ..none }),
         (
             "all",
             Keeping {
                 core_attention_again: true,
                 activations_again: ALL,
                 norms_again: 3,
-                swap_attention: true,
+                swapped: Swapped::ATTENTION,
                 networks_again: 1,
                 ..none
             },

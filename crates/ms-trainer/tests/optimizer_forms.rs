@@ -41,6 +41,19 @@ fn state_with_the_host_or_in_halves_trains_to_the_same_bits_and_takes_less() {
                 assert_eq!(plain.reports, away.reports, "{form:?}: {case:?}");
                 assert_eq!((away.bytes[0].optimizer, away.bytes[0].host), (0, state as u64));
             }
+            // Rounded moments are so with the host, too, and take half of what others do there.
+            if kept == 3 {
+                let rounded = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
+                let here = found(&Case { form: rounded, ..case.clone() });
+                for parts in [1, 7] {
+                    let form = OptimizerForm { swapped: Some(parts), ..rounded };
+                    let away = found(&Case { form, ..case.clone() });
+                    assert_eq!(here.reports, away.reports, "{form:?}: {case:?}");
+                    assert_eq!(away.bytes[0].optimizer, 0);
+                    assert_eq!(away.bytes[0].host, here.bytes[0].optimizer as u64, "{form:?}: {case:?}");
+                }
+                assert_ne!(plain.reports, here.reports, "moments are rounded");
+            }
             // Ties to even: the weights are those of a cast.
             let halves = found(&Case { form: REUSE, ..case.clone() });
             assert_eq!(plain.reports, halves.reports, "{case:?}");

@@ -324,7 +324,8 @@ fn grown_by(share: f64, time: impl Fn(f64) -> Time) -> f64 {
     (slow.now - quick) / slow.wire
 }
 
-const WAITING: LinearOverlap = LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1) };
+const WAITING: LinearOverlap =
+    LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1), latents: false };
 
 #[test]
 fn gradients_of_weights_are_formed_while_that_of_their_layers_input_is_on_its_way() {

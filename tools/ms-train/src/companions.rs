@@ -66,6 +66,8 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
             o.upstream == Upstream::Head && judged,
             "--upstream head and groups of experts that are judged by scores",
         ),
+        beside("--swap-modules", "--swap-attention"),
+        beside("--smart-swap-memory", "--smart-swap"),
         one("--ddp-bucket-size", buckets, BUCKETS),
         one("--ddp-num-buckets", buckets, BUCKETS),
     ]

@@ -59,7 +59,7 @@ struct Candidate {
 ///
 /// # Errors
 /// With what was expected and found.
-fn bytes(text: &str) -> Result<usize> {
+pub(crate) fn bytes(flag: &str, text: &str) -> Result<usize> {
     let units = [
         ("TiB", 1u64 << 40),
         ("GiB", 1 << 30),
@@ -78,7 +78,7 @@ fn bytes(text: &str) -> Result<usize> {
     match number.parse::<f64>() {
         Ok(n) if n > 0.0 && (n * unit).is_finite() => Ok((n * unit) as usize),
         _ => Err(Usage(format!(
-            "--fit: expected a size in bytes, KiB, MiB, GiB, TiB, KB, MB, GB or TB such as 64GiB, found {text:?}"
+            "{flag}: expected a size in bytes, KiB, MiB, GiB, TiB, KB, MB, GB or TB such as 64GiB, found {text:?}"
         ))
         .into()),
     }
@@ -89,7 +89,7 @@ fn bytes(text: &str) -> Result<usize> {
 /// # Errors
 /// A size that is none, or no layout that fits, with the smallest that there is.
 pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
-    let (asked, limit) = (limit, bytes(limit)?);
+    let (asked, limit) = (limit, bytes("--fit", limit)?);
     check(r)?;
     let aside = set_aside(o, r);
     if !aside.is_empty() {
@@ -224,7 +224,7 @@ fn rules(upstream: Upstream) -> GridRules {
 }
 
 /// Bytes in the units that `--fit` takes: `1.5 GiB`.
-fn binary(bytes: u64) -> String {
+pub(crate) fn binary(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
         Some((name, shift)) => format!("{:.1} {name}", bytes as f64 / (1u64 << shift) as f64),

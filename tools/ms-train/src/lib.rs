@@ -32,6 +32,7 @@ mod room;
 mod routing;
 mod schedule;
 mod shares;
+mod smart_swap;
 mod stages;
 mod topology;
 
@@ -123,7 +124,10 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     if parity && o.doing.dry_run {
         bail!(Usage("--dry-run: parity runs what it compares; leave one of them out".into()));
     }
-    let resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
+    let mut resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
+    if o.doing.fit.is_none() && !o.doing.print_config {
+        smart_swap::choose(&mut resolved, &o.again, o.update.swap_parts)?;
+    }
     companions::say(args, &o, &resolved);
     if parity {
         let (most, found) = (resolve::MOST_RANKS, resolved.world);

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Axis, Dispatcher};
-use ms_nn::{Keeping, Recompute};
-use ms_spec::{Block, ModelConfig, Stages};
+use ms_nn::{Keeping, Recompute, Swapped};
+use ms_spec::{ModelConfig, Stages};
 use ms_trainer::Replay;
 
 options! {
@@ -34,8 +34,10 @@ options! {
         predictor_norms: bool = "--recompute-mtp-norm", "outputs of the norms before the layers of prediction modules are formed again";
         in_advance: bool = "--recompute-in-advance", "layers run again while their gradient is on its way, in chunks of one layer; the last one of all not at all";
         in_bubble: bool = "--recompute-in-bubble", "forward passes beyond as many as the pipeline has chunks run again while their gradient is on its way";
-        swap_attention: bool = "--swap-attention", "what attention and the norm before it keep goes to a file; --recompute-num-layers then counts the layers whose network runs again";
-        swap_modules: Option<String> = "--swap-modules", "what --swap-attention swaps: upstream's default, attention and the norm before it, and nothing else";
+        swap_attention: bool = "--swap-attention", "what attention and the norm before it keep (or --swap-modules) goes to a file; --recompute-num-layers then counts the layers whose network runs again";
+        swap_modules: Given<Option<String>> = "--swap-modules", "parts of layers, with commas, that --swap-attention swaps: input_layernorm, self_attention (or in it linear_qkv, core_attention, linear_proj), pre_mlp_layernorm, mlp (or in it linear_fc1, linear_fc2, router, experts, shared_experts), post_attn_norm, post_mlp_layernorm. A name counts wherever it stands in the text [v2: input_layernorm,self_attention; head: self_attention]";
+        pub(crate) smart: bool = "--smart-swap", "what goes to the file is chosen from the plan: nothing, attention, whole layers, or the optimizer's state besides, the first with which a rank stays in --smart-swap-memory";
+        pub(crate) smart_memory: Option<String> = "--smart-swap-memory", "--smart-swap: memory of a rank, such as 64GiB (default: what this machine has, in equal parts for its ranks)", own = own("smart_swap_memory");
     }
 }
 
@@ -166,8 +168,8 @@ pub(crate) fn resolve(
     let (stages, dispatcher) = (&topology.stages, topology.dispatcher);
     // Upstream counts empty slots among the layers.
     let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
-    swapped(o)?;
     parts_that_are_there(o, model)?;
+    let swapped = swapped(o, model, upstream);
     let modules = modules(o, model, upstream)?;
     let method = o.method.as_deref();
     let selective = o.granularity.as_deref() == Some("selective") || o.activations;
@@ -192,7 +194,7 @@ pub(crate) fn resolve(
         swap_inputs: o.swap_inputs,
         predictor_layers_again: o.predictor_layers,
         predictor_norms_again: o.predictor_norms,
-        swap_attention: o.swap_attention,
+        swapped,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
         experts_again: of_experts.level != "disable",
         swap_expert_outputs: of_experts.outputs_away,
@@ -201,15 +203,14 @@ pub(crate) fn resolve(
         spare_last: o.in_advance,
         ..modules
     };
-    if keeping.swap_attention && method == Some("uniform") {
+    if o.swap_attention && method == Some("uniform") {
         tracing::warn!(
             "--recompute-method uniform changes nothing beside --swap-attention: --recompute-num-layers counts the layers whose networks run again"
         );
     }
     let replay = replay(o, method, count, stages)?;
     // Of swapped layers the networks alone run again, and in the bubble whole passes do.
-    let whole =
-        o.granularity.as_deref() == Some("full") && !keeping.swap_attention && replay != Replay::InBubble;
+    let whole = o.granularity.as_deref() == Some("full") && !o.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
         (true, Some("block")) if keeping.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
@@ -262,22 +263,60 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// What upstream swaps where nothing is said: in v2.0.0, and in its older layers and at head. Names that a layer does not have
-/// are passed over there.
-const SWAPPED: [&str; 2] = [
-    "input_layernorm,self_attention,pre_cross_attn_layernorm",
-    "input_norm,self_attention,post_attention_norm",
-];
+/// Names that upstream's layers have, of what keeps nothing, or had in classes that came before.
+const WITHOUT_VALUES: [&str; 4] =
+    ["pre_cross_attn_layernorm", "cross_attention", "input_norm", "post_attention_norm"];
 
-/// Checks what `--swap-modules` names.
-fn swapped(o: &Again) -> Result<()> {
-    match &o.swap_modules {
-        Some(named) if !SWAPPED.contains(&named.as_str()) => bail!(Usage(format!(
-            "--swap-modules: what is swapped is attention and the norm before it: expected {}, or nothing, found {named}",
-            SWAPPED.join(" or ")
-        ))),
-        _ => Ok(()),
+/// The parts that `--swap-modules` names, or those that upstream swaps where nothing is said. Names that no layer has are passed
+/// over, as upstream has it.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_validate_recompute_args`; MindSpeed (2026),
+/// `mindspeed/features_manager/memory/swap_attention.py`.
+fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
+    const FLAG: &str = "--swap-modules";
+    let Some(text) = o.swap_modules.given().and_then(|text| text.as_deref()) else {
+        let by_default = match upstream {
+            Upstream::V2_0_0 => "input_layernorm,self_attention,pre_cross_attn_layernorm",
+            Upstream::Head => "input_norm,self_attention,post_attention_norm",
+        };
+        return if o.swap_attention { Swapped::named_in(by_default) } else { Swapped::NONE };
+    };
+    if !o.swap_attention {
+        return Swapped::NONE;
     }
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    for word in words.iter().filter(|word| !WITHOUT_VALUES.contains(word)) {
+        if Swapped::named_in(word) == Swapped::NONE {
+            tracing::warn!(
+                "{FLAG}: {word:?} names no part of a layer and is passed over, as upstream has it"
+            );
+        }
+    }
+    for (name, _) in Swapped::NAMES.iter().filter(|(name, _)| !words.contains(name)) {
+        if let Some(word) = words.iter().find(|word| word.contains(name)) {
+            tracing::warn!("{FLAG}: {name} stands in {word}, so it is swapped, too, as upstream has it");
+        }
+    }
+    let swapped = Swapped::named_in(text);
+    let moe = model.moe.as_ref();
+    for (part, name, there) in [
+        (Swapped::ROUTER, "router", moe.is_some()),
+        (Swapped::EXPERTS, "experts", moe.is_some()),
+        (Swapped::SHARED_EXPERTS, "shared_experts", moe.is_some_and(|moe| moe.shared.is_some())),
+        (Swapped::POST_MIXER_NORM, "post_attn_norm", model.block.norms_outputs()),
+        (Swapped::POST_NETWORK_NORM, "post_mlp_layernorm", model.block.norms_outputs()),
+        (Swapped::INPUT_NORM, "input_layernorm", model.block.norms_inputs()),
+        (Swapped::NETWORK_NORM, "pre_mlp_layernorm", model.block.norms_inputs()),
+    ] {
+        if swapped.has(part) && !there {
+            tracing::warn!("{FLAG}: no layer of the model has the part {name}; it is passed over");
+        }
+    }
+    if swapped == Swapped::NONE {
+        tracing::warn!("--swap-attention swaps nothing: {FLAG} {text} names no part of a layer");
+    }
+    swapped
 }
 
 /// Refuses what upstream refuses of latent attention, and says which flags are of parts that the model does not have.
@@ -323,11 +362,11 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
     let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
     let Some(named) = o.modules.given() else {
         keeping.core_attention_again = selective;
-        return apart(model, keeping);
+        return Ok(keeping);
     };
     if !selective {
         tracing::warn!("--recompute-modules changes nothing without --recompute-granularity selective");
-        return apart(model, keeping);
+        return Ok(keeping);
     }
     for module in named {
         match module.as_str() {
@@ -346,18 +385,6 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
                 "--recompute-modules: expected core_attn, layernorm, moe_act, mla_up_proj, mlp or moe, found {other}"
             ))),
         }
-    }
-    apart(model, keeping)
-}
-
-/// Refuses to run networks again one by one where experts join the stream behind the next network.
-fn apart(model: &ModelConfig, keeping: Keeping) -> Result<Keeping> {
-    if model.block == Block::Shortcut && (keeping.dense_networks_again || keeping.expert_networks_again) {
-        bail!(Usage(
-            "--recompute-modules: mlp and moe go not with blocks whose experts stand beside a dense network; pass \
-             --recompute-granularity full"
-                .into()
-        ));
     }
     Ok(keeping)
 }

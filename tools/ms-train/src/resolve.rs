@@ -105,6 +105,8 @@ pub(crate) struct Resolved {
     pub profiled: Option<Vec<usize>>,
     /// Where the model's shape came from, for messages.
     pub model_from: String,
+    /// What `--smart-swap` has chosen.
+    pub smart_swap: Option<crate::smart_swap::Chosen>,
 }
 
 /// A number that must be given.
@@ -249,6 +251,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         _ => seq_length,
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
+    let shares = (topology.grid.size(Axis::Tp), topology.sequence_parallel);
+    crate::beside::check_latents(&o.beside, &model, shares)?;
     let (recompute, keeping, replay) =
         crate::recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
     let asked = crate::recompute::passes::Asked {
@@ -340,7 +344,18 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         config.schedule.validate().map_err(usage)?;
     }
     let (profile_dir, profiled) = (w.profile_folder.clone(), profiled(&w.profile_ranks, world)?);
-    Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, profiled, model_from })
+    let smart_swap = None;
+    Ok(Resolved {
+        config,
+        data,
+        world,
+        topology,
+        threads_per_rank,
+        profile_dir,
+        profiled,
+        model_from,
+        smart_swap,
+    })
 }
 
 /// What the ranks of `topology` that share a matrix compute beside their exchanges, with micro-batches of `tokens` tokens.

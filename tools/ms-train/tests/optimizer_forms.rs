@@ -52,6 +52,17 @@ fn state_in_halves_or_with_the_host_gives_the_same_lines_and_takes_what_is_plann
     let (_, rounded) = run(dir.path(), &data, "rounded", "--o2-optimizer");
     assert!(lines[0] == rounded[0] && lines[5] != rounded[5], "{lines:?} {rounded:?}");
     assert_eq!(optimizer(&planned("--o2-optimizer")), all * 8.0 / 12.0);
+    let swap = "--o2-optimizer --swap-optimizer --swap-optimizer-times 8";
+    let (said, same) = run(dir.path(), &data, "rounded-away", swap);
+    assert_eq!(rounded, same);
+    assert_eq!(optimizer(&planned(swap)), 0.0);
+    let (here, _) = run(dir.path(), &data, "rounded-here", "--o2-optimizer");
+    let saved = (peak(&here) - peak(&said)) / (all * 8.0 / 12.0);
+    assert!(saved > 0.4 && saved < 1.3, "{saved} of the plan: {} {}", peak(&here), peak(&said));
+    // Of 12 bytes of an element 8 are in the file.
+    let away = |run: &Value| run["swapped_bytes_per_rank"].as_f64().unwrap();
+    let (wide, _) = run(dir.path(), &data, "wide-away", "--swap-optimizer --swap-optimizer-times 8");
+    assert_eq!(away(&said), away(&wide) * 8.0 / 12.0);
     let both = planned("--o2-optimizer --reuse-fp32-param");
     assert_eq!(optimizer(&both), all * 6.0 / 12.0);
 }
@@ -166,6 +177,19 @@ fn a_checkpoint_says_nothing_of_the_form_it_came_from() {
     let (_, rest) =
         run(dir.path(), &data, "then-rounded", &format!("--o2-optimizer --load {}", save.display()));
     assert_eq!(lines[2..], rest);
+    // With the host or not.
+    for (i, (from, then)) in
+        [("", " --swap-optimizer"), (" --swap-optimizer", ""), (" --swap-optimizer", " --swap-optimizer")]
+            .into_iter()
+            .enumerate()
+    {
+        let save = dir.path().join(format!("saved-rounded{i}"));
+        let first = format!("--o2-optimizer{from} --save {} --exit-interval 2", save.display());
+        run(dir.path(), &data, &format!("first-rounded{i}"), &first);
+        let more = format!("--o2-optimizer{then} --load {}", save.display());
+        let (_, rest) = run(dir.path(), &data, &format!("then-rounded{i}"), &more);
+        assert_eq!(lines[2..], rest, "saved with `{from}`, resumed with `{then}`");
+    }
 }
 
 #[test]
@@ -174,7 +198,6 @@ fn forms_that_do_not_go_together_are_refused_by_the_flags_name() {
         ("--reuse-fp32-param", "--reuse-fp32-param"),
         ("--o2-optimizer", "--o2-optimizer"),
         ("--bf16 --reuse-fp32-param --swap-optimizer", "--swap-optimizer"),
-        ("--bf16 --o2-optimizer --swap-optimizer", "--swap-optimizer"),
         ("--bf16 --o2-optimizer --optimizer sgd", "--o2-optimizer"),
         ("--swap-optimizer --swap-optimizer-times 0", "--swap-optimizer-times"),
         ("--o2-gradient --no-gradient-accumulation-fusion", "--o2-gradient"),

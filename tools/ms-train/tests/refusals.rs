@@ -227,7 +227,6 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
         ),
         (format!("{chunks} {full} block --recompute-in-advance"), "--recompute-in-advance"),
         (format!("{chunks} --recompute-num-layers 1 --recompute-in-bubble"), "--recompute-in-bubble"),
-        ("--swap-attention --swap-modules self_attention".to_owned(), "--swap-modules"),
         (
             "--upstream head --recompute-granularity selective --recompute-modules core_attn mlps".to_owned(),
             "--recompute-modules",
@@ -258,6 +257,7 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
         "--swap-attention --swap-modules input_layernorm,self_attention,pre_cross_attn_layernorm".to_owned(),
         "--upstream head --swap-attention --swap-modules input_norm,self_attention,post_attention_norm"
             .to_owned(),
+        "--swap-attention --swap-modules mlp,linear_proj".to_owned(),
     ] {
         train(&["--dry-run"]).args(flags.split_whitespace()).assert().success();
     }

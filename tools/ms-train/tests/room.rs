@@ -312,6 +312,7 @@ fn what_ways_to_save_take_on_several_ranks_is_planned() {
         format!("{two} --tp 2 --seq-length 16 --use-ascend-coc --coc-fused-kernel"),
         format!("{shared} --use-ascend-mc2 {full} 1 --recompute-method uniform"),
         format!("{two} --swap-optimizer --bf16"),
+        format!("{two} --swap-optimizer --o2-optimizer --bf16"),
         format!("{two} --swap-optimizer --use-distributed-optimizer"),
         format!("{shared} --swap-optimizer --bf16"),
         format!("{stages} --swap-optimizer --swap-attention"),

@@ -27,6 +27,8 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         ("--recompute-method block", "--recompute-granularity full --recompute-num-layers 1"),
         ("--recompute-activation-function-num-layers 1", "--recompute-activation-function"),
         ("--recompute-norm-num-layers 1", "--recompute-norm"),
+        ("--swap-modules mlp", "--swap-attention"),
+        ("--smart-swap-memory 64GiB", "--smart-swap"),
         ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
         ("--ddp-num-buckets 2", "--overlap-grad-reduce"),
         ("--moe-aux-loss-coeff 0.1", "--num-experts 2 --moe-router-topk 1"),

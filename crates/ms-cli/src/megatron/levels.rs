@@ -12,7 +12,7 @@
 pub(super) const HIGHEST: u64 = 2;
 
 /// Flags of features of the highest level that a program acts on.
-pub(super) const OF_HIGHEST: [&str; 47] = [
+pub(super) const OF_HIGHEST: [&str; 50] = [
     "--attention-mask-type",
     "--coc-fused-kernel",
     "--coc-mode",
@@ -26,7 +26,9 @@ pub(super) const OF_HIGHEST: [&str; 47] = [
     "--enable-recompute-layers-per-pp-rank",
     "--fix-sub-seq-length",
     "--interleave-sliding-window",
+    "--mla-mm-split",
     "--mla-swap-core-attn-out",
+    "--mla-up-proj-tp-overlap",
     "--mla-zero-memory",
     "--moe-allgather-overlap-comm",
     "--moe-alltoall-mc2",
@@ -50,6 +52,7 @@ pub(super) const OF_HIGHEST: [&str; 47] = [
     "--reuse-fp32-param",
     "--schedules-method",
     "--sliding-window",
+    "--smart-swap",
     "--swap-attention",
     "--swap-layer-input",
     "--swap-modules",

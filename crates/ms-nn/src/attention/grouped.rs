@@ -11,7 +11,7 @@ use ms_core::{
     QkvRows, Result, Rotary, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
-use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role};
+use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -181,7 +181,7 @@ impl Attention {
             Projection::Separate { q, k, v } => vec![q, k, v],
         };
         layers.extend(self.head_gate);
-        let mut made = pass.columns_parallel(x, &layers)?;
+        let mut made = pass.swapping(Swapped::QKV, &[x], |pass| pass.columns_parallel(x, &layers))?;
         let head_gate = self.head_gate.and_then(|_| made.pop());
         let (packed, gate) = match &made[..] {
             [q, k, v] => self.packed_of(pass, [q.clone(), k.clone(), v.clone()])?,
@@ -294,7 +294,7 @@ impl Mixer for Attention {
             let gated = ops::gate(pass.g, &apart, &gate, Activation::Sigmoid)?;
             out = ops::reshape(pass.g, &gated, [tokens, width])?;
         }
-        pass.row_parallel(&out, self.out)
+        pass.swapping(Swapped::PROJ, &[&out], |pass| pass.row_parallel(&out, self.out))
     }
 
     fn memory(&self) -> LayerMemory {
@@ -326,9 +326,15 @@ impl CoreAttention {
     /// The heads' outputs of prepared packed rows `qkv`, which attend over themselves, or over a cache that they join first. A
     /// layer may keep nothing but these rows, and run it again in the backward pass.
     pub(crate) fn run(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
-        if !pass.keeping.core_attention_again || !pass.g.records() {
-            return self.attend(pass, cache, qkv);
-        }
+        pass.swapping(Swapped::CORE, &[qkv], |pass| {
+            match pass.keeping.core_attention_again && pass.g.records() {
+                true => self.run_again(pass, qkv),
+                false => self.attend(pass, cache, qkv),
+            }
+        })
+    }
+
+    fn run_again(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<Var> {
         let (this, store, ctx, batch) =
             (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
         let layer = pass.layer;

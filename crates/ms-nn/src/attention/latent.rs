@@ -17,8 +17,8 @@ use ms_core::{
     AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight, Tensor, Var,
     ops,
 };
-use ms_dist::GatheredRows;
-use ms_spec::{Mla, ModelConfig, Part, Role};
+use ms_dist::{Entering, GatheredRows};
+use ms_spec::{Mla, ModelConfig, Part, Role, Swapped};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Latents that keys and values are made of.
@@ -157,11 +157,14 @@ impl Latent {
         let mut training = None;
         if let (Some(norm), Some(q_rank)) = (self.q_norm, q_rank) {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
-            let down = pass.linear(x, self.down)?;
+            let down = pass.swapping(Swapped::QKV, &[x], |pass| pass.linear(x, self.down))?;
             let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             latent = shape.norm.apply(pass, norm, &queries)?;
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
-            shared = pass.enter(&key)?;
+            shared = match pass.ctx.linears.latents {
+                true => SharedKey::OfOwnTokens(key),
+                false => SharedKey::Whole(pass.enter(&key)?),
+            };
             if let Some(indexer) = &self.indexer {
                 let picked = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
                 (pass.picks, training) = (picked.picks, picked.training);
@@ -169,7 +172,7 @@ impl Latent {
         } else {
             // Every rank makes the queries of all heads and goes on with its own.
             let width = shape.heads.groups * (nope + rope);
-            let [down] = pass.column_parallel(x, [self.down])?;
+            let [down] = pass.swapping(Swapped::QKV, &[x], |pass| pass.column_parallel(x, [self.down]))?;
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
             let [_, own, _, low, key] = ops::split(pass.g, &down, parts)?;
             if let Some(indexer) = &self.indexer {
@@ -177,11 +180,11 @@ impl Latent {
                 (pass.picks, training) = (picked.picks, picked.training);
             }
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
-            (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, key);
+            (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, SharedKey::Whole(key));
         }
         below = ops::scale(pass.g, &below, kv_scale)?;
         let watch = training.as_ref().map(Training::watch);
-        let values = self.attend_to(pass, cache, [&latent, &below, &shared], watch.clone())?;
+        let values = self.attend_to(pass, cache, [&latent, &below], shared, watch.clone())?;
         match training.zip(watch) {
             Some((training, watch)) => training.tie(pass, &values, watch.take()),
             None => Ok(values),
@@ -193,7 +196,8 @@ impl Latent {
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        [latent, below, shared]: [&Var; 3],
+        [latent, below]: [&Var; 2],
+        shared: SharedKey,
         watch: Option<Arc<Watch>>,
     ) -> Result<Var> {
         let shape = &*self.shape;
@@ -203,11 +207,12 @@ impl Latent {
             if self.q_up.is_some() {
                 below = pass.enter(&below)?;
             }
-            return self.over_documents(pass, latent, [&below, shared], &picks, watch);
+            let shared = shared.whole(pass)?;
+            return self.over_documents(pass, latent, [&below, &shared], &picks, watch);
         }
-        let of = [latent, &below, shared];
-        let qkv = self.up(pass, of)?;
-        let qkv = self.formed_again(pass, qkv, of, Self::up);
+        let (products, shared) = self.products(pass, [latent, &below], shared)?;
+        let qkv = self.packed(pass, &products, &shared)?;
+        let qkv = self.formed_again(pass, qkv, [latent, &below, &shared], Self::up);
         let core = CoreAttention {
             heads: shape.heads,
             sinks: None,
@@ -228,17 +233,46 @@ impl Latent {
         ops::scale(pass.g, &q, self.shape.sizes.q_scale)
     }
 
-    /// Prepared packed rows of latents of queries, those of keys and values, and the part of keys that heads share.
-    fn up(&self, pass: &mut Pass<'_>, [latent, below, shared]: [&Var; 3]) -> Result<Var> {
-        let shape = &*self.shape;
+    /// Queries, and keys and values without the part that heads share, of their latents; and that part of all tokens. Where ranks
+    /// have shares of the tokens these are gathered together, if that is asked for, and what has arrived is worked at.
+    ///
+    /// # Source
+    /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/mla_up_proj_overlap_tp_comm.py`.
+    fn products(
+        &self,
+        pass: &mut Pass<'_>,
+        [latent, below]: [&Var; 2],
+        shared: SharedKey,
+    ) -> Result<([Var; 2], Var)> {
+        let q_scale = self.shape.sizes.q_scale;
+        if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.latents) {
+            let [kv, q] = [pass.ctx.begin_entering(below)?, pass.ctx.begin_entering(latent)?];
+            let key = shared.begin(pass)?;
+            let kv = pass.column_parallel_of(kv, self.kv_up)?;
+            let q = pass.column_parallel_of(q, up)?;
+            let q = ops::scale(pass.g, &q, q_scale)?;
+            return Ok(([q, kv], key.whole(pass)?));
+        }
         let q = self.queries(pass, latent)?;
         let kv = match self.q_up.is_some() {
             true => pass.column_parallel(below, [self.kv_up])?.into_iter().next().expect("one layer"),
             false => pass.linear(below, self.kv_up)?,
         };
-        let all = ops::concat(pass.g, &[&q, &kv, shared])?;
+        Ok(([q, kv], shared.whole(pass)?))
+    }
+
+    /// Prepared packed rows of what [`Latent::products`] gives.
+    fn packed(&self, pass: &mut Pass<'_>, [q, kv]: &[Var; 2], shared: &Var) -> Result<Var> {
+        let shape = &*self.shape;
+        let all = ops::concat(pass.g, &[q, kv, shared])?;
         let packed = ops::columns(pass.g, &all, &shape.pack)?;
         ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)
+    }
+
+    /// Prepared packed rows of latents of queries, those of keys and values, and the part of keys that heads share.
+    fn up(&self, pass: &mut Pass<'_>, [latent, below, shared]: [&Var; 3]) -> Result<Var> {
+        let (products, shared) = self.products(pass, [latent, below], SharedKey::Whole(shared.clone()))?;
+        self.packed(pass, &products, &shared)
     }
 
     /// Queries over picked keys: prepared rows of them.
@@ -326,13 +360,45 @@ impl Latent {
     }
 }
 
+/// The part of keys that heads share.
+enum SharedKey {
+    /// Of all tokens.
+    Whole(Var),
+    /// Of those that the rank has between layers.
+    OfOwnTokens(Var),
+    /// On its way from ranks with shares of the tokens.
+    Coming(Var, Entering),
+}
+
+impl SharedKey {
+    /// Begins to gather it.
+    fn begin(self, pass: &Pass<'_>) -> Result<Self> {
+        Ok(match self {
+            Self::OfOwnTokens(key) => {
+                let coming = pass.ctx.begin_entering(&key)?;
+                Self::Coming(key, coming)
+            }
+            other => other,
+        })
+    }
+
+    /// It of all tokens.
+    fn whole(self, pass: &mut Pass<'_>) -> Result<Var> {
+        match self {
+            Self::Whole(key) => Ok(key),
+            Self::OfOwnTokens(key) => pass.enter(&key),
+            Self::Coming(key, coming) => pass.entered(&key, coming),
+        }
+    }
+}
+
 impl Mixer for Latent {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let values = match pass.keeping.latent_attention_again && pass.g.records() {
             true => self.attend_again(pass, x)?,
             false => self.attend(pass, cache, x)?,
         };
-        pass.row_parallel(&values, self.out)
+        pass.swapping(Swapped::PROJ, &[&values], |pass| pass.row_parallel(&values, self.out))
     }
 
     fn memory(&self) -> LayerMemory {

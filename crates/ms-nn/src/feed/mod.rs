@@ -10,7 +10,7 @@ use ms_core::{
     Activation, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
 };
 use ms_spec::{
-    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score,
+    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score, Swapped,
 };
 use routing::Sharers;
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
@@ -48,7 +48,7 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let [mut before] = pass.column_parallel(x, [self.fc1])?;
+        let [mut before] = pass.swapping(Swapped::FC1, &[x], |pass| pass.column_parallel(x, [self.fc1]))?;
         if pass.keeping.inner_again {
             let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
             let ctx = pass.ctx.clone();
@@ -59,7 +59,7 @@ impl Dense {
         }
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &before, kind, gated)?;
-        let out = pass.row_parallel(&inner, self.fc2)?;
+        let out = pass.swapping(Swapped::FC2, &[&inner], |pass| pass.row_parallel(&inner, self.fc2))?;
         pass.forget_inner(&before, &inner);
         Ok(out)
     }
@@ -147,7 +147,8 @@ impl Experts {
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let entered = pass.enter_experts(x)?;
-        let (weights, routes) = self.route(pass, &entered)?;
+        let (weights, routes) =
+            pass.swapping(Swapped::ROUTER, &[&entered], |pass| self.route(pass, &entered))?;
         pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
         let out = self.dispatched(pass, &entered, &weights, &routes)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
@@ -161,7 +162,9 @@ impl Experts {
     /// The experts that all tokens share, unless they have worked.
     pub(crate) fn work_meanwhile(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
         if let (Some((shared, gate)), Some(Meanwhile::ToDo(x))) = (&self.shared, pass.meanwhile.clone()) {
-            pass.meanwhile = Some(Meanwhile::Done(Self::of_all(pass, &x, shared, *gate)?));
+            let of_all = |pass: &mut Pass<'_>| Self::of_all(pass, &x, shared, *gate);
+            let done = pass.swapping(Swapped::SHARED_EXPERTS, &[&x], of_all)?;
+            pass.meanwhile = Some(Meanwhile::Done(done));
         }
         Ok(())
     }
@@ -276,6 +279,10 @@ impl Experts {
     /// Rows sorted by expert through the two layers of this rank's experts. Without rows the operations are recorded all the
     /// same: all ranks come to the gradients of their experts at the same place.
     pub(crate) fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
+        pass.swapping(Swapped::EXPERTS, &[x], |pass| self.through_both(pass, x, routes))
+    }
+
+    fn through_both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
         let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
             let (w, b) = (pass.param(layer.weight), self.added_bias(pass, layer));
             ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
@@ -283,14 +290,14 @@ impl Experts {
         let (kind, gated) = self.activation;
         let keeping = pass.keeping;
         pass.keeping = keeping.of_routed_experts();
-        let before = through(pass, x, self.fc1)?;
+        let before = pass.swapping(Swapped::FC1, &[x], |pass| through(pass, x, self.fc1))?;
         let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
         let again = routes.clone();
         let before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
             device.expert_linear(x, w, b, &again)
         });
         let inner = ops::activation(pass.g, &before, kind, gated)?;
-        let out = through(pass, &inner, self.fc2)?;
+        let out = pass.swapping(Swapped::FC2, &[&inner], |pass| through(pass, &inner, self.fc2))?;
         pass.forget_inner(&before, &inner);
         pass.keeping = keeping;
         Ok(out)

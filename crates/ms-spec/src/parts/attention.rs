@@ -49,7 +49,7 @@ impl Activations {
         match &c.attention {
             Attention::Compressed(sizes) if c.layer(number).mixer == Mixer::Attention => {
                 let (before, statistics) = self.compressed(c, sizes, number);
-                Mixed { before, behind: 0, statistics }
+                Mixed { before, statistics, ..Mixed::default() }
             }
             Attention::Latent(mla) => self.latent(c, mla, number, keeping),
             _ => self.grouped(c, number, keeping),

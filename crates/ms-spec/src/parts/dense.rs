@@ -3,7 +3,7 @@
 use ms_core::Axis;
 
 use crate::keeping::LayerKeeping;
-use crate::kept::Activations;
+use crate::kept::{Activations, Inner};
 use crate::params::{Init, SumGrad, Table};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::Feed;
@@ -41,12 +41,13 @@ pub(crate) fn flops(c: &ModelConfig, ffn: usize) -> f64 {
 
 impl Activations {
     /// Of a network of `ffn` columns behind its norm: before the activation, with the gate's half, and behind it.
-    pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, keeping: LayerKeeping) -> usize {
+    pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, keeping: LayerKeeping) -> Inner {
         let before = match (keeping.inner_again, c.activation.gated()) {
             (true, _) => 0,
             (false, true) => 2,
             (false, false) => 1,
         };
-        self.inside((before + usize::from(!keeping.activations_again)) * ffn)
+        let behind = usize::from(!keeping.activations_again);
+        Inner { before: self.inside(before * ffn), behind: self.inside(behind * ffn) }
     }
 }

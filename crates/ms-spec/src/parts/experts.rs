@@ -3,7 +3,7 @@
 use ms_core::{Axis, Change, Dispatcher, Partition};
 
 use crate::keeping::LayerKeeping;
-use crate::kept::Activations;
+use crate::kept::{Activations, OfExperts};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::dense;
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
@@ -150,19 +150,19 @@ impl Activations {
         }
     }
 
-    /// Of a layer of experts behind its norm, an even load: what stays, and what goes to the host.
-    pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> (usize, usize) {
+    /// Of a layer of experts behind its norm, an even load.
+    pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> OfExperts {
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let tokens = self.around_experts();
         let scores = tokens.routed * (moe.experts + moe.zero_experts) * wide;
         // Experts and weights of each token; what goes into experts and what comes out of them.
-        let picks = moe.top_k * (4 * tokens.routed + wide * tokens.weighed);
+        let (choices, weights) = (moe.top_k * 4 * tokens.routed, moe.top_k * wide * tokens.weighed);
         let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
         let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
         // Rows are formed again from the columns that ranks have exchanged tokens for.
         let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
         let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
-        let rows = if keeping.experts_again { columns } else { into } + out;
+        let (into, columns) = if keeping.experts_again { (0, columns) } else { (into, 0) };
         // Scores formed unrounded need the rows and the router so.
         let rounded = if moe.router.f32 && element < wide {
             (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide
@@ -174,8 +174,9 @@ impl Activations {
             let by = if s.wide_gate { c.hidden } else { 1 };
             self.stream() * (c.hidden + by) * element
         });
-        let shared = moe.shared.map_or(0, |s| self.dense(c, s.ffn, keeping.of_experts())) + gate;
-        let routed = moe.top_k * self.dense(c, moe.ffn, keeping.of_routed_experts());
-        (scores + picks + rows + rounded + shared + routed, sent)
+        let shared = moe.shared.map(|s| self.dense(c, s.ffn, keeping.of_experts())).unwrap_or_default();
+        let routed = self.dense(c, moe.ffn, keeping.of_routed_experts()).times(moe.top_k);
+        let (router, around) = (scores + rounded, weights + columns);
+        OfExperts { router, choices, around, into, out, sent, routed, shared, gate }
     }
 }

@@ -111,11 +111,17 @@ impl Activations {
             QkNorm::WholeProjection => 2 * self.tokens * wide,
             _ => self.tokens * (heads + groups) / self.tp * wide,
         };
-        let behind = match keeping.core_attention_again {
-            true => 0,
-            false => self.inside(heads * c.value_dim() + gated),
+        let (outputs, gated) = match keeping.core_attention_again {
+            true => (0, 0),
+            false => (self.inside(heads * c.value_dim()), self.inside(gated)),
         };
         let statistics = norms + self.softmax(c, number, c.head_dim, keeping);
-        Mixed { before: self.inside(width + raw + gates), behind, statistics }
+        Mixed {
+            before: self.inside(width + raw + gates),
+            behind: outputs + gated,
+            statistics,
+            core: (self.inside(width), outputs),
+            joined: if gated > 0 { gated } else { outputs },
+        }
     }
 }

@@ -59,8 +59,12 @@ impl Activations {
         let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
         let taken_again = keeping.swap_latent_outputs;
         let dim = (mla.nope + mla.rope).max(mla.value);
-        let outputs = self.inside(heads * (dim + if taken_again { 0 } else { mla.value }));
-        let attended = if keeping.core_attention_again { 0 } else { outputs };
+        let values = if taken_again { 0 } else { self.inside(heads * mla.value) };
+        let (outputs, joined) = match keeping.core_attention_again {
+            true => (0, 0),
+            false => (self.inside(heads * dim), values),
+        };
+        let attended = outputs + joined;
         let behind = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
         let picks = self.picks(c, number, keeping.core_attention_again);
@@ -75,7 +79,7 @@ impl Activations {
             let made = self.inside(if keeping.latents_up_again { 0 } else { heads * dim });
             let statistics = norms + picks + self.tokens * heads / self.tp * wide;
             let before = behind + queries + mine + others + made + indexer;
-            return Mixed { before, behind: attended, statistics };
+            return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
         }
         // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
@@ -86,7 +90,14 @@ impl Activations {
         };
         let core = self.softmax(c, number, dim, keeping);
         let statistics = norms + picks.unwrap_or(0) + core;
-        Mixed { before: 2 * behind + made + indexer, behind: attended, statistics }
+        let turned = if keeping.latents_up_again { 0 } else { made };
+        Mixed {
+            before: 2 * behind + made + indexer,
+            behind: attended,
+            statistics,
+            core: (turned, outputs),
+            joined,
+        }
     }
 
     /// Tokens that a rank makes latents of: its own, or where queries have none those of all ranks.

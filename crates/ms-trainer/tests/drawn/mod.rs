@@ -10,7 +10,7 @@ use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, Grid, GridRules, KeptOfRing, OptimizerSharding, RingCache, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
-use ms_nn::{Capacity, Keeping, Recompute};
+use ms_nn::{Capacity, Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
@@ -84,7 +84,10 @@ impl Run {
         // As upstream: only what is shared out is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
         let gather_beside_step = case.gather_beside_step && overlap_gather;
-        let keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
+        let mut keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
+        keeping.swapped = swapped(&case, &mut Draw(Rng::named(seed, &format!("{name}, swapped"))));
+        let latents = Draw(Rng::named(seed, &format!("{name}, latents"))).coin();
+        let linears = LinearOverlap { latents, ..case.linears };
         let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
         let head_later = head_later(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, head"))));
         let case = Case {
@@ -93,6 +96,7 @@ impl Run {
             overlap_gather,
             gather_beside_step,
             keeping,
+            linears,
             head_later,
             ..case
         };
@@ -129,7 +133,7 @@ impl Run {
             "attention {}, activations {}, swap {}",
             k.core_attention_again,
             k.activations_again > 0,
-            k.swap_attention
+            k.swapped != Swapped::NONE
         );
         let mut values = vec![
             ("model", format!("{:?}", self.kind)),
@@ -187,6 +191,9 @@ impl Run {
         if c.recompute != Recompute::None {
             values.push(("inputs of layers", format!("{} {}", k.inputs_shared, k.swap_inputs)));
         }
+        if k.swapped != Swapped::NONE {
+            values.push(("swapped", format!("{:?}", k.swapped)));
+        }
         if self.kind == Model::Dense {
             values.push(("keys and values", format!("lent {}", self.config.has(Mixer::SharedKv))));
         }
@@ -195,10 +202,13 @@ impl Run {
             values.push(("latents", format!("{up:?}")));
             let modules = (k.predictor_layers_again, k.predictor_norms_again);
             values.push(("modules again", format!("{modules:?}")));
+            if s.tp > 1 && c.sequence_parallel {
+                values.push(("latents gathered", format!("together {}", c.linears.latents)));
+            }
             values.push(("rows of modules", self.config.mtp_hidden_first.to_string()));
         }
         if s.tp > 1 {
-            let LinearOverlap { weight_gradients, pieces } = c.linears;
+            let LinearOverlap { weight_gradients, pieces, .. } = c.linears;
             values.push(("linears", format!("{weight_gradients} {pieces:?}")));
             values.push(("key/value heads divide", self.config.groups.is_multiple_of(s.tp).to_string()));
         }
@@ -447,7 +457,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         Keeping { core_attention_again: true, ..Keeping::default() },
         again(1),
         Keeping { core_attention_again: true, ..again(usize::MAX) },
-        Keeping { swap_attention: true, networks_again: 1, ..again(2) },
+        Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..again(2) },
     ]);
     if case.stages.layers_per_chunk.is_some() {
         case.replay = draw.of(&[Replay::WithGradient, Replay::InAdvance, Replay::InBubble]);
@@ -466,7 +476,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
     let pieces = draw.of(&[Pieces::Number(1), Pieces::Number(2), Pieces::Finest]);
-    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces };
+    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces, latents: false };
     case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
     // Those that exchange tokens for columns have the same tokens.
     if case.dispatcher == Dispatcher::AllToAllSeq && case.sizes.etp.is_some_and(|n| !tp.is_multiple_of(n)) {
@@ -511,6 +521,14 @@ fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
         (k.predictor_layers_again, k.predictor_norms_again) = (draw.coin(), draw.coin());
     }
     k
+}
+
+/// What goes to the host where something does: attention and the norm before it, other parts of layers, or all of them.
+fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
+    let networks = Swapped::NETWORK_NORM.and(Swapped::NETWORK);
+    let inside = Swapped::CORE.and(Swapped::PROJ).and(Swapped::FC2).and(Swapped::EXPERTS);
+    let drawn = draw.of(&[Swapped::ATTENTION, networks, Swapped::ATTENTION.and(networks), inside]);
+    if case.keeping.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 
 /// Whether the gradient of the output layer's weights is put off behind all else, and of how many micro-batches.

@@ -38,7 +38,7 @@ options! {
         head_later: bool = "--defer-embedding-wgrad-compute", "the last stage forms the gradient of the output layer's weights when it has done all else, while other stages still work; gradients by logits are kept till then", group = "Pipeline";
         head_later_limit: usize = "--wgrad-deferral-limit", "--defer-embedding-wgrad-compute: micro-batches of which it is put off; 0: all", group = "Pipeline", range = "[0,1000000000]";
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
-        swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
+        pub(crate) swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
         swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
         aware: bool = "--use-precision-aware-optimizer", "the optimizer keeps gradients, master weights and moments in the types of the next four flags; types of 16 and 8 bits have a scale for each part of a parameter that a rank owns", group = "Recomputation";
         main_grads: Option<String> = "--main-grads-dtype", "--bf16: bf16 keeps gradients and sums them over ranks in bfloat16, and rounds them again where they are clipped", group = "Recomputation";
@@ -140,9 +140,12 @@ pub(super) fn optimizer_form(
         if given && !precision.bf16 {
             bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
         }
-        if given && swap {
-            bail!(Usage(format!("--swap-optimizer: goes not with {flag}; leave one of them out")));
-        }
+    }
+    if reuse && swap {
+        bail!(Usage(
+            "--swap-optimizer: goes not with --reuse-fp32-param, as upstream has it; leave one of them out"
+                .into()
+        ));
     }
     if rounded && o.rule == "sgd" {
         bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));

@@ -34,7 +34,7 @@ fn run(device: &Device, dtype: DType, way: Way, host: &Host) -> (Vec<f32>, Vec<f
     let mut beside: Option<Var> = None;
     for _ in 0..3 {
         if matches!(way, Way::Sent | Way::Both) {
-            g.note_kept();
+            g.note_kept(&[]);
         }
         let [n, fc1, fc2] = [n, fc1, fc2].map(|id| g.param(&store, id));
         let normed = match beside.take() {
@@ -54,7 +54,7 @@ fn run(device: &Device, dtype: DType, way: Way, host: &Host) -> (Vec<f32>, Vec<f
         }
         drop((normed, inner, active));
         if matches!(way, Way::Sent | Way::Both) {
-            g.send_kept(host).unwrap();
+            g.kept_since().iter().for_each(|saved| saved.send(host).unwrap());
         }
     }
     let out = add(&mut g, &stream, &beside.unwrap()).unwrap();
@@ -128,4 +128,32 @@ fn a_region_whose_output_is_forgotten_runs_again_once() {
     }
     assert_eq!(results[0], results[1]);
     assert_eq!(results[0], results[2]);
+}
+
+#[test]
+fn what_was_kept_before_is_not_among_what_is_kept_since() {
+    for device in devices() {
+        let mut store = ParamStore::zeros(
+            device.arena(),
+            DType::F32,
+            Arc::new(ParamLayout::sequential([Shape::new(&[16]), Shape::new(&[32, 16])])),
+        );
+        store.get_mut(ParamId(0)).unwrap().set_reals(&[1.0; 16]).unwrap();
+        let mut g = Graph::train(&device);
+        let x = g.input(random(&device, "kept.before", &[8, 16], 1.0));
+        let [n, w] = [0, 1].map(|id| g.param(&store, ParamId(id)));
+        let normed = rms_norm(&mut g, &x, &n, NORM).unwrap();
+        // The norm keeps `x`; the sum takes it, and keeps nothing.
+        g.note_kept(&[&x, &normed]);
+        let sum = add(&mut g, &x, &normed).unwrap();
+        assert!(g.notes_kept() && g.kept_since().is_empty(), "{}", device.name());
+        // The layer keeps its input alone, which was there before and kept by nothing.
+        g.note_kept(&[&x, &sum]);
+        let _out = linear(&mut g, &sum, &w, None).unwrap();
+        let kept = g.kept_since();
+        assert_eq!(kept.len(), 1, "{}", device.name());
+        let bits = |t: &Tensor| t.to_f32_vec().unwrap();
+        assert_eq!(bits(&kept[0].get(&device).unwrap()), bits(sum.value()));
+        assert!(!g.notes_kept() && g.kept_since().is_empty());
+    }
 }

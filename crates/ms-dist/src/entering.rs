@@ -1,0 +1,41 @@
+//! Values on their way into tensor parallelism while a rank computes something else.
+//!
+//! What they are and how their gradients go back is as of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only
+//! the wait is put off. Ranks begin in one order, and come to the waits in any.
+
+use crate::mappings::Exchange;
+use crate::{ParallelCtx, Pending};
+use ms_core::{Result, Tensor, Var};
+
+/// A value whose shares are on their way to all ranks, where ranks have shares of the tokens.
+pub struct Entering {
+    pub(crate) x: Var,
+    /// `None`: every rank has all tokens.
+    all: Option<Pending>,
+}
+
+impl Entering {
+    /// All tokens of it, once they are there, `[T,H]`.
+    pub(crate) fn wait(self) -> Result<(Var, Tensor)> {
+        let all = match self.all {
+            Some(pending) => pending.wait()?,
+            None => self.x.value().clone(),
+        };
+        Ok((self.x, all))
+    }
+}
+
+impl ParallelCtx {
+    /// Begins to gather `x[T/tp,H]` for [`ParallelCtx::entered`] or [`ParallelCtx::column_parallel_of`].
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn begin_entering(&self, x: &Var) -> Result<Entering> {
+        let gathers = self.enters_by() == Exchange::Gather && self.tp.size() > 1;
+        let all = match gathers {
+            true => Some(self.tp.all_gather("enter_tp", x.value().clone())?),
+            false => None,
+        };
+        Ok(Entering { x: x.clone(), all })
+    }
+}

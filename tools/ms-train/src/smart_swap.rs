@@ -1,0 +1,153 @@
+//! `--smart-swap`: what leaves a rank's memory is chosen by what ranks take.
+//!
+//! Upstream watches allocations of the first steps and swaps what lets the rest fit the device. Here the plan knows what ranks
+//! take before they start: ways to swap are tried out without values, in the order of what goes to the file, and the first that
+//! fits is taken. None of them changes a bit.
+//!
+//! # Source
+//! MindSpeed (2026), `docs/zh/features/smart_swap.md` and `mindspeed/core/memory/smart_swap/swap_policy_config.py`, whose
+//! preferences are activations first, and the optimizer's state besides.
+
+use crate::layouts::{binary, bytes};
+use crate::recompute::Again;
+use crate::resolve::Resolved;
+use crate::{plan, rehearse};
+use anyhow::{Result, bail};
+use ms_cli::{Usage, available_memory};
+use ms_core::Axis;
+use ms_nn::{Keeping, Recompute, Swapped};
+use ms_spec::{PlacedParam, Placement};
+use ms_trainer::OptimizerForm;
+use serde_json::{Value, json};
+
+const FLAG: &str = "--smart-swap";
+const LIMIT: &str = "--smart-swap-memory";
+
+/// What was chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// Bytes that a rank was to stay in.
+    limit: usize,
+    /// What the rank that takes most takes then, and what it would without.
+    takes: usize,
+    without: usize,
+    swapped: Swapped,
+    optimizer: bool,
+}
+
+impl Chosen {
+    /// As `--dry-run` shows it.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "limit_bytes": self.limit,
+            "peak_block_bytes": self.takes,
+            "without_bytes": self.without,
+            "swapped": self.swapped.names(),
+            "optimizer": self.optimizer,
+        })
+    }
+
+    fn say(&self) {
+        let mut parts = self.swapped.names();
+        if self.optimizer {
+            parts.push("the optimizer's state");
+        }
+        let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+        tracing::info!(
+            "{FLAG}: {parts} goes to the file: a rank takes {} of {} ({} as the other flags have it)",
+            binary(self.takes as u64),
+            binary(self.limit as u64),
+            binary(self.without as u64)
+        );
+    }
+}
+
+/// Ways to swap more than the flags say, each more than those before.
+fn ways(r: &Resolved, parts: usize) -> Vec<(Keeping, OptimizerForm)> {
+    let (keeping, form) = (r.config.keeping, r.config.optimizer_form);
+    let with = |parts: Swapped| Keeping {
+        swapped: keeping.swapped.and(parts),
+        swap_inputs: keeping.swap_inputs || r.config.recompute != Recompute::None,
+        ..keeping
+    };
+    let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
+    let behind = match r.config.model.block.norms_outputs() {
+        true => Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM),
+        false => Swapped::NONE,
+    };
+    let mut ways = vec![(keeping, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
+    // State that stands in the weights or in types of its own does not leave.
+    if form.swapped.is_none() && !form.reuse && form.stored.is_none() {
+        ways.push((with(all.and(behind)), OptimizerForm { swapped: Some(parts), ..form }));
+    }
+    ways
+}
+
+/// What the rank that takes most takes: as it is tried out, or by formula where a stage cannot be.
+fn most(r: &Resolved) -> Result<usize> {
+    let (c, grid) = (&r.config, &r.topology.grid);
+    let placement = Placement::new(&c.model, &c.stages)?;
+    let micro_batches =
+        c.batch.running(c.batch.global, grid.size(Axis::Dp)) / (c.batch.micro * grid.size(Axis::Dp));
+    let all: Vec<usize> = (0..placement.stages()).collect();
+    let tried = rehearse::stages(r, micro_batches, &all);
+    let (schedule, _) = plan::pipeline(r, &placement, micro_batches)?;
+    let mut most = 0;
+    for (stage, tried) in tried.iter().enumerate() {
+        let takes = match tried {
+            Some(tried) => tried.most().0,
+            None => {
+                let held: Vec<PlacedParam> = placement.params(&c.model, stage);
+                plan::stage_bytes(r, &placement, &held, stage, &schedule)?
+            }
+        };
+        most = most.max(takes);
+    }
+    Ok(most)
+}
+
+/// Chooses what is swapped, if it is asked for; the optimizer's state in so many parts.
+///
+/// # Errors
+/// For a size that is none, and one that no way to swap fits.
+pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
+    if !o.smart {
+        return Ok(());
+    }
+    let ranks = r.world.max(1);
+    let limit = match &o.smart_memory {
+        Some(text) => Some(bytes(LIMIT, text)?),
+        None => available_memory().map(|all| usize::try_from(all).unwrap_or(usize::MAX) / ranks),
+    };
+    let Some(limit) = limit else {
+        bail!(Usage(format!("{FLAG}: this machine does not say how much memory it has; pass {LIMIT}")));
+    };
+    let ways = ways(r, parts);
+    let last = ways.len() - 1;
+    let mut without = None;
+    for (i, (keeping, form)) in ways.into_iter().enumerate() {
+        (r.config.keeping, r.config.optimizer_form) = (keeping, form);
+        let takes = most(r)?;
+        let without = *without.get_or_insert(takes);
+        if takes > limit && i < last {
+            continue;
+        }
+        if takes > limit {
+            let text = format!(
+                "{LIMIT}: with all swapped that can be a rank still takes {}, more than {}",
+                binary(takes as u64),
+                binary(limit as u64)
+            );
+            if o.smart_memory.is_some() {
+                bail!(Usage(format!("{text}\nhint: --fit proposes layouts of the ranks")));
+            }
+            tracing::warn!("{text}, this machine's share of a rank");
+        }
+        let (swapped, optimizer) = (keeping.swapped, form.swapped.is_some());
+        let chosen = Chosen { limit, takes, without, swapped, optimizer };
+        chosen.say();
+        r.smart_swap = Some(chosen);
+        return Ok(());
+    }
+    Ok(())
+}
