@@ -46,6 +46,7 @@ pub mod schedule;
 pub mod threads;
 #[cfg(any(test, feature = "mpi"))]
 mod vigil;
+mod vocabulary;
 mod volume;
 
 pub use among::Among;
@@ -65,3 +66,4 @@ pub use linear_overlap::{LinearOverlap, Pieces};
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
 pub use pieces::Piece;
+pub use vocabulary::Vocabulary;
