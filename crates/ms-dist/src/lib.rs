@@ -11,6 +11,7 @@
 //! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
 mod adaptive_attention;
+mod adaptive_map;
 mod among;
 mod around;
 mod arriving;
@@ -49,6 +50,7 @@ mod vigil;
 mod vocabulary;
 mod volume;
 
+pub use adaptive_map::Remap;
 pub use among::Among;
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
