@@ -1,5 +1,8 @@
 //! How ranks share a sequence: which tokens each has, and in which order keys and values come by.
 
+use crate::Remap;
+use std::ops::Range;
+
 /// How context-parallel ranks work on one sequence.
 ///
 /// # Source
@@ -36,6 +39,8 @@ pub enum ContextParallel {
     Adaptive {
         /// Ranks of a group; 1: each for itself.
         ulysses: usize,
+        /// Which tokens of a row the groups have.
+        remap: Remap,
     },
 }
 
@@ -44,7 +49,7 @@ impl ContextParallel {
     pub fn ulysses(&self, cp: usize) -> usize {
         match *self {
             Self::Ulysses => cp,
-            Self::Hybrid { ulysses, .. } | Self::InOrder { ulysses, .. } | Self::Adaptive { ulysses } => {
+            Self::Hybrid { ulysses, .. } | Self::InOrder { ulysses, .. } | Self::Adaptive { ulysses, .. } => {
                 ulysses
             }
             _ => 1,
@@ -90,6 +95,37 @@ impl ContextParallel {
                 all[2 * m..2 * m + 2].to_vec()
             })
             .collect()
+    }
+
+    /// The tokens of each of `cp` ranks of a row of `len` tokens, whose `documents` follow each other, where they hang on these:
+    /// ranks that exchange heads for tokens share out what their group has, in order.
+    pub fn remapped(
+        &self,
+        cp: usize,
+        len: usize,
+        documents: &[Range<usize>],
+    ) -> Option<Vec<Vec<Range<usize>>>> {
+        let Self::Adaptive { ulysses, remap } = *self else { return None };
+        if remap == Remap::InOrder {
+            return None;
+        }
+        let mut ranks = Vec::with_capacity(cp);
+        for runs in remap.tokens(len, documents, cp / ulysses) {
+            let (each, mut now) = (len / cp, Vec::new());
+            let mut left = each;
+            for mut run in runs {
+                while !run.is_empty() {
+                    let taken = run.start..run.end.min(run.start + left);
+                    (run.start, left) = (taken.end, left - taken.len());
+                    now.push(taken);
+                    if left == 0 {
+                        ranks.push(std::mem::take(&mut now));
+                        left = each;
+                    }
+                }
+            }
+        }
+        Some(ranks)
     }
 
     /// The blocks of keys and values that each rank of a ring of `ring` ranks visits, in order.

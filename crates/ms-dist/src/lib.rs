@@ -11,6 +11,7 @@
 //! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
 mod adaptive_attention;
+mod adaptive_map;
 mod among;
 mod around;
 mod arriving;
@@ -47,8 +48,10 @@ pub mod schedule;
 pub mod threads;
 #[cfg(any(test, feature = "mpi"))]
 mod vigil;
+mod vocabulary;
 mod volume;
 
+pub use adaptive_map::Remap;
 pub use among::Among;
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
@@ -67,3 +70,4 @@ pub use linear_overlap::{LinearOverlap, Pieces};
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
 pub use pieces::Piece;
+pub use vocabulary::Vocabulary;

@@ -15,16 +15,16 @@ use ms_core::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Shape, Tensor
 
 /// Ranks that share the weights of a layer, and how they exchange what comes in or goes out.
 #[derive(Clone)]
-struct Sharers {
-    comm: Among,
+pub(crate) struct Sharers {
+    pub(crate) comm: Among,
     /// Outside the layer a rank has its share of the tokens only.
-    sequence_parallel: bool,
+    pub(crate) sequence_parallel: bool,
     overlap: LinearOverlap,
 }
 
 impl Sharers {
     /// A collective that has begun, or where nothing is to run beside it has ended.
-    fn beside(&self, pending: Pending) -> Result<Pending> {
+    pub(crate) fn beside(&self, pending: Pending) -> Result<Pending> {
         match self.overlap.weight_gradients {
             true => Ok(pending),
             false => Ok(Pending::ready(pending.wait()?)),
@@ -32,7 +32,7 @@ impl Sharers {
     }
 
     /// The sum over the ranks of `t`, of all tokens or of each rank's share: begun.
-    fn begin_sum(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+    pub(crate) fn begin_sum(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         if !self.sequence_parallel {
             return Ok(self.comm.all_reduce(name, t, ReduceOp::Sum)?);
         }
@@ -52,7 +52,7 @@ impl Sharers {
     }
 
     /// Shares of the tokens that ranks have outside the layer: one where every rank has all.
-    fn shares(&self) -> usize {
+    pub(crate) fn shares(&self) -> usize {
         if self.sequence_parallel { self.comm.size() } else { 1 }
     }
 
@@ -265,7 +265,7 @@ fn through(device: &Device, x: &Tensor, (w, b): &(Var, Option<Var>)) -> Result<T
 }
 
 impl ParallelCtx {
-    fn sharers(&self) -> Sharers {
+    pub(crate) fn sharers(&self) -> Sharers {
         let (comm, sequence_parallel, overlap) = (self.among_tp(), self.sequence_parallel, self.linears);
         Sharers { comm, sequence_parallel, overlap }
     }

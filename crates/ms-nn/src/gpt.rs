@@ -481,12 +481,11 @@ impl Gpt {
         (targets, weights): (&Tensor, &Tensor),
         later: bool,
     ) -> Result<LossVar> {
-        let hidden = ctx.enter_tp(g, hidden)?;
-        let group = VocabOf { ctx, first: self.first_id(ctx) };
-        let group = (ctx.tp.size() > 1).then_some(&group as &dyn ops::VocabGroup);
+        let group = ctx.vocabulary(self.first_id(ctx));
+        let group = group.as_ref().map(|group| group as &dyn ops::VocabGroup);
         self.with_head(g, store, group, |g, head| {
             let head = ops::Head { formed_later: later, ..*head };
-            Ok(ops::linear_cross_entropy(g, &hidden, &head, targets, weights)?)
+            Ok(ops::linear_cross_entropy(g, hidden, &head, targets, weights)?)
         })
     }
 
@@ -497,26 +496,6 @@ impl Gpt {
     pub fn logits(&self, device: &Device, store: &ParamStore, hidden: &Tensor) -> Result<Tensor> {
         let mut g = Graph::inference(device);
         self.with_head(&mut g, store, None, |_, head| Ok(ops::logits(device, hidden, head)?))
-    }
-}
-
-/// The ranks that share out the vocabulary.
-struct VocabOf<'a> {
-    ctx: &'a ParallelCtx,
-    first: usize,
-}
-
-impl ops::VocabGroup for VocabOf<'_> {
-    fn first(&self) -> usize {
-        self.first
-    }
-
-    fn gather(&self, statistics: Tensor) -> ms_core::Result<Tensor> {
-        Ok(self.ctx.tp.all_gather("loss statistics", statistics)?.wait()?)
-    }
-
-    fn size(&self) -> usize {
-        self.ctx.tp.size()
     }
 }
 

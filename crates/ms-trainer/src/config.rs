@@ -68,6 +68,9 @@ pub struct TrainConfig {
     /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
     /// other work in all passes.
     pub passes_beside: bool,
+    /// Stages wait for what they hand each other as soon as it is there: who sends it until it is taken, who gets it before it
+    /// begins anything else. Otherwise it is on its way while both work.
+    pub waits_at_borders: bool,
     /// Of so many micro-batches of an iteration the gradient of the output layer's weights is formed when the last stage has done
     /// all else of it, while other stages still work.
     pub head_later: Option<usize>,
@@ -173,6 +176,7 @@ impl TrainConfig {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             passes_beside: false,
+            waits_at_borders: false,
             head_later: None,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,

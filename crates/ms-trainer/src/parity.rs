@@ -162,6 +162,7 @@ impl Trial {
             stages: Stages::default(),
             order: crate::PipelineOrder::default(),
             passes_beside: false,
+            waits_at_borders: false,
             head_later: None,
             recompute: Recompute::None,
             keeping: Keeping::default(),

@@ -6,6 +6,7 @@
 
 mod beside;
 mod border;
+mod forward_only;
 mod keys;
 mod span;
 
@@ -22,11 +23,12 @@ use keys::keys;
 use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::Action;
+use ms_dist::schedule::{Action, Handing};
 use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, IndexerLosses, Inputs, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use span::span;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// How a rank runs the micro-batches of an iteration.
@@ -34,6 +36,8 @@ pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     order: PipelineOrder,
     passes_beside: bool,
+    /// Every message between stages is waited for.
+    waits: bool,
     head_later: Option<usize>,
     replay: Replay,
     per_token_loss: bool,
@@ -83,6 +87,8 @@ pub(crate) struct Work {
     actions: Vec<Action>,
     /// Numbers of the actions that go beside the one that follows.
     beside: BTreeSet<usize>,
+    /// What is waited for before each action, and behind the last; none: every message goes beside other work.
+    handing: Vec<Vec<Handing>>,
     /// Forward passes of which only what came in is kept.
     dropped: BTreeSet<(usize, usize)>,
     /// Actions that are not done but counted.
@@ -160,6 +166,7 @@ impl Pipeline {
             chain: placement.order(),
             order: config.order,
             passes_beside: config.passes_beside,
+            waits: config.waits_at_borders,
             head_later: config.head_later,
             replay: config.replay,
             per_token_loss: config.per_token_loss,
@@ -196,6 +203,9 @@ impl Pipeline {
             Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
+        let refused = |e: &dyn Display| Error::config("--global-batch-size", e.to_string(), micro_batches);
+        let handing = self.waits.then(|| schedule.handing(stage)).transpose().map_err(|e| refused(&e))?;
+        let handing = handing.unwrap_or_default();
         let (mut actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
             Action::Backward { micro, chunk } if self.puts_off(model, (micro, chunk)).is_some() => {
@@ -205,12 +215,12 @@ impl Pipeline {
         });
         actions.extend(of_loss.collect::<Vec<_>>());
         // Of passes beside each other that keep only what came in no two need be alike.
-        let alike = beside.is_empty() || dropped.is_empty();
+        let alike = handing.is_empty() && (beside.is_empty() || dropped.is_empty());
         let repeats = match device.arena().is_meta() && alike {
             true => Repeats::of(&actions, &beside, &dropped),
             false => Repeats::default(),
         };
-        Ok(Work { actions, beside, dropped, repeats })
+        Ok(Work { actions, beside, handing, dropped, repeats })
     }
 
     /// Does `work` with the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses
@@ -226,11 +236,12 @@ impl Pipeline {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
         run.scale = scale;
         let mut held = Held::default();
-        let Work { actions, beside, dropped, repeats } = work;
+        let Work { actions, beside, handing, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
         let mut done = false;
         for (at, &action) in actions.iter().enumerate() {
+            run.wait_for(handing.get(at).filter(|_| !done))?;
             if std::mem::take(&mut done) {
                 // Beside the one before.
             } else if beside.contains(&at) {
@@ -249,46 +260,8 @@ impl Pipeline {
                 kept_bytes = kept_bytes.max(asked().saturating_sub(before));
             }
         }
+        run.wait_for(handing.get(actions.len()))?;
         Ok((run.losses, kept_bytes))
-    }
-
-    /// The losses of micro-batches, without gradients.
-    pub(crate) fn evaluate(
-        &self,
-        model: &Gpt,
-        store: &ParamStore,
-        ctx: &ParallelCtx,
-        device: &Device,
-        micro_batches: impl Iterator<Item = Result<MicroBatch>>,
-    ) -> Result<Losses> {
-        let mut run = self.begin(model, store, ctx, device, None);
-        for (micro, mb) in micro_batches.enumerate() {
-            let mb = mb?;
-            let here = run.stage;
-            for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
-                run.evaluate(&mb, micro, chunk)?;
-            }
-        }
-        Ok(run.losses)
-    }
-
-    /// A forward pass of a micro-batch of `iteration` as it is trained, of which nothing is kept but what its routers report.
-    pub(crate) fn try_out(
-        &self,
-        model: &Gpt,
-        store: &ParamStore,
-        ctx: &ParallelCtx,
-        device: &Device,
-        (iteration, mb): (u64, &MicroBatch),
-    ) -> Result<()> {
-        let mut run = self.begin(model, store, ctx, device, Some(iteration));
-        let here = run.stage;
-        for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
-            let input = run.input(0, chunk)?;
-            let pass = run.recorded((mb, 1), input, chunk, None)?;
-            run.hand_on(&pass.output, 0, chunk)?;
-        }
-        Ok(())
     }
 
     /// The weights of which the gradient by a micro-batch is put off behind all else, if there are such in its chunk.
@@ -515,14 +488,6 @@ impl Iteration<'_> {
         let (_, output) = self.pass(&mut graph, (&prepared, mb), input.clone(), chunk, beside)?;
         self.hand_on(&output, micro, chunk)?;
         Ok(Kept::Input(Box::new(input)))
-    }
-
-    fn evaluate(&mut self, mb: &MicroBatch, micro: usize, chunk: usize) -> Result<()> {
-        let input = self.input(micro, chunk)?;
-        let prepared = self.prepare(mb, 1)?;
-        let mut graph = Graph::inference(self.device);
-        let (_, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, None)?;
-        self.hand_on(&output, micro, chunk)
     }
 
     fn backward(

@@ -40,6 +40,7 @@ fn tokens(runs: &[Range<usize>]) -> Vec<usize> {
 fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Range<usize>>>, Spread)> {
     let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
     let mut runs = vec![Vec::new(); cp];
+    let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
     let mut start = 0;
     for &end in &mb.row_ends {
         let row = end - start;
@@ -48,12 +49,23 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
             return Err(Error::config("--context-parallel-size", expected, format!("a row of {row} tokens")));
         }
         let len = row / pieces;
-        for (runs, chunks) in runs.iter_mut().zip(&chunks) {
-            runs.extend(chunks.iter().map(|c| start + c * len..start + (c + 1) * len));
+        let inside = |b: &[usize]| b[0].max(start) - start..b[1].clamp(start, end) - start;
+        let documents: Vec<Range<usize>> =
+            borders.windows(2).filter(|b| b[0] < end && b[1] > start).map(inside).collect();
+        match how.remapped(cp, row, &documents) {
+            Some(of_ranks) => {
+                for (runs, own) in runs.iter_mut().zip(of_ranks) {
+                    runs.extend(own.into_iter().map(|run| start + run.start..start + run.end));
+                }
+            }
+            None => {
+                for (runs, chunks) in runs.iter_mut().zip(&chunks) {
+                    runs.extend(chunks.iter().map(|c| start + c * len..start + (c + 1) * len));
+                }
+            }
         }
         start = end;
     }
-    let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
     let documents: Vec<Segment> = borders.windows(2).map(|b| Segment::of(b[0], b[1] - b[0])).collect();
     let of_rank = |runs: &Vec<Range<usize>>| {
         let (mut pieces, mut row): (Vec<Piece>, usize) = (Vec::new(), 0);

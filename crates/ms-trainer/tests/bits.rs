@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
-use ms_dist::{ContextParallel, LinearOverlap, Pieces};
+use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
@@ -167,6 +167,40 @@ fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
         let found = |case: &Case| run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap();
         let later = Case { head_later: Some(usize::MAX), ..case.clone() };
         same(&format!("put off: {case:?}"), &found(&case), &found(&later));
+    }
+}
+
+#[test]
+fn stages_that_wait_for_each_other_change_no_bit() {
+    let chunks = |pp, dual_pipe| Stages {
+        pp,
+        dual_pipe,
+        layers_per_chunk: (!dual_pipe).then_some(1),
+        ..Stages::default()
+    };
+    let of = |pp, order| Case { order, ..Case::of(pp, 1, 1, pp, 1) };
+    let (plain, zero) = (PipelineOrder::default(), PipelineOrder::ZeroBubble { group: None });
+    for case in [
+        of(2, plain),
+        of(4, plain),
+        of(2, zero),
+        of(4, zero),
+        Case { stages: chunks(2, false), ..of(2, plain) },
+        Case { stages: chunks(2, false), ..of(2, zero) },
+        Case { stages: chunks(2, true), ..of(2, PipelineOrder::DualPipeV) },
+        Case { replay: Replay::InBubble, stages: chunks(2, false), ..of(2, plain) },
+        Case { head_later: Some(2), ..of(2, plain) },
+        Case::of(4, 2, 1, 2, 1).sequence_parallel(),
+    ] {
+        let waiting = found(&Case { waits_at_borders: true, ..case.clone() }, 4);
+        let plain = found(&case, 4);
+        same(&format!("waited for: {case:?}"), &plain, &waiting);
+        assert_eq!(plain.sent, waiting.sent, "as many bytes");
+    }
+    for seed in 0..20 {
+        let case = Case { stages: chunks(2, false), ..of(2, PipelineOrder::Drawn(seed)) };
+        let waiting = Case { waits_at_borders: true, ..case.clone() };
+        same(&format!("drawn, {seed}"), &found(&case, 4), &found(&waiting, 4));
     }
 }
 
@@ -406,7 +440,8 @@ fn keys_and_values_that_are_kept_do_not_come_again() {
 #[test]
 fn ranks_that_share_out_blocks_send_what_each_needs() {
     let (c, micro, cp) = (model(), 2u64, 4usize);
-    let case = Case::of(cp, 1, cp, 1, 1).context(ContextParallel::Adaptive { ulysses: 1 });
+    let case =
+        Case::of(cp, 1, cp, 1, 1).context(ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder });
     // One document a row: a block below the diagonal is needed.
     let shape = Shape { rows: ROWS, length: LENGTH, micro: micro as usize, packed: false };
     let found = run(&c, &case.single_precision(), Routing::default(), &batches(&c, shape, 2)).unwrap();
@@ -445,8 +480,10 @@ fn ranks_that_share_out_blocks_send_what_each_needs() {
 #[test]
 fn blocks_shared_out_over_ranks_have_the_same_bits_every_time() {
     for ulysses in [1, 2] {
-        let case =
-            Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
+        let case = Case {
+            dropout: 0.1,
+            ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder })
+        };
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));

@@ -71,13 +71,20 @@ impl Around for Wire {
     }
 }
 
-/// When the last rank is through with a step, and the most that a rank's wire took.
-fn time(order: PipelineOrder, stages: &Stages, per_byte: f64) -> (f64, f64) {
+/// When the last rank is through with a step, and the most that a rank's wire took; stages wait for what they hand each other, or
+/// it is on its way while they work.
+fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_byte: f64) -> (f64, f64) {
     let model = ModelConfig { layers: 8, init_std: 0.02, ..ModelConfig::tiny() };
     let shape = Shape { rows: 1, length: 64, micro: MICRO, packed: false };
     let steps = batches(&model, shape, 1);
     let (stages, check_for_nan) = (stages.clone(), false);
-    let config = TrainConfig { order, stages, check_for_nan, ..TrainConfig::steps(model, DType::F64, 64, 1) };
+    let config = TrainConfig {
+        order,
+        stages,
+        waits_at_borders,
+        check_for_nan,
+        ..TrainConfig::steps(model, DType::F64, 64, 1)
+    };
     let pp = config.stages.pp;
     let grid = Grid::new(pp, &GridSizes { pp, ..GridSizes::default() }, GridRules::V2).unwrap();
     let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
@@ -113,13 +120,19 @@ fn what_passes_borders_is_on_its_way_while_stages_work() {
         ("zero bubble, chunks", zero, several(2)),
         ("both ends", PipelineOrder::DualPipeV, both),
     ] {
-        let quick = time(order, &stages, 0.0).0;
-        // A twentieth of the step.
-        let per_byte = 0.05 * quick / time(order, &stages, 1.0).1;
-        let (slow, wire) = time(order, &stages, per_byte);
-        let grown = (slow - quick) / wire;
-        println!("{what}: share of the wire's time that a step waits: {grown:.2}");
+        let [grown, waiting] = [false, true].map(|waits| {
+            let time = |per_byte| time((order, waits), &stages, per_byte);
+            let quick = time(0.0).0;
+            // A twentieth of the step.
+            let (slow, wire) = time(0.05 * quick / time(1.0).1);
+            (slow - quick) / wire
+        });
+        println!(
+            "{what}: share of the wire's time that a step waits: {grown:.2}, where stages wait for it {waiting:.2}"
+        );
         assert!(grown > 0.0, "{what}: the first and the last message have nothing beside them: {grown}");
         assert!(grown < 0.8, "{what}: {grown}");
+        // Who sends one waits, too, and who would work meanwhile does not.
+        assert!(waiting > grown + 0.2, "{what}: {waiting} for {grown}");
     }
 }

@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_core::{KeptOfRing, RingCache};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Remap};
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
@@ -217,7 +217,10 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
 #[test]
 fn picked_and_pooled_keys_are_refused_where_ranks_see_parts_of_documents() {
     for (name, c) in picking() {
-        for context in [ContextParallel::Ring { window: 1 }, ContextParallel::Adaptive { ulysses: 1 }] {
+        for context in [
+            ContextParallel::Ring { window: 1 },
+            ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder },
+        ] {
             let steps = batches(&c, Shape { rows: 1, length: 16, micro: 1, packed: false }, 1);
             let case = Case::of(2, 1, 2, 1, 1).context(context);
             let said = run(&c, &case, Routing::default(), &steps).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use ms_core::{
     Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout,
     ParamStore, Segment, States, Tensor, Var,
 };
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Spread};
+use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, Spread};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
@@ -244,7 +244,7 @@ fn context_parallel_ranks_hold_what_the_table_says() {
         Cut::of(4, 2, 2).context(ContextParallel::Gather).sequence_parallel(),
         Cut::of(4, 1, 4).context(ContextParallel::Hybrid { ulysses: 2, window: 1 }),
         Cut::of(4, 1, 2).context(ContextParallel::InOrder { ulysses: 1, window: 1 }),
-        Cut::of(2, 1, 2).context(ContextParallel::Adaptive { ulysses: 1 }),
+        Cut::of(2, 1, 2).context(ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder }),
     ];
     follow(&cuts, |_| true, 1000);
 }

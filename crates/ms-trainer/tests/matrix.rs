@@ -14,7 +14,7 @@ mod slips;
 use drawn::{Draw, MODELS, Model, Pairs, Run, model, shape, sizes};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Recompute};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
@@ -414,7 +414,7 @@ fn every_planted_fault_is_noticed() {
         } else if matches!(kind, Model::Picked | Model::Pooled) {
             ContextParallel::Gather
         } else if exchange.ends_with("queries") {
-            ContextParallel::Adaptive { ulysses: 1 }
+            ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder }
         } else {
             ContextParallel::Ring { window: 1 }
         });

@@ -5,9 +5,12 @@
 mod parity;
 
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
-use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, Stages};
+use ms_spec::{
+    Activations, Attention, Block, Feed, Item, Layer, ModelConfig, Moe, Placement, QkNorm, Router, Score,
+    SharedExpert, Stages,
+};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
 use parity::samples::{dense, experts, latent, picked, pooled};
@@ -240,7 +243,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         OptimizerForm { stored: Some([Stored::F16, Stored::F8, Stored::F16]), ..OptimizerForm::default() };
     let pairs = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
     let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
-    let adaptive = |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses });
+    let adaptive =
+        |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder });
     let to_all = |case| Case { passes_beside: true, dispatcher: Dispatcher::AllToAll, ..case };
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
         ("one rank", &dense, one.clone()),

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
+mod wire;
+
 use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache};
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_nn::Recompute;
@@ -11,6 +13,7 @@ use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{PipelineOrder, Rates, Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
+use wire::{Time, WAITING, grown_by, time_of_work};
 
 /// Writes down what sums and messages that come are begun.
 struct Noted(Arc<Mutex<Vec<&'static str>>>);
@@ -125,17 +128,6 @@ struct Clock {
     time: Mutex<Time>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Time {
-    now: f64,
-    /// When the wire is free.
-    free: f64,
-    /// When the last of what a thread of the rank has waited for was there.
-    there: f64,
-    /// What the wire took in all.
-    wire: f64,
-}
-
 /// Delays what goes over the wire.
 struct Delaying(Arc<Clock>);
 
@@ -222,48 +214,6 @@ fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
     }
 }
 
-/// The clock of a rank whose products take a unit for each multiply-add, and whose wire to the ranks that it shares matrices with
-/// takes so much for every byte, one exchange after the other.
-struct Work {
-    per_byte: f64,
-    /// What goes over the wire.
-    names: &'static [&'static str],
-    time: Mutex<Time>,
-}
-
-/// Delays what goes over that wire.
-struct Slow(Arc<Work>);
-
-impl Around for Slow {
-    fn exchange(
-        &self,
-        of: Exchange<'_>,
-        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
-    ) -> ms_dist::Result<Pending> {
-        if !self.0.names.contains(&of.name) {
-            return begin();
-        }
-        let at = {
-            let mut time = self.0.time.lock().unwrap();
-            let takes = of.own.as_ref().map_or(0, |own| own.bytes().len()) as f64 * self.0.per_byte;
-            (time.free, time.wire) = (time.now.max(time.free) + takes, time.wire + takes);
-            time.free
-        };
-        // A rank does not wait for what it sends. What it receives is there when what it sent meanwhile has gone: that comes of a
-        // rank which does the same.
-        if of.kind == "send" {
-            return begin();
-        }
-        let (work, pending) = (self.0.clone(), begin()?);
-        Ok(Pending::new(move || {
-            let got = pending.wait()?;
-            let mut time = work.time.lock().unwrap();
-            time.now = time.now.max(at);
-            Ok(got)
-        }))
-    }
-}
-
 /// What a step of two tensor-parallel ranks takes on the first.
 fn tensor_parallel_time(
     names: &'static [&'static str],
@@ -285,47 +235,10 @@ fn tensor_parallel_time(
     time_of_work(&trial, names, per_byte)
 }
 
-/// What a step of two micro-batches takes on the first rank, whose products are counted.
-fn time_of_work(trial: &Trial, names: &'static [&'static str], per_byte: f64) -> Time {
-    let shape = Shape { rows: 1, length: trial.config.longest_row, micro: 2, packed: false };
-    let steps = batches(&trial.config.model, shape, 1);
-    let work = Arc::new(Work { per_byte, names, time: Mutex::default() });
-    let first: Mutex<Option<ThreadId>> = Mutex::new(None);
-    let watched = |ctx: ParallelCtx| {
-        if ctx.rank > 0 {
-            return ctx;
-        }
-        *first.lock().unwrap() = Some(thread::current().id());
-        let slow: Arc<dyn Around> = Arc::new(Slow(work.clone()));
-        ctx.around(&slow)
-    };
-    let device = || {
-        if *first.lock().unwrap() != Some(thread::current().id()) {
-            return Ok(ms_reference::device());
-        }
-        let work = work.clone();
-        Ok(ms_reference::watched(Box::new(move |multiply_adds| {
-            work.time.lock().unwrap().now += multiply_adds as f64;
-        })))
-    };
-    trial.run(&device, &steps, Some(&watched)).unwrap();
-    let time = work.time.lock().unwrap();
-    *time
-}
-
 /// By which share of what the wire takes a step grows, of all that products take the wire taking `share`.
 fn grown(names: &'static [&'static str], share: f64, linears: LinearOverlap, sequence_parallel: bool) -> f64 {
     grown_by(share, |per_byte| tensor_parallel_time(names, per_byte, linears, sequence_parallel))
 }
-
-fn grown_by(share: f64, time: impl Fn(f64) -> Time) -> f64 {
-    let quick = time(0.0).now;
-    let slow = time(share * quick / time(1.0).wire);
-    (slow.now - quick) / slow.wire
-}
-
-const WAITING: LinearOverlap =
-    LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1), latents: false };
 
 #[test]
 fn gradients_of_weights_are_formed_while_that_of_their_layers_input_is_on_its_way() {

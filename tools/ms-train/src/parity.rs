@@ -115,6 +115,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         stages,
         order,
         passes_beside: c.passes_beside,
+        waits_at_borders: c.waits_at_borders,
         head_later: c.head_later,
         recompute: c.recompute,
         keeping: c.keeping,

@@ -182,7 +182,7 @@ fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
         "chunk_tokens": seq_length / how.pieces(cp).max(1),
         "kv_order": how.kv_order(ring.max(1)),
     });
-    if let ContextParallel::Adaptive { ulysses } = *how {
+    if let ContextParallel::Adaptive { ulysses, .. } = *how {
         let groups = cp / ulysses.max(1);
         let causal: Vec<Vec<bool>> = (0..groups).map(|i| (0..groups).map(|j| j <= i).collect()).collect();
         cp_plan["tasks"] = json!(ContextParallel::adaptive_tasks(&causal));

@@ -300,6 +300,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         stages: topology.stages.clone(),
         order: topology.order,
         passes_beside,
+        waits_at_borders: !o.spread.messages_beside && topology.stages.pp > 1,
         head_later: update::head_later(&o.update, topology.stages.pp)?,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),

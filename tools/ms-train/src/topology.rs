@@ -1,5 +1,7 @@
 //! From flags to the grid of ranks, the stages and the order of work.
 
+mod context;
+
 use crate::shares::{Shares, Sizes};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
@@ -35,6 +37,10 @@ options! {
         pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", group = "Pipeline", range = "[1,16384]";
         pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", group = "Pipeline", range = "[1,16384]";
         pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble", group = "Pipeline";
+        pub(crate) messages_beside: bool = "--no-overlap-p2p-communication", "stages wait for what they hand each other: who sends it until it is taken, who gets it before anything else (upstream's plain pipelines always do)", group = "Pipeline";
+        ends_beside: bool = "--overlap-p2p-communication-warmup-flush", "--upstream head: what stages hand each other is on its way beside their work in warm-up and end, too, as it always is here", group = "Pipeline";
+        reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: ranks have neighbouring tokens; without it those that see the same, where fewer blocks of attention are needed then";
+        maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: tokens are put together one by one; without it in runs, of which a row has about a thousand";
         masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "refused in training with adaptive_cp_algo, as upstream unless its code is changed: masks are those of documents and windows";
         kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
         cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
@@ -101,8 +107,8 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         Upstream::V2_0_0 => GridRules::V2,
         Upstream::Head => GridRules::Head,
     };
-    let context = context(o, cp)?;
-    gathered_heads(o, cp, &context, model)?;
+    let context = context::context(o, cp)?;
+    context::gathered_heads(o, cp, &context, model)?;
     let mut sizes = GridSizes {
         tp,
         cp,
@@ -135,6 +141,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     }
     let grid = sharing(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, around, model)?;
+    check_messages(o, &stages)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
     let dispatcher = match (o.dispatcher.as_str(), upstream) {
@@ -155,6 +162,29 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         sequence_parallel,
         context,
     })
+}
+
+/// Checks what upstream refuses of what passes borders of stages.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/arguments.py`, `validate_args`; `core_v0.12.1`,
+/// `megatron/core/model_parallel_config.py`.
+fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
+    if !o.messages_beside && stages.interleaved() && o.pp < 3 {
+        bail!(Usage(format!(
+            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as upstream, found \
+             --pipeline-model-parallel-size {}",
+            o.pp
+        )));
+    }
+    if o.ends_beside && !(o.messages_beside && stages.interleaved()) {
+        bail!(Usage(
+            "--overlap-p2p-communication-warmup-flush: expected stages of several chunks, and not --no-overlap-p2p-communication, as \
+             upstream"
+                .into()
+        ));
+    }
+    Ok(())
 }
 
 /// Checks what goes with experts that all ranks of a group have a part of.
@@ -289,122 +319,6 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
         )));
     }
     Ok(ranks)
-}
-
-/// What `--cp-comm-type` asks for in the words of `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing
-/// is asked for.
-///
-/// # Errors
-/// For layers that exchange in several ways, and levels that do not make up the ranks of a sequence.
-///
-/// # Source
-/// Megatron-LM `core_v0.12.1`, `megatron/training/arguments.py` and `megatron/core/model_parallel_config.py`.
-fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, Option<usize>)>> {
-    const FLAG: &str = "--cp-comm-type";
-    let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice) else {
-        return Ok(None);
-    };
-    const WORDS: [&str; 5] = ["p2p", "a2a", "all_gather", "allgather", "a2a+p2p"];
-    if let Some(other) = [first].into_iter().chain(rest).find(|word| !WORDS.contains(&word.as_str())) {
-        bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}")));
-    }
-    if cp == 1 {
-        return Ok(None);
-    }
-    if let Some(other) = rest.iter().find(|other| *other != first) {
-        bail!(Usage(format!("{FLAG}: expected one way for all layers, found {first} and {other}")));
-    }
-    let asked = match first.as_str() {
-        "p2p" => ("megatron_cp_algo", None),
-        "a2a" => ("ulysses_cp_algo", None),
-        "all_gather" | "allgather" => ("kvallgather_cp_algo", None),
-        _ => {
-            let levels: Vec<usize> = o.levels.iter().filter_map(|word| word.parse().ok()).collect();
-            let [heads, ring] = levels[..] else { bail!(wrong_levels(o, cp)) };
-            if heads.checked_mul(ring) != Some(cp) {
-                bail!(wrong_levels(o, cp));
-            }
-            ("hybrid_cp_algo", Some(heads))
-        }
-    };
-    if let Some(given) = o.context.given().filter(|given| *given != asked.0) {
-        bail!(Usage(format!(
-            "{FLAG} {first}: goes not with --context-parallel-algo {given}; leave one of them out"
-        )));
-    }
-    Ok(Some(asked))
-}
-
-fn wrong_levels(o: &Spread, cp: usize) -> Usage {
-    let found = if o.levels.is_empty() { "none".to_owned() } else { o.levels.join(" ") };
-    Usage(format!(
-        "--hierarchical-context-parallel-sizes: expected two sizes whose product is --context-parallel-size {cp}, found {found}"
-    ))
-}
-
-/// What upstream refuses of gathered heads.
-///
-/// # Source
-/// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
-fn gathered_heads(o: &Spread, cp: usize, context: &ContextParallel, model: &ModelConfig) -> Result<()> {
-    const FLAG: &str = "--use-ulysses-allgather-kv";
-    let refused = if cp == 1 {
-        "--context-parallel-size above 1, found 1"
-    } else if *context != ContextParallel::Ulysses {
-        "--context-parallel-algo ulysses_cp_algo, found another"
-    } else if model.groups == model.heads {
-        "--group-query-attention, found as many keys as heads"
-    } else {
-        return Ok(());
-    };
-    if o.gathers_heads { bail!(Usage(format!("{FLAG}: expected {refused}"))) } else { Ok(()) }
-}
-
-fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
-    let asked = in_words_of_megatron(o, cp)?;
-    let algorithm = asked.map_or(o.context.value.as_str(), |asked| asked.0);
-    let (window, ulysses) = (o.window.value, asked.and_then(|asked| asked.1).or(o.ulysses.value));
-    let in_order = o.mask == "general" || o.old_mask.as_deref() == Some("general");
-    Ok(match algorithm {
-        "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,
-        "kvallgather_cp_algo" => ContextParallel::Gather,
-        "hybrid_cp_algo" | "hybrid_adaptive_cp_algo" => {
-            let Some(ulysses) = ulysses.filter(|u| cp == 1 || (*u > 1 && *u < cp && cp.is_multiple_of(*u)))
-            else {
-                bail!(Usage(format!(
-                    "--ulysses-degree-in-cp: {algorithm} needs a degree above 1 that divides --context-parallel-size {cp} \
-                     and is smaller, found {}",
-                    ulysses.map_or("none".to_owned(), |u| u.to_string())
-                )));
-            };
-            if algorithm == "hybrid_adaptive_cp_algo" {
-                return Ok(ContextParallel::Adaptive { ulysses: if cp == 1 { 1 } else { ulysses } });
-            }
-            check_window(window, cp / ulysses, "the ring of hybrid_cp_algo")?;
-            if in_order {
-                return Ok(ContextParallel::InOrder { ulysses, window });
-            }
-            ContextParallel::Hybrid { ulysses, window }
-        }
-        "adaptive_cp_algo" => ContextParallel::Adaptive { ulysses: 1 },
-        _ => {
-            check_window(window, cp, "--context-parallel-size")?;
-            if in_order {
-                return Ok(ContextParallel::InOrder { ulysses: 1, window });
-            }
-            ContextParallel::Ring { window }
-        }
-    })
-}
-
-/// Checks that a ring of `ring` ranks divides into windows of `window` ranks, more than one of them.
-fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
-    if ring > 1 && (window >= ring.max(2) || !ring.is_multiple_of(window)) {
-        bail!(Usage(format!(
-            "--cp-window-size: expected a divisor of {what} {ring} below it, found {window}"
-        )));
-    }
-    Ok(())
 }
 
 fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {

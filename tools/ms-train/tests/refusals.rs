@@ -297,6 +297,32 @@ fn pieces_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn what_upstream_cannot_share_either_is_refused_with_that_reason() {
+    let ranks = "--nproc-per-node 4 --upstream head --context-parallel-size 4";
+    for flags in ["--cp-comm-type p2p p2p", "--cp-comm-type all_gather"] {
+        train(&["--dry-run"])
+            .args(ranks.split_whitespace())
+            .args(flags.split_whitespace())
+            .assert()
+            .success();
+    }
+    let flags = format!("{ranks} --cp-comm-type p2p all_gather");
+    let message = refused(train(&["--dry-run"]).args(flags.split_whitespace()), 2);
+    assert!(
+        message.contains("found p2p and all_gather; a list is read one entry too far upstream"),
+        "{message}"
+    );
+    let sample = ms_testing::golden("models/qwen3_next");
+    let mut command = ms_train();
+    command.args(["--dry-run", "--load"]).arg(&sample).args("--nproc-per-node 4 --tp 4".split_whitespace());
+    let message = refused(&mut command, 2);
+    assert!(
+        message.contains("which Megatron-LM does not cut either and MindSpeed-LLM never shares"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_folder_for_what_is_swapped_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 4, counting);

@@ -160,3 +160,31 @@ fn layers_share_keys_by_flags_on_stages_as_on_one_rank() {
     let said = refused(ms_train().args(model()).args(["--cla-share-factor", "2", "--dry-run"]), 2);
     assert!(said.contains("--cla-share-factor: expected --share-kvstates"), "{said}");
 }
+
+/// Stages that wait for what they hand each other train the same, and what upstream refuses of it is refused.
+#[test]
+fn stages_that_wait_for_each_other_have_the_same_losses() {
+    const WAIT: &str = "--no-overlap-p2p-communication";
+    const ENDS: &str = "--overlap-p2p-communication-warmup-flush";
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    for way in ["--pp 2", "--pp 4", "--pp 2 --schedules-method zero-bubble"] {
+        let flags = ranks(way);
+        let waiting = losses(dir.path(), &data, &format!("{flags} {WAIT}"));
+        assert_eq!(losses(dir.path(), &data, &flags), waiting, "{way}");
+    }
+    let chunks = "--pp 2 --num-layers-per-virtual-pipeline-stage 1 --nproc-per-node 2 --dry-run";
+    let head = format!("{chunks} --upstream head {ENDS}");
+    command(dir.path(), &head).assert().success();
+    for (flags, said) in [
+        (format!("{chunks} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
+        (format!("{head} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
+        (
+            format!("--pp 2 --nproc-per-node 2 --dry-run --upstream head {ENDS}"),
+            "--overlap-p2p-communication-warmup-flush: expected stages of several chunks",
+        ),
+    ] {
+        let message = refused(&mut command(dir.path(), &flags), 2);
+        assert!(message.contains(said), "{flags}: {message}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Device, Digit, Error, Graph, Like, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Device, Digit, Digits, Error, Graph, Like, Op, Result, Shape, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -14,6 +14,9 @@ pub struct LossVar {
     /// Negative log-likelihood per token, `[T]`, f32 or f64.
     pub nll: Tensor,
 }
+
+/// A sum over ranks that was begun; called, it waits.
+pub type Coming = Box<dyn FnOnce() -> Result<Tensor>>;
 
 /// The ranks that share out a vocabulary, as a loss over it sees them.
 pub trait VocabGroup {
@@ -28,6 +31,24 @@ pub trait VocabGroup {
 
     /// Number of ranks.
     fn size(&self) -> usize;
+
+    /// Shares of the tokens that ranks bring: one where each brings all.
+    fn shares(&self) -> usize;
+
+    /// All tokens `[T,H]` of what this rank brings, all or its share `[T/shares,H]`.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    fn enter(&self, x: Tensor) -> Result<Tensor>;
+
+    /// Begins the sum over the ranks of gradients by all tokens, `dx[R,H]`: whole, or this rank's share `[R/shares,H]` of it.
+    ///
+    /// # Errors
+    /// If a rank failed, or the tokens do not divide.
+    fn begin_sum(&self, dx: Tensor) -> Result<Coming>;
+
+    /// The digits that tell the ranks apart.
+    fn over(&self) -> Digits;
 }
 
 /// The output layer: `logits = cap(scale · (x · wᵀ + bias))`.
@@ -78,8 +99,8 @@ struct LinearCrossEntropy {
     dw: WeightGradient,
     db: Option<Tensor>,
     w: Like,
-    /// Whether there are other ranks that hold words.
-    shares_words: bool,
+    /// Of the other ranks that hold words, if there are some, the digits, and what ranks bring.
+    words: Option<(Digits, Hold)>,
 }
 
 impl Op for LinearCrossEntropy {
@@ -87,10 +108,18 @@ impl Op for LinearCrossEntropy {
         "linear_cross_entropy"
     }
 
-    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
-        match hold::projected(inputs)? {
+    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+        let (x, layer) = inputs.split_at(1);
+        let entered = match self.words {
+            Some((over, outside)) if over.contains(along) => {
+                over.exchanged(along, x, &[outside], Hold::Replicated)?
+            }
+            _ => x[0],
+        };
+        let inputs: Vec<_> = std::iter::once(entered).chain(layer.iter().copied()).collect();
+        match hold::projected(&inputs)? {
             // Ranks exchange the statistics of their words inside.
-            Some(Hold::Sharded) if self.shares_words => Ok(Some(Hold::Invariant)),
+            Some(Hold::Sharded) if self.words.is_some() => Ok(Some(Hold::Invariant)),
             Some(Hold::Sharded) => Err(hold::Clash),
             // A sum over a rank's own tokens.
             Some(Hold::Tokens) => Ok(Some(Hold::Partial)),
@@ -129,24 +158,87 @@ struct Gradients {
 enum WeightGradient {
     /// Formed with the loss, in its wide type.
     Formed(Tensor),
-    /// What it is formed of: gradients by logits `[T,V]`, and the layer's input.
-    Of { d: Tensor, x: Tensor },
+    /// What it is formed of: gradients by logits `[T,V]`, chunk by chunk, and the layer's input.
+    Of { d: Tensor, x: Tensor, chunks: Chunks },
 }
 
 impl WeightGradient {
     /// The sum over chunks, in their order.
     fn formed(self, device: &Device) -> Result<Tensor> {
-        let (d, x) = match self {
+        let (d, x, chunks) = match self {
             Self::Formed(dw) => return Ok(dw),
-            Self::Of { d, x } => (d, x),
+            Self::Of { d, x, chunks } => (d, x, chunks),
         };
-        let (tokens, hidden) = x.as_matrix();
-        let mut dw = Tensor::zeros(device.arena(), x.dtype().wide(), [d.dim(1), hidden]);
-        for start in (0..tokens).step_by(CHUNK) {
-            let len = CHUNK.min(tokens - start);
-            device.linear_dw(dw.whole_mut()?, &d.rows(start, len)?, &x.rows(start, len)?)?;
+        let mut dw = Tensor::zeros(device.arena(), x.dtype().wide(), [d.dim(1), x.as_matrix().1]);
+        for chunk in chunks.each() {
+            let d = d.rows(chunk.first * chunks.shares, chunk.rows * chunks.shares)?;
+            device.linear_dw(dw.whole_mut()?, &d, &chunks.take(&x, chunk)?)?;
         }
         Ok(dw)
+    }
+}
+
+/// How tokens are worked at: of every share of them the same rows at once, so that gradients by them are shares of a sum.
+#[derive(Clone, Copy)]
+struct Chunks {
+    shares: usize,
+    /// Tokens of a share.
+    own: usize,
+}
+
+/// Rows of every share that are worked at together.
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// The first, in a share.
+    first: usize,
+    /// How many, of each.
+    rows: usize,
+}
+
+impl Chunks {
+    fn each(self) -> impl Iterator<Item = Chunk> {
+        let rows = (CHUNK / self.shares).max(1);
+        (0..self.own).step_by(rows).map(move |first| Chunk { first, rows: rows.min(self.own - first) })
+    }
+
+    /// Where the rows of `chunk` lie among all.
+    fn places(self, chunk: Chunk) -> impl Iterator<Item = usize> {
+        (0..self.shares).map(move |share| share * self.own + chunk.first)
+    }
+
+    /// The rows of `chunk` of all rows of `t`.
+    fn take(self, t: &Tensor, chunk: Chunk) -> Result<Tensor> {
+        if self.shares == 1 {
+            return t.rows(chunk.first, chunk.rows);
+        }
+        let mut shape = t.shape().to_vec();
+        shape[0] = self.shares * chunk.rows;
+        let mut taken = Tensor::uninit(t.arena(), t.dtype(), Shape::new(&shape));
+        let width = t.numel() / t.dim(0).max(1);
+        for (i, place) in self.places(chunk).enumerate() {
+            taken.put(i * chunk.rows * width, &t.rows(place, chunk.rows)?)?;
+        }
+        Ok(taken)
+    }
+
+    /// Puts the rows `part` of `chunk` among all rows of `t`.
+    fn put(self, t: &mut Tensor, part: &Tensor, chunk: Chunk) -> Result<()> {
+        let width = t.numel() / t.dim(0).max(1);
+        let places = self.places(chunk).enumerate();
+        places
+            .into_iter()
+            .try_for_each(|(i, place)| t.put(place * width, &part.rows(i * chunk.rows, chunk.rows)?))
+    }
+}
+
+/// The gradient of a chunk's input that is on its way.
+struct OnItsWay(Chunk, Coming);
+
+impl OnItsWay {
+    /// Puts it to its place among the rows that this rank brings.
+    fn put(of: &mut Option<Self>, dx: &mut Tensor) -> Result<()> {
+        let Some(Self(chunk, coming)) = of.take() else { return Ok(()) };
+        dx.put(chunk.first * dx.dim(1), &coming()?)
     }
 }
 
@@ -155,11 +247,14 @@ impl WeightGradient {
 ///
 /// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
 /// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32), never `[T,V]`, but
-/// where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be zero. Where ranks
-/// share the vocabulary they exchange three numbers a token, and the gradient by `x` is this rank's summand.
+/// where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be zero.
+///
+/// Where ranks share the vocabulary `x` is what each brings ([`VocabGroup::shares`]). They exchange three numbers a token, and
+/// the gradient by `x` is summed over them chunk by chunk: one is on its way while the layer's gradient is formed of the same
+/// chunk, and logits of the next.
 ///
 /// # Errors
-/// If shapes, element types or targets do not fit.
+/// If shapes, element types or targets do not fit, or a rank fails.
 pub fn linear_cross_entropy(
     g: &mut Graph,
     x: &Var,
@@ -168,32 +263,39 @@ pub fn linear_cross_entropy(
     weights: &Tensor,
 ) -> Result<LossVar> {
     let device = g.device().clone();
-    let (tokens, hidden) = x.value().as_matrix();
+    let entered = match head.group {
+        Some(group) => group.enter(x.value().clone())?,
+        None => x.value().clone(),
+    };
+    let (tokens, hidden) = entered.as_matrix();
     for (name, t) in [("targets", targets), ("weights", weights)] {
         t.expect_shape("linear_cross_entropy", name, [tokens])?;
     }
     if tokens == 0 {
         return Err(Error::Range { what: "tokens of a loss", start: 0, end: 1, len: 0 });
     }
+    let own = x.value().as_matrix().0;
+    let chunks = Chunks { shares: head.group.map_or(1, VocabGroup::shares), own };
     let arena = device.arena();
-    let wide = x.value().dtype().wide();
+    let wide = entered.dtype().wide();
     let mut nll = Tensor::uninit(arena, wide, [tokens]);
     let zeros = |shape| Tensor::zeros(arena, wide, shape);
     let mut gradients = g.records().then(|| Gradients {
-        dx: Tensor::uninit(arena, x.value().dtype(), [tokens, hidden]),
+        dx: Tensor::uninit(arena, entered.dtype(), [own, hidden]),
         dw: match head.formed_later {
             true => WeightGradient::Of {
-                d: Tensor::uninit(arena, x.value().dtype(), [tokens, head.w.value().dim(0)]),
-                x: x.value().clone(),
+                d: Tensor::uninit(arena, entered.dtype(), [tokens, head.w.value().dim(0)]),
+                x: entered.clone(),
+                chunks,
             },
             false => WeightGradient::Formed(zeros(head.w.value().shape())),
         },
         db: head.bias.map(|b| zeros(b.value().shape())),
     });
-    for start in (0..tokens).step_by(CHUNK) {
-        let len = CHUNK.min(tokens - start);
+    let mut on_its_way = None;
+    for chunk in chunks.each() {
         let (xc, tc, wc) =
-            (x.value().rows(start, len)?, targets.rows(start, len)?, weights.rows(start, len)?);
+            (chunks.take(&entered, chunk)?, chunks.take(targets, chunk)?, chunks.take(weights, chunk)?);
         let mut logits = head.logits(&device, &xc)?;
         let capped = match (&gradients, head.softcap) {
             (Some(_), Some(cap)) => Some((logits.copied()?, cap)),
@@ -208,8 +310,7 @@ pub fn linear_cross_entropy(
                 device.cross_entropy_merge(&group.gather(own)?, group.size())?
             }
         };
-        let part = device.cross_entropy_nll(&statistics, &tc)?;
-        nll.put(start, &part)?;
+        chunks.put(&mut nll, &device.cross_entropy_nll(&statistics, &tc)?, chunk)?;
         if let Some(Gradients { dx, dw, db }) = &mut gradients {
             if head.group.is_some() {
                 device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
@@ -221,15 +322,27 @@ pub fn linear_cross_entropy(
             if head.scale != 1.0 {
                 device.scale(&mut d, head.scale)?;
             }
+            let part = device.linear_dx(&d, head.w.value())?;
+            match head.group {
+                None => dx.put(chunk.first * hidden, &part)?,
+                Some(group) => {
+                    OnItsWay::put(&mut on_its_way, dx)?;
+                    on_its_way = Some(OnItsWay(chunk, group.begin_sum(part)?));
+                }
+            }
             match dw {
                 WeightGradient::Formed(dw) => device.linear_dw(dw.whole_mut()?, &d, &xc)?,
-                WeightGradient::Of { d: all, .. } => all.put(start * all.dim(1), &d)?,
+                WeightGradient::Of { d: all, .. } => {
+                    all.put(chunk.first * chunks.shares * all.dim(1), &d)?;
+                }
             }
             if let Some(db) = db {
                 device.linear_db(db.whole_mut()?, &d)?;
             }
-            dx.put(start * hidden, &device.linear_dx(&d, head.w.value())?)?;
         }
+    }
+    if let Some(Gradients { dx, .. }) = &mut gradients {
+        OnItsWay::put(&mut on_its_way, dx)?;
     }
     let each = nll.ready()?.to_reals()?.into_iter().zip(weights.ready()?.to_reals()?);
     let sum: f64 = each.map(|(n, w)| if w == 0.0 { 0.0 } else { n * w }).sum();
@@ -238,8 +351,10 @@ pub fn linear_cross_entropy(
     let loss = match gradients {
         Some(Gradients { dx, dw, db }) => {
             let inputs = [x, head.w, head.bias.unwrap_or(&none)];
-            let (w, shares_words) = (head.w.value().into(), head.group.is_some());
-            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w, shares_words }))
+            let outside = if chunks.shares > 1 { Hold::Tokens } else { Hold::Invariant };
+            let words = head.group.map(|group| (group.over(), outside));
+            let w = head.w.value().into();
+            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w, words }))
         }
         None => g.constant(loss),
     };

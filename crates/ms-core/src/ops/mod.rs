@@ -29,7 +29,7 @@ pub use hyper_connections::{collapse, expand, stream_weights};
 pub use indexer::{IndexerTarget, indexer_loss};
 pub use layout::{cast, columns, concat, noise, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
-pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
+pub use loss::{Coming, Head, LossVar, VocabGroup, linear_cross_entropy, logits};
 pub use margin::{drop_margin, routing_margin};
 pub use moe::{
     Auxiliary, Balance, DropPolicy, Routed, TokenGroup, combine, dispatch, drop_beyond, expert_linear,

@@ -7,11 +7,13 @@
 mod beside;
 mod drawn;
 mod dual_pipe;
+mod handing;
 mod interleaved;
 mod one_f_one_b;
 mod simulate;
 mod zero_bubble;
 
+pub use handing::{Handing, Message};
 pub use simulate::{Deadlock, Report};
 
 use std::collections::BTreeSet;

@@ -70,11 +70,11 @@ impl Activations {
         if c.has(Mixer::Attention) { 8 * self.tokens } else { 4 * self.tokens }
     }
 
-    /// The stream before the last norm, a number for each of its rows, and the gradient by all tokens of what is behind it.
+    /// The stream before the last norm, a number for each of its rows, and the gradient of what is behind it.
     pub(crate) fn head(&self, c: &ModelConfig) -> usize {
         let end = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, true));
         let rstd = self.stream() * self.element_bytes.max(4);
-        self.stream_bytes(c) + rstd + self.tokens * c.hidden * self.element_bytes + end
+        2 * self.stream_bytes(c) + rstd + end
     }
 
     /// The gradient of a use of the output layer, which is formed in the forward pass.

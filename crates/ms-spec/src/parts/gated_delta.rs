@@ -9,15 +9,23 @@ use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Norm};
 use crate::{ModelConfig, Part, Role};
 
+/// What tensor-parallel ranks share out.
+const KEY_HEADS: &str =
+    "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
+
 /// How ranks share it.
 pub(crate) const RULE: Rule = Rule {
     part: "gated delta net",
-    tp: How::Shared("key heads with the value heads that use them"),
+    tp: How::Shared(
+        "key heads with the value heads that use them; fewer key heads than ranks are refused, as by Megatron-LM, while MindSpeed-LLM refuses any",
+    ),
     cp: How::Shared("value heads for tokens; their keys are copied where key heads do not divide"),
     ep: UNCONCERNED,
     has: |c| c.gated_delta.is_some(),
     divides: |c, axis| match (axis, &c.gated_delta) {
-        (Axis::Tp, Some(g)) => vec![("key heads of the gated delta net", g.key_heads)],
+        // Megatron-LM (2026), `megatron/core/transformer/transformer_config.py`, asks for it; MindSpeed-LLM (2026),
+        // `qwen3_next_gated_deltanet_attention.py`, refuses tensor parallelism of these layers altogether.
+        (Axis::Tp, Some(g)) => vec![(KEY_HEADS, g.key_heads)],
         (Axis::Cp, Some(g)) => vec![("value heads of a rank's gated delta net", g.value_heads)],
         _ => Vec::new(),
     },

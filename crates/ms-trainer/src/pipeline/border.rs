@@ -2,7 +2,8 @@
 
 use super::{Iteration, Output};
 use crate::Result;
-use ms_core::Tensor;
+use ms_core::{DType, Shape, Tensor};
+use ms_dist::schedule::{Handing, Message};
 
 /// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
 #[derive(Clone)]
@@ -70,9 +71,10 @@ impl Iteration<'_> {
     /// Takes what place `from` of the chain gave to place `to`.
     pub(super) fn fetch(&mut self, micro: usize, from: usize, to: usize, gradient: bool) -> Result<Border> {
         let stage = self.this.chain[from].0;
-        if stage == self.stage {
-            return Ok(self.aside.remove(&(micro, to, gradient)).expect("the schedule was checked"));
+        if let Some(border) = self.aside.remove(&(micro, to, gradient)) {
+            return Ok(border);
         }
+        assert_ne!(stage, self.stage, "the schedule was checked");
         let pp = &self.ctx.pp;
         let name = if gradient { "gradients of a border" } else { "a border" };
         let get = |part| -> Result<Tensor> {
@@ -88,6 +90,31 @@ impl Iteration<'_> {
         Ok(Border { stream, lent: more(1)?, picks: more(2)? })
     }
 }
+
+impl Iteration<'_> {
+    /// Takes what other stages have sent, and waits until they have taken what this one has.
+    pub(super) fn wait_for(&mut self, handing: Option<&Vec<Handing>>) -> Result<()> {
+        for &what in handing.into_iter().flatten() {
+            let (Handing::Take(message) | Handing::Taken(message)) = what;
+            let Message { micro, from, to } = message;
+            let gradient = to < from;
+            let (tag, arena) = (self.tag(micro, to, gradient, 0), self.device.arena());
+            if let Handing::Take(_) = what {
+                let border = self.fetch(micro, from, to, gradient)?;
+                self.aside.insert((micro, to, gradient), border);
+                let word = Tensor::zeros(self.device.arena(), DType::I32, [0]);
+                self.ctx.pp.send(TAKEN, word, self.this.chain[from].0, tag)?;
+            } else {
+                let known = (DType::I32, Shape::new(&[0]));
+                self.ctx.pp.recv_known(TAKEN, (self.this.chain[to].0, tag), known, arena)?.wait()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What says that a border has been taken.
+const TAKEN: &str = "a border taken";
 
 /// Parts of a border: the stream, and what later layers borrow, values and picks.
 const BORDER_PARTS: usize = 3;

@@ -9,7 +9,7 @@ pub(crate) use models::model;
 use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, Grid, GridRules, KeptOfRing, OptimizerSharding, RingCache, Rng};
-use ms_dist::{ContextParallel, LinearOverlap, Pieces};
+use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Capacity, Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
@@ -367,12 +367,15 @@ fn context(cp: usize, draw: &mut Draw) -> ContextParallel {
     // Rings of a ring: as many ranks as divide it, and fewer.
     let windows =
         |ring: usize| -> Vec<usize> { (1..ring.max(2)).filter(|w| ring.is_multiple_of(*w)).collect() };
-    let mut ways =
-        vec![ContextParallel::Ulysses, ContextParallel::Gather, ContextParallel::Adaptive { ulysses: 1 }];
+    let mut ways = vec![
+        ContextParallel::Ulysses,
+        ContextParallel::Gather,
+        ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder },
+    ];
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::Ring { window }));
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::InOrder { ulysses: 1, window }));
     for ulysses in (2..cp).filter(|u| cp.is_multiple_of(*u)) {
-        ways.push(ContextParallel::Adaptive { ulysses });
+        ways.push(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder });
         for window in windows(cp / ulysses) {
             ways.push(ContextParallel::Hybrid { ulysses, window });
             ways.push(ContextParallel::InOrder { ulysses, window });

@@ -45,6 +45,8 @@ pub(crate) struct Case {
     pub(crate) order: PipelineOrder,
     /// Forward passes go beside backward passes of other micro-batches.
     pub(crate) passes_beside: bool,
+    /// Stages wait for what they hand each other.
+    pub(crate) waits_at_borders: bool,
     /// Micro-batches of which the gradient of the output layer's weights is put off.
     pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
@@ -96,6 +98,7 @@ impl Case {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             passes_beside: false,
+            waits_at_borders: false,
             head_later: None,
             recompute: Recompute::None,
             keeping: Keeping::default(),
@@ -257,6 +260,7 @@ fn trial(
         stages: case.stages.clone(),
         order: case.order,
         passes_beside: case.passes_beside,
+        waits_at_borders: case.waits_at_borders,
         head_later: case.head_later,
         recompute: case.recompute,
         keeping: case.keeping,

@@ -1,0 +1,62 @@
+//! What stages wait for between their actions where a message is taken before either side goes on.
+
+use super::{Action, Deadlock, Schedule};
+
+/// What one place of the chain gives another: the stream of a micro-batch, or its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Message {
+    /// Micro-batch, from 0.
+    pub micro: usize,
+    /// The place in the chain that it comes from.
+    pub from: usize,
+    /// The place that it is for.
+    pub to: usize,
+}
+
+/// What a stage does about a message of another stage, or for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handing {
+    /// It takes the message.
+    Take(Message),
+    /// It waits until its own message is taken.
+    Taken(Message),
+}
+
+impl Schedule {
+    /// What `stage` does before each of its actions, and behind the last, where every message is waited for by who sends it and
+    /// by who gets it, as soon as it is there. All stages meet their messages in one order, that of the simulated times, so that
+    /// they cannot wait for each other in a circle.
+    ///
+    /// # Errors
+    /// As [`Schedule::simulate`].
+    pub fn handing(&self, stage: usize) -> Result<Vec<Vec<Handing>>, Deadlock> {
+        let spans = self.simulate()?.spans;
+        let mut messages = Vec::new();
+        for (from, actions) in self.stages.iter().enumerate() {
+            for (&action, &(_, end)) in actions.iter().zip(&spans[from]) {
+                let (micro, chunk) = action.place();
+                let at = self.position(from, chunk);
+                let to = match action {
+                    Action::Forward { .. } => Some(at + 1).filter(|to| *to < self.chain.len()),
+                    Action::Backward { .. } | Action::BackwardInput { .. } => at.checked_sub(1),
+                    Action::BackwardWeight { .. } => None,
+                };
+                messages.extend(to.map(|to| (end, Message { micro, from: at, to })));
+            }
+        }
+        messages.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let begins: Vec<f64> = spans[stage].iter().map(|span| span.0).collect();
+        let mut all = vec![Vec::new(); begins.len() + 1];
+        for (at, message) in messages {
+            let (from, to) = (self.chain[message.from].0, self.chain[message.to].0);
+            let what = match (from == stage, to == stage) {
+                (true, false) => Handing::Taken(message),
+                (false, true) => Handing::Take(message),
+                _ => continue,
+            };
+            // Before what begins when it is there, or later.
+            all[begins.partition_point(|&begin| begin < at)].push(what);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,53 @@
+//! Ranks that share out the rows of an output layer.
+
+use crate::ParallelCtx;
+use crate::parallel_linear::Sharers;
+use ms_core::ops::{Coming, VocabGroup};
+use ms_core::{Digits, Result, Tensor};
+
+/// The tensor-parallel ranks as a loss over their vocabulary sees them.
+pub struct Vocabulary {
+    sharers: Sharers,
+    first: usize,
+}
+
+impl ParallelCtx {
+    /// The ranks that share out the vocabulary, of which this one's part begins with id `first`; `None`: this one has all of it.
+    pub fn vocabulary(&self, first: usize) -> Option<Vocabulary> {
+        (self.tp.size() > 1).then(|| Vocabulary { sharers: self.sharers(), first })
+    }
+}
+
+impl VocabGroup for Vocabulary {
+    fn first(&self) -> usize {
+        self.first
+    }
+
+    fn gather(&self, statistics: Tensor) -> Result<Tensor> {
+        Ok(self.sharers.comm.all_gather("loss statistics", statistics)?.wait()?)
+    }
+
+    fn size(&self) -> usize {
+        self.sharers.comm.size()
+    }
+
+    fn shares(&self) -> usize {
+        self.sharers.shares()
+    }
+
+    fn enter(&self, x: Tensor) -> Result<Tensor> {
+        match self.sharers.sequence_parallel {
+            true => Ok(self.sharers.comm.all_gather("enter_tp", x)?.wait()?),
+            false => Ok(x),
+        }
+    }
+
+    fn begin_sum(&self, dx: Tensor) -> Result<Coming> {
+        let pending = self.sharers.beside(self.sharers.begin_sum("enter_tp", dx)?)?;
+        Ok(Box::new(|| Ok(pending.wait()?)))
+    }
+
+    fn over(&self) -> Digits {
+        self.sharers.comm.over
+    }
+}

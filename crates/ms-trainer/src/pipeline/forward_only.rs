@@ -1,0 +1,60 @@
+//! Passes that nothing goes back through.
+
+use super::{Iteration, Pipeline};
+use crate::Result;
+use crate::losses::Losses;
+use ms_core::{Device, Graph, ParamStore};
+use ms_data::MicroBatch;
+use ms_dist::ParallelCtx;
+use ms_nn::Gpt;
+
+impl Pipeline {
+    /// The losses of micro-batches, without gradients.
+    pub(crate) fn evaluate(
+        &self,
+        model: &Gpt,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        device: &Device,
+        micro_batches: impl Iterator<Item = Result<MicroBatch>>,
+    ) -> Result<Losses> {
+        let mut run = self.begin(model, store, ctx, device, None);
+        for (micro, mb) in micro_batches.enumerate() {
+            let mb = mb?;
+            let here = run.stage;
+            for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+                run.evaluate(&mb, micro, chunk)?;
+            }
+        }
+        Ok(run.losses)
+    }
+
+    /// A forward pass of a micro-batch of `iteration` as it is trained, of which nothing is kept but what its routers report.
+    pub(crate) fn try_out(
+        &self,
+        model: &Gpt,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        device: &Device,
+        (iteration, mb): (u64, &MicroBatch),
+    ) -> Result<()> {
+        let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        let here = run.stage;
+        for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+            let input = run.input(0, chunk)?;
+            let pass = run.recorded((mb, 1), input, chunk, None)?;
+            run.hand_on(&pass.output, 0, chunk)?;
+        }
+        Ok(())
+    }
+}
+
+impl Iteration<'_> {
+    fn evaluate(&mut self, mb: &MicroBatch, micro: usize, chunk: usize) -> Result<()> {
+        let input = self.input(micro, chunk)?;
+        let prepared = self.prepare(mb, 1)?;
+        let mut graph = Graph::inference(self.device);
+        let (_, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, None)?;
+        self.hand_on(&output, micro, chunk)
+    }
+}
