@@ -7,10 +7,7 @@ mod parity;
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
-use ms_spec::{
-    Activations, Attention, Block, Feed, Item, Layer, ModelConfig, Moe, Placement, QkNorm, Router, Score,
-    SharedExpert, Stages,
-};
+use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
 use parity::samples::{dense, experts, latent, picked, pooled};
