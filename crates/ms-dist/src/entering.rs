@@ -3,9 +3,11 @@
 //! What they are and how their gradients go back is as of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only
 //! the wait is put off. Ranks begin in one order, and come to the waits in any.
 
-use crate::mappings::Exchange;
+use crate::mappings::{Exchange, arrived, entering};
 use crate::{ParallelCtx, Pending};
-use ms_core::{Result, Tensor, Var};
+use ms_core::{Graph, Result, Tensor, Var};
+
+const NAME: &str = "enter_tp";
 
 /// A value whose shares are on their way to all ranks, where ranks have shares of the tokens.
 pub struct Entering {
@@ -31,11 +33,24 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails.
     pub fn begin_entering(&self, x: &Var) -> Result<Entering> {
-        let gathers = self.enters_by() == Exchange::Gather && self.tp.size() > 1;
+        let gathers = entering(self.sequence_parallel).0 == Exchange::Gather && self.tp.size() > 1;
         let all = match gathers {
-            true => Some(self.tp.all_gather("enter_tp", x.value().clone())?),
+            true => Some(self.tp.all_gather(NAME, x.value().clone())?),
             false => None,
         };
         Ok(Entering { x: x.clone(), all })
+    }
+
+    /// [`ParallelCtx::enter_tp`] of what has begun to.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn entered(&self, g: &mut Graph, x: Entering) -> Result<Var> {
+        let gathered = x.all.is_some();
+        let (x, all) = x.wait()?;
+        match gathered {
+            true => Ok(arrived(g, self.among_tp(), (&x, all), NAME, entering(self.sequence_parallel))),
+            false => self.enter_tp(g, &x),
+        }
     }
 }

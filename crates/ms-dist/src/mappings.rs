@@ -8,7 +8,7 @@
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
-use crate::{Among, Communicator, Entering, ParallelCtx, ReduceOp};
+use crate::{Among, Communicator, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Graph, Op, Result, Shape, Tensor, Var};
 
@@ -115,8 +115,19 @@ pub(crate) fn map(
     Ok(g.apply(y, &[x], op))
 }
 
+/// [`map`] of `x`, which ranks have exchanged to `y` before.
+pub(crate) fn arrived(
+    g: &mut Graph,
+    ranks: Among,
+    (x, y): (&Var, Tensor),
+    name: &'static str,
+    (forward, backward): (Exchange, Exchange),
+) -> Var {
+    g.apply(y, &[x], || Box::new(Mapping { ranks, name, forward, backward }))
+}
+
 /// What a value is inside tensor parallelism, and its gradient outside.
-const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
+pub(crate) const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
     match sequence_parallel {
         true => (Exchange::Gather, Exchange::SumShare),
         false => (Exchange::Keep, Exchange::Sum),
@@ -204,26 +215,6 @@ impl ParallelCtx {
     /// If a rank fails.
     pub fn enter_tp(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         map(g, &self.among_tp(), x, "enter_tp", entering(self.sequence_parallel))
-    }
-
-    /// How a value enters tensor parallelism.
-    pub(crate) fn enters_by(&self) -> Exchange {
-        entering(self.sequence_parallel).0
-    }
-
-    /// [`ParallelCtx::enter_tp`] of what has begun to.
-    ///
-    /// # Errors
-    /// If a rank fails.
-    pub fn entered(&self, g: &mut Graph, x: Entering) -> Result<Var> {
-        const NAME: &str = "enter_tp";
-        let (x, all) = x.wait()?;
-        let (forward, backward) = entering(self.sequence_parallel);
-        if forward == Exchange::Keep || self.tp.size() == 1 {
-            return self.enter_tp(g, &x);
-        }
-        let ranks = self.among_tp();
-        Ok(g.apply(all, &[&x], || Box::new(Mapping { ranks, name: NAME, forward, backward })))
     }
 
     /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this

@@ -156,7 +156,7 @@ impl Layer {
         let h = &self.normed(pass, (mix.norm, Swapped::INPUT_NORM), x)?;
         let mixed = pass.swapping(Swapped::MIXER, &[h], |pass| mix.part.forward(pass, cache, h))?;
         pass.forget(mix.norm.map(|_| h))?;
-        self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), mixed, Place::Mixer(self.site))
+        self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), &mixed, Place::Mixer(self.site))
     }
 
     /// The network behind its norm.
@@ -177,13 +177,13 @@ impl Layer {
             }
         })?;
         pass.forget(network.norm.map(|_| h))?;
-        self.finish(pass, (network.post_norm, Swapped::POST_NETWORK_NORM), out, Place::Network(self.site))
+        self.finish(pass, (network.post_norm, Swapped::POST_NETWORK_NORM), &out, Place::Network(self.site))
     }
 
     /// A dense network, or its second run only.
     fn run_dense(&self, pass: &mut Pass<'_>, part: &Dense, h: &Var) -> ms_core::Result<Var> {
         match pass.keeping.dense_networks_again && pass.g.records() {
-            true => self.run_again(pass, part.clone(), h, Dense::forward),
+            true => self.run_again(pass, *part, h, Dense::forward),
             false => part.forward(pass, h),
         }
     }
@@ -217,10 +217,10 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         post_norm: (Option<Linear>, Swapped),
-        out: Var,
+        out: &Var,
         place: Place,
     ) -> ms_core::Result<Var> {
-        let out = self.normed(pass, post_norm, &out)?;
+        let out = self.normed(pass, post_norm, out)?;
         pass.send_away()?;
         let out = pass.dropout(out, place)?;
         ops::scale(pass.g, &out, self.residual)

@@ -83,8 +83,8 @@ impl Swapped {
     ///
     /// # Source
     /// MindSpeed, `mindspeed/core/memory/swap_attention/swap_attention_apply.py` (in `2.0.0_core_r0.8.0`
-    /// `.../adaptive_recomputing/adaptive_recompute_apply.py`): the name of a module is looked for in the flag's text as a whole, so
-    /// `pre_mlp_layernorm` names `mlp`, too.
+    /// `.../adaptive_recomputing/adaptive_recompute_apply.py`): the name of a module is looked for in the flag's text as a
+    /// whole, so `pre_mlp_layernorm` names `mlp`, too.
     pub fn named_in(text: &str) -> Self {
         let named = Self::NAMES.iter().filter(|(name, _)| text.contains(name));
         named.fold(Self::NONE, |all, (_, part)| all.and(*part))

@@ -1,5 +1,5 @@
-//! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time that
-//! is counted, not measured.
+//! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time
+//! that is counted, not measured.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
@@ -128,7 +128,7 @@ fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
     ] {
         let [plain, beside] = [false, true].map(|latents| {
             let quick = time(latents, keeping, 0.0);
-            let per_byte = 0.05 * quick.now / time(latents, keeping, 1.0).wire;
+            let per_byte = 0.01 * quick.now / time(latents, keeping, 1.0).wire;
             let slow = time(latents, keeping, per_byte);
             assert_eq!(slow.exchanges, exchanges, "{what}");
             ((slow.now - quick.now) / slow.wire, quick.now)
@@ -139,6 +139,7 @@ fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
         );
         assert_eq!(plain.1, beside.1, "{what}: the same products");
         assert!((plain.0 - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {}", plain.0);
-        assert!(beside.0 < 0.5, "{what}: {}", beside.0);
+        // Latents of keys and values come first, with nothing beside them: 8 of 26 elements.
+        assert!(beside.0 < 0.4, "{what}: {}", beside.0);
     }
 }

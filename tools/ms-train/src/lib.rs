@@ -10,6 +10,7 @@ mod macros;
 
 mod beside;
 mod checked;
+mod chosen;
 mod communication;
 mod companions;
 mod data;

@@ -106,7 +106,7 @@ fn plan(r: &Resolved) -> Result<Value> {
         "memory": Needs::of(r)?.to_json(),
         "communication_bytes_per_iteration": communication(r, &placement, &stages, (&rehearsed, micro_batches))?,
         "largest_rank": largest(&ranks),
-        "smart_swap": r.smart_swap.as_ref().map(crate::smart_swap::Chosen::to_json),
+        "smart_swap": r.smart_swap.as_ref().map(crate::chosen::Chosen::to_json),
         "rehearsed_tensors": rehearsed.iter().flatten().map(Stage::tensors).sum::<u64>(),
         "rehearsed_as_if": crate::rehearse::assumptions(r),
         "ranks": ranks,

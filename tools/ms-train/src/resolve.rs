@@ -106,7 +106,7 @@ pub(crate) struct Resolved {
     /// Where the model's shape came from, for messages.
     pub model_from: String,
     /// What `--smart-swap` has chosen.
-    pub smart_swap: Option<crate::smart_swap::Chosen>,
+    pub smart_swap: Option<crate::chosen::Chosen>,
 }
 
 /// A number that must be given.

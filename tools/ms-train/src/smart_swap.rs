@@ -8,6 +8,7 @@
 //! MindSpeed (2026), `docs/zh/features/smart_swap.md` and `mindspeed/core/memory/smart_swap/swap_policy_config.py`, whose
 //! preferences are activations first, and the optimizer's state besides.
 
+use crate::chosen::Chosen;
 use crate::layouts::{binary, bytes};
 use crate::recompute::Again;
 use crate::resolve::Resolved;
@@ -18,48 +19,22 @@ use ms_core::Axis;
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{PlacedParam, Placement};
 use ms_trainer::OptimizerForm;
-use serde_json::{Value, json};
 
 const FLAG: &str = "--smart-swap";
 const LIMIT: &str = "--smart-swap-memory";
 
-/// What was chosen.
-#[derive(Clone, Debug)]
-pub(crate) struct Chosen {
-    /// Bytes that a rank was to stay in.
-    limit: usize,
-    /// What the rank that takes most takes then, and what it would without.
-    takes: usize,
-    without: usize,
-    swapped: Swapped,
-    optimizer: bool,
-}
-
-impl Chosen {
-    /// As `--dry-run` shows it.
-    pub(crate) fn to_json(&self) -> Value {
-        json!({
-            "limit_bytes": self.limit,
-            "peak_block_bytes": self.takes,
-            "without_bytes": self.without,
-            "swapped": self.swapped.names(),
-            "optimizer": self.optimizer,
-        })
+/// Says what was chosen.
+fn say(chosen: &Chosen) {
+    let mut parts = chosen.swapped.names();
+    if chosen.optimizer {
+        parts.push("the optimizer's state");
     }
-
-    fn say(&self) {
-        let mut parts = self.swapped.names();
-        if self.optimizer {
-            parts.push("the optimizer's state");
-        }
-        let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
-        tracing::info!(
-            "{FLAG}: {parts} goes to the file: a rank takes {} of {} ({} as the other flags have it)",
-            binary(self.takes as u64),
-            binary(self.limit as u64),
-            binary(self.without as u64)
-        );
-    }
+    let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+    let [takes, limit, without] =
+        [chosen.takes, chosen.limit, chosen.without].map(|bytes| binary(bytes as u64));
+    tracing::info!(
+        "{FLAG}: {parts} goes to the file: a rank takes {takes} of {limit} ({without} as the other flags have it)"
+    );
 }
 
 /// Ways to swap more than the flags say, each more than those before.
@@ -145,7 +120,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
         }
         let (swapped, optimizer) = (keeping.swapped, form.swapped.is_some());
         let chosen = Chosen { limit, takes, without, swapped, optimizer };
-        chosen.say();
+        say(&chosen);
         r.smart_swap = Some(chosen);
         return Ok(());
     }
