@@ -277,6 +277,12 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &dense, pp(PipelineOrder::default())),
         ("head later", &dense, Case { head_later: Some(3), ..pp(PipelineOrder::default()) }),
+        ("stages wait", &dense, Case { waits_at_borders: true, ..pp(PipelineOrder::default()) }),
+        (
+            "chunks wait",
+            &dense,
+            Case { waits_at_borders: true, stages: chunks(1), ..Case::of(2, 1, 1, 2, 1) },
+        ),
         ("zero bubble", &experts, pp(PipelineOrder::ZeroBubble { group: None })),
         (
             "zero bubble, chunks",

@@ -27,6 +27,8 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         context,
         ContextParallel::Ulysses | ContextParallel::Gather | ContextParallel::Adaptive { .. }
     );
+    const ADAPTIVE: &str = "--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo";
+    let adaptive = shared && matches!(context, ContextParallel::Adaptive { .. });
     let both = matches!(
         o.spread.context.given().map(String::as_str),
         Some("hybrid_cp_algo" | "hybrid_adaptive_cp_algo")
@@ -56,6 +58,14 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
             shared && both,
             "--context-parallel-algo hybrid_cp_algo or hybrid_adaptive_cp_algo",
         ),
+        one("--adaptive-cp-only-reschedule", adaptive, ADAPTIVE),
+        one("--adaptive-cp-without-coarse", adaptive, ADAPTIVE),
+        one(
+            "--no-overlap-p2p-communication",
+            r.topology.stages.pp > 1,
+            "--pipeline-model-parallel-size above 1",
+        ),
+        beside("--data-parallel-sharding-strategy", "--use-custom-fsdp"),
         one("--recompute-method", again || swaps, FULL),
         one("--recompute-num-layers", again || swaps, FULL),
         beside("--recompute-activation-function-num-layers", "--recompute-activation-function"),

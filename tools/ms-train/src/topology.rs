@@ -25,6 +25,8 @@ options! {
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
         instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";
+        fsdp: bool = "--use-custom-fsdp", "goes with --use-distributed-optimizer: what replicas share out is what --data-parallel-sharding-strategy says", group = "Recomputation";
+        shared_out: String = "--data-parallel-sharding-strategy", "with --use-custom-fsdp: every replica keeps all of the optimizer's state (no_shard), or a part of it (optim); gradients and weights are whole on each, so optim_grads and optim_grads_params are refused", group = "Recomputation";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
         comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
         levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", group = "Model families", range = "[1,65536]";
@@ -39,8 +41,8 @@ options! {
         pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble", group = "Pipeline";
         pub(crate) messages_beside: bool = "--no-overlap-p2p-communication", "stages wait for what they hand each other: who sends it until it is taken, who gets it before anything else (upstream's plain pipelines always do)", group = "Pipeline";
         ends_beside: bool = "--overlap-p2p-communication-warmup-flush", "--upstream head: what stages hand each other is on its way beside their work in warm-up and end, too, as it always is here", group = "Pipeline";
-        reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: ranks have neighbouring tokens; without it those that see the same, where fewer blocks of attention are needed then";
-        maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: tokens are put together one by one; without it in runs, of which a row has about a thousand";
+        reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: ranks have neighbouring tokens; without it those that see the same, where fewer blocks of attention are needed then", group = "Model families";
+        maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: tokens are put together one by one; without it in runs, of which a row has about a thousand", group = "Model families";
         masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "refused in training with adaptive_cp_algo, as upstream unless its code is changed: masks are those of documents and windows";
         kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
         cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
@@ -212,12 +214,31 @@ fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
 /// Who keeps which part of the optimizer's state.
 ///
 /// # Errors
-/// As upstream: for instances of what is not distributed.
+/// As upstream: for instances of what is not distributed, and Megatron's own FSDP of what is not. For gradients or weights that
+/// replicas are to share out.
 ///
 /// # Source
-/// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/distributed_data_parallel.py`.
+/// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/distributed_data_parallel.py`; `megatron/training/arguments.py`,
+/// `validate_args`; `megatron/core/distributed/custom_fsdp/param_and_grad_buffer.py`: without shards every replica keeps all.
 fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
-    match (o.distributed_optimizer, o.instances) {
+    const STRATEGY: &str = "--data-parallel-sharding-strategy";
+    let strategy = o.shared_out.as_str();
+    if !matches!(strategy, "no_shard" | "optim") {
+        bail!(Usage(format!(
+            "{STRATEGY} {strategy}: every replica has whole gradients and weights here, which layers use as they lie in flat buffers; \
+             expected no_shard or optim, which shares out the optimizer's state"
+        )));
+    }
+    if o.fsdp && !o.distributed_optimizer {
+        bail!(Usage("--use-custom-fsdp: expected --use-distributed-optimizer beside it, as upstream".into()));
+    }
+    let whole = o.fsdp && strategy == "no_shard";
+    if whole && o.instances > 1 {
+        bail!(Usage(format!(
+            "--num-distributed-optimizer-instances: expected {STRATEGY} optim, found no_shard"
+        )));
+    }
+    match (o.distributed_optimizer && !whole, o.instances) {
         (true, instances) => Ok(OptimizerSharding::Instances(instances)),
         (false, 1) => Ok(OptimizerSharding::Replicated),
         (false, n) => bail!(Usage(format!(

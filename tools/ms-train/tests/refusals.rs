@@ -314,12 +314,53 @@ fn what_upstream_cannot_share_either_is_refused_with_that_reason() {
     );
     let sample = ms_testing::golden("models/qwen3_next");
     let mut command = ms_train();
-    command.args(["--dry-run", "--load"]).arg(&sample).args("--nproc-per-node 4 --tp 4".split_whitespace());
+    command
+        .args(["--dry-run", "--load"])
+        .arg(&sample)
+        .args("--nproc-per-node 4 --tp 4 --seq-length 16 --micro-batch-size 1".split_whitespace());
     let message = refused(&mut command, 2);
     assert!(
         message.contains("which Megatron-LM does not cut either and MindSpeed-LLM never shares"),
         "{message}"
     );
+}
+
+/// Megatron's own FSDP: as much of it as shares out the optimizer's state or nothing.
+#[test]
+fn what_replicas_share_out_is_what_the_strategy_says() {
+    const RUN: &str = "--nproc-per-node 2 --micro-batch-size 2 --upstream head --dry-run --json";
+    const ALL: &str = "--use-custom-fsdp --use-distributed-optimizer";
+    let state = |flags: &str| -> u64 {
+        let mut command = train(&[]);
+        command.args(RUN.split_whitespace()).args(flags.split_whitespace());
+        let plan: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        plan["ranks"][0]["optimizer_bytes"].as_u64().unwrap()
+    };
+    let (whole, part) = (state(""), state("--use-distributed-optimizer"));
+    assert_eq!(whole, 2 * part);
+    assert_eq!(state(ALL), whole);
+    assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy no_shard")), whole);
+    assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy optim")), part);
+    for (flags, said) in [
+        ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: expected --use-distributed-optimizer beside it"),
+        (
+            format!("{ALL} --data-parallel-sharding-strategy optim_grads"),
+            "--data-parallel-sharding-strategy optim_grads: every replica has whole gradients and weights here",
+        ),
+        (
+            format!("{ALL} --data-parallel-sharding-strategy optim_grads_params"),
+            "--data-parallel-sharding-strategy optim_grads_params: every replica has whole gradients",
+        ),
+        (
+            format!("{ALL} --num-distributed-optimizer-instances 2"),
+            "--num-distributed-optimizer-instances: expected",
+        ),
+        (format!("{ALL} --overlap-param-gather --overlap-grad-reduce"), "--overlap-param-gather: expected"),
+    ] {
+        let mut command = train(&[]);
+        let message = refused(command.args(RUN.split_whitespace()).args(flags.split_whitespace()), 2);
+        assert!(message.contains(said), "{flags}: {message}");
+    }
 }
 
 #[test]

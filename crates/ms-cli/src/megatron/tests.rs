@@ -162,7 +162,7 @@ fn refused_flags_only_count_when_they_ask_for_something() {
     );
     // Values that ask for what is so anyway, and those that do not.
     for (flag, same, other) in [
-        ("--data-parallel-sharding-strategy", "no_shard", "optim"),
+        ("--dist-ckpt-format", "torch_dist", "zarr"),
         ("--optimizer-selection", "fused_torch_adamw", "fused_ema_adamw"),
     ] {
         let given = |value| train(&["--upstream", "head", flag, value]).check();

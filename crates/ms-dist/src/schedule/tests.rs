@@ -207,9 +207,97 @@ proptest! {
         let chain = chain(pp, if dual { 2 } else { chunks }, dual);
         let s = Schedule::new(Order::Drawn { seed }, &chain, m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+        prop_assert_eq!(handed_over(&s), Ok(()));
         // Each forward, and each backward whole or as two halves.
         let halves = s.stages.iter().flatten().filter(|a| matches!(a, Action::BackwardWeight { .. })).count();
         prop_assert_eq!(s.stages.iter().map(Vec::len).sum::<usize>(), 2 * chain.len() * m + halves);
+    }
+}
+
+/// Goes through what stages do where both sides of a message wait for each other.
+fn handed_over(s: &Schedule) -> Result<(), String> {
+    let mut programs: Vec<Vec<(Option<Handing>, Option<Action>)>> = Vec::new();
+    for (stage, actions) in s.stages.iter().enumerate() {
+        let between = s.handing(stage).unwrap();
+        assert_eq!(between.len(), actions.len() + 1);
+        let mut program = Vec::new();
+        for (at, handing) in between.into_iter().enumerate() {
+            program.extend(handing.into_iter().map(|what| (Some(what), None)));
+            program.extend(actions.get(at).map(|&action| (None, Some(action))));
+        }
+        program.reverse();
+        programs.push(program);
+    }
+    let (mut there, mut sent) = (BTreeSet::new(), BTreeSet::new());
+    while programs.iter().any(|program| !program.is_empty()) {
+        let mut moved = false;
+        for stage in 0..programs.len() {
+            while let Some(&step) = programs[stage].last() {
+                if let (_, Some(action)) = step {
+                    let (micro, chunk) = action.place();
+                    let at = s.position(stage, chunk);
+                    let (from, to) = match action {
+                        Action::Forward { .. } => (at.checked_sub(1), Some(at + 1)),
+                        Action::BackwardWeight { .. } => (None, None),
+                        _ => (Some(at + 1), at.checked_sub(1)),
+                    };
+                    let inside = |place: &usize| *place < s.chain.len();
+                    if let Some(from) = from.filter(inside) {
+                        let message = Message { micro, from, to: at };
+                        let own = s.chain[from].0 == stage && sent.contains(&message);
+                        if !own && !there.contains(&message) {
+                            return Err(format!(
+                                "stage {stage} begins {action} before it has taken {message:?}"
+                            ));
+                        }
+                    }
+                    sent.extend(to.filter(inside).map(|to| Message { micro, from: at, to }));
+                } else if let (Some(Handing::Taken(message)), _) = step {
+                    let other = &mut programs[s.chain[message.to].0];
+                    if other.last() != Some(&(Some(Handing::Take(message)), None)) {
+                        break;
+                    }
+                    other.pop();
+                    assert!(sent.contains(&message) && there.insert(message), "{message:?}");
+                } else {
+                    break;
+                }
+                programs[stage].pop();
+                moved = true;
+            }
+        }
+        if !moved {
+            return Err(format!("all wait: {:?}", programs.iter().map(|p| p.last()).collect::<Vec<_>>()));
+        }
+    }
+    // Whatever is for another stage was taken there.
+    match sent.iter().find(|m| s.chain[m.from].0 != s.chain[m.to].0 && !there.contains(*m)) {
+        Some(message) => Err(format!("{message:?} was not taken")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn stages_that_wait_for_each_other_never_wait_in_a_circle() {
+    for (pp, m) in [(1, 3), (2, 4), (3, 6), (4, 8), (4, 12)] {
+        let orders = [
+            (Order::OneFOneB, chain(pp, 1, false)),
+            (Order::ZeroBubble { group: pp }, chain(pp, 1, false)),
+            (Order::Interleaved { group: pp, forwards_first: false }, chain(pp, 2, false)),
+            (Order::Interleaved { group: pp, forwards_first: true }, chain(pp, 3, false)),
+            (Order::ZeroBubble { group: pp }, chain(pp, 2, false)),
+            (Order::DualPipeV, chain(pp, 2, true)),
+        ];
+        for (order, chain) in orders {
+            let s = Schedule::new(order, &chain, m).unwrap();
+            assert_eq!(handed_over(&s), Ok(()), "{order:?}, {pp} stages, {m} micro-batches");
+            let beside = s.with_passes_beside(order);
+            let between = (0..pp).map(|stage| beside.handing(stage).unwrap());
+            // Nothing comes between passes that go beside each other.
+            for (stage, between) in between.enumerate() {
+                assert!(beside.beside[stage].iter().all(|at| between[at + 1].is_empty()), "{order:?}");
+            }
+        }
     }
 }
 

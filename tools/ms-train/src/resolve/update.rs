@@ -115,8 +115,8 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
     }
     if o.overlap_gather && grid.optimizer() == OptimizerSharding::Replicated {
         bail!(Usage(
-            "--overlap-param-gather: expected --use-distributed-optimizer beside it; without, every rank updates all of its weights and \
-             gathers none"
+            "--overlap-param-gather: expected --use-distributed-optimizer beside it (with --use-custom-fsdp also \
+             --data-parallel-sharding-strategy optim); without, every rank updates all of its weights and gathers none"
                 .into()
         ));
     }
