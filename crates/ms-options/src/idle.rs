@@ -1,6 +1,6 @@
 //! Flags of models that describe nothing of the model at hand: it is the same whatever they say.
 
-use crate::given::Given;
+use crate::given::{Given, SAME_NUMBER};
 use crate::model::{ModelFlags, apply};
 use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
@@ -57,7 +57,7 @@ impl ModelFlags {
                     None => args.remove(*dest),
                 };
             }
-            ms_spec::megatron::from_args(&args).ok()
+            ms_spec::megatron::from_args_of(model.family, &args).ok()
         });
     }
 
@@ -92,8 +92,8 @@ impl ModelFlags {
     }
 }
 
-/// Those of `asked` of which `make` makes one model whatever they say, also where none of the others of them is given: of two
-/// that say one thing neither is idle.
+/// Those of `asked` of which `make` makes one model whatever they say, also where none of the others of them is given, and none
+/// that names the same: of two that say one thing neither is idle.
 fn idle<'a>(
     asked: &[&'a Given],
     choices: impl Fn(&Given) -> Vec<&'static str>,
@@ -109,7 +109,14 @@ fn idle<'a>(
         })
     };
     let alone: Vec<&Given> = asked.iter().copied().filter(|given| still(given, &[])).collect();
-    alone.iter().copied().filter(|given| still(given, &alone)).collect()
+    let names_the_same = |one: &Given, other: &Given| {
+        SAME_NUMBER.iter().any(|group| group.contains(&&*one.dest) && group.contains(&&*other.dest))
+    };
+    let idle = |given: &&'a Given| {
+        let others = asked.iter().copied().filter(|other| names_the_same(given, other));
+        still(given, &alone.iter().copied().chain(others).collect::<Vec<_>>())
+    };
+    alone.iter().copied().filter(idle).collect()
 }
 
 #[cfg(test)]
@@ -138,7 +145,9 @@ mod tests {
             }
             ms_spec::megatron::from_args(&args).ok()
         });
-        found.into_iter().map(|given| given.dest.clone()).collect()
+        let mut found: Vec<String> = found.into_iter().map(|given| given.dest.clone()).collect();
+        found.sort();
+        found
     }
 
     #[test]

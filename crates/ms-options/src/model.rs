@@ -1,33 +1,13 @@
 //! The model of a checkpoint with flags in place of what it says.
 
 use crate::flags::MODEL;
-use crate::given::{Given, Known, plain};
+use crate::given::{Given, Known, SAME_NUMBER, plain};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
 use ms_spec::{ModelConfig, Position, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Flags that name one number or choice of the model. What else there is of a group must not stand before the one that is given.
-const SAME_NUMBER: [&[&str]; 16] = [
-    &["gelu_tanh", "geglu", "squared_relu", "openai_gelu", "swiglu"],
-    &["position_embedding_type", "use_rotary_position_embeddings", "add_position_embedding"],
-    &["rotary_base", "rope_theta"],
-    &["rope_scaling_beta_fast", "beta_fast"],
-    &["rope_scaling_beta_slow", "beta_slow"],
-    &["qk_pos_emb_head_dim", "qk_rope_head_dim"],
-    &["qk_head_dim", "qk_nope_head_dim"],
-    &["rotary_percent", "partial_rotary_factor"],
-    &["scale_emb", "embedding_multiplier_scale", "input_embeds_norm"],
-    &["dim_model_base", "output_multiplier_scale"],
-    &["moe_ffn_hidden_size", "moe_intermediate_size"],
-    &["moe_router_num_groups", "n_group"],
-    &["moe_router_group_topk", "topk_group"],
-    &["moe_router_topk_scaling_factor", "routed_scaling_factor"],
-    &["moe_shared_expert_intermediate_size", "n_shared_experts"],
-    &["mamba_d_ssm", "mamba_expand"],
-];
 
 options! {
     /// Sizes of the vocabulary.
@@ -293,8 +273,8 @@ pub(crate) fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig
     }
     let read = |map: &Map<String, Value>| -> std::result::Result<ModelConfig, ms_spec::Error> {
         let c = config;
-        let whole = ms_spec::megatron::from_args(map)?;
-        Ok(ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
+        let whole = ms_spec::megatron::from_args_of(c.family, map)?;
+        Ok(ModelConfig { bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
     };
     let refused = |what: &str| {
         let names = names(given);

@@ -45,7 +45,7 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
 fn a_flag_that_describes_nothing_of_the_model_is_named() {
     for (alone, beside) in [
         ("--num-query-groups 1", "--group-query-attention"),
-        ("--moe-layer-freq 1", "--num-experts 2 --moe-router-topk 1"),
+        ("--moe-layer-freq 1", "--num-layers 2 --num-experts 2 --moe-router-topk 1"),
         ("--moe-router-topk 1", "--num-experts 2"),
         ("--mamba-state-dim 16", "--spec mindspeed_llm.tasks.models.spec.mamba_spec layer_spec"),
         ("--rope-scaling-factor 4", "--rope-scaling-type llama3 --low-freq-factor 1 --high-freq-factor 4"),

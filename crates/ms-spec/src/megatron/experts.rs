@@ -376,8 +376,9 @@ mod tests {
     #[test]
     fn groups_are_judged_by_as_many_as_that_version_of_upstream_does() {
         let with = |more: Value| {
-            let mut flags =
-                json!({"moe_router_num_groups": 4, "moe_router_group_topk": 2, "moe_router_topk": 6});
+            let mut flags = json!({
+                "num_experts": 16, "moe_router_num_groups": 4, "moe_router_group_topk": 2, "moe_router_topk": 6
+            });
             flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             of(&flags).groups.unwrap().by
         };

@@ -57,17 +57,25 @@ fn silent() -> ModelConfig {
 /// # Errors
 /// A missing or malformed argument, or a feature that is not supported.
 pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
-    read(&Fields { source: SOURCE, map: args, asked: None })
+    read(&Fields { source: SOURCE, map: args, asked: None }, None)
+}
+
+/// [`from_args`] of a model whose family is known: it is found out by reading and writing the model as each family does.
+///
+/// # Errors
+/// As [`from_args`].
+pub fn from_args_of(family: Family, args: &Map<String, Value>) -> Result<ModelConfig> {
+    read(&Fields { source: SOURCE, map: args, asked: None }, Some(family))
 }
 
 /// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
 pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
     let asked = RefCell::default();
-    let _ = read(&Fields { source: SOURCE, map: args, asked: Some(&asked) });
+    let _ = read(&Fields { source: SOURCE, map: args, asked: Some(&asked) }, None);
     asked.into_inner()
 }
 
-fn read(f: &Fields<'_>) -> Result<ModelConfig> {
+fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
     if f.map.contains_key("num_hidden_layers") && !f.map.contains_key("ffn_hidden_size") {
         return read_fields(f);
     }
@@ -78,7 +86,7 @@ fn read(f: &Fields<'_>) -> Result<ModelConfig> {
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }
-    c.family = Family::of(&c);
+    c.family = family.unwrap_or_else(|| Family::of(&c));
     c.validate()
 }
 
