@@ -47,7 +47,10 @@ fn a_flag_that_describes_nothing_of_the_model_is_named() {
         ("--num-query-groups 1", "--group-query-attention"),
         ("--moe-layer-freq 1", "--num-layers 2 --num-experts 2 --moe-router-topk 1"),
         ("--moe-router-topk 1", "--num-experts 2"),
-        ("--mamba-state-dim 16", "--spec mindspeed_llm.tasks.models.spec.mamba_spec layer_spec"),
+        (
+            "--mamba-state-dim 16",
+            "--mamba-head-dim 8 --mamba-num-groups 1 --spec mindspeed_llm.tasks.models.spec.mamba_spec layer_spec",
+        ),
         ("--rope-scaling-factor 4", "--rope-scaling-type llama3 --low-freq-factor 1 --high-freq-factor 4"),
         ("--index-topk-pattern FS --upstream head", ""),
     ] {
