@@ -33,7 +33,7 @@ fn options(o: &AttentionOptions) -> Options {
 }
 
 /// The arrays of rows.
-fn slices<'a, E: Scalar>(rows: QkvRows<&'a Tensor>) -> Result<QkvRows<&'a [E]>> {
+fn slices<E: Scalar>(rows: QkvRows<&Tensor>) -> Result<QkvRows<&[E]>> {
     rows.try_map(|rows| rows.as_slice::<E>())
 }
 
