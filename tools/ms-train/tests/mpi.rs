@@ -1,7 +1,7 @@
 //! `mpirun -np N ms-train`: what threads compute, on ranks that are processes. `just mpi` runs it; without `mpirun` it fails.
 
 #![cfg(feature = "mpi")]
-#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
 #[allow(dead_code)] // a part of what the matrix of parity uses
 #[path = "../../../crates/ms-trainer/tests/drawn/mod.rs"]
@@ -460,7 +460,8 @@ fn machines_that_reach_each_other_by_tcp_give_the_bits_of_threads() {
         return;
     };
     // A row of every kind of model on ranks that are on the two machines in turn, and the line with most exchanges.
-    let line = format!("{MODEL} --tp 2 --pp 2 --seq-length 24 --max-position-embeddings 24");
+    let line =
+        format!("{MODEL} --tp 2 --pp 2 --global-batch-size 24 --seq-length 24 --max-position-embeddings 24");
     same_bits(|ranks| machines.mpirun(ranks), drawn_rows(drawn::MODELS.len()).into_iter().chain([(4, line)]));
 }
 

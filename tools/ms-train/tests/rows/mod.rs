@@ -2,7 +2,7 @@
 
 use crate::drawn::{Draw, MODELS, Run, sizes};
 use ms_core::{Dispatcher, OptimizerSharding, Rng};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Remap};
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Score};
 use ms_trainer::{PipelineOrder, UpdateRule};
@@ -130,9 +130,18 @@ fn flags(run: &Run) -> Option<String> {
                 "--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp {ulysses} --cp-window-size {window}{general}"
             )
         }
-        ContextParallel::Adaptive { ulysses: 1 } => "--context-parallel-algo adaptive_cp_algo".to_owned(),
-        ContextParallel::Adaptive { ulysses } => {
-            format!("--context-parallel-algo hybrid_adaptive_cp_algo --ulysses-degree-in-cp {ulysses}")
+        ContextParallel::Adaptive { ulysses, remap } => {
+            let tokens = match remap {
+                Remap::InOrder => "--adaptive-cp-only-reschedule",
+                Remap::Runs => "",
+                Remap::Tokens => "--adaptive-cp-without-coarse",
+            };
+            match ulysses {
+                1 => format!("--context-parallel-algo adaptive_cp_algo {tokens}"),
+                n => format!(
+                    "--context-parallel-algo hybrid_adaptive_cp_algo --ulysses-degree-in-cp {n} {tokens}"
+                ),
+            }
         }
     };
     also(*cp > 1, &context);
