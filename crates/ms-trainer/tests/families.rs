@@ -6,13 +6,16 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_core::{KeptOfRing, RingCache};
+use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
-use ms_trainer::parity::{Bounds, Shape, batches, compare};
+use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use parity::samples::samples;
 use parity::{Case, run};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Whether a model can be cut so: a refusal names a reason in the rules of its parts.
 fn fits(c: &ModelConfig, case: &Case) -> bool {
@@ -25,6 +28,24 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
             case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 48).is_ok()
         })
+}
+
+/// What one rank found.
+type Alone = OnceLock<Result<Found, String>>;
+
+/// What one rank finds of a sample, which is the same beside every topology.
+fn alone(
+    name: &str,
+    c: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+) -> Arc<Alone> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<Alone>>> = Mutex::new(BTreeMap::new());
+    let case = case.alone();
+    let known = KNOWN.lock().unwrap().entry(format!("{name} {case:?}")).or_default().clone();
+    known.get_or_init(|| run(c, &case, routing, steps).map_err(|e| e.to_string()));
+    known
 }
 
 /// Runs every sample model on the case. `fitting` says which can be cut so: those and no others must be.
@@ -54,9 +75,12 @@ fn on_all(what: &str, case: &Case, fitting: impl Fn(&str) -> bool) {
         let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed: true }, 2);
         let bounds = Bounds::of(case.dtype);
-        let outcome = run(&c, &case.alone(), routing, &steps)
-            .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&want, &got, bounds)));
-        if let Err(e) = outcome {
+        let known = alone(&name, &c, case, routing, &steps);
+        let compared = |want: &Found| {
+            let got = run(&c, case, routing, &steps);
+            got.and_then(|got| compare(want, &got, bounds)).map_err(|e| e.to_string())
+        };
+        if let Err(e) = known.get().expect("it has run").as_ref().map_err(Clone::clone).and_then(compared) {
             wrong.push(format!("{name}: {e}"));
         }
     }
