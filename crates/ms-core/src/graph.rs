@@ -4,18 +4,18 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
+mod backward;
 mod later;
 mod walk;
 
+pub use backward::BackwardCx;
 pub use later::Later;
 pub use walk::Walk;
-
-use later::once;
 
 use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds, States};
 use crate::saved::Saved;
-use crate::{DType, Device, Digit, Digits, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
+use crate::{DType, Device, Digit, Digits, Host, ParamId, ParamStore, Result, Shape, Tensor};
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -161,6 +161,17 @@ pub trait Op: Send {
         false
     }
 
+    /// Whether its backward begins an exchange with other ranks and does what was held back until then
+    /// ([`BackwardCx::work_meanwhile`]).
+    fn exchanges(&self) -> bool {
+        false
+    }
+
+    /// Whether its backward is little work beside a product: what is held back until an exchange is held over it.
+    fn light(&self) -> bool {
+        false
+    }
+
     /// Gradients by the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
     /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output.
     /// Gradients by parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
@@ -184,91 +195,6 @@ pub struct Like {
 impl From<&Tensor> for Like {
     fn from(t: &Tensor) -> Self {
         Self { dtype: t.dtype(), shape: t.shape() }
-    }
-}
-
-/// What an operation may use in its backward.
-pub struct BackwardCx<'a> {
-    /// The device the graph ran on.
-    pub device: &'a Device,
-    sink: &'a mut dyn GradSink,
-    params: Vec<Option<ParamId>>,
-    /// Whether the input was computed by an operation of this graph.
-    computed: Vec<bool>,
-    later: Option<&'a mut Later>,
-    /// What is gone through behind the operation.
-    inner: Option<Walk>,
-}
-
-impl BackwardCx<'_> {
-    /// Adds the gradient of input `k`, a parameter, to its main gradient: now, or later when the schedule
-    /// separates input gradients from weight gradients. Does nothing if the input is not a trained parameter.
-    ///
-    /// # Errors
-    /// As `work`.
-    pub fn accumulate(
-        &mut self,
-        k: usize,
-        work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let Some(param) = self.params[k] else { return Ok(()) };
-        if let Some(later) = self.later.as_deref_mut().filter(|later| later.takes(param)) {
-            later.put_off(param, work);
-            return Ok(());
-        }
-        let (device, mut work) = (self.device, Some(work));
-        self.sink.add(param, &mut |grad| once(&mut work)(device, grad))
-    }
-
-    /// The gradient of weight `k`, of the shape and type of `weight`: for a parameter as
-    /// [`BackwardCx::accumulate`], for a weight that was itself computed from others as a tensor to return.
-    ///
-    /// # Errors
-    /// As `work`.
-    pub fn weight_gradient(
-        &mut self,
-        k: usize,
-        weight: impl Into<Like>,
-        work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
-    ) -> Result<Option<Tensor>> {
-        if !self.computed[k] {
-            return self.accumulate(k, work).map(|()| None);
-        }
-        let Like { dtype, shape } = weight.into();
-        let mut sum = Tensor::zeros(self.device.arena(), dtype.wide(), shape);
-        work(self.device, sum.whole_mut()?)?;
-        self.device.cast(&sum, dtype).map(Some)
-    }
-
-    /// Like [`BackwardCx::accumulate`], at once, for small gradients that a fused kernel forms together with the input's, which
-    /// `work` returns. It is given nothing for a frozen or non-parameter input.
-    ///
-    /// # Errors
-    /// As `work`; if the gradient buffer is in use elsewhere.
-    pub fn with_gradient<T>(
-        &mut self,
-        k: usize,
-        work: impl FnOnce(Option<TensorMut<'_>>) -> Result<T>,
-    ) -> Result<T> {
-        let (mut work, mut made) = (Some(work), None);
-        if let Some(param) = self.params[k] {
-            self.sink.add(param, &mut |grad| {
-                made = Some(once(&mut work)(Some(grad))?);
-                Ok(())
-            })?;
-        }
-        made.map_or_else(|| once(&mut work)(None), Ok)
-    }
-
-    /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
-    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to what
-    /// has come to these inputs before.
-    ///
-    /// # Errors
-    /// If a gradient has not the shape of its root.
-    pub fn backward_inner(&mut self, graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<()> {
-        self.inner = Some(graph.walk_back(roots, wrt)?);
-        Ok(())
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Among {
     pub comm: Arc<dyn Communicator>,
     /// The digits.
     pub over: Digits,
+    /// Whether they form gradients of weights while those of values are on their way.
+    pub(crate) beside: bool,
 }
 
 impl Deref for Among {
@@ -24,7 +26,7 @@ impl Deref for Among {
 
 impl ParallelCtx {
     fn among(&self, comm: &Arc<dyn Communicator>, over: Digits) -> Among {
-        Among { comm: comm.clone(), over }
+        Among { comm: comm.clone(), over, beside: self.linears.weight_gradients }
     }
 
     /// Ranks that hold pieces of one matrix.

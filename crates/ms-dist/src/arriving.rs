@@ -1,7 +1,7 @@
 //! An exchange that was begun, of which what arrives has still to be put together.
 
-use crate::Pending;
-use ms_core::{Device, Result, Tensor};
+use crate::{Among, Pending};
+use ms_core::{BackwardCx, Device, Result, Tensor};
 
 /// What is done to what arrives.
 type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
@@ -19,5 +19,23 @@ impl Arriving {
 
     pub(crate) fn wait(self, device: &Device) -> Result<Tensor> {
         (self.finish)(device, self.pending.wait()?)
+    }
+}
+
+impl Among {
+    /// What becomes of gradients that the ranks exchange as `begin` does; what was held back of the gradients of weights is formed
+    /// meanwhile.
+    pub(crate) fn exchange_back(
+        &self,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+        begin: impl Fn(&Device, Tensor) -> Result<Arriving>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let mut back = |dy: Tensor| {
+            let arriving = begin(cx.device, dy)?;
+            cx.work_meanwhile()?;
+            arriving.wait(cx.device)
+        };
+        dys.into_iter().map(|dy| dy.map(&mut back).transpose()).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
 
+use crate::arriving::Arriving;
 use crate::{Among, Communicator, Result};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Columns, Device, Digit, Graph, Op, Tensor, Var};
@@ -24,34 +25,31 @@ fn to_columns(
     comm: &dyn Communicator,
     name: &'static str,
     x: &Tensor,
-) -> ms_core::Result<Tensor> {
+) -> ms_core::Result<Arriving> {
     let (n, (rows, width)) = (comm.size(), x.as_matrix());
     let w = width / n;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
     for j in 0..n {
         stacked.put(j * rows * w, &device.columns(x, &[Columns::Copy { start: j * w, len: w }])?)?;
     }
-    Ok(comm.all_to_all(name, stacked)?.wait()?)
+    Ok(Arriving::as_it_is(comm.all_to_all(name, stacked)?))
 }
 
-fn to_tokens(
-    device: &Device,
-    comm: &dyn Communicator,
-    name: &'static str,
-    x: &Tensor,
-) -> ms_core::Result<Tensor> {
+fn to_tokens(comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Arriving> {
     let n = comm.size();
     let rows = x.as_matrix().0 / n;
-    let stacked = comm.all_to_all(name, x.clone())?.wait()?;
-    let parts = (0..n).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
-    device.concat(&parts.iter().collect::<Vec<_>>())
+    let finish = move |device: &Device, stacked: Tensor| {
+        let parts = (0..n).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
+        device.concat(&parts.iter().collect::<Vec<_>>())
+    };
+    Ok(Arriving { pending: comm.all_to_all(name, x.clone())?, finish: Box::new(finish) })
 }
 
 impl ColumnExchange {
-    fn apply(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<Tensor> {
+    fn begin(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<Arriving> {
         match back {
             false => to_columns(device, &**self.ranks, self.names.there, x),
-            true => to_tokens(device, &**self.ranks, self.names.back, x),
+            true => to_tokens(&**self.ranks, self.names.back, x),
         }
     }
 }
@@ -67,14 +65,17 @@ impl Op for ColumnExchange {
         self.ranks.over.exchanged(along, inputs, &[before], behind)
     }
 
+    fn exchanges(&self) -> bool {
+        self.ranks.beside
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> ms_core::Result<Vec<Option<Tensor>>> {
         // The gradient takes the other way.
-        let other = |dy: Tensor| self.apply(cx.device, &dy, !self.back);
-        dys.into_iter().map(|dy| dy.map(other).transpose()).collect()
+        self.ranks.exchange_back(cx, dys, |device, dy| self.begin(device, &dy, !self.back))
     }
 }
 
@@ -85,6 +86,7 @@ impl Op for ColumnExchange {
 /// If a rank fails, or the columns or tokens do not divide.
 pub(crate) fn exchange(g: &mut Graph, ranks: &Among, x: &Var, names: Names, back: bool) -> Result<Var> {
     let op = ColumnExchange { ranks: ranks.clone(), names, back };
-    let y = op.apply(&g.device().clone(), x.value(), back)?;
+    let device = g.device().clone();
+    let y = op.begin(&device, x.value(), back)?.wait(&device)?;
     Ok(g.apply(y, &[x], || Box::new(op)))
 }

@@ -78,10 +78,10 @@ struct RowsOfAll {
 }
 
 impl RowsOfAll {
-    fn apply(&self, device: &Device, t: Tensor, gather: bool) -> Result<Tensor> {
+    fn begin(&self, t: Tensor, gather: bool) -> Result<Arriving> {
         match gather {
-            true => all_rows(&**self.ranks, self.names.there, t, &self.rows),
-            false => begin_summed_rows(&**self.ranks, self.names.back, t, &self.rows)?.wait(device),
+            true => Ok(Arriving::as_it_is(begin_all_rows(&**self.ranks, self.names.there, t, &self.rows)?)),
+            false => begin_summed_rows(&**self.ranks, self.names.back, t, &self.rows),
         }
     }
 }
@@ -98,13 +98,16 @@ impl Op for RowsOfAll {
         }
     }
 
+    fn exchanges(&self) -> bool {
+        self.ranks.beside
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let other = |dy: Tensor| self.apply(cx.device, dy, !self.gathered);
-        dys.into_iter().map(|dy| dy.map(other).transpose()).collect()
+        self.ranks.exchange_back(cx, dys, |_, dy| self.begin(dy, !self.gathered))
     }
 }
 
@@ -118,7 +121,7 @@ fn rows_of_all(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>, gathe
     }
     let names = Names { there: "gather_rows", back: "sum_rows" };
     let op = RowsOfAll { ranks: ranks.clone(), rows: rows.clone(), names, gathered };
-    let y = op.apply(&g.device().clone(), x.value().clone(), gathered)?;
+    let y = op.begin(x.value().clone(), gathered)?.wait(g.device())?;
     Ok(g.apply(y, &[x], || Box::new(op)))
 }
 

@@ -11,6 +11,7 @@
 //! rows and pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are
 //! taken to begin with a window.
 
+use crate::arriving::Arriving;
 use crate::mappings::Exchange;
 use crate::{Among, ParallelCtx, Result, Spread};
 use ms_core::hold::{Held, Hold, Holds};
@@ -43,17 +44,21 @@ impl Op for Gathered {
         self.ranks.over.exchanged(along, inputs, &[Hold::Tokens], Hold::Replicated)
     }
 
+    fn exchanges(&self) -> bool {
+        self.ranks.beside
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> ms_core::Result<Vec<Option<Tensor>>> {
-        let back = |dy: Tensor| {
-            let by_rank = cx.device.dispatch_backward(&dy, &self.order)?;
+        let Self { ranks, order, gradients } = *self;
+        ranks.exchange_back(cx, dys, |device, dy| {
+            let by_rank = device.dispatch_backward(&dy, &order)?;
             drop(dy);
-            Exchange::SumShare.apply(&**self.ranks, self.gradients, by_rank)
-        };
-        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
+            Ok(Arriving::as_it_is(Exchange::SumShare.begin(&**ranks, gradients, by_rank)?))
+        })
     }
 }
 

@@ -59,6 +59,7 @@ impl Op for Leave {
 struct Arrive {
     back: Back,
     begin: Begin,
+    beside: bool,
     mark: Tensor,
     how: How,
 }
@@ -75,14 +76,19 @@ impl Op for Arrive {
         }
     }
 
+    fn exchanges(&self) -> bool {
+        self.beside
+    }
+
     fn backward(
         self: Box<Self>,
-        _: &mut BackwardCx<'_>,
+        cx: &mut BackwardCx<'_>,
         mut dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let begun = (self.begin)(dy)?;
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        cx.work_meanwhile()?;
         Ok(vec![Some(self.mark)])
     }
 }
@@ -94,16 +100,17 @@ pub struct InFlight {
     mark: Var,
     back: Back,
     begin: Begin,
+    beside: bool,
     how: How,
 }
 
 impl InFlight {
-    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), how: How) -> Self {
+    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), beside: bool, how: How) -> Self {
         let stops = matches!(how, How::Sent(_));
         let back = Back::default();
         let mark = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
         let mark = g.apply(mark, &[x], || Box::new(Leave { back: back.clone(), stops }));
-        Self { arriving, mark, back, begin, how }
+        Self { arriving, mark, back, begin, beside, how }
     }
 
     /// Begins [`crate::exchange_rows`]. Its backward is where a [`ms_core::Walk`] stops: all ranks come to it, however many rows
@@ -117,7 +124,13 @@ impl InFlight {
         let begin = move |dy| {
             Ok(Arriving::as_it_is(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
         };
-        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), How::Sent(ranks.over)))
+        Ok(Self::new(
+            g,
+            x,
+            (Arriving::as_it_is(pending), Box::new(begin)),
+            ranks.beside,
+            How::Sent(ranks.over),
+        ))
     }
 
     /// Begins [`crate::gather_rows`].
@@ -128,7 +141,13 @@ impl InFlight {
         let pending = begin_all_rows(&***ranks, "gather_rows", x.value().clone(), rows)?;
         let (comm, rows) = (ranks.comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);
-        Ok(Self::new(g, x, (Arriving::as_it_is(pending), Box::new(begin)), How::Gathered(ranks.over)))
+        Ok(Self::new(
+            g,
+            x,
+            (Arriving::as_it_is(pending), Box::new(begin)),
+            ranks.beside,
+            How::Gathered(ranks.over),
+        ))
     }
 
     /// The rows, once they are there.
@@ -138,7 +157,7 @@ impl InFlight {
     pub fn arrive(self, g: &mut Graph) -> Result<Var> {
         let device = g.device().clone();
         let y = self.arriving.wait(&device)?;
-        let (back, begin, mark, how) = (self.back, self.begin, self.mark.value().clone(), self.how);
-        Ok(g.apply(y, &[&self.mark], || Box::new(Arrive { back, begin, mark, how })))
+        let Self { mark, back, begin, beside, how, .. } = self;
+        Ok(g.apply(y, &[&mark], || Box::new(Arrive { back, begin, beside, mark: mark.value().clone(), how })))
     }
 }

@@ -8,7 +8,8 @@
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
-use crate::{Among, Communicator, ParallelCtx, ReduceOp};
+use crate::arriving::Arriving;
+use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Graph, Op, Result, Shape, Tensor, Var};
 
@@ -29,6 +30,11 @@ pub(crate) enum Exchange {
 
 impl Exchange {
     pub(crate) fn apply(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Tensor> {
+        Ok(self.begin(comm, name, t)?.wait()?)
+    }
+
+    /// Begins it.
+    pub(crate) fn begin(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Pending> {
         let (rank, size) = (comm.rank(), comm.size());
         let rows = t.shape().first().copied().unwrap_or(0);
         let share = |t: &Tensor| -> Result<Shape> {
@@ -40,16 +46,17 @@ impl Exchange {
             Ok(Shape::new(&dims))
         };
         Ok(match self {
-            Self::Keep => t,
-            Self::Sum => comm.all_reduce(name, t, ReduceOp::Sum)?.wait()?,
-            Self::Gather => comm.all_gather(name, t)?.wait()?,
+            Self::Keep => Pending::ready(t),
+            Self::Sum => comm.all_reduce(name, t, ReduceOp::Sum)?,
+            Self::Gather => comm.all_gather(name, t)?,
             Self::SumShare => {
                 let shape = share(&t)?;
-                comm.reduce_scatter(name, t)?.wait()?.reshape(shape)?
+                let pending = comm.reduce_scatter(name, t)?;
+                Pending::new(move || Ok(pending.wait()?.reshape(shape)?))
             }
             Self::Share => {
                 let part = share(&t)?[0];
-                t.rows(rank * part, part)?
+                Pending::ready(t.rows(rank * part, part)?)
             }
         })
     }
@@ -86,13 +93,25 @@ impl Op for Mapping {
         self.ranks.over.exchanged(along, inputs, &[before], behind)
     }
 
+    fn exchanges(&self) -> bool {
+        self.ranks.beside && !self.light()
+    }
+
+    fn light(&self) -> bool {
+        matches!(self.backward, Exchange::Keep | Exchange::Share)
+    }
+
     fn backward(
         self: Box<Self>,
-        _: &mut BackwardCx<'_>,
+        cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let back = |dy: Tensor| self.backward.apply(&**self.ranks, self.name, dy);
-        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
+        let Self { ranks, name, backward, .. } = *self;
+        match backward {
+            Exchange::Keep => Ok(dys),
+            _ => ranks
+                .exchange_back(cx, dys, |_, dy| Ok(Arriving::as_it_is(backward.begin(&**ranks, name, dy)?))),
+        }
     }
 }
 
@@ -158,14 +177,19 @@ impl Op for ExchangeRows {
         sent(self.ranks.over, along, inputs)
     }
 
+    fn exchanges(&self) -> bool {
+        self.ranks.beside
+    }
+
     fn backward(
         self: Box<Self>,
-        _: &mut BackwardCx<'_>,
+        cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { ranks, sent, received } = &*self;
-        let back = |dy| Ok(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?.wait()?);
-        dys.into_iter().map(|dy: Option<Tensor>| dy.map(back).transpose()).collect()
+        ranks.exchange_back(cx, dys, |_, dy| {
+            Ok(Arriving::as_it_is(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?))
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::gradients::GradSink;
 use crate::{Device, ParamId, Result, TensorMut};
 
-/// What a backward pass put off (zero-bubble schedules): one weight gradient, or the word that there are no more of one.
+/// What a backward pass put off (zero-bubble schedules, exchanges that come next): one weight gradient, or the word that there are no more of one.
 struct Deferred {
     param: ParamId,
     /// `None`: nothing more is added to the gradient.
@@ -28,6 +28,11 @@ impl Later {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.work.len()
+    }
+
+    /// Whether something of a gradient, or the word that it is all, is among it.
+    pub(super) fn has(&self, param: ParamId) -> bool {
+        self.work.iter().any(|work| work.param == param)
     }
 
     pub(super) fn takes(&self, param: ParamId) -> bool {

@@ -13,6 +13,8 @@ pub struct Walk {
     grads: Vec<Option<Tensor>>,
     uses: Uses,
     wrt: Vec<Option<u32>>,
+    /// Gradients of weights that are formed when the next exchange has begun.
+    held: Later,
     /// What is gone through before the next operation, and the inputs of the one that it belongs to.
     inner: Option<(Box<Walk>, Vec<Option<Source>>)>,
     /// Whether the next operation waits for other ranks, and other work has been done meanwhile.
@@ -39,7 +41,7 @@ impl Walk {
             _ => None,
         };
         let (uses, wrt) = (Uses::of(&nodes), wrt.iter().map(of_input).collect());
-        Ok(Self { device, nodes, grads, uses, wrt, inner: None, stopped: false })
+        Ok(Self { device, nodes, grads, uses, wrt, held: Later::default(), inner: None, stopped: false })
     }
 
     /// Goes on up to the next operation that waits for other ranks ([`super::Op::waits`]), with which the next call begins, or
@@ -57,7 +59,7 @@ impl Walk {
             }
             if let Some((inner, inputs)) = self.inner.take() {
                 self.pass_on(&inputs, inner.gradients())?;
-                self.uses.end(&inputs, later.as_deref_mut(), sink)?;
+                self.uses.end(&inputs, (later.as_deref_mut(), &mut self.held), sink)?;
             }
             let Some(node) = self.nodes.pop() else { return Ok(()) };
             let range = node.first_output as usize..(node.first_output + node.outputs) as usize;
@@ -126,8 +128,10 @@ impl Walk {
         mut later: Option<&mut Later>,
     ) -> Result<()> {
         let Node { op, first_output, outputs, inputs } = node;
+        let exchanges = op.exchanges();
         if !reached {
-            return self.uses.end(&inputs, later, sink);
+            self.work_held(exchanges, sink)?;
+            return self.uses.end(&inputs, (later, &mut self.held), sink);
         }
         let range = first_output as usize..(first_output + outputs) as usize;
         let dys: Vec<_> = self.grads[range].iter_mut().map(Option::take).collect();
@@ -135,12 +139,15 @@ impl Walk {
             Some(Source::Param(p)) => Some(*p),
             _ => None,
         };
+        let holds = self.exchange_comes();
         let mut cx = BackwardCx {
             device: &self.device,
             sink: &mut *sink,
             params: inputs.iter().map(param).collect(),
             computed: inputs.iter().map(|s| matches!(s, Some(Source::Output(_)))).collect(),
             later: later.as_deref_mut(),
+            held: &mut self.held,
+            holds,
             inner: None,
         };
         let dxs = op.backward(&mut cx, dys)?;
@@ -150,7 +157,22 @@ impl Walk {
             return Ok(());
         }
         self.pass_on(&inputs, dxs)?;
-        self.uses.end(&inputs, later, sink)
+        self.work_held(exchanges, sink)?;
+        self.uses.end(&inputs, (later, &mut self.held), sink)
+    }
+
+    /// Whether ranks exchange next, and nothing comes before that is much work.
+    fn exchange_comes(&self) -> bool {
+        let mut next = self.nodes.iter().rev().map(|node| &node.op);
+        next.find(|op| op.exchanges() || !op.light()).is_some_and(|op| op.exchanges())
+    }
+
+    /// Does what is still held back, if an exchange has come by or there is no more.
+    fn work_held(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
+        match exchanged || self.nodes.is_empty() {
+            true => std::mem::take(&mut self.held).run(&self.device, sink),
+            false => Ok(()),
+        }
     }
 }
 
@@ -168,11 +190,11 @@ impl Uses {
         Self(uses)
     }
 
-    /// An operation with these inputs is done. Where gradients are put off, so is the word that they are final.
+    /// An operation with these inputs is done. Where gradients are put off or held back, so is the word that they are final.
     fn end(
         &mut self,
         inputs: &[Option<Source>],
-        mut later: Option<&mut Later>,
+        (mut later, held): (Option<&mut Later>, &mut Later),
         sink: &mut dyn GradSink,
     ) -> Result<()> {
         for source in inputs {
@@ -182,6 +204,7 @@ impl Uses {
             match &mut later {
                 _ if *left > 0 => {}
                 Some(later) if later.takes(*p) => later.close(*p),
+                _ if held.has(*p) => held.close(*p),
                 _ => sink.finished(*p)?,
             }
         }

@@ -22,7 +22,14 @@ macro_rules! op {
             |$this, $cx, $dy| $body
         );
     };
+    // Whose backward is little work beside a product.
+    ($type:ty, $name:literal, light $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        op!($type, $name, (|_, inputs| crate::hold::$rule(inputs)), true, |$this, $cx, $dy| $body);
+    };
     ($type:ty, $name:literal, ($rule:expr), |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        op!($type, $name, ($rule), false, |$this, $cx, $dy| $body);
+    };
+    ($type:ty, $name:literal, ($rule:expr), $light:literal, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         impl Op for $type {
             fn name(&self) -> &'static str {
                 $name
@@ -31,6 +38,10 @@ macro_rules! op {
             fn hold(&self, along: crate::Digit, inputs: crate::hold::Holds<'_>) -> crate::hold::Held {
                 let rule: fn(crate::Digit, crate::hold::Holds<'_>) -> crate::hold::Held = $rule;
                 rule(along, inputs)
+            }
+
+            fn light(&self) -> bool {
+                $light
             }
 
             fn backward(
@@ -47,7 +58,7 @@ macro_rules! op {
 pub(super) use op;
 
 struct Reshape(Shape);
-op!(Reshape, "reshape", added, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
+op!(Reshape, "reshape", light added, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
 
 /// The same elements under another shape. Keeps nothing.
 ///
@@ -60,7 +71,7 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
 }
 
 struct Cast(Like);
-op!(Cast, "cast", added, |op, cx, dy| {
+op!(Cast, "cast", light added, |op, cx, dy| {
     let (like, device) = (op.0, cx.device.clone());
     let dy = device.cast(&dy, dy.dtype().wide())?;
     let again = dy.clone();
@@ -82,7 +93,7 @@ pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
 }
 
 struct Scale(f64);
-op!(Scale, "scale", added, |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
+op!(Scale, "scale", light added, |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
 
 fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
     let mut y = x.copied()?;
@@ -107,7 +118,7 @@ struct Noisy {
     site: u64,
     noise: Noise,
 }
-op!(Noisy, "noise", |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
+op!(Noisy, "noise", light together, |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
 
 /// `x[T,W]` with every value multiplied by what the key of its token, the place `site` of the model and its column draw.
 /// Keeps the keys.
@@ -123,7 +134,7 @@ struct Taken {
     width: usize,
     runs: Arc<[Columns]>,
 }
-op!(Taken, "columns", added, |op, cx, dy| Ok(vec![Some(
+op!(Taken, "columns", light added, |op, cx, dy| Ok(vec![Some(
     cx.device.columns_backward(&dy, op.width, &op.runs)?
 )]));
 
@@ -156,7 +167,7 @@ pub fn split<const N: usize>(g: &mut Graph, x: &Var, widths: [usize; N]) -> Resu
 }
 
 struct Concat(Vec<usize>);
-op!(Concat, "concat", added, |op, cx, dy| {
+op!(Concat, "concat", light added, |op, cx, dy| {
     let (mut start, width) = (0, dy.as_matrix().1);
     op.0.iter()
         .map(|&len| {
@@ -182,7 +193,7 @@ struct Part {
     whole: Like,
     start: usize,
 }
-op!(Part, "part", added, |op, cx, dy| {
+op!(Part, "part", light added, |op, cx, dy| {
     let Part { whole, start } = op;
     let dw = cx.weight_gradient(0, whole, move |device, mut grad| {
         let dy = device.cast(&dy, dy.dtype().wide())?;

@@ -8,6 +8,8 @@ use crate::{BackwardCx, Columns, Digit, Error, Graph, Like, Op, Result, Saved, S
 struct Linear {
     x: Saved,
     w: Saved,
+    /// A quarter as many outputs as inputs or less.
+    few: bool,
 }
 
 impl Op for Linear {
@@ -19,12 +21,17 @@ impl Op for Linear {
         hold::projected(inputs)
     }
 
+    /// With few outputs, as a router has.
+    fn light(&self) -> bool {
+        self.few
+    }
+
     fn backward(
         self: Box<Self>,
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { x, w } = *self;
+        let Self { x, w, .. } = *self;
         let dy = only(dys);
         let device = cx.device.clone();
         let w = w.get(&device)?;
@@ -44,7 +51,8 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
     let y = g.device().linear(x.value(), w.value(), bias.map(Var::value))?;
     let none = g.constant(y.clone());
     let inputs = [x, w, bias.unwrap_or(&none)];
-    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.saved(), w: w.saved() })))
+    let (outputs, width) = w.value().as_matrix();
+    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.saved(), w: w.saved(), few: 4 * outputs <= width })))
 }
 
 struct AddBias {

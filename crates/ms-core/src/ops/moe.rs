@@ -87,7 +87,7 @@ struct Route {
     router: Router,
     balance: Option<(ExpertLoad, f64)>,
 }
-op!(Route, "route", |op, cx, dy| {
+op!(Route, "route", light together, |op, cx, dy| {
     let logits = op.logits.get(cx.device)?;
     let mut d = cx.device.route_backward(&dy, &op.experts, &logits, &op.router)?;
     if let Some((load, grad_scale)) = op.balance {
@@ -274,7 +274,7 @@ fn routed(
 struct BeyondCapacity {
     kept: Tensor,
 }
-op!(BeyondCapacity, "drop_beyond_capacity", |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
+op!(BeyondCapacity, "drop_beyond_capacity", light together, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
 
 /// Which copies of tokens an expert that has too many does not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,7 +332,7 @@ pub fn drop_beyond(
 }
 
 struct Dispatch(Arc<Routes>);
-op!(Dispatch, "dispatch", added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
+op!(Dispatch, "dispatch", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
 
 /// A row of `x[T,H]` for every copy of a token, sorted by expert: `[T·K,H]`. Keeps the routes.
 ///
@@ -344,7 +344,7 @@ pub fn dispatch(g: &mut Graph, x: &Var, routes: &Arc<Routes>) -> Result<Var> {
 }
 
 struct Restore(Arc<Routes>);
-op!(Restore, "restore", added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
+op!(Restore, "restore", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
 
 /// The rows of `y[R,H]` in the order that they had before [`dispatch`] with routes of one copy a row. Keeps the routes.
 ///

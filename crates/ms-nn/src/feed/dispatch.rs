@@ -122,8 +122,9 @@ impl Experts {
             false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
         };
         let choices = all_rows(&***sharers, "choices", choices, &tokens)?;
-        let x = self.joined_rows(pass, sharers, x, &tokens)?;
+        // Behind the weights, so that in a backward pass the way back of the tokens comes right behind their experts.
         let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
+        let x = self.joined_rows(pass, sharers, x, &tokens)?;
         let here = self.experts / ep.size();
         let first = ep.rank() * here;
         let before: usize = tokens[..sharers.rank()].iter().sum();
