@@ -48,9 +48,10 @@ pub struct TrainConfig {
     pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
-    /// Gradients and loss are averaged over tokens instead of micro-batches.
+    /// Gradients are averaged over tokens instead of micro-batches.
     pub per_token_loss: bool,
-    /// The logged loss of pretraining: mean over micro-batches (`core_r0.8.0`) or over tokens (`core_v0.12.1`).
+    /// The logged loss is a mean over tokens (pretraining by `core_v0.12.1`, and fine-tuning where gradients are) instead of one
+    /// over micro-batches (`core_r0.8.0`).
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,

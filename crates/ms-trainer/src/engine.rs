@@ -173,7 +173,7 @@ impl Engine {
             loss_scale: config.loss_scale,
             scaler: config.loss_scale.start(),
             per_token_loss: config.per_token_loss,
-            log_token_mean: config.log_token_mean || config.per_token_loss,
+            log_token_mean: config.log_token_mean,
             check_for_nan: config.check_for_nan,
             usual_loss: config
                 .check_for_spiky_loss

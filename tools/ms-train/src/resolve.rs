@@ -292,7 +292,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         loss_scale,
         clip_grad: o.update.clip,
         per_token_loss: o.update.per_token,
-        log_token_mean: o.upstream == Upstream::Head && !o.samples.is_sft(),
+        log_token_mean: o.upstream == Upstream::Head && (!o.samples.is_sft() || o.update.per_token),
         recompute,
         keeping,
         replay,

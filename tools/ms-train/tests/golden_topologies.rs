@@ -84,6 +84,11 @@ const CAPACITY: [&str; 10] = [
 
 /// A run of the repository, or a longer one that is beside it.
 fn follows(case: &str, topologies: &[&str], more: &str) {
+    follows_series(case, topologies, more, "steps_f64");
+}
+
+/// The same, by the iterations that its file has under `series`.
+fn follows_series(case: &str, topologies: &[&str], more: &str, series: &str) {
     let Some(dir) = ms_testing::golden_or_shared(&format!("train/{case}")) else {
         assert!(case.contains("tiny"), "{case} is the repository's own");
         return;
@@ -91,8 +96,17 @@ fn follows(case: &str, topologies: &[&str], more: &str) {
     let golden: Value = serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
     let config = &golden["config"];
     let number = |key: &str| config[key].to_string();
-    let steps = golden["steps_f64"].as_array().unwrap();
+    let steps = golden[series].as_array().unwrap();
     let out = tempfile::tempdir().unwrap();
+    // What the weights are in the end, as a model of Hugging Face's.
+    let last = dir.join("final_fp32.safetensors");
+    let last = (series == "steps_f64" && last.exists()).then(|| {
+        let model = out.path().join("last");
+        std::fs::create_dir(&model).unwrap();
+        std::fs::copy(dir.join("config.json"), model.join("config.json")).unwrap();
+        std::fs::copy(&last, model.join("model.safetensors")).unwrap();
+        model
+    });
     for (i, topology) in topologies.iter().enumerate() {
         let file = out.path().join(format!("{i}.jsonl"));
         let mut command = ms_train();
@@ -121,7 +135,26 @@ fn follows(case: &str, topologies: &[&str], more: &str) {
         ]);
         command.args(more.split_whitespace()).args(topology.split_whitespace());
         command.args(["--hidden-dropout", "0", "--attention-dropout", "0", "--eval-iters", "0"]);
+        let saved = out.path().join(format!("saved {i}"));
+        let last = last.as_ref().filter(|_| i % 3 == 0);
+        if last.is_some() {
+            command.arg("--save").arg(&saved).args(["--ckpt-format", "safetensors", "--no-save-optim"]);
+        }
         command.arg("--metrics-file").arg(&file).assert().success();
+        if let Some(last) = last {
+            let mut all = 0;
+            let (got, want) = (ms_ckpt::open(&saved).unwrap(), ms_ckpt::open(last).unwrap());
+            let mut close = |c: ms_ckpt::Compared| {
+                all += 1;
+                match c.relation {
+                    ms_ckpt::Relation::Equal => {}
+                    ms_ckpt::Relation::Different { max_abs, .. } if max_abs < 1e-4 => {}
+                    other => panic!("{case} {topology}: {} in the end: {other:?}", c.name),
+                }
+            };
+            got.compare(&want, &mut close).unwrap();
+            assert!(all > 10, "{case} {topology}: {all} weights");
+        }
         let rows = metrics(&file);
         assert_eq!(rows.len(), steps.len(), "{case} {topology}");
         for (row, step) in rows.iter().zip(steps) {
@@ -158,6 +191,14 @@ fn pretraining() {
     for case in ["dense", "llama-tiny"] {
         follows(case, &DENSE, "");
     }
+}
+
+/// Gradients are means over the tokens of all micro-batches, the logged loss stays the mean over micro-batches.
+#[test]
+fn fine_tuning_by_tokens() {
+    let some: Vec<&str> = DENSE.into_iter().step_by(3).collect();
+    let more = "--stage sft --finetune --calculate-per-token-loss";
+    follows_series("llama-tiny-sft", &some, more, "steps_f64_calculate_per_token_loss");
 }
 
 #[test]
