@@ -20,6 +20,27 @@ pub struct Placed {
     pub own_bucket: bool,
 }
 
+/// How a flat buffer is cut into buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucketing {
+    /// Elements at which a bucket closes; `None`: one bucket.
+    pub size: Option<usize>,
+    /// A bucket is filled up to a multiple of so many elements, and of the ranks.
+    pub multiple: usize,
+}
+
+impl Bucketing {
+    /// The multiple that Megatron always has.
+    pub const MULTIPLE: usize = 128;
+    /// That of `--ddp-pad-buckets-for-high-nccl-busbw` (`core_v0.12.1`).
+    pub const WIDE_MULTIPLE: usize = 1 << 16;
+
+    /// Buckets of `size` elements or more.
+    pub const fn of(size: Option<usize>) -> Self {
+        Self { size, multiple: Self::MULTIPLE }
+    }
+}
+
 /// A flat buffer cut into buckets, each of which divides among the data-parallel ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketPlan {
@@ -46,9 +67,9 @@ pub struct ParamSlice {
 
 impl BucketPlan {
     /// Places `params` (in registration order) from the last to the first, so that buckets fill up in the order
-    /// of the backward pass. A bucket closes when it has `bucket_size` elements or more; `None` makes one bucket.
-    pub fn new(params: &[Placed], dp: usize, bucket_size: Option<usize>) -> Self {
-        let end_alignment = lcm(dp, 128);
+    /// of the backward pass.
+    pub fn new(params: &[Placed], dp: usize, bucketing: Bucketing) -> Self {
+        let end_alignment = lcm(dp, bucketing.multiple);
         let mut starts = vec![0; params.len()];
         let mut buckets = Vec::new();
         let (mut bucket_start, mut at) = (0usize, 0usize);
@@ -65,7 +86,7 @@ impl BucketPlan {
             }
             starts[i] = start;
             at = start + param.shape.numel();
-            if param.own_bucket || bucket_size.is_some_and(|size| at - bucket_start >= size) {
+            if param.own_bucket || bucketing.size.is_some_and(|size| at - bucket_start >= size) {
                 at = close(at, &mut bucket_start);
             }
         }
@@ -139,7 +160,8 @@ mod tests {
             let placed: Vec<Placed> =
                 named.iter().map(|&(_, shape)| Placed { shape, own_bucket: false }).collect();
             let dp = case["dp"].as_u64().unwrap() as usize;
-            let plan = BucketPlan::new(&placed, dp, case["bucket_size"].as_u64().map(|n| n as usize));
+            let bucketing = Bucketing::of(case["bucket_size"].as_u64().map(|n| n as usize));
+            let plan = BucketPlan::new(&placed, dp, bucketing);
             assert_eq!(plan.layout.numel() as u64, case["numel"].as_u64().unwrap());
             let buckets: Vec<Vec<usize>> = case["buckets"].as_array().unwrap().iter().map(numbers).collect();
             assert_eq!(plan.buckets.iter().map(|b| vec![b.start, b.end]).collect::<Vec<_>>(), buckets);
@@ -162,10 +184,19 @@ mod tests {
         }
     }
 
+    /// `core_v0.12.1`, `_pad_end_of_bucket_if_needed`: lcm(3, 128, 2^16), computed there.
+    #[test]
+    fn wide_buckets_end_at_multiples_of_a_large_power_of_two_and_of_the_ranks() {
+        let placed = [Placed { shape: Shape::new(&[200_000]), own_bucket: false }; 2];
+        let wide = Bucketing { size: Some(1), multiple: Bucketing::WIDE_MULTIPLE };
+        assert_eq!(BucketPlan::new(&placed, 3, wide).buckets, [0..393_216, 393_216..786_432]);
+        assert_eq!(BucketPlan::new(&placed, 3, Bucketing::of(Some(1))).buckets, [0..200_064, 200_064..400_128]);
+    }
+
     #[test]
     fn an_embedding_with_its_own_bucket_shares_it_with_nothing() {
         let p = |n: usize, own_bucket| Placed { shape: Shape::new(&[n]), own_bucket };
-        let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 2, None);
+        let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 2, Bucketing::of(None));
         assert_eq!(plan.buckets, [0..256, 256..384]);
         assert_eq!(plan.layout.start(ms_core::ParamId(0)), 256);
         assert_eq!(plan.layout.numel(), 384);

@@ -1,6 +1,6 @@
 //! Data parallelism: every rank sums gradients, updates what its optimizer keeps, and returns it to those that do not.
 
-use crate::buckets::{BucketPlan, ParamSlice, Placed};
+use crate::buckets::{BucketPlan, Bucketing, ParamSlice, Placed};
 use crate::{Communicator, Pending, ReduceOp, Result};
 use ms_core::{Coming, ParamId, ParamLayout, ParamStore, Shape, Tensor};
 use std::ops::Range;
@@ -48,8 +48,8 @@ pub struct Family {
     pub params: Vec<usize>,
     /// What is placed for each of them.
     pub placed: Vec<Placed>,
-    /// Elements at which a bucket closes; `None`: one bucket.
-    pub bucket_size: Option<usize>,
+    /// How they are cut.
+    pub bucketing: Bucketing,
 }
 
 struct Buffer {
@@ -81,7 +81,7 @@ impl DataParallel {
         let mut buffers = Vec::with_capacity(families.len());
         let mut numel = 0;
         for family in families.into_iter().filter(|f| !f.params.is_empty()) {
-            let plan = BucketPlan::new(&family.placed, family.replicas.intra.size(), family.bucket_size);
+            let plan = BucketPlan::new(&family.placed, family.replicas.intra.size(), family.bucketing);
             for (i, &param) in family.params.iter().enumerate() {
                 let id = ParamId(i as u32);
                 let slot: &mut Option<(usize, Shape)> = &mut slots[param];

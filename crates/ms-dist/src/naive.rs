@@ -1,6 +1,6 @@
 //! Data parallelism without buckets: what the bucketed one is compared with.
 
-use crate::buckets::Placed;
+use crate::buckets::{Bucketing, Placed};
 use crate::{
     Communicator, DataParallel, Fabric, Family, GradBuckets, ReduceOp, Reduction, Replicas, Result, threads,
 };
@@ -85,7 +85,7 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
                 let params = (0..shapes.len()).collect();
                 let replicas = replicas(&fabric, keeping)?;
-                let family = Family { replicas, params, placed, bucket_size };
+                let family = Family { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };
                 let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![family]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
                 let mut sink = match overlap {

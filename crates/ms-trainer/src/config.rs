@@ -7,6 +7,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
+use ms_dist::buckets::Bucketing;
 use ms_dist::schedule::{Impossible, Order};
 use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
@@ -85,6 +86,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
     pub bucket_size: Option<usize>,
+    /// A bucket is filled up to a multiple of so many elements, and of the ranks that share it.
+    pub bucket_multiple: usize,
     /// Buckets are summed over ranks as soon as their gradients are final, while the backward pass still runs.
     pub overlap_grad_reduce: bool,
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
@@ -111,6 +114,8 @@ pub struct TrainConfig {
     pub log_params_norm: bool,
     /// Zeros among the gradients in the log line.
     pub log_num_zeros: bool,
+    /// The auxiliary losses of each layer's router are written beside their means.
+    pub log_layers: bool,
     /// Iterations after which ranks that should have the same weights compare them; 0: never.
     pub compare_replicas: u64,
     /// Iterations, by how many are done before them, whose samples are passed over without an update.
@@ -186,6 +191,7 @@ impl TrainConfig {
             attention_dropout: 0.0,
             seed: 1,
             bucket_size: None,
+            bucket_multiple: Bucketing::MULTIPLE,
             overlap_grad_reduce: false,
             overlap_param_gather: false,
             gather_beside_step: false,
@@ -199,6 +205,7 @@ impl TrainConfig {
             log_throughput: false,
             log_params_norm: false,
             log_num_zeros: false,
+            log_layers: false,
             compare_replicas: 0,
             skipped_iterations: BTreeSet::new(),
             checkpoint: Checkpointing::default(),
@@ -212,6 +219,11 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
+    /// How gradients are cut into buckets.
+    pub fn bucketing(&self) -> Bucketing {
+        Bucketing { size: self.bucket_size, multiple: self.bucket_multiple }
+    }
+
     /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
     pub fn state_bytes(&self) -> (usize, usize) {
         self.optimizer_form.bytes(self.dtype, self.update.state_names().len())

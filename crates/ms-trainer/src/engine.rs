@@ -103,6 +103,8 @@ pub struct ExpertReport {
     /// Auxiliary losses without their coefficients, means over layers and micro-batches; of the balance of experts 1 is
     /// perfect.
     pub auxiliary: Auxiliary,
+    /// The same of each layer.
+    pub layers: BTreeMap<usize, Auxiliary>,
     /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
     /// Copies that experts beyond their capacity did not take, over all layers.
@@ -132,7 +134,7 @@ impl Engine {
         let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
             .with_recompute(config.recompute)
             .with_keeping(config.keeping, host.clone());
-        let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
+        let dp = data_parallel(&model, &ctx, &placement, config.bucketing())?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
         if !device.arena().is_meta() {

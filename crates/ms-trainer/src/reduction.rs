@@ -2,7 +2,7 @@
 
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
-use ms_dist::buckets::{ParamSlice, Placed};
+use ms_dist::buckets::{Bucketing, ParamSlice, Placed};
 use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
 use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot};
@@ -18,8 +18,8 @@ pub struct BufferSpec {
     pub params: Vec<usize>,
     /// What is placed for each of them.
     pub placed: Vec<Placed>,
-    /// Elements at which a bucket closes; `None`: one bucket.
-    pub bucket_size: Option<usize>,
+    /// How they are cut.
+    pub bucketing: Bucketing,
 }
 
 /// The flat buffers of what `rank` holds: of each chunk the dense parameters, then those of experts. Parameters that
@@ -32,7 +32,7 @@ pub fn buffers(
     shared: &[String],
     grid: &Grid,
     rank: usize,
-    bucket_size: Option<usize>,
+    bucketing: Bucketing,
 ) -> Result<Vec<BufferSpec>> {
     let chunks = held.iter().map(|h| h.chunk + 1).max().unwrap_or(0);
     let first_stage = grid.coord(rank, Axis::Pp) == 0;
@@ -40,8 +40,9 @@ pub fn buffers(
     for chunk in 0..chunks {
         for experts in [false, true] {
             // As Megatron: later stages and chunks have one bucket, since their reduction is waited for anyway.
-            let bucket_size = bucket_size.filter(|_| chunk == 0 && first_stage);
-            let mut buffer = BufferSpec { experts, params: Vec::new(), placed: Vec::new(), bucket_size };
+            let size = bucketing.size.filter(|_| chunk == 0 && first_stage);
+            let bucketing = Bucketing { size, ..bucketing };
+            let mut buffer = BufferSpec { experts, params: Vec::new(), placed: Vec::new(), bucketing };
             for (i, held) in held.iter().enumerate() {
                 if held.chunk == chunk && held.spec.of_experts() == experts {
                     let shape = ms_spec::local(&held.spec, grid, rank)?.local_shape();
@@ -71,15 +72,15 @@ pub(crate) fn data_parallel(
     model: &Gpt,
     ctx: &ParallelCtx,
     placement: &Placement,
-    bucket_size: Option<usize>,
+    bucketing: Bucketing,
 ) -> Result<DataParallel> {
     let shared = shared_by_stages(model.config(), placement);
-    let buffers = buffers(model.held(), &shared, &ctx.grid, ctx.rank, bucket_size)?;
+    let buffers = buffers(model.held(), &shared, &ctx.grid, ctx.rank, bucketing)?;
     let family = |b: BufferSpec| Family {
         replicas: if b.experts { ctx.expert_replicas.clone() } else { ctx.replicas.clone() },
         params: b.params,
         placed: b.placed,
-        bucket_size: b.bucket_size,
+        bucketing: b.bucketing,
     };
     Ok(DataParallel::new(&turns(model.held()), buffers.into_iter().map(family).collect()))
 }

@@ -3,6 +3,7 @@
 use crate::options::Options;
 use crate::resolve::Resolved;
 use ms_cli::megatron::{Args, Upstream};
+use ms_core::OptimizerSharding;
 use ms_dist::ContextParallel;
 use ms_spec::GroupScore;
 use std::collections::BTreeSet;
@@ -79,6 +80,11 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         beside("--swap-modules", "--swap-attention"),
         beside("--smart-swap-memory", "--smart-swap"),
         one("--ddp-bucket-size", buckets, BUCKETS),
+        one(
+            "--ddp-pad-buckets-for-high-nccl-busbw",
+            r.topology.grid.optimizer() != OptimizerSharding::Replicated,
+            "--use-distributed-optimizer",
+        ),
         one("--ddp-num-buckets", buckets, BUCKETS),
     ]
     .into_iter()

@@ -142,10 +142,10 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let grid = &r.topology.grid;
     let placement = Placement::new(&r.config.model, &r.config.stages)?;
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
-    let buffers = ms_trainer::buffers(held, &shared, grid, 0, r.config.bucket_size)?;
+    let buffers = ms_trainer::buffers(held, &shared, grid, 0, r.config.bucketing())?;
     let describe = |b: ms_trainer::BufferSpec| {
         let dp = grid.optimizer().shards(grid.alike(b.experts));
-        let plan = BucketPlan::new(&b.placed, dp, b.bucket_size);
+        let plan = BucketPlan::new(&b.placed, dp, b.bucketing);
         let name = |i: usize| held[b.params[i]].spec.name.as_str();
         let bucket_of =
             |start: usize| plan.buckets.iter().position(|bucket| bucket.contains(&start)).unwrap_or(0);
@@ -164,7 +164,7 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
             "kind": if b.experts { "experts" } else { "dense" },
             "shapes": (0..b.params.len()).map(|i| json!([name(i), b.placed[i].shape.to_vec()])).collect::<Vec<_>>(),
             "dp": dp,
-            "bucket_size": b.bucket_size,
+            "bucket_size": b.bucketing.size,
             "numel": plan.layout.numel(),
             "buckets": plan.buckets.iter().map(|r| [r.start, r.end]).collect::<Vec<_>>(),
             "params": params,

@@ -63,6 +63,7 @@ options! {
         throughput: bool = "--log-throughput", "TFLOP/s in the log line";
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
         num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
+        layers: bool = "--moe-per-layer-logging", "auxiliary losses of each layer's router in the metrics file and TensorBoard";
         compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
         skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", group = "Batch", range = "[0,9223372036854775807]";
         metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
@@ -309,6 +310,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         attention_dropout,
         seed: o.samples.seed,
         bucket_size,
+        bucket_multiple: update::bucket_multiple(&o.update, &topology.grid),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
         gather_beside_step: o.update.gather_beside_step,
@@ -323,6 +325,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         log_throughput: w.throughput,
         log_params_norm: w.params_norm,
         log_num_zeros: w.num_zeros,
+        log_layers: w.layers,
         compare_replicas: w.compare_replicas.unwrap_or(0),
         skipped_iterations: skipped(&w.skipped)?,
         flops_per_sample: flops,

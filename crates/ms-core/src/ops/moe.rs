@@ -24,6 +24,11 @@ impl Auxiliary {
         [self.experts, self.devices, self.communication, self.z]
     }
 
+    /// The four, in the order of [`Auxiliary::each`].
+    pub fn of([experts, devices, communication, z]: [f64; 4]) -> Self {
+        Self { experts, devices, communication, z }
+    }
+
     /// Whether there is any loss.
     pub fn any(&self) -> bool {
         *self != Self::default()

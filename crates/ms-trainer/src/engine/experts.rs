@@ -33,30 +33,30 @@ impl Engine {
         // Some ranks route the same tokens.
         let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
-        let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
+        let coefficients = self.routing.auxiliary.each().map(|c| if c == 0.0 { 1.0 } else { c });
+        let means = |sums: [f64; 4], passes: f64| {
+            Auxiliary::of(std::array::from_fn(|i| sums[i] / passes.max(1.0) / coefficients[i]))
+        };
+        let (mut losses, mut passes, mut dropped) = ([0.0; 4], 0.0, 0.0);
+        let (mut tokens, mut of_layers) = (BTreeMap::new(), BTreeMap::new());
         for (layer, row) in
             sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
-            losses.iter_mut().zip(row).for_each(|(sum, l)| *sum += l * seen);
-            passes += row[4] * passed;
+            let (own, went) = (std::array::from_fn(|i| row[i] * seen), row[4] * passed);
+            losses.iter_mut().zip(own).for_each(|(sum, l)| *sum += l);
+            passes += went;
+            of_layers.insert(layer, means(own, went));
             dropped += row[5] * seen;
             tokens.insert(layer, row[6..].iter().map(|&n| (n * seen) as u64).collect());
         }
-        let c = self.routing.auxiliary;
-        let mean = |sum: f64, coeff: f64| sum / passes.max(1.0) / if coeff == 0.0 { 1.0 } else { coeff };
-        let auxiliary = Auxiliary {
-            experts: mean(losses[0], c.experts),
-            devices: mean(losses[1], c.devices),
-            communication: mean(losses[2], c.communication),
-            z: mean(losses[3], c.z),
-        };
+        let auxiliary = means(losses, passes);
         let mut margin = None;
         if self.routing.watch_margins {
             let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
             margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
         }
-        Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64, margin }))
+        Ok(Some(ExpertReport { auxiliary, layers: of_layers, tokens, dropped: dropped as u64, margin }))
     }
 
     /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.

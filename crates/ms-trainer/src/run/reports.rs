@@ -8,6 +8,7 @@ use crate::indexers::IndexerTraining;
 use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
 use crate::schedule::Rates;
+use ms_core::ops::Auxiliary;
 use ms_trace::{metrics::JsonLines, tensorboard::EventFile};
 use serde_json::{Map, Value, json};
 use std::time::SystemTime;
@@ -51,6 +52,7 @@ impl Loop<'_> {
         global: usize,
     ) -> Result<()> {
         let of_indexers = self.of_indexers(report.indexer);
+        let of_layers: Vec<_> = report.experts.iter().flat_map(|e| self.of_layers(e)).collect();
         if let Some(metrics) = &mut self.metrics {
             let mut line = object(json!({
                 "iteration": self.iteration,
@@ -72,8 +74,9 @@ impl Loop<'_> {
             }
             line.extend(of_indexers.map(|(name, loss)| (name.to_owned(), json!(loss))));
             if let Some(experts) = &report.experts {
-                let losses = auxiliary(&self.config.routing, experts);
+                let losses = auxiliary(&self.config.routing, &experts.auxiliary);
                 line.extend(losses.map(|(name, loss)| (name.to_owned(), json!(loss))));
+                line.extend(of_layers.iter().map(|(name, loss)| (name.clone(), json!(loss))));
                 line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
                 line.insert("dropped".into(), json!(experts.dropped));
             }
@@ -83,7 +86,8 @@ impl Loop<'_> {
             && self.iteration.is_multiple_of(*every.max(&1))
         {
             let routing = &self.config.routing;
-            let balance: Vec<_> = report.experts.iter().flat_map(|e| auxiliary(routing, e)).collect();
+            let experts = report.experts.iter();
+            let balance: Vec<_> = experts.flat_map(|e| auxiliary(routing, &e.auxiliary)).collect();
             let memory = self.engine.device.arena().stats();
             let values = [
                 ("lm loss", report.loss),
@@ -99,6 +103,7 @@ impl Loop<'_> {
             let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
             values.extend(of_indexers);
             values.extend(balance);
+            values.extend(of_layers.iter().map(|(name, loss)| (name.as_str(), *loss)));
             values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
             values.extend(report.zeros.map(|zeros| ("num-zeros", zeros as f64)));
             // A skipped iteration has no norm.
@@ -107,6 +112,14 @@ impl Loop<'_> {
             board.scalars(self.iteration, &values)?;
         }
         Ok(())
+    }
+
+    /// The auxiliary losses of each layer that has experts, by upstream's names, if they are asked for.
+    fn of_layers(&self, experts: &ExpertReport) -> impl Iterator<Item = (String, f64)> + use<> {
+        let (asked, routing, layers) = (self.config.log_layers, self.config.routing, experts.layers.clone());
+        layers.into_iter().filter(move |_| asked).flat_map(move |(layer, losses)| {
+            auxiliary(&routing, &losses).map(move |(name, loss)| (format!("moe/{name}_layer_{layer}"), loss))
+        })
     }
 
     /// The loss of indexers by its name.
@@ -165,13 +178,13 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// The auxiliary losses by the names that upstream's logs give them: the balance of experts always, others where a run has
 /// them.
-fn auxiliary(routing: &Routing, experts: &ExpertReport) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+fn auxiliary(routing: &Routing, losses: &Auxiliary) -> impl Iterator<Item = (&'static str, f64)> + use<> {
     let names = [
         "load_balancing_loss",
         "load_balancing_device_level_loss",
         "load_balancing_comm_level_loss",
         "z_loss",
     ];
-    let all = names.into_iter().zip(experts.auxiliary.each()).zip(routing.auxiliary.each());
+    let all = names.into_iter().zip(losses.each()).zip(routing.auxiliary.each());
     all.enumerate().filter(|(i, (_, coeff))| *i == 0 || *coeff != 0.0).map(|(_, (named, _))| named)
 }

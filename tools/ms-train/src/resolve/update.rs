@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::{Grid, OptimizerSharding};
+use ms_dist::buckets::Bucketing;
 use ms_nn::IndexerObjective;
 use ms_spec::ModelConfig;
 use ms_trainer::{Adam, IndexerTraining, LossScale, OptimizerForm, Stored, UpdateRule};
@@ -27,6 +28,7 @@ options! {
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
+        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128", group = "Parallelism";
         buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
@@ -95,6 +97,14 @@ pub(super) fn bucket_size(
         (None, Some(number)) => held()? / number,
         (None, None) => 40_000_000.max(1_000_000 * dp),
     }))
+}
+
+/// Of how many elements the length of a bucket is a multiple.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/param_and_grad_buffer.py`.
+pub(super) fn bucket_multiple(o: &Update, grid: &Grid) -> usize {
+    if o.wide_buckets && grid.optimizer() != OptimizerSharding::Replicated { Bucketing::WIDE_MULTIPLE } else { Bucketing::MULTIPLE }
 }
 
 /// Checks that there are weights to gather, and chunks to gather them for.
