@@ -190,7 +190,10 @@ mod tests {
         let placed = [Placed { shape: Shape::new(&[200_000]), own_bucket: false }; 2];
         let wide = Bucketing { size: Some(1), multiple: Bucketing::WIDE_MULTIPLE };
         assert_eq!(BucketPlan::new(&placed, 3, wide).buckets, [0..393_216, 393_216..786_432]);
-        assert_eq!(BucketPlan::new(&placed, 3, Bucketing::of(Some(1))).buckets, [0..200_064, 200_064..400_128]);
+        assert_eq!(
+            BucketPlan::new(&placed, 3, Bucketing::of(Some(1))).buckets,
+            [0..200_064, 200_064..400_128]
+        );
     }
 
     #[test]

@@ -112,8 +112,7 @@ impl Visits<'_> {
     fn guests(&self, visit: usize) -> Vec<usize> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
-            let behind = (1..size).map(|i| (rank + i) % size);
-            return if visit == rank { behind.collect() } else { Vec::new() };
+            return if visit == 0 { Vec::new() } else { vec![(rank + size - visit) % size] };
         }
         let w = self.window();
         let (round, step) = (visit / w, visit % w);
@@ -121,14 +120,16 @@ impl Visits<'_> {
         if guest == rank { Vec::new() } else { vec![guest] }
     }
 
-    /// Calls `meet(rank, keys and values of that rank)` once for every rank, in upstream's order. The next block is under
-    /// way while one is met.
+    /// Calls `meet(rank, keys and values of that rank)` once for every rank, around a ring in upstream's order. The next block is
+    /// under way while one is met; where all are gathered, while the rank meets its own.
     fn run(&self, own: &Tensor, mut meet: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
-            let all = self.comm.all_gather("keys and values", own.clone())?.wait()?;
-            let rows = own.as_matrix().0;
-            return (0..size).try_for_each(|r| meet(r, &all.rows(r * rows, rows)?));
+            let all = self.comm.all_gather("keys and values", own.clone())?;
+            meet(rank, own)?;
+            let (all, rows) = (all.wait()?, own.as_matrix().0);
+            let mut others = (1..size).map(|visit| (rank + visit) % size);
+            return others.try_for_each(|r| meet(r, &all.rows(r * rows, rows)?));
         }
         let w = self.window();
         let windows = size / w;
@@ -484,4 +485,44 @@ fn ring(
         })
     });
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fabric as _;
+    use crate::threads;
+
+    /// What ranks visit is what plans print, and each knows who meets its block when.
+    #[test]
+    fn blocks_are_visited_in_the_order_that_is_planned() {
+        let ring = |window| ContextParallel::Ring { window };
+        for (size, how) in [(4, ring(1)), (4, ring(2)), (6, ring(3)), (3, ContextParallel::Gather)] {
+            let visited = threads::run(size, |fabric| -> ms_core::Result<_> {
+                let comm = fabric.group(&(0..size).collect::<Vec<_>>())?;
+                let visits = Visits { comm: &*comm, how };
+                let own = Tensor::from_slice(&ms_core::Arena::default(), [1, 1], &[comm.rank() as f64])?;
+                let mut order = Vec::new();
+                visits.run(&own, |block, kv| {
+                    assert_eq!(kv.as_slice::<f64>()?, [block as f64]);
+                    order.push(block);
+                    Ok(())
+                })?;
+                Ok((order, (0..size).map(|visit| visits.guests(visit)).collect::<Vec<_>>()))
+            })
+            .unwrap();
+            let orders: Vec<&Vec<usize>> = visited.iter().map(|(order, _)| order).collect();
+            assert_eq!(orders, how.kv_order(size).unwrap().iter().collect::<Vec<_>>(), "{how:?}");
+            for (rank, (_, guests)) in visited.iter().enumerate() {
+                for (visit, guests) in guests.iter().enumerate() {
+                    let meets = |other: &usize| *other != rank && orders[*other][visit] == rank;
+                    assert_eq!(
+                        *guests,
+                        (0..size).filter(meets).collect::<Vec<_>>(),
+                        "{how:?} {rank} {visit}"
+                    );
+                }
+            }
+        }
+    }
 }

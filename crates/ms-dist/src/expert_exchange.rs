@@ -21,7 +21,10 @@ pub fn all_rows(comm: &dyn Communicator, name: &'static str, t: Tensor, rows: &[
 }
 
 /// Begins [`all_rows`].
-pub(crate) fn begin_all_rows(
+///
+/// # Errors
+/// If a rank failed or the rows do not add up.
+pub fn begin_all_rows(
     comm: &dyn Communicator,
     name: &'static str,
     t: Tensor,

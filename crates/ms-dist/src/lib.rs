@@ -61,7 +61,7 @@ pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family, Gathering, Replicas};
 pub use entering::Entering;
 pub use error::{Error, Result};
-pub use expert_exchange::{all_rows, gather_rows, sum_rows};
+pub use expert_exchange::{all_rows, begin_all_rows, gather_rows, sum_rows};
 pub use gathered_rows::{GatheredRows, picks_of_documents, rows_of_documents, summed_shares};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};

@@ -11,6 +11,14 @@ use std::collections::BTreeSet;
 /// Flags that train experts; those that describe them are told of where the model is made.
 const OF_EXPERTS: [&str; 3] = ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-z-loss-coeff"];
 
+/// Flags by which shared experts work while tokens are on their way to others.
+const BESIDE_EXPERTS: [&str; 4] = [
+    "--moe-alltoall-mc2",
+    "--moe-alltoall-overlap-comm",
+    "--moe-allgather-overlap-comm",
+    "--moe-shared-expert-overlap",
+];
+
 /// Says which of the given flags change nothing, for want of what they go with.
 pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {
     let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
@@ -90,6 +98,15 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     .into_iter()
     .flatten()
     .collect();
+    // Gradients of experts' weights are formed beside exchanges in any case.
+    let works = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some())
+        || given.contains("--moe-zero-memory")
+        || given.contains("--moe-fb-overlap");
+    found.extend(
+        BESIDE_EXPERTS
+            .iter()
+            .filter_map(|flag| one(flag, works, "an expert that all tokens pass: --n-shared-experts")),
+    );
     found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), "experts: --num-experts")));
     found
 }

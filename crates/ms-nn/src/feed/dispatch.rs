@@ -6,7 +6,7 @@
 use crate::feed::Experts;
 use crate::pass::Pass;
 use ms_core::{DType, Device, Dispatcher, Hold, Routes, Tensor, Var, ops};
-use ms_dist::{Among, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
+use ms_dist::{Among, InFlight, all_rows, begin_all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
 /// Number of rows of each rank, of how many each has for each expert.
@@ -121,10 +121,11 @@ impl Experts {
             true => Tensor::uninit(&arena, DType::I32, shape),
             false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
         };
-        let choices = all_rows(&***sharers, "choices", choices, &tokens)?;
+        let choices = begin_all_rows(&***sharers, "choices", choices, &tokens)?;
         // Behind the weights, so that in a backward pass the way back of the tokens comes right behind their experts.
         let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
         let x = self.joined_rows(pass, sharers, x, &tokens)?;
+        let choices = choices.wait()?;
         let here = self.experts / ep.size();
         let first = ep.rank() * here;
         let before: usize = tokens[..sharers.rank()].iter().sum();

@@ -104,7 +104,11 @@ pub(super) fn bucket_size(
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/param_and_grad_buffer.py`.
 pub(super) fn bucket_multiple(o: &Update, grid: &Grid) -> usize {
-    if o.wide_buckets && grid.optimizer() != OptimizerSharding::Replicated { Bucketing::WIDE_MULTIPLE } else { Bucketing::MULTIPLE }
+    if o.wide_buckets && grid.optimizer() != OptimizerSharding::Replicated {
+        Bucketing::WIDE_MULTIPLE
+    } else {
+        Bucketing::MULTIPLE
+    }
 }
 
 /// Checks that there are weights to gather, and chunks to gather them for.
