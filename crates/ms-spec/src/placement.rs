@@ -146,7 +146,7 @@ impl Stages {
         for &at in &self.noop {
             if at > slots.len() {
                 return Err(Error::Placement(format!(
-                    "empty slot {at} is beyond the {} slots before it",
+                    "expected empty slots up to {}, behind {layers} layers and the empty slots before, found {at}",
                     slots.len()
                 )));
             }

@@ -303,6 +303,9 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
     let damaged = &older[whole.map_or(0, |i| i + 1)..];
     let damaged = damaged.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let hint = match whole.map(|i| older[i]) {
+        Some(last) if damaged.is_empty() && newest.is_none() => {
+            format!("--ckpt-step {last} loads the newest, which is whole")
+        }
         Some(last) if damaged.is_empty() => {
             format!("--ckpt-step {last} loads the one before, which is whole")
         }

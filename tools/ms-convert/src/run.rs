@@ -61,7 +61,7 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
         ("does not divide by etp ", cut.etp.written),
         ("expected at least two equal ones in a stage", cut.layers_per_chunk.written),
         ("layer list", cut.layer_list.as_ref().map(|_| "--num-layer-list")),
-        ("empty slot", cut.noop.as_ref().map(|_| "--noop-layers")),
+        ("empty slots", cut.noop.as_ref().map(|_| "--noop-layers")),
         ("multi-token prediction: ", read.mtp.written),
         ("multi-token prediction: ", read.mtp_of_scripts.written),
     ];

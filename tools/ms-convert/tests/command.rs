@@ -186,7 +186,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "2", "--noop-layers", "9"],
         2,
-        "--noop-layers: empty slot 9 is beyond",
+        "--noop-layers: expected empty slots up to",
     );
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--padded-vocab-size", "10"],

@@ -81,7 +81,7 @@ pub(crate) struct Data {
 }
 
 /// An error of the data with its flag, and what to do about a split that has none.
-fn named(error: ms_data::Error) -> anyhow::Error {
+pub(crate) fn named(error: ms_data::Error) -> anyhow::Error {
     let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
     let error = anyhow::Error::new(error).context("--data-path");
     match empty {

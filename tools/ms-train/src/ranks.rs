@@ -133,6 +133,7 @@ impl Ranks {
     /// # Errors
     /// If launchers say what this build cannot do, or what contradicts the flags.
     pub(crate) fn find(args: &mut Args) -> Result<Self> {
+        world_of_torchrun()?;
         let surroundings = Surroundings::of(|name| std::env::var(name).ok());
         if !surroundings.wants_mpi(cfg!(feature = "mpi"))? {
             return Ok(Self::Threads);

@@ -444,6 +444,12 @@ pub(crate) fn check(
     let tp = grid.size(Tp);
     ms_spec::check_cut(model, tp).map_err(|e| usage("--tensor-model-parallel-size", &e))?;
     let etp = grid.expert().size(Tp);
+    if model.moe.is_none() && grid.size(Ep) > 1 {
+        let found = grid.size(Ep);
+        bail!(Usage(format!(
+            "--expert-model-parallel-size: {found} ranks are to share experts, and the model has none: --num-experts N gives it some"
+        )));
+    }
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| {

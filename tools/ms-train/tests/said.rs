@@ -31,6 +31,11 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         ("--smart-swap-memory 64GiB", "--smart-swap"),
         ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
         ("--ddp-num-buckets 2", "--overlap-grad-reduce"),
+        ("--ddp-pad-buckets-for-high-nccl-busbw --upstream head", "--use-distributed-optimizer"),
+        (
+            "--moe-shared-expert-overlap --upstream head --num-experts 2 --moe-router-topk 1",
+            "--n-shared-experts 1",
+        ),
         ("--moe-aux-loss-coeff 0.1", "--num-experts 2 --moe-router-topk 1"),
     ] {
         let flag = alone.split(' ').next().unwrap();

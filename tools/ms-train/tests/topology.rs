@@ -398,7 +398,7 @@ fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
         ("--num-virtual-stages-per-pipeline-rank 3", "--num-virtual-stages-per-pipeline-rank 3: 4 layers"),
         ("--num-layers 5", "--pipeline-model-parallel-size: 5 layers"),
         ("--num-layer-list 3,2", "--num-layer-list: layer list [3, 2]"),
-        ("--noop-layers 9", "--noop-layers: empty slot 9"),
+        ("--noop-layers 9", "--noop-layers: expected empty slots up to"),
         ("--num-layers 6 --schedules-method dualpipev", "--schedules-method: 6 layers"),
     ] {
         let message = run(flags);
