@@ -283,3 +283,29 @@ fn an_iteration_that_is_asked_for_is_read_whatever_the_tracker_says() {
         train(dir.path(), "2", "4", "--load out --ckpt-step 2").assert().success();
     }
 }
+
+/// Megatron-LM's issue 7452, finding 12: layers that a stage names by its own count are loaded by any other number of stages as
+/// those of the first one.
+#[test]
+fn layers_named_by_the_count_of_their_stage_are_not_loaded_as_others() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), "2", "4", "--num-layers 2 --pp 2 --save out --save-interval 4").assert().success();
+    let last = dir.path().join("out/iter_0000004");
+    let shard = last.join("rank_00001.safetensors");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let (of_model, of_stage) = (b"decoder.layers.1.", b"decoder.layers.0.");
+    let mut renamed = 0;
+    for at in 0..bytes.len() - of_model.len() {
+        if &bytes[at..at + of_model.len()] == of_model {
+            bytes[at..at + of_stage.len()].copy_from_slice(of_stage);
+            renamed += 1;
+        }
+    }
+    assert!(renamed > 4, "{renamed} names");
+    std::fs::write(&shard, bytes).unwrap();
+    std::fs::remove_file(last.join("ms-checksums.json")).unwrap();
+    for (ranks, more) in [("1", ""), ("2", "--pp 2")] {
+        let said = failed(train(dir.path(), ranks, "8", &format!("--num-layers 2 --load out {more}")));
+        assert!(said.contains("decoder.layers."), "{said}");
+    }
+}

@@ -177,6 +177,7 @@ impl Run {
             let even = (self.shape.micro / dp).is_multiple_of(s.pp);
             values.push(("micro-batches", if even { "as stages" } else { "another number" }.to_owned()));
             let layers = self.config.layers + c.stages.noop.len();
+            values.push(("borders of stages", if c.waits_at_borders { "wait" } else { "overlap" }.to_owned()));
             let chunks = c.stages.layers_per_chunk.map_or(1, |each| layers / (s.pp * each));
             values.push(("chunks a stage", chunks.to_string()));
             if !self.config.tied {
@@ -490,6 +491,10 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.ring_cache = RingCache { kept, interval: draw.below(2) };
     let inner = draw.of(&[0, 1, usize::MAX]);
     (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
+    case.waits_at_borders = pp > 1 && draw.below(3) == 0;
+    if let ContextParallel::Adaptive { remap, .. } = &mut case.context {
+        *remap = draw.of(&[Remap::InOrder, Remap::Runs, Remap::Tokens]);
+    }
     Some(case)
 }
 
