@@ -21,16 +21,18 @@ pub(crate) struct Time {
     pub(crate) there: f64,
     /// What the wire took in all.
     pub(crate) wire: f64,
+    /// How many exchanges went over it.
+    pub(crate) exchanges: usize,
 }
+
+/// Which exchanges go over the wire: each comes with the name of the one that was begun before it.
+type OnWire = Box<dyn Fn(&Exchange<'_>, &str) -> bool + Send + Sync>;
 
 /// The clock of a rank whose products take a unit for each multiply-add, and whose wire to the ranks that it shares matrices with
 /// takes so much for every byte, one exchange after the other.
 struct Work {
     per_byte: f64,
-    /// What goes over the wire.
-    names: &'static [&'static str],
-    /// Of that only what is begun right behind an exchange of this name, if there is one.
-    behind: Option<&'static str>,
+    on_wire: OnWire,
     last: Mutex<&'static str>,
     time: Mutex<Time>,
 }
@@ -45,13 +47,14 @@ impl Around for Slow {
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         let last = std::mem::replace(&mut *self.0.last.lock().unwrap(), of.name);
-        if !self.0.names.contains(&of.name) || self.0.behind.is_some_and(|behind| behind != last) {
+        if !(self.0.on_wire)(&of, last) {
             return begin();
         }
         let at = {
             let mut time = self.0.time.lock().unwrap();
             let takes = of.own.as_ref().map_or(0, |own| own.bytes().len()) as f64 * self.0.per_byte;
             (time.free, time.wire) = (time.now.max(time.free) + takes, time.wire + takes);
+            time.exchanges += 1;
             time.free
         };
         // A rank does not wait for what it sends. What it receives is there when what it sent meanwhile has gone: that comes of a
@@ -80,9 +83,17 @@ pub(crate) fn time_of_work_behind(
     (names, behind): (&'static [&'static str], Option<&'static str>),
     per_byte: f64,
 ) -> Time {
+    let on_wire = move |of: &Exchange<'_>, last: &str| {
+        names.contains(&of.name) && behind.is_none_or(|behind| behind == last)
+    };
+    time_of_work_where(trial, Box::new(on_wire), per_byte)
+}
+
+/// [`time_of_work`], where `on_wire` says what goes over the slow wire.
+pub(crate) fn time_of_work_where(trial: &Trial, on_wire: OnWire, per_byte: f64) -> Time {
     let shape = Shape { rows: 1, length: trial.config.longest_row, micro: 2, packed: false };
     let steps = batches(&trial.config.model, shape, 1);
-    let work = Arc::new(Work { per_byte, names, behind, last: Mutex::default(), time: Mutex::default() });
+    let work = Arc::new(Work { per_byte, on_wire, last: Mutex::default(), time: Mutex::default() });
     let first: Mutex<Option<ThreadId>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
