@@ -494,7 +494,8 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         };
         let micro = 8 * 4 / sizes.pp;
         let grown = |passes_beside: bool, overlap: bool| {
-            let config = TrainConfig { passes_beside, ..config.clone() };
+            // Gradients of weights would be formed while rows are on their way.
+            let config = TrainConfig { passes_beside, tp_overlap: WAITING, ..config.clone() };
             let time = |per_byte| {
                 let ways = (Dispatcher::AllToAll, overlap);
                 counted_on((&config, &["exchange_rows"]), &sizes, ways, micro, per_byte)
