@@ -1,6 +1,6 @@
 //! Attention of a device, and how its operands are described.
 
-use crate::{Alibi, QkvRows, Result, Segment, Tensor, TensorMut};
+use crate::{Alibi, Error, QkvRows, Result, Segment, Tensor, TensorMut};
 use ms_operands::Dropout;
 use std::sync::Arc;
 
@@ -26,6 +26,26 @@ impl HeadLayout {
     /// Elements of a packed row, `(N + 2 G) · D`.
     pub fn packed_width(&self) -> usize {
         self.groups * (self.heads_per_group + 2) * self.head_dim
+    }
+
+    /// Checks the shapes of rows, and that they have one element type; how many queries and how many keys there are.
+    ///
+    /// # Errors
+    /// If rows have another width, or keys and values another type than queries.
+    pub fn check_rows(&self, op: &'static str, rows: QkvRows<&Tensor>) -> Result<(usize, usize)> {
+        let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
+        let widths = rows.widths(self.groups, self.heads_per_group, self.head_dim);
+        match rows {
+            QkvRows::Packed(qkv) => qkv.expect_shape(op, "qkv", [tokens, *widths.queries()])?,
+            QkvRows::Apart { q, kv } => {
+                q.expect_shape(op, "q", [tokens, *widths.queries()])?;
+                if kv.dtype() != q.dtype() {
+                    return Err(Error::DType { op, name: "kv", want: q.dtype(), got: kv.dtype() });
+                }
+                kv.expect_shape(op, "kv", [keys, *widths.keys()])?;
+            }
+        }
+        Ok((tokens, keys))
     }
 }
 

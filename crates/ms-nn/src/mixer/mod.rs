@@ -5,12 +5,14 @@ mod mamba2;
 mod mamba3;
 
 use crate::cache::{LayerCache, LayerMemory};
+use crate::params::Scope;
 use crate::pass::Pass;
-pub(crate) use gated_delta::GatedDeltaMixer;
-pub(crate) use mamba2::Mamba2Mixer;
-pub(crate) use mamba3::Mamba3Mixer;
+use gated_delta::GatedDeltaMixer;
+use mamba2::Mamba2Mixer;
+use mamba3::Mamba3Mixer;
 use ms_core::{Columns, HeadLayout, ParamId, Result, Tensor, Var, ops};
 use ms_dist::HeadShares;
+use ms_spec::{Mixer as Kind, ModelConfig, Part};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +24,25 @@ pub(crate) trait Mixer: Debug + Send + Sync {
 
     /// What it keeps of a slot's tokens.
     fn memory(&self) -> LayerMemory;
+}
+
+/// The mixer of this kind on one of `tp` ranks, if it is one with a state; `scope` has the parameters of its layer.
+pub(crate) fn recurrent(kind: Kind, scope: &Scope<'_>, c: &ModelConfig, tp: usize) -> Option<Arc<dyn Mixer>> {
+    const VALID: &str = "a validated model has its mixers' sizes";
+    let of = |part| scope.of(part);
+    Some(match kind {
+        Kind::Attention | Kind::SharedKv | Kind::None => return None,
+        Kind::GatedDelta => {
+            let sizes = c.gated_delta.as_ref().expect(VALID);
+            Arc::new(GatedDeltaMixer::new(&of(Part::GatedDelta), c, sizes, tp))
+        }
+        Kind::Mamba2 => {
+            Arc::new(Mamba2Mixer::new(&of(Part::StateSpace), c.mamba2.as_ref().expect(VALID), tp))
+        }
+        Kind::Mamba3 => {
+            Arc::new(Mamba3Mixer::new(&of(Part::StateSpace), c.mamba3.as_ref().expect(VALID), tp))
+        }
+    })
 }
 
 /// A parameter, unrounded: f32, or f64.

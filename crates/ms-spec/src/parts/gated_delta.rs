@@ -2,19 +2,30 @@
 
 use ms_core::{Axis, Partition};
 
+use crate::error::divides;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
-use crate::parts::recurrent::{A, conv_init};
+use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
-use crate::sizes::{GatedDelta, Norm};
-use crate::{ModelConfig, Part, Role};
+use crate::sizes::{GatedDelta, Mixer, Norm};
+use crate::{ModelConfig, Part, Result, Role};
+
+/// The kind of mixer.
+pub(crate) static KIND: Recurrence = Recurrence {
+    mixer: Mixer::GatedDelta,
+    what: "gated delta net",
+    norm: Some(Role::InputLayernorm),
+    rule: RULE,
+    of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
+    of_mut: |c| c.gated_delta.as_mut().map(|sizes| sizes as _),
+};
 
 /// What tensor-parallel ranks share out.
 const KEY_HEADS: &str =
     "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
 
 /// How ranks share it.
-pub(crate) const RULE: Rule = Rule {
+const RULE: Rule = Rule {
     part: "gated delta net",
     tp: How::Shared(
         "key heads with the value heads that use them; fewer key heads than ranks are refused, as by Megatron-LM, while MindSpeed-LLM refuses any",
@@ -31,31 +42,43 @@ pub(crate) const RULE: Rule = Rule {
     },
 };
 
-/// Its weights.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
-    let g = c.gated_delta.as_ref().expect("validate: a gated delta layer needs its sizes");
-    let (half, values) = (g.qk_rows() / 2, g.value_rows());
-    t.of(Part::GatedDelta);
-    t.vector(Role::DtBias, g.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
-    t.vector(Role::ALog, g.value_heads, Table::rows(1), A, SumGrad::No);
-    let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
-    let rows = g.qk_rows() + values;
-    t.push(Role::Conv1d, &[rows, 1, g.conv], cut, conv_init(g.conv), SumGrad::No);
-    // Rows come by key head: its query, its key, its values, their gates.
-    t.matrix(Role::InProjQkvz, [g.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
-    t.matrix(Role::InProjBa, [2 * g.value_heads, c.hidden], Table::rows(1), t.std());
-    t.norm_of(Norm::Rms, Role::Norm, g.value_dim, SumGrad::OverTp);
-    t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
-}
+impl Recurrent for GatedDelta {
+    fn sizes(&self) -> Vec<usize> {
+        vec![self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv]
+    }
 
-impl Activations {
+    fn check(&self) -> Result<()> {
+        divides("value heads", self.value_heads, "key heads", self.key_heads)
+    }
+
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {
+        let (half, values) = (self.qk_rows() / 2, self.value_rows());
+        t.of(Part::GatedDelta);
+        t.vector(Role::DtBias, self.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
+        t.vector(Role::ALog, self.value_heads, Table::rows(1), A, SumGrad::No);
+        let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
+        let rows = self.qk_rows() + values;
+        t.push(Role::Conv1d, &[rows, 1, self.conv], cut, conv_init(self.conv), SumGrad::No);
+        // Rows come by key head: its query, its key, its values, their gates.
+        t.matrix(Role::InProjQkvz, [self.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
+        t.matrix(Role::InProjBa, [2 * self.value_heads, c.hidden], Table::rows(1), t.std());
+        t.norm_of(Norm::Rms, Role::Norm, self.value_dim, SumGrad::OverTp);
+        t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
+    }
+
     /// Queries, keys and values before and behind the convolution, strengths and decays with what they are made of; gates,
     /// outputs before and behind their norm, and gated.
-    pub(crate) fn gated_delta(&self, g: &GatedDelta) -> Kept {
-        let (qkv, values) = ((g.qk_rows() + g.value_rows()) / self.tp, g.value_rows() / self.tp);
-        let heads = g.value_heads / self.tp;
-        let (wide, weights) = self.wide(qkv * g.conv + 2 * heads);
-        let rows = 2 * qkv * wide + 4 * values * self.element_bytes;
-        (self.tokens * (rows + 4 * heads * wide) + weights, self.tokens * heads * wide)
+    fn kept(&self, a: &Activations, _: &ModelConfig) -> Kept {
+        let (qkv, values) = ((self.qk_rows() + self.value_rows()) / a.tp, self.value_rows() / a.tp);
+        let heads = self.value_heads / a.tp;
+        let (wide, weights) = a.wide(qkv * self.conv + 2 * heads);
+        let rows = 2 * qkv * wide + 4 * values * a.element_bytes;
+        (a.tokens * (rows + 4 * heads * wide) + weights, a.tokens * heads * wide)
+    }
+
+    fn shrink(&mut self, ranks: usize) {
+        let ratio = (self.value_heads / self.key_heads.max(1)).clamp(1, 2);
+        (self.key_heads, self.value_heads) = (ranks, ratio * ranks);
+        (self.key_dim, self.value_dim) = (self.key_dim.min(8), self.value_dim.min(8));
     }
 }
