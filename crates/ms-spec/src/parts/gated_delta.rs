@@ -1,24 +1,58 @@
 //! Gated DeltaNet.
 
 use ms_core::{Axis, Partition};
+use serde_json::json;
 
 use crate::error::divides;
+use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
-use crate::sizes::{GatedDelta, Mixer, Norm};
+use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
 use crate::{ModelConfig, Part, Result, Role};
 
-/// The kind of mixer.
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::GatedDelta,
     what: "gated delta net",
     norm: Some(Role::InputLayernorm),
     rule: RULE,
+    arguments: ARGUMENTS,
+    made: &[("value heads do not divide by", &[&["linear_num_value_heads"], &["linear_num_key_heads"]])],
     of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
     of_mut: |c| c.gated_delta.as_mut().map(|sizes| sizes as _),
 };
+
+/// What Megatron's arguments say of it.
+const ARGUMENTS: &[Field] = &[
+    LAYERS,
+    Field::size("linear_num_key_heads", |c| Some(&mut c.gated_delta.as_mut()?.key_heads)).needed(),
+    Field::size("linear_num_value_heads", |c| Some(&mut c.gated_delta.as_mut()?.value_heads)).needed(),
+    Field::size("linear_key_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.key_dim)).needed(),
+    Field::size("linear_value_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.value_dim)).needed(),
+    Field::size("linear_conv_kernel_dim", |c| Some(&mut c.gated_delta.as_mut()?.conv)),
+];
+
+/// Gated delta nets, and attention in the last layer of every so many.
+const LAYERS: Field = Field::rule(
+    |f, c| {
+        let Some(interval) = f.size("full_attention_interval")?.filter(|&n| n > 0) else { return Ok(()) };
+        c.gated_delta = Some(GatedDelta { key_heads: 0, value_heads: 0, key_dim: 0, value_dim: 0, conv: 4 });
+        c.scores.output_gate = true;
+        let layer = |l: usize| Layer {
+            mixer: if (l + 1).is_multiple_of(interval) { Mixer::Attention } else { Mixer::GatedDelta },
+            ..Layer::default()
+        };
+        c.pattern = (0..c.layers).map(layer).collect();
+        Ok(())
+    },
+    |c, w| {
+        if c.gated_delta.is_some() {
+            let first = (0..c.layers).find(|&l| c.layer(l).mixer == Mixer::Attention);
+            w.set("full_attention_interval", json!(first.unwrap_or(c.layers) + 1));
+        }
+    },
+);
 
 /// What tensor-parallel ranks share out.
 const KEY_HEADS: &str =

@@ -1,24 +1,118 @@
 //! Mamba2.
 
 use ms_core::{Axis, Partition};
+use serde_json::{Value, json};
 
 use crate::error::divides;
+use crate::field::Field;
 use crate::kept::{Activations, Kept};
+use crate::megatron::hybrid::letters;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init, dt};
 use crate::rule::{How, Rule, UNCONCERNED};
-use crate::sizes::{Mamba2, Mixer};
+use crate::sizes::{Feed, Layer, Mamba2, Mixer, Position};
 use crate::{ModelConfig, Part, Result, Role};
 
-/// The kind of mixer.
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::Mamba2,
     what: "state-space mixer",
     norm: Some(Role::Norm),
     rule: RULE,
+    arguments: ARGUMENTS,
+    made: &[
+        ("size of the state-space mixer", &[INNER_WIDTH, &["mamba_head_dim"]]),
+        ("state-space heads do not divide by", &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]]),
+    ],
     of: |c| c.mamba2.as_ref().map(|sizes| sizes as _),
     of_mut: |c| c.mamba2.as_mut().map(|sizes| sizes as _),
 };
+
+/// What the inner width is made of.
+const INNER_WIDTH: &[&str] = &["mamba_d_ssm", "mamba_expand", "hidden_size"];
+
+/// What Megatron's arguments say of it.
+const ARGUMENTS: &[Field] = &[
+    STATES,
+    Field::size("mamba_head_dim", |c| Some(&mut c.mamba2.as_mut()?.head_dim)),
+    Field::size("mamba_num_groups", |c| Some(&mut c.mamba2.as_mut()?.groups)),
+    Field::size("mamba_state_dim", |c| Some(&mut c.mamba2.as_mut()?.state)),
+    Field::size("mamba_d_conv", |c| Some(&mut c.mamba2.as_mut()?.conv)),
+    Field::size("mamba_chunk_size", |c| Some(&mut c.mamba2.as_mut()?.chunk)),
+    INNER,
+    LETTERS,
+];
+
+/// Whether there are Mamba2 layers, with sizes as Megatron assumes them.
+const STATES: Field = Field::reading(|f, c| {
+    let spec = f.get("spec").map(Value::to_string).unwrap_or_default();
+    if f.text("hybrid_override_pattern")?.is_some() || spec.contains("mamba") {
+        c.mamba2 = Some(Mamba2 {
+            heads: 0,
+            head_dim: 64,
+            groups: 8,
+            state: 128,
+            conv: 4,
+            chunk: 256,
+            bias: false,
+            conv_bias: true,
+            dt_limit: (0.0, None),
+            dt_init: (0.001, 0.1),
+            residual_f32: true,
+            norm_eps: Mamba2::megatron_norm_eps(),
+        });
+    }
+    Ok(())
+});
+
+/// The inner width, which is told, or so many times the stream's.
+const INNER: Field = Field::rule(
+    |f, c| {
+        let hidden = c.hidden;
+        if let Some(m) = c.mamba2.as_mut() {
+            let usual = hidden.saturating_mul(f.size("mamba_expand")?.unwrap_or(2));
+            m.heads = f.size("mamba_d_ssm")?.unwrap_or(usual) / m.head_dim.max(1);
+        }
+        Ok(())
+    },
+    |c, w| {
+        if let Some(m) = &c.mamba2 {
+            w.set("mamba_d_ssm", json!(m.inner()));
+        }
+    },
+);
+
+/// A letter for each layer of a model with states.
+const LETTERS: Field = Field::rule(
+    |f, c| {
+        if c.mamba2.is_none() {
+            return Ok(());
+        }
+        let layer = |letter| match letter {
+            'M' => Ok(Layer { mixer: Mixer::Mamba2, feed: Feed::None, ..Layer::default() }),
+            '*' => Ok(Layer { feed: Feed::None, ..Layer::default() }),
+            '-' => Ok(Layer { mixer: Mixer::None, ..Layer::default() }),
+            other => Err(f.unsupported(format!("hybrid pattern: expected M, * or -, got {other}"))),
+        };
+        c.pattern = letters(f, c.layers)?.chars().map(layer).collect::<crate::Result<_>>()?;
+        if !c.has(Mixer::Attention) {
+            c.position = Position::None;
+            (c.heads, c.groups, c.head_dim) = (0, 0, 0);
+        }
+        Ok(())
+    },
+    |c, w| {
+        if c.mamba2.is_none() {
+            return;
+        }
+        let letter = |l| match c.layer(l).mixer {
+            Mixer::Mamba2 => 'M',
+            Mixer::None => '-',
+            _ => '*',
+        };
+        w.set("hybrid_override_pattern", json!((0..c.layers).map(letter).collect::<String>()));
+        w.set("is_hybrid_model", json!(true));
+    },
+);
 
 /// How ranks share it.
 const RULE: Rule = Rule {

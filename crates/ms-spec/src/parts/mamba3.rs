@@ -9,12 +9,13 @@ use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{Mamba3, Mixer};
 use crate::{Error, ModelConfig, Part, Result, Role};
 
-/// The kind of mixer.
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::Mamba3,
     what: "trapezoidal mixer",
     norm: None,
     rule: RULE,
+    arguments: &[], // none describes it
+    made: &[],
     of: |c| c.mamba3.as_ref().map(|sizes| sizes as _),
     of_mut: |c| c.mamba3.as_mut().map(|sizes| sizes as _),
 };

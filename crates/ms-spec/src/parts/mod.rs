@@ -26,7 +26,7 @@ use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
 
 /// The kinds of mixers with a state.
-pub(crate) static RECURRENCES: [&Recurrence; 3] = [&mamba2::KIND, &gated_delta::KIND, &mamba3::KIND];
+pub(crate) static RECURRENCES: [&Recurrence; 3] = [&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND];
 
 impl Mixer {
     fn recurrence(self) -> Option<&'static Recurrence> {

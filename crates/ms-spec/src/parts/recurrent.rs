@@ -1,10 +1,14 @@
 //! What mixers with a state say of themselves, each kind in its own file, and what they have in common.
 
+use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, Table};
 use crate::rule::Rule;
 use crate::sizes::Mixer;
 use crate::{ModelConfig, Result, Role};
+
+/// Words of an error about a size, and the arguments that make it: of each list the first that is given.
+pub(crate) type Made = (&'static str, &'static [&'static [&'static str]]);
 
 /// A kind of mixer with a state, whatever sizes a model has of it.
 pub(crate) struct Recurrence {
@@ -15,6 +19,10 @@ pub(crate) struct Recurrence {
     pub(crate) norm: Option<Role>,
     /// How ranks share it.
     pub(crate) rule: Rule,
+    /// Megatron's arguments of it.
+    pub(crate) arguments: &'static [Field],
+    /// What they make.
+    pub(crate) made: &'static [Made],
     /// A model's sizes of it.
     pub(crate) of: fn(&ModelConfig) -> Option<&dyn Recurrent>,
     /// The same, to be changed.
