@@ -10,8 +10,8 @@ use crate::pass::Pass;
 use gated_delta::GatedDeltaMixer;
 use mamba2::Mamba2Mixer;
 use mamba3::Mamba3Mixer;
-use ms_core::{Columns, HeadLayout, ParamId, Result, Tensor, Var, ops};
-use ms_dist::HeadShares;
+use ms_core::{Columns, HeadLayout, ParamId, Result, Segment, Tensor, Var, ops};
+use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{Mixer as Kind, ModelConfig, Part};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -65,6 +65,46 @@ fn remembered_in(
     history.scatter(slots, &h)?;
     states.scatter(slots, &s)?;
     Ok(y)
+}
+
+/// What a scan takes, values of tokens `[T,W]` or a weight `[W,any]`, and the sections of its channels.
+type Cut<'a> = (&'a Var, &'a [Section]);
+
+/// What a rank scans.
+struct Share<'a> {
+    /// Ranks that share the heads.
+    ranks: usize,
+    /// Its documents.
+    segments: &'a Arc<[Segment]>,
+}
+
+/// Runs `scan` over the inputs of its documents with weights of its heads: of all heads or, where ranks share sequences, over whole
+/// documents of this rank's, from whose outputs it takes those of its tokens.
+fn over_documents<const N: usize>(
+    pass: &mut Pass<'_>,
+    cache: Option<&mut LayerCache>,
+    inputs: [Cut<'_>; N],
+    weights: &[Cut<'_>],
+    scan: impl FnOnce(&mut Pass<'_>, Option<&mut LayerCache>, [Var; N], Vec<Var>, Share<'_>) -> Result<Var>,
+) -> Result<Var> {
+    let Some(spread) = pass.batch.spread.clone() else {
+        let (segments, weights) = (pass.batch.segments.clone(), weights.iter().map(|(w, _)| (*w).clone()));
+        let share = Share { ranks: 1, segments: &segments };
+        return scan(pass, cache, inputs.map(|(x, _)| x.clone()), weights.collect(), share);
+    };
+    let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+    let all: Vec<Section> = inputs.iter().flat_map(|(_, sections)| sections.iter().copied()).collect();
+    let rows = ops::concat(pass.g, &inputs.map(|(x, _)| x))?;
+    let rows = ops::columns(pass.g, &rows, &Sections { sections: &all, ranks }.by_rank())?;
+    let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+    let own = ops::split(pass.g, &rows, inputs.map(|(_, sections)| Sections { sections, ranks }.own()))?;
+    let mut of_heads = Vec::with_capacity(weights.len());
+    for (weight, sections) in weights {
+        of_heads.push(Sections { sections, ranks }.weight(pass, weight, rank)?);
+    }
+    let segments: Arc<[Segment]> = spread.documents.as_slice().into();
+    let y = scan(pass, None, own, of_heads, Share { ranks, segments: &segments })?;
+    Ok(to_shares(pass.g, pass.ctx, &y, &spread)?)
 }
 
 /// A section of a mixer's channels.

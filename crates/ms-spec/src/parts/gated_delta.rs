@@ -20,7 +20,6 @@ pub(crate) static KIND: Recurrence = Recurrence {
     arguments: ARGUMENTS,
     made: &[("value heads do not divide by", &[&["linear_num_value_heads"], &["linear_num_key_heads"]])],
     of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
-    of_mut: |c| c.gated_delta.as_mut().map(|sizes| sizes as _),
 };
 
 /// What Megatron's arguments say of it.
@@ -110,9 +109,9 @@ impl Recurrent for GatedDelta {
         (a.tokens * (rows + 4 * heads * wide) + weights, a.tokens * heads * wide)
     }
 
-    fn shrink(&mut self, ranks: usize) {
-        let ratio = (self.value_heads / self.key_heads.max(1)).clamp(1, 2);
-        (self.key_heads, self.value_heads) = (ranks, ratio * ranks);
-        (self.key_dim, self.value_dim) = (self.key_dim.min(8), self.value_dim.min(8));
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize) {
+        let value_heads = ranks * (self.value_heads / self.key_heads.max(1)).clamp(1, 2);
+        let (key_dim, value_dim) = (self.key_dim.min(8), self.value_dim.min(8));
+        small.gated_delta = Some(Self { key_heads: ranks, value_heads, key_dim, value_dim, ..*self });
     }
 }

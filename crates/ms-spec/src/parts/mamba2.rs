@@ -24,7 +24,6 @@ pub(crate) static KIND: Recurrence = Recurrence {
         ("state-space heads do not divide by", &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]]),
     ],
     of: |c| c.mamba2.as_ref().map(|sizes| sizes as _),
-    of_mut: |c| c.mamba2.as_mut().map(|sizes| sizes as _),
 };
 
 /// What the inner width is made of.
@@ -187,8 +186,9 @@ impl Recurrent for Mamba2 {
         Some(3.0 * (projections + 7.0 * inner * state))
     }
 
-    fn shrink(&mut self, ranks: usize) {
-        self.heads = ranks * (self.heads / self.groups.max(1)).clamp(1, 2);
-        (self.groups, self.head_dim, self.state) = (ranks, self.head_dim.min(8), self.state.min(8));
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize) {
+        let heads = ranks * (self.heads / self.groups.max(1)).clamp(1, 2);
+        let (head_dim, state) = (self.head_dim.min(8), self.state.min(8));
+        small.mamba2 = Some(Self { heads, groups: ranks, head_dim, state, ..*self });
     }
 }

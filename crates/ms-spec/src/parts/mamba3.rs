@@ -17,7 +17,6 @@ pub(crate) static KIND: Recurrence = Recurrence {
     arguments: &[], // none describes it
     made: &[],
     of: |c| c.mamba3.as_ref().map(|sizes| sizes as _),
-    of_mut: |c| c.mamba3.as_mut().map(|sizes| sizes as _),
 };
 
 /// How ranks share it.
@@ -82,7 +81,7 @@ impl Recurrent for Mamba3 {
         (a.tokens * rows + weights + projection, a.tokens * 2 * ranks * wide)
     }
 
-    fn shrink(&mut self, ranks: usize) {
-        (self.heads, self.head_dim) = (ranks, self.head_dim.min(8));
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize) {
+        small.mamba3 = Some(Self { heads: ranks, head_dim: self.head_dim.min(8), ..*self });
     }
 }

@@ -56,12 +56,11 @@ impl ModelConfig {
 
     /// The model with the sizes of mixers with a state as small as `ranks` ranks can share.
     #[must_use]
-    pub fn with_small_states(mut self, ranks: usize) -> Self {
-        for kind in RECURRENCES {
-            if let Some(sizes) = (kind.of_mut)(&mut self) {
-                sizes.shrink(ranks);
-            }
+    pub fn with_small_states(self, ranks: usize) -> Self {
+        let mut small = self.clone();
+        for sizes in RECURRENCES.iter().filter_map(|kind| (kind.of)(&self)) {
+            sizes.shrink(&mut small, ranks);
         }
-        self
+        small
     }
 }

@@ -25,8 +25,6 @@ pub(crate) struct Recurrence {
     pub(crate) made: &'static [Made],
     /// A model's sizes of it.
     pub(crate) of: fn(&ModelConfig) -> Option<&dyn Recurrent>,
-    /// The same, to be changed.
-    pub(crate) of_mut: fn(&mut ModelConfig) -> Option<&mut dyn Recurrent>,
 }
 
 /// What follows from the sizes of a mixer with a state.
@@ -48,8 +46,8 @@ pub(crate) trait Recurrent {
         None
     }
 
-    /// Makes it as small as `ranks` ranks can share.
-    fn shrink(&mut self, ranks: usize);
+    /// Gives a small model such sizes, as small as `ranks` ranks can share.
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize);
 }
 
 /// Bound of the initial weights of a depthwise convolution of width `conv`, as torch has it.
