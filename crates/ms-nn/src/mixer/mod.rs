@@ -78,8 +78,8 @@ struct Share<'a> {
     segments: &'a Arc<[Segment]>,
 }
 
-/// Runs `scan` over the inputs of its documents with weights of its heads: of all heads or, where ranks share sequences, over whole
-/// documents of this rank's, from whose outputs it takes those of its tokens.
+/// Runs `scan` with inputs and weights of all heads or, where ranks share sequences, over whole documents of this rank's heads,
+/// of whose outputs it then has those of its tokens.
 fn over_documents<const N: usize>(
     pass: &mut Pass<'_>,
     cache: Option<&mut LayerCache>,
