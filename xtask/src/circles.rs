@@ -24,6 +24,10 @@ struct File {
     takes: BTreeSet<Vec<String>>,
     /// Names that it re-exports, with the paths they come from.
     hands_on: BTreeMap<String, Vec<String>>,
+    /// Modules of which it re-exports all.
+    hands_on_all: Vec<Vec<String>>,
+    /// Names of what it defines.
+    defines: BTreeSet<String>,
 }
 
 /// Circles that are not listed, and listed ones that are not there, as sentences.
@@ -127,15 +131,38 @@ fn reach(arrows: &BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -> BTreeSe
 fn home(files: &BTreeMap<Module, File>, path: &[String], depth: usize) -> Option<Module> {
     let known = (0..=path.len()).rev().find(|&n| files.contains_key(&path[..n]))?;
     let (module, rest) = path.split_at(known);
-    match rest.first().and_then(|name| files[module].hands_on.get(name)) {
-        Some(from) if depth > 0 => {
-            home(files, &[from, &rest[1..]].concat(), depth - 1).or_else(|| Some(module.to_vec()))
-        }
-        _ => Some(module.to_vec()),
+    let there = || Some(module.to_vec());
+    let Some(name) = rest.first().filter(|_| depth > 0) else { return there() };
+    let file = &files[module];
+    if let Some(from) = file.hands_on.get(name) {
+        return home(files, &[from, &rest[1..]].concat(), depth - 1).or_else(there);
+    }
+    let has = |module: &&Vec<String>| {
+        let file = files.get(*module);
+        file.is_some_and(|file| file.defines.contains(name) || file.hands_on.contains_key(name))
+    };
+    match file.hands_on_all.iter().find(has) {
+        Some(from) => home(files, &[from, rest].concat(), depth - 1),
+        None => there(),
     }
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+/// The name of an item.
+fn name(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Const(i) => &i.ident,
+        Item::Enum(i) => &i.ident,
+        Item::Fn(i) => &i.sig.ident,
+        Item::Static(i) => &i.ident,
+        Item::Struct(i) => &i.ident,
+        Item::Trait(i) => &i.ident,
+        Item::Type(i) => &i.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
+
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg") && a.to_token_stream().to_string().contains("test"))
 }
 
@@ -148,7 +175,9 @@ fn read(items: &[Item], module: &Module, texts: &BTreeMap<Module, String>, file:
                 let public = !matches!(u.vis, Visibility::Inherited);
                 for (path, name) in paths {
                     let Some((path, held)) = from_root(&path, module, texts) else { continue };
-                    if public {
+                    if public && name == "*" {
+                        file.hands_on_all.push(path);
+                    } else if public {
                         file.hands_on.insert(name, path);
                     } else if !held {
                         file.takes.insert(path);
@@ -156,7 +185,10 @@ fn read(items: &[Item], module: &Module, texts: &BTreeMap<Module, String>, file:
                 }
             }
             Item::Mod(m) if is_test(&m.attrs) => {}
-            item => spoken(item.to_token_stream(), module, texts, file),
+            item => {
+                file.defines.extend(name(item));
+                spoken(item.to_token_stream(), module, texts, file);
+            }
         }
     }
 }
@@ -246,6 +278,15 @@ mod tests {
         let lib = ("lib", "mod a; mod b; pub use b::B;");
         assert_eq!(found(&[lib, ("a", "use crate::B;"), ("b", "fn f() { g(crate::a::A); }")]), [["a", "b"]]);
         assert_eq!(found(&[lib, ("a", "use crate::B;"), ("b", "pub struct B;")]), [[""; 0]; 0]);
+        let all = ("lib", "mod a; mod b; pub use b::*;");
+        assert_eq!(
+            found(&[all, ("a", "use crate::B;"), ("b", "use crate::a::A; pub struct B;")]),
+            [["a", "b"]]
+        );
+        assert_eq!(
+            found(&[all, ("a", "use crate::C;"), ("b", "use crate::a::A; pub struct B;")]),
+            [[""; 0]; 0]
+        );
         let three = [("a", "use super::b::{self, B};"), ("b", "use crate::c::C;"), ("c", "use crate::a::A;")];
         assert_eq!(found(&[&[lib], &three[..]].concat()), [["a", "b", "c"]]);
     }

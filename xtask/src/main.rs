@@ -6,6 +6,7 @@ mod circles;
 mod dependencies;
 mod docs;
 mod layers;
+mod mixers;
 mod models;
 mod sources;
 mod unused;
@@ -26,8 +27,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// What every check finds, and how many files were looked at.
-fn findings(root: &Path) -> Result<(Vec<String>, usize)> {
+/// What every check finds, and what was counted.
+fn findings(root: &Path) -> Result<(Vec<String>, Counts)> {
     let mut findings = layers::check(root)?;
     let files = tracked_sources(root)?;
     findings.extend(sources::check(root, &files)?);
@@ -35,12 +36,22 @@ fn findings(root: &Path) -> Result<(Vec<String>, usize)> {
     findings.extend(circles::check(root, &files)?);
     findings.extend(dependencies::check(root, &files)?);
     findings.extend(docs::check(root)?);
-    Ok((findings, files.len()))
+    let touched = mixers::touched(root, &files)?;
+    findings.extend(mixers::check(&touched));
+    Ok((findings, Counts { files: files.len(), touched }))
+}
+
+/// What was counted.
+struct Counts {
+    /// Files that were looked at.
+    files: usize,
+    /// Files that name each kind of mixer.
+    touched: Vec<mixers::Touched>,
 }
 
 /// Runs every check and reports all findings at once.
 fn tidy(root: &Path) -> Result<()> {
-    let (findings, files) = findings(root)?;
+    let (findings, Counts { files, touched }) = findings(root)?;
     let mut err = std::io::stderr().lock();
     for finding in &findings {
         writeln!(err, "tidy: {finding}")?;
@@ -48,6 +59,9 @@ fn tidy(root: &Path) -> Result<()> {
     if !findings.is_empty() {
         writeln!(err, "tidy: {} findings", findings.len())?;
         std::process::exit(1);
+    }
+    for touched in touched {
+        writeln!(err, "tidy: {touched}")?;
     }
     writeln!(err, "tidy: {files} files, layers, docs: in order")?;
     Ok(())
@@ -84,9 +98,9 @@ mod tests {
     #[test]
     fn the_repository_is_in_order() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let (findings, files) =
+        let (findings, counts) =
             findings(&root.canonicalize().expect("the repository is there")).expect("it can be read");
         assert!(findings.is_empty(), "{}", findings.join("\n"));
-        assert!(files > 500, "{files}");
+        assert!(counts.files > 500, "{}", counts.files);
     }
 }

@@ -16,6 +16,7 @@ use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds, States};
 use crate::saved::Saved;
 use crate::{DType, Device, Digit, Digits, Host, ParamId, ParamStore, Result, Shape, Tensor};
+use std::sync::Arc;
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -211,6 +212,8 @@ pub struct Graph {
     nodes: Vec<Node>,
     outputs: u32,
     record: bool,
+    /// What weights are called, and what ranks hold of them, where that is known.
+    weights: Arc<[(String, States)]>,
     /// What operations have taken and made since [`Graph::note_kept`].
     noted: Option<Noted>,
 }
@@ -234,12 +237,17 @@ impl Noted {
 impl Graph {
     /// A graph that records for a backward pass.
     pub fn train(device: &Device) -> Self {
-        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: true, noted: None }
+        Self::new(device, true)
     }
 
     /// A graph that records nothing: evaluation, generation, recomputation's first run.
     pub fn inference(device: &Device) -> Self {
-        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: false, noted: None }
+        Self::new(device, false)
+    }
+
+    fn new(device: &Device, record: bool) -> Self {
+        let (device, weights) = (device.clone(), Arc::default());
+        Self { device, nodes: Vec::new(), outputs: 0, record, weights, noted: None }
     }
 
     /// The device that computes.
@@ -282,8 +290,9 @@ impl Graph {
     /// A weight, of which float16 is computed with in f32: kept is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
-        let weight =
-            Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(store.holds(id));
+        let holds = store.holds().get(id.0 as usize).map_or_else(States::default, |(_, holds)| *holds);
+        self.weights = store.holds().clone();
+        let weight = Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(holds);
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
@@ -438,7 +447,7 @@ impl Graph {
         if cfg!(debug_assertions) {
             let of: Vec<States> = inputs.iter().map(|v| v.holds).collect();
             holds = States::of(&of, |along, inputs| op.hold(along, inputs))
-                .unwrap_or_else(|digit| panic!("{}", clash(op.name(), digit, inputs)));
+                .unwrap_or_else(|digit| panic!("{}", self.clash(op.name(), digit, inputs)));
         }
         let sources = inputs.iter().map(|v| v.source).collect();
         self.nodes.push(Node { op, first_output, outputs: outs.len() as u32, inputs: sources });
@@ -448,6 +457,20 @@ impl Graph {
             noted.since.extend(values.map(|v| v.saved.clone()));
         }
         holds
+    }
+
+    /// What ranks along a digit cannot compute.
+    fn clash(&self, op: &str, digit: Digit, inputs: &[&Var]) -> String {
+        let hold = |v: &&Var| {
+            let hold = v.holds.along(digit).map_or("unknown".to_owned(), |hold| format!("{hold:?}"));
+            let Some(Source::Param(ParamId(id))) = v.source else { return hold };
+            match self.weights.get(id as usize) {
+                Some((name, _)) => format!("{hold} ({name})"),
+                None => format!("{hold} (parameter {id})"),
+            }
+        };
+        let holds: Vec<String> = inputs.iter().map(hold).collect();
+        format!("{op}: along {digit} ranks hold {}", holds.join(", "))
     }
 
     /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns
@@ -497,17 +520,4 @@ impl Graph {
     ) -> Result<Vec<Option<Tensor>>> {
         self.walk_back(roots, wrt)?.finish(sink, later)
     }
-}
-
-/// What ranks along a digit cannot compute.
-fn clash(op: &str, digit: Digit, inputs: &[&Var]) -> String {
-    let hold = |v: &&Var| {
-        let hold = v.holds.along(digit).map_or("unknown".to_owned(), |hold| format!("{hold:?}"));
-        match v.source {
-            Some(Source::Param(ParamId(id))) => format!("{hold} (parameter {id})"),
-            _ => hold,
-        }
-    };
-    let holds: Vec<String> = inputs.iter().map(hold).collect();
-    format!("{op}: along {digit} ranks hold {}", holds.join(", "))
 }

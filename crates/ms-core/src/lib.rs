@@ -13,7 +13,6 @@ mod arena;
 mod backend;
 mod clock;
 mod cpu;
-mod delayed;
 mod dtype;
 mod error;
 mod gradients;
@@ -31,11 +30,9 @@ mod tensor;
 
 pub use arena::{Arena, ArenaStats, ArenaUse};
 pub use backend::{
-    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
-    Columns, CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout,
-    HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend, Mamba3Shape, MatmulBackend, Mixing,
-    MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm, QkvRows, RecurrentBackend, Rotary,
-    Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window, mix,
+    ActBackend, AttentionBackend, AttentionDropout, AttentionOptions, Backend, CompressedBackend, Device,
+    EmbedBackend, HeadLayout, HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend,
+    MatmulBackend, MoeBackend, Norm, NormBackend, OptimBackend, QkNorm, RecurrentBackend, Rotary,
 };
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
@@ -45,7 +42,9 @@ pub use graph::{BackwardCx, Graph, Later, Like, Op, Var, Walk};
 pub use hold::{Hold, States};
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
-pub use ms_operands::{Divergence, ExactSum, FEW_ROWS, NOWHERE, int8_row_bytes};
+pub use ms_operands::noise::{Noise, mix};
+// What operations take beside tensors, all of it.
+pub use ms_operands::*;
 pub use params::{Change, Coming, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;

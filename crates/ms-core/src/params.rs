@@ -106,8 +106,8 @@ pub struct ParamStore {
     wide: BTreeMap<u32, Tensor>,
     /// Parameters that are kept in eight bits.
     quantized: BTreeMap<u32, Tensor>,
-    /// What tensor-parallel ranks hold of each parameter; empty where it is not known.
-    holds: Arc<[States]>,
+    /// What each parameter is called and what ranks hold of it; empty where it is not known.
+    holds: Arc<[(String, States)]>,
     /// What changes each parameter; empty: its gradient does.
     changes: Arc<[Change]>,
 }
@@ -190,8 +190,8 @@ impl ParamStore {
         Ok(())
     }
 
-    /// What ranks hold of each parameter, for debug builds, which follow it.
-    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = States>) {
+    /// What each parameter is called and what ranks hold of it, for debug builds, which follow it.
+    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = (String, States)>) {
         self.holds = holds.into_iter().collect();
     }
 
@@ -205,8 +205,9 @@ impl ParamStore {
         self.changes.get(id.0 as usize).copied().unwrap_or_default()
     }
 
-    pub(crate) fn holds(&self, id: ParamId) -> States {
-        self.holds.get(id.0 as usize).copied().unwrap_or_default()
+    /// What ranks hold of each parameter, by number, and its name.
+    pub(crate) fn holds(&self) -> &Arc<[(String, States)]> {
+        &self.holds
     }
 
     /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is

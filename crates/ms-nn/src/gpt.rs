@@ -167,7 +167,7 @@ impl Gpt {
             norm: words.find(Role::WordEmbeddingsNorm).map(|_| words.linear(Role::WordEmbeddingsNorm)),
             scale: config.scales.embedding,
         });
-        let last = if config.mamba2.is_some() { Role::FinalNorm } else { Role::FinalLayernorm };
+        let last = if config.is_hybrid() { Role::FinalNorm } else { Role::FinalLayernorm };
         let ends = chunks.iter().any(|c| c.ends);
         let head = ends.then(|| Head {
             final_norm: behind.of(Part::Last).linear(last),

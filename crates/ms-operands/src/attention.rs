@@ -66,6 +66,16 @@ impl<T> QkvRows<T> {
         }
     }
 
+    /// Elements of a row of each array, with `groups` groups of `heads_per_group` query heads of `head_dim` elements.
+    pub fn widths(&self, groups: usize, heads_per_group: usize, head_dim: usize) -> QkvRows<usize> {
+        match self {
+            Self::Packed(_) => QkvRows::Packed(groups * (heads_per_group + 2) * head_dim),
+            Self::Apart { .. } => {
+                QkvRows::Apart { q: groups * heads_per_group * head_dim, kv: 2 * groups * head_dim }
+            }
+        }
+    }
+
     /// Each array turned into something else.
     pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> QkvRows<U> {
         match self {

@@ -36,7 +36,7 @@ pub use hyper_connections::Mixing;
 pub use indexer::Divergence;
 pub use optimizer::{AdamW, Sgd};
 pub use products::{FEW_ROWS, INT8_LINE, int8_row_bytes};
-pub use recurrent::{DeltaRule, Mamba3Operands, Mamba3Shape, StateSpace, TurnedPairs};
+pub use recurrent::*;
 pub use routes::{NOWHERE, Routes};
 pub use routing::{ExpertLoad, GroupScore, Router, RouterScore};
 pub use sum::ExactSum;

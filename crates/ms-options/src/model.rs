@@ -188,7 +188,7 @@ impl ModelFlags {
         }
         let against = match self.written("use_rotary_position_embeddings") {
             Some(flag) => format!("{flag} beside it says others"),
-            None if model.mamba2.is_some() => {
+            None if model.is_hybrid() => {
                 "layers of --spec mamba, none of which attends (--hybrid-attention-ratio), have no positions"
                     .into()
             }

@@ -223,19 +223,6 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
     sum
 }
 
-/// Checks the shapes of rows; how many queries and how many keys there are.
-fn check_rows(op: &'static str, rows: QkvRows<&Tensor>, heads: HeadLayout) -> Result<(usize, usize)> {
-    let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
-    match rows {
-        QkvRows::Packed(qkv) => expect(op, "qkv", qkv, &[tokens, heads.packed_width()])?,
-        QkvRows::Apart { q, kv } => {
-            expect(op, "q", q, &[tokens, heads.heads() * heads.head_dim])?;
-            expect(op, "kv", kv, &[keys, 2 * heads.groups * heads.head_dim])?;
-        }
-    }
-    Ok((tokens, keys))
-}
-
 impl Reference {
     /// Gradients by queries, keys and values as those of `rows`.
     fn by_rows(&self, rows: QkvRows<&Tensor>, [dq, dk, dv]: [Vec<f64>; 3]) -> Result<QkvRows<Tensor>> {
@@ -323,7 +310,7 @@ impl AttentionBackend for Reference {
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
-        let (tokens, keys) = check_rows("attention", rows, heads)?;
+        let (tokens, keys) = heads.check_rows("attention", rows)?;
         let queries = queries(segments, tokens, keys, options)?;
         // Scores, and sums of values.
         self.worked(2 * pairs(&queries, heads));
@@ -341,7 +328,7 @@ impl AttentionBackend for Reference {
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<QkvRows<Tensor>> {
-        let (tokens, keys) = check_rows("attention_backward", rows, heads)?;
+        let (tokens, keys) = heads.check_rows("attention_backward", rows)?;
         let queries = queries(segments, tokens, keys, options)?;
         // Scores again, gradients of weights, and sums for queries, keys and values.
         self.worked(5 * pairs(&queries, heads));
@@ -431,7 +418,7 @@ impl AttentionBackend for Reference {
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        let (tokens, keys) = check_rows("attention_picked", rows, heads)?;
+        let (tokens, keys) = heads.check_rows("attention_picked", rows)?;
         let operands = Operands::of(rows, heads)?;
         self.given(heads, attend(&operands, &picked(picks, keys)?, tokens, &plain(options), None))
     }
@@ -446,7 +433,7 @@ impl AttentionBackend for Reference {
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<QkvRows<Tensor>> {
-        let (_, keys) = check_rows("attention_picked_backward", rows, heads)?;
+        let (_, keys) = heads.check_rows("attention_picked_backward", rows)?;
         let queries = picked(picks, keys)?;
         let (operands, kept) = (Operands::of(rows, heads)?, (reals(out)?, reals(lse)?));
         self.by_rows(rows, attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None))

@@ -8,13 +8,11 @@
 mod act;
 mod attention;
 mod columns;
-mod delta_rule;
 mod embedding;
 mod experts;
 mod hyper_connections;
 mod indexer;
 mod loss;
-mod mamba3;
 mod matmul;
 mod norm;
 mod operand;
@@ -24,7 +22,6 @@ mod pooling;
 mod recurrent;
 mod rotary;
 mod routing;
-mod state_space;
 mod tape;
 
 use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};

@@ -41,6 +41,12 @@ impl LossBackend for Reference {
         self.give(&[targets.numel()], &nll.collect::<Vec<_>>())
     }
 
+    fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        let statistics = self.cross_entropy_statistics(logits, targets, 0)?;
+        self.cross_entropy_gradient(logits, &statistics, targets, weights, 0)?;
+        Ok(statistics)
+    }
+
     fn cross_entropy_gradient(
         &self,
         logits: &mut Tensor,

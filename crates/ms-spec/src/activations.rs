@@ -1,7 +1,7 @@
 //! Bytes that forward passes keep for their backward: a walk over a chunk and its layers. What a part keeps it says itself.
 
 use crate::keeping::{LayerKeeping, Recompute};
-use crate::kept::{Activations, Kept, Mixed};
+use crate::kept::{Activations, Mixed};
 use crate::sizes::{Block, Feed, Mixer};
 use crate::swapped::Swapped;
 use crate::{Item, ModelConfig};
@@ -157,7 +157,7 @@ impl Activations {
         let parts = match (kind.mixer, norms) {
             (Mixer::None, true) => Swapped::NETWORK_NORM,
             (Mixer::None, false) => Swapped::NETWORK.and(Swapped::FC1),
-            (Mixer::Mamba3, _) => Swapped::MIXER,
+            (mixer, _) if mixer.norm().is_none() => Swapped::MIXER,
             (_, true) => Swapped::INPUT_NORM,
             (_, false) => Swapped::MIXER.and(Swapped::QKV),
         };
@@ -221,7 +221,7 @@ impl Activations {
         // Behind a norm, all tokens again inside tensor parallelism.
         let whole = self.tokens * c.hidden * self.element_bytes;
         // Of a sublayer without a norm its input is kept once.
-        let bare = kind.mixer == Mixer::Mamba3;
+        let bare = kind.mixer.norm().is_none();
         let mixed = self.mixer(c, number, keeping);
         let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
         let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
@@ -313,16 +313,12 @@ impl Activations {
 
     /// What the mixer of a layer keeps behind its norm.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
-        let alone = |sizes: Option<Kept>| {
-            let (before, statistics) = sizes.expect("validate: a mixer of a layer has its sizes");
-            Mixed { before, statistics, ..Mixed::default() }
-        };
         match c.layer(number).mixer {
-            Mixer::GatedDelta => alone(c.gated_delta.as_ref().map(|g| self.gated_delta(g))),
-            Mixer::Mamba2 => alone(c.mamba2.as_ref().map(|m| self.mamba2(m))),
-            Mixer::Mamba3 => alone(c.mamba3.as_ref().map(|m| self.mamba3(m, c.hidden))),
             Mixer::Attention | Mixer::SharedKv => self.attention(c, number, keeping),
-            Mixer::None => Mixed::default(),
+            other => c.recurrent(other).map_or_else(Mixed::default, |sizes| {
+                let (before, statistics) = sizes.kept(self, c);
+                Mixed { before, statistics, ..Mixed::default() }
+            }),
         }
     }
 }

@@ -69,3 +69,11 @@ pub enum Error {
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Checks that so many of something divide by so many others.
+pub(crate) fn divides(what: &str, n: usize, by: &str, d: usize) -> Result<()> {
+    match n.is_multiple_of(d) {
+        true => Ok(()),
+        false => Err(Error::Inconsistent(format!("{n} {what} do not divide by {d} {by}"))),
+    }
+}

@@ -6,7 +6,7 @@
 //! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
-use crate::parts::{attention, dense, ends, experts, grouped, mamba2, prediction};
+use crate::parts::{attention, dense, ends, experts, grouped, prediction};
 use crate::sizes::{Feed, Mixer};
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
@@ -35,7 +35,8 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
 /// `hybrid_flops`.
 pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let tokens = (batch * seq) as f64;
-    tokens * if config.has(Mixer::Mamba2) { of_hybrid(config, seq) } else { of_transformer(config, seq) }
+    let counted = (0..config.layers).any(|l| of_state(config, l).is_some());
+    tokens * if counted { of_hybrid(config, seq) } else { of_transformer(config, seq) }
 }
 
 /// FLOPs of a token in a model of transformer layers, whatever mixes its tokens.
@@ -51,12 +52,16 @@ fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
     networks + layers as f64 * attention + modules * prediction::flops(c) + (modules + 1.0) * ends::flops(c)
 }
 
-/// FLOPs of a token in a model of Mamba2, attention and feed-forward layers.
+/// FLOPs of a token in the mixer of layer `l`, if it has a state and upstream counts it.
+fn of_state(c: &ModelConfig, l: usize) -> Option<f64> {
+    c.recurrent(c.layer(l).mixer)?.flops(c)
+}
+
+/// FLOPs of a token in a model of attention and feed-forward layers, and of layers with a state that upstream counts.
 fn of_hybrid(c: &ModelConfig, seq: usize) -> f64 {
-    let mixer = |l: usize| match (c.layer(l).mixer, &c.mamba2) {
-        (Mixer::Attention, _) => attention::flops(c, seq as f64 / 2.0),
-        (Mixer::Mamba2, Some(m)) => mamba2::flops(c, m),
-        _ => 0.0,
+    let mixer = |l: usize| match c.layer(l).mixer {
+        Mixer::Attention => attention::flops(c, seq as f64 / 2.0),
+        _ => of_state(c, l).unwrap_or(0.0),
     };
     let network = |l: usize| if c.layer(l).feed == Feed::Dense { dense::flops(c, c.ffn) } else { 0.0 };
     (0..c.layers).map(|l| mixer(l) + network(l)).sum::<f64>() + ends::flops(c)

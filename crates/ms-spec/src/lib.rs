@@ -43,6 +43,7 @@ mod rules;
 mod sizes;
 mod slot;
 mod swapped;
+mod validate;
 
 pub use activations::PassBytes;
 pub use config::ModelConfig;
@@ -56,13 +57,7 @@ pub use parts::tree::params;
 pub use placement::{Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
 pub use rule::{How, Rule};
-pub use rules::{
-    RULES, check_context, check_cut, check_expert_cut, check_whole_heads, rules, table as rules_table,
-};
-pub use sizes::{
-    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
-    HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
-    QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed,
-};
+pub use rules::{check_context, check_cut, check_expert_cut, check_whole_heads, rules, table as rules_table};
+pub use sizes::*;
 pub use slot::{Part, Place, Role, Slot};
 pub use swapped::Swapped;

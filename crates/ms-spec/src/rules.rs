@@ -6,22 +6,17 @@
 use ms_core::Axis;
 
 use crate::parts::{
-    compressed, dense, ends, experts, gated_delta, grouped, hyper_connections, latent, mamba2, mamba3,
-    prediction, sparse,
+    RECURRENCES, compressed, dense, ends, experts, grouped, hyper_connections, latent, prediction, sparse,
 };
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
 use crate::{Error, Mixer, ModelConfig, Result};
 
-/// The parts of all models, of which each says in its own file how ranks share it.
-pub const RULES: [Rule; 19] = [
-    grouped::RULE,
-    grouped::WHOLE_PROJECTIONS,
-    latent::RULE,
-    sparse::RULE,
-    compressed::RULE,
-    mamba2::RULE,
-    gated_delta::RULE,
-    mamba3::RULE,
+/// How ranks share attention of any kind.
+static OF_ATTENTION: [Rule; 5] =
+    [grouped::RULE, grouped::WHOLE_PROJECTIONS, latent::RULE, sparse::RULE, compressed::RULE];
+
+/// How they share what stands beside mixers.
+static OF_OTHERS: [Rule; 11] = [
     dense::RULE,
     experts::RULE,
     experts::ROUTERS,
@@ -56,9 +51,14 @@ pub const RULES: [Rule; 19] = [
     },
 ];
 
+/// The parts of all models, of which each says in its own file how ranks share it.
+fn all() -> impl Iterator<Item = &'static Rule> {
+    OF_ATTENTION.iter().chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
+}
+
 /// The rules of the parts that a model has.
 pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
-    RULES.iter().filter(|rule| (rule.has)(config))
+    all().filter(|rule| (rule.has)(config))
 }
 
 /// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `whole`: each
@@ -160,7 +160,7 @@ pub fn table() -> String {
         How::Refused(reason) => format!("refused: {reason}"),
     };
     let row = |r: &Rule| format!("| {} | {} | {} | {} |\n", r.part, cell(r.tp), cell(r.cp), cell(r.ep));
-    let rows: String = RULES.iter().map(row).collect();
+    let rows: String = all().map(row).collect();
     format!("| part | tensor parallel | context parallel | expert parallel |\n|---|---|---|---|\n{rows}")
 }
 
@@ -216,10 +216,10 @@ mod tests {
 
     #[test]
     fn the_table_names_every_part_once() {
-        let mut parts: Vec<&str> = RULES.iter().map(|rule| rule.part).collect();
+        let mut parts: Vec<&str> = all().map(|rule| rule.part).collect();
         parts.sort_unstable();
         parts.dedup();
-        assert_eq!(parts.len(), RULES.len());
-        assert_eq!(table().lines().count(), RULES.len() + 2);
+        assert_eq!(parts.len(), all().count());
+        assert_eq!(table().lines().count(), parts.len() + 2);
     }
 }

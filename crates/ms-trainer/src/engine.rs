@@ -19,7 +19,7 @@ use ms_core::{Axis, Change, DType, Device, Host, HostStats, ParamId, ParamStore,
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, IndexerLosses, RouterLoad, Seat};
-use ms_spec::Placement;
+use ms_spec::{ParamSpec, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -142,7 +142,8 @@ impl Engine {
         }
         store.set_changes(model.specs().iter().map(|s| s.change));
         if cfg!(debug_assertions) {
-            store.set_holds(model.specs().iter().map(|s| s.holds(ctx.digits, ctx.sequence_parallel)));
+            let holds = |s: &ParamSpec| (s.name.clone(), s.holds(ctx.digits, ctx.sequence_parallel));
+            store.set_holds(model.specs().iter().map(holds));
         }
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();

@@ -61,18 +61,23 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
             None => format!("{flag} is missing: the model that the other flags describe needs it"),
         });
     }
-    match culprit(flags, error) {
+    match culprit(flags, error).as_str() {
         "" => Usage(error.to_string()),
         flag => Usage(format!("{flag}: {error}")),
     }
 }
 
-/// The flag that a model's error is about, where one is known by its words.
-fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
+/// The flag that a model's error is about, where one is known by its words; of several that make a size those that were given.
+fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> String {
     let text = error.to_string();
     let about = |words: &str| text.contains(words);
+    let first = |dests: &&[&str]| dests.iter().find_map(|dest| flags.written(dest));
+    let made: Vec<_> = ms_spec::megatron::made_of(&text).iter().filter_map(first).collect();
+    if !made.is_empty() {
+        return made.join(", ");
+    }
     let field = text.split('`').nth(1).filter(|field| flags.written(field).is_some());
-    if let Some(flag) = field.and_then(|field| flags.written(field)) {
+    let flag = if let Some(flag) = field.and_then(|field| flags.written(field)) {
         flag
     } else if about("hybrid pattern") && flags.written("hybrid_override_pattern").is_some() {
         "--hybrid-override-pattern"
@@ -96,7 +101,8 @@ fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
         "--full-attention-interval"
     } else {
         ""
-    }
+    };
+    flag.to_owned()
 }
 
 /// Tokens of a plan's vocabulary where neither flags nor a tokenizer say.

@@ -74,6 +74,25 @@ fn a_flag_that_describes_nothing_of_the_model_is_named() {
 }
 
 #[test]
+fn sizes_of_mixers_with_a_state_are_named_by_the_flags_that_make_them() {
+    const MAMBA: &str =
+        "--spec mindspeed_llm.tasks.models.spec.mamba_spec layer_spec --hybrid-override-pattern MM";
+    for (flags, says) in [
+        (
+            "--mamba-d-ssm 8 --mamba-head-dim 64 --mamba-num-groups 1",
+            "--mamba-d-ssm, --mamba-head-dim: model: size of the state-space mixer: expected 1 to",
+        ),
+        (
+            "--mamba-d-ssm 32 --mamba-head-dim 8 --mamba-num-groups 3",
+            "--mamba-num-groups, --mamba-d-ssm, --mamba-head-dim: model: 4 state-space heads do not divide by 3 groups",
+        ),
+    ] {
+        let said = refused(&mut planned(&format!("--num-layers 2 {MAMBA} {flags}")), 2);
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
 fn what_is_missing_of_a_model_is_named_by_its_flag() {
     let said = refused(&mut planned("--kv-compress --upstream head"), 2);
     assert!(

@@ -148,17 +148,8 @@ impl<'a> Names<'a> {
             (P::Router, R::ExpertBias) => "router_bias",
             (P::Experts, _) => return self.experts(spec, role == R::LinearFc1, at),
             _ => {
-                let own = format!("own.{}", Slot { half: None, ..spec.slot }.module(Role::word));
-                if self.scheme.pattern(&own).is_some() {
-                    return self.whole(spec, &own, at);
-                }
-                let kind = match part {
-                    P::StateSpace => "ssm",
-                    P::Indexer => "dsa",
-                    P::GatedDelta => "gdn",
-                    _ => return Vec::new(),
-                };
-                return self.whole(spec, &format!("{kind}.{}", role.word()), at);
+                let own = Slot { half: None, ..spec.slot }.module(Role::word);
+                return self.whole(spec, &format!("own.{own}"), at);
             }
         };
         self.whole(spec, slot, at)

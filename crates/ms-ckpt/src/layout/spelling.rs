@@ -93,8 +93,8 @@ impl<'a> Speller<'a> {
         if grouped && config.moe.is_some() && config.bias.mlp {
             return Err(Error::Cut("grouped experts have no biases: write sequential ones".to_owned()));
         }
-        let recurrent = config.mamba2.is_some() || config.mamba3.is_some();
-        if spelling.legacy && (config.moe.is_some() || config.mla().is_some() || recurrent) {
+        let beyond = config.moe.is_some() || config.mla().is_some() || config.is_recurrent();
+        if spelling.legacy && beyond {
             return Err(Error::Cut("the legacy layout only holds dense models".to_owned()));
         }
         if spelling.legacy && config.reward {

@@ -55,7 +55,7 @@ impl Plan {
             for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
                 let region = spread.region(spec, rank)?;
                 let (key, layer) = keys.of(spec);
-                let mut sections = torch_dist::sections(spec, config);
+                let mut sections = torch_dist::sections(spec);
                 if sections.is_empty() {
                     sections.push(("", 0..usize::MAX));
                 }
@@ -147,9 +147,9 @@ impl<'a> Keys<'a> {
             let anywhere = Slot { place: Place::Layer(0), ..spec.slot };
             layers.entry(layer).or_default().push((anywhere, &spec.shape[..]));
         }
-        // Megatron never stacks the layers of a model with state-space mixers.
+        // Megatron never stacks the layers of its model of letters.
         let same = layers.values().all(|l| Some(l) == layers.values().next());
-        let stacked = same && config.mamba2.is_none();
+        let stacked = same && !config.is_hybrid();
         Self { config, slots, modules, stacked, packed }
     }
 

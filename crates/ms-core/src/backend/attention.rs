@@ -1,6 +1,7 @@
 //! Attention of a device, and how its operands are described.
 
-use crate::{Alibi, QkvRows, Result, Segment, Tensor, TensorMut};
+use super::delayed::seam;
+use crate::{Alibi, Error, QkvRows, Result, Segment, Tensor, TensorMut};
 use ms_operands::Dropout;
 use std::sync::Arc;
 
@@ -26,6 +27,26 @@ impl HeadLayout {
     /// Elements of a packed row, `(N + 2 G) · D`.
     pub fn packed_width(&self) -> usize {
         self.groups * (self.heads_per_group + 2) * self.head_dim
+    }
+
+    /// Checks the shapes of rows, and that they have one element type; how many queries and how many keys there are.
+    ///
+    /// # Errors
+    /// If rows have another width, or keys and values another type than queries.
+    pub fn check_rows(&self, op: &'static str, rows: QkvRows<&Tensor>) -> Result<(usize, usize)> {
+        let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
+        let widths = rows.widths(self.groups, self.heads_per_group, self.head_dim);
+        match rows {
+            QkvRows::Packed(qkv) => qkv.expect_shape(op, "qkv", [tokens, *widths.queries()])?,
+            QkvRows::Apart { q, kv } => {
+                q.expect_shape(op, "q", [tokens, *widths.queries()])?;
+                if kv.dtype() != q.dtype() {
+                    return Err(Error::DType { op, name: "kv", want: q.dtype(), got: kv.dtype() });
+                }
+                kv.expect_shape(op, "kv", [keys, *widths.keys()])?;
+            }
+        }
+        Ok((tokens, keys))
     }
 }
 
@@ -98,14 +119,16 @@ pub struct IndexerInputs<'a> {
     pub w: &'a Tensor,
 }
 
-/// Attention.
-pub trait AttentionBackend {
+seam! {
+    /// Attention.
+    pub trait AttentionBackend;
+
     /// Per-head norm (optional) and rotation of the queries and keys of `qkv[T,(N+2G)D]`; values are copied.
     /// Returns the prepared rows and `rstd[T,N+G]` (empty without norm).
     ///
     /// # Errors
     /// If shapes or element types do not fit, or a position is outside the tables.
-    fn prepare_qkv(
+    later fn prepare_qkv(
         &self,
         qkv: &Tensor,
         heads: HeadLayout,
@@ -117,7 +140,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn prepare_qkv_backward(
+    later fn prepare_qkv_backward(
         &self,
         dprepared: Tensor,
         qkv: &Tensor,
@@ -133,7 +156,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn attention(
+    later fn attention(
         &self,
         rows: QkvRows<&Tensor>,
         heads: HeadLayout,
@@ -146,7 +169,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn attention_backward(
+    later fn attention_backward(
         &self,
         dout: &Tensor,
         rows: QkvRows<&Tensor>,
@@ -162,7 +185,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit, or an output is shared.
-    fn attention_merge(
+    later fn attention_merge(
         &self,
         out: &mut Tensor,
         lse: &mut Tensor,
@@ -174,12 +197,12 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit, or an output is shared.
-    fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>;
+    later fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>;
     /// Adds the gradient by the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn attention_sinks_backward(
+    later fn attention_sinks_backward(
         &self,
         dsinks: TensorMut<'_>,
         dout: &Tensor,
@@ -194,7 +217,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn attention_cached(
+    later fn attention_cached(
         &self,
         qkv: &Tensor,
         keys: &Tensor,
@@ -207,7 +230,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_picked(
+    later fn attention_picked(
         &self,
         rows: QkvRows<&Tensor>,
         heads: HeadLayout,
@@ -218,7 +241,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_picked_backward(
+    later fn attention_picked_backward(
         &self,
         dout: &Tensor,
         rows: QkvRows<&Tensor>,
@@ -232,7 +255,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_picked_cached(
+    later fn attention_picked_cached(
         &self,
         qkv: &Tensor,
         cached: (&Tensor, &Tensor),
@@ -244,7 +267,7 @@ pub trait AttentionBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit, a place is outside the cache, or the cache is shared.
-    fn cache_append(
+    later fn cache_append(
         &self,
         keys: &mut Tensor,
         values: &mut Tensor,

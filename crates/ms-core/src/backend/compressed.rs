@@ -1,15 +1,18 @@
 //! Attention over tokens nearby and pooled entries of those far away, of a device.
 
+use super::delayed::seam;
 use super::{HeadLayout, IndexerInputs, Rotary};
 use crate::{Divergence, Pooling, Result, Sight, Tensor, TensorMut, Window};
 
-/// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
-pub trait CompressedBackend {
+seam! {
+    /// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
+    pub trait CompressedBackend;
+
     /// Rotates the last elements of every head of `x[T,N·D]`, or turns them back.
     ///
     /// # Errors
     /// If shapes or element types do not fit, or a position is outside the tables.
-    fn rotate_last(
+    later fn rotate_last(
         &self,
         x: &Tensor,
         head_dim: usize,
@@ -21,7 +24,7 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit, or a window reads outside the rows.
-    fn pool_windows(
+    later fn pool_windows(
         &self,
         kv: &Tensor,
         gate: &Tensor,
@@ -33,7 +36,7 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// As [`CompressedBackend::pool_windows`].
-    fn pool_windows_backward(
+    later fn pool_windows_backward(
         &self,
         dape: TensorMut<'_>,
         dout: &Tensor,
@@ -47,13 +50,13 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
+    later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
     /// The weights that attention gives the keys `picks[T,P]` (or -1) of each query, summed over `heads`: `[T,P]`, unrounded; 0
     /// where there is no pick. Queries are `q[T,N·D]`, keys `k[C,G·D]`.
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_weights(
+    later fn attention_weights(
         &self,
         q: &Tensor,
         k: &Tensor,
@@ -66,7 +69,7 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn indexer_loss(
+    later fn indexer_loss(
         &self,
         inputs: &IndexerInputs<'_>,
         picks: &Tensor,
@@ -79,7 +82,7 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_shared(
+    later fn attention_shared(
         &self,
         q: &Tensor,
         near: &Tensor,
@@ -91,7 +94,7 @@ pub trait CompressedBackend {
     ///
     /// # Errors
     /// If shapes, element types or picks do not fit.
-    fn attention_shared_backward(
+    later fn attention_shared_backward(
         &self,
         dout: &Tensor,
         q: &Tensor,

@@ -1,14 +1,17 @@
 //! Hyper-connections of a device.
 
+use super::delayed::seam;
 use crate::{Mixing, Result, Tensor};
 
-/// A residual of several streams `[T,n·H]`; weights are rows as [`Mixing`] says.
-pub trait HyperConnectionsBackend {
+seam! {
+    /// A residual of several streams `[T,n·H]`; weights are rows as [`Mixing`] says.
+    pub trait HyperConnectionsBackend;
+
     /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn stream_weights(
+    later fn stream_weights(
         &self,
         mixes: &Tensor,
         base: &Tensor,
@@ -19,7 +22,7 @@ pub trait HyperConnectionsBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn stream_weights_backward(
+    later fn stream_weights_backward(
         &self,
         dw: &Tensor,
         mixes: &Tensor,
@@ -31,12 +34,12 @@ pub trait HyperConnectionsBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    later fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
     /// Gradients of [`HyperConnectionsBackend::collapse`] by `x` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn collapse_backward(
+    later fn collapse_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -47,12 +50,12 @@ pub trait HyperConnectionsBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    later fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
     /// Gradients of [`HyperConnectionsBackend::expand`] by `x`, `y` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn expand_backward(
+    later fn expand_backward(
         &self,
         dout: &Tensor,
         x: &Tensor,

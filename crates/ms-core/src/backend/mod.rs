@@ -7,6 +7,7 @@
 
 mod attention;
 mod compressed;
+mod delayed;
 mod hyper_connections;
 mod moe;
 mod recurrent;
@@ -17,14 +18,13 @@ pub use attention::{
 pub use compressed::CompressedBackend;
 pub use hyper_connections::HyperConnectionsBackend;
 pub use moe::MoeBackend;
-pub use ms_operands::noise::{Noise, mix};
-pub use ms_operands::{
-    Activation, AdamW, Alibi, Columns, DeltaRule, ExpertLoad, GroupScore, Mamba3Shape, Mixing, Pooling,
-    QkvRows, Router, RouterScore, Routes, Segment, Sgd, Sight, StateSpace, TurnedPairs, VocabShare, Window,
-};
 pub use recurrent::RecurrentBackend;
 
-use crate::{Arena, DType, Error, ExactSum, Result, Tensor, TensorMut};
+use crate::{
+    Activation, AdamW, Arena, Columns, DType, ExactSum, Noise, Result, Routes, Sgd, Tensor, TensorMut,
+    VocabShare,
+};
+use delayed::seam;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -106,51 +106,53 @@ pub trait Backend:
     fn synchronize(&self) -> Result<()>;
 }
 
-/// Matrix products of a linear layer.
-pub trait MatmulBackend {
+seam! {
+    /// Matrix products of a linear layer.
+    pub trait MatmulBackend;
+
     /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A weight of u8 is one of
     /// [`MatmulBackend::quantize`].
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
+    later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
     /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8,
     /// which [`MatmulBackend::linear`] takes in the weight's place.
     ///
     /// # Errors
     /// If the backend has no such products for the weight's element type.
-    fn quantize(&self, w: &Tensor) -> Result<Tensor> {
-        Err(Error::Unsupported { op: "quantize", dtype: w.dtype() })
-    }
+    later fn quantize(&self, w: &Tensor) -> Result<Tensor>;
     /// `dx[T,K] = dy[T,N] · w[N,K]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>;
+    later fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>;
     /// `dw[N,K] += dy[T,N]ᵀ · x[T,K]` in f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    later fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// `db[N] += Σ_t dy[T,N]` in f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
+    later fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
 }
 
-/// Row normalisation.
-pub trait NormBackend {
+seam! {
+    /// Row normalisation.
+    pub trait NormBackend;
+
     /// RMSNorm of the rows of `x[T,H]` with scale `w[H]`: `(y[T,H], rstd[T] f32)`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>;
+    later fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>;
     /// `sum = x + residual`, then RMSNorm of `sum`: `(sum[T,H], y[T,H], rstd[T])`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn add_rms_norm(
+    later fn add_rms_norm(
         &self,
         x: &Tensor,
         residual: &Tensor,
@@ -161,12 +163,12 @@ pub trait NormBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>;
+    later fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>;
     /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn layer_norm_backward(
+    later fn layer_norm_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -177,7 +179,7 @@ pub trait NormBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn rms_norm_backward(
+    later fn rms_norm_backward(
         &self,
         dw: Option<TensorMut<'_>>,
         dy: &Tensor,
@@ -198,38 +200,40 @@ pub struct Norm {
     pub unit_offset: bool,
 }
 
-/// Activations and sums.
-pub trait ActBackend {
+seam! {
+    /// Activations and sums.
+    pub trait ActBackend;
+
     /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn swiglu(&self, x: &Tensor) -> Result<Tensor>;
+    later fn swiglu(&self, x: &Tensor) -> Result<Tensor>;
     /// Gradient of [`ActBackend::swiglu`] by `x`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor>;
+    later fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor>;
     /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    later fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
     /// Gradient of [`ActBackend::activation`] by `x`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    later fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
     /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor>;
+    later fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor>;
     /// Gradients of [`ActBackend::gate`] by `x` and `gate`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn gate_backward(
+    later fn gate_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -240,105 +244,109 @@ pub trait ActBackend {
     ///
     /// # Errors
     /// If the tensor is shared or not of a floating type.
-    fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>;
+    later fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>;
     /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
     ///
     /// # Errors
     /// If shapes or element types do not fit, or `d` is shared.
-    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>;
+    later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>;
     /// `a + b`, element by element.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `a · b`, element by element.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `a += b`.
     ///
     /// # Errors
     /// If shapes or element types do not fit, or `a` is shared.
-    fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>;
+    later fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>;
     /// `x` with elements of another type.
     ///
     /// # Errors
     /// If there is no such conversion.
-    fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
+    later fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
 }
 
-/// Rearranging and scaling columns.
-pub trait LayoutBackend {
+seam! {
+    /// Rearranging and scaling columns.
+    pub trait LayoutBackend;
+
     /// The runs of columns of each row of `x[T,W]`, one after the other.
     ///
     /// # Errors
     /// If element types do not fit or a run reads outside the row.
-    fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>;
+    later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>;
     /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
     ///
     /// # Errors
     /// As [`LayoutBackend::columns`].
-    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>;
+    later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>;
     /// Matrices of as many rows side by side.
     ///
     /// # Errors
     /// If rows or element types differ.
-    fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient by `x` is the same of that by `y`.
     ///
     /// # Errors
     /// If there are not as many keys as rows, or the element type has no kernel.
-    fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>;
+    later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] + b[w]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] · s[t]` with `s[T]` f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    later fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
     /// `Σ_w a[t,w] · b[t,w]`: `[T]` f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] · s[w]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    later fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
     /// Gradient of [`LayoutBackend::scale_columns`] by `s`, added in f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    later fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// Rows scaled to length 1.
     ///
     /// # Errors
     /// If the element type has no kernel.
-    fn unit_rows(&self, x: &Tensor) -> Result<Tensor>;
+    later fn unit_rows(&self, x: &Tensor) -> Result<Tensor>;
     /// Gradient of [`LayoutBackend::unit_rows`] by `x`, added in f32.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    later fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
 }
 
-/// Token embedding.
-pub trait EmbedBackend {
+seam! {
+    /// Token embedding.
+    pub trait EmbedBackend;
+
     /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids that it does not hold.
     ///
     /// # Errors
     /// If an id is outside the vocabulary.
-    fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>;
+    later fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>;
     /// `dtable[ids[t] - first] += dy[t]` in f32, in token order, for the ids that the table holds.
     ///
     /// # Errors
     /// If an id is outside the vocabulary.
-    fn embedding_backward(
+    later fn embedding_backward(
         &self,
         dtable: TensorMut<'_>,
         dy: &Tensor,
@@ -347,32 +355,34 @@ pub trait EmbedBackend {
     ) -> Result<()>;
 }
 
-/// Cross entropy over the vocabulary.
-pub trait LossBackend {
+seam! {
+    /// Cross entropy over the vocabulary.
+    pub trait LossBackend;
+
     /// What each row of `logits[T,V]`, this share of the vocabulary from id `first` on, contributes to its loss: `[T,3]` f32,
     /// its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does not
     /// hold it.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>;
+    later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>;
     /// The statistics `[T,3]` of the whole vocabulary, of those of its shares `[shares * T,3]`, share after share; joined in
     /// that order.
     ///
     /// # Errors
     /// If the rows do not divide.
-    fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>;
+    later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>;
     /// Negative log-likelihood `[T]` f32 in nats of rows with `statistics[T,3]`; 0 where `targets[T]` is negative.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>;
+    later fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>;
     /// `logits <- weights · (softmax - onehot)`, the gradient of `Σ weights · nll`, with the statistics of the whole
     /// vocabulary; a row of weight 0 becomes 0.
     ///
     /// # Errors
     /// If shapes or element types do not fit, or `logits` is shared.
-    fn cross_entropy_gradient(
+    later fn cross_entropy_gradient(
         &self,
         logits: &mut Tensor,
         statistics: &Tensor,
@@ -385,21 +395,19 @@ pub trait LossBackend {
     ///
     /// # Errors
     /// As these.
-    fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor> {
-        let statistics = self.cross_entropy_statistics(logits, targets, 0)?;
-        self.cross_entropy_gradient(logits, &statistics, targets, weights, 0)?;
-        Ok(statistics)
-    }
+    later fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>;
 }
 
-/// What the optimizer does to flat f32 buffers.
-pub trait OptimBackend {
+seam! {
+    /// What the optimizer does to flat f32 buffers.
+    pub trait OptimBackend;
+
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
     /// the gradient first.
     ///
     /// # Errors
     /// If sizes do not fit or a buffer is shared.
-    fn adamw(
+    later fn adamw(
         &self,
         master: TensorMut<'_>,
         m: TensorMut<'_>,
@@ -413,7 +421,7 @@ pub trait OptimBackend {
     ///
     /// # Errors
     /// If sizes do not fit or a buffer is shared.
-    fn sgd(
+    later fn sgd(
         &self,
         master: TensorMut<'_>,
         momentum: TensorMut<'_>,
@@ -425,25 +433,25 @@ pub trait OptimBackend {
     ///
     /// # Errors
     /// If `x` is not f32.
-    fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>;
+    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>;
     /// Sets every element to zero.
     ///
     /// # Errors
     /// If the tensor is shared.
-    fn fill_zero(&self, x: &mut Tensor) -> Result<()>;
+    later fn fill_zero(&self, x: &mut Tensor) -> Result<()>;
     /// Multiplies every element by `factor`.
     ///
     /// # Errors
     /// If the tensor is shared or not of a floating type.
-    fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>;
+    later fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>;
     /// `sum += factor · x`, both f32.
     ///
     /// # Errors
     /// If sizes or element types do not fit.
-    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
+    later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
     /// Whether an element is infinite or not a number.
     ///
     /// # Errors
     /// If `x` is not f32.
-    fn has_non_finite(&self, x: &Tensor) -> Result<bool>;
+    answer fn has_non_finite(&self, x: &Tensor) -> Result<bool>;
 }

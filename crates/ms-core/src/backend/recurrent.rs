@@ -1,15 +1,18 @@
 //! Recurrent layers of a device.
 
+use super::delayed::seam;
 use crate::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor};
 
-/// Recurrent mixers, all f32. Segments must cover the tokens in order.
-pub trait RecurrentBackend {
+seam! {
+    /// Recurrent mixers, all f32. Segments must cover the tokens in order.
+    pub trait RecurrentBackend;
+
     /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` is what came
     /// before each segment and is replaced by what the next call needs.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn convolution(
+    later fn convolution(
         &self,
         x: &Tensor,
         w: &Tensor,
@@ -21,7 +24,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn convolution_backward(
+    later fn convolution_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -34,7 +37,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn state_space(
+    later fn state_space(
         &self,
         inputs: [&Tensor; 4],
         weights: [&Tensor; 3],
@@ -46,7 +49,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn state_space_backward(
+    later fn state_space_backward(
         &self,
         dy: &Tensor,
         inputs: [&Tensor; 4],
@@ -60,7 +63,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn mamba3(
+    later fn mamba3(
         &self,
         operands: [&Tensor; 15],
         memory: Option<[&mut Tensor; 2]>,
@@ -71,7 +74,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn mamba3_backward(
+    later fn mamba3_backward(
         &self,
         dy: &Tensor,
         operands: [&Tensor; 15],
@@ -84,7 +87,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn delta_rule(
+    later fn delta_rule(
         &self,
         inputs: [&Tensor; 5],
         states: Option<&mut Tensor>,
@@ -95,7 +98,7 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
-    fn delta_rule_backward(
+    later fn delta_rule_backward(
         &self,
         dy: &Tensor,
         inputs: [&Tensor; 5],
@@ -106,12 +109,12 @@ pub trait RecurrentBackend {
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>;
+    later fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>;
     /// Gradients of [`RecurrentBackend::decay`] by `a`, `a_log` and `dt_bias`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.
-    fn decay_backward(
+    later fn decay_backward(
         &self,
         dy: &Tensor,
         a: &Tensor,

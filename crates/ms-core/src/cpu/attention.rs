@@ -37,19 +37,6 @@ fn slices<E: Scalar>(rows: QkvRows<&Tensor>) -> Result<QkvRows<&[E]>> {
     rows.try_map(|rows| rows.as_slice::<E>())
 }
 
-/// Checks the shapes of rows; how many queries and how many keys there are.
-fn check_rows(op: &'static str, rows: QkvRows<&Tensor>, heads: HeadLayout) -> Result<(usize, usize)> {
-    let (tokens, keys) = (rows.queries().as_matrix().0, rows.keys().as_matrix().0);
-    match rows {
-        QkvRows::Packed(qkv) => expect(op, "qkv", qkv, qkv.dtype(), &[tokens, heads.packed_width()])?,
-        QkvRows::Apart { q, kv } => {
-            expect(op, "q", q, q.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
-            expect(op, "kv", kv, q.dtype(), &[keys, 2 * heads.groups * heads.head_dim])?;
-        }
-    }
-    Ok((tokens, keys))
-}
-
 fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::QkNorm<'a, E>>> {
     norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps as f32 }))
         .transpose()
@@ -190,7 +177,7 @@ impl AttentionBackend for CpuBackend {
         o: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
-        let (tokens, _) = check_rows("attention", rows, heads)?;
+        let (tokens, _) = heads.check_rows("attention", rows)?;
         let dtype = rows.queries().dtype();
         let mut out = self.uninit(dtype, &[tokens, heads.heads() * heads.head_dim]);
         let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
@@ -222,7 +209,7 @@ impl AttentionBackend for CpuBackend {
         o: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
     ) -> Result<QkvRows<Tensor>> {
-        let (tokens, _) = check_rows("attention_backward", rows, heads)?;
+        let (tokens, _) = heads.check_rows("attention_backward", rows)?;
         let dtype = rows.queries().dtype();
         expect("attention_backward", "dout", dout, dtype, &[tokens, heads.heads() * heads.head_dim])?;
         let mut to = rows.map(|rows| self.uninit(dtype, &rows.shape()));
@@ -333,7 +320,7 @@ impl AttentionBackend for CpuBackend {
         picks: &Tensor,
         o: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> {
-        let (tokens, keys) = check_rows("attention_picked", rows, heads)?;
+        let (tokens, keys) = heads.check_rows("attention_picked", rows)?;
         with_float!(rows.queries().dtype(), "attention_picked", E => {
             let operands = Heads::of(slices::<E>(rows)?, &packed(heads, tokens));
             self.over_picked(rows.queries(), operands, heads, (picks, keys, rows_size(rows)), o)
@@ -350,7 +337,7 @@ impl AttentionBackend for CpuBackend {
         picks: &Tensor,
         o: &AttentionOptions,
     ) -> Result<QkvRows<Tensor>> {
-        let (tokens, _) = check_rows("attention_picked_backward", rows, heads)?;
+        let (tokens, _) = heads.check_rows("attention_picked_backward", rows)?;
         let (places, width) = (picks.as_matrix().1, heads.heads() * heads.head_dim);
         let dtype = rows.queries().dtype();
         expect("attention_picked_backward", "dout", dout, dtype, &[tokens, width])?;

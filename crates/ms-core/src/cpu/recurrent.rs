@@ -16,39 +16,41 @@ fn slice_mut(t: Option<&mut Tensor>) -> Result<&mut [f32]> {
     }
 }
 
+/// The elements of several operands.
+fn slices<const N: usize>(tensors: [&Tensor; N]) -> Result<[&[f32]; N]> {
+    let mut slices = [&[] as &[f32]; N];
+    for (slice, t) in slices.iter_mut().zip(tensors) {
+        *slice = t.as_slice()?;
+    }
+    Ok(slices)
+}
+
+/// Those of several results.
+fn slices_mut<const N: usize>(tensors: &mut [Tensor; N]) -> Result<[&mut [f32]; N]> {
+    let mut slices = [(); N].map(|()| &mut [] as &mut [f32]);
+    for (slice, t) in slices.iter_mut().zip(tensors) {
+        *slice = t.as_mut_slice()?;
+    }
+    Ok(slices)
+}
+
 fn scan<'a>(
-    [x, b, c, dt]: [&'a Tensor; 4],
-    [a_log, d, dt_bias]: [&'a Tensor; 3],
+    inputs: [&'a Tensor; 4],
+    weights: [&'a Tensor; 3],
     segments: &'a [Segment],
     shape: &StateSpace,
 ) -> Result<state_space::Scan<'a>> {
-    Ok(state_space::Scan {
-        x: x.as_slice()?,
-        b: b.as_slice()?,
-        c: c.as_slice()?,
-        dt: dt.as_slice()?,
-        a_log: a_log.as_slice()?,
-        d: d.as_slice()?,
-        dt_bias: dt_bias.as_slice()?,
-        segments,
-        shape: *shape,
-    })
+    let ([x, b, c, dt], [a_log, d, dt_bias]) = (slices(inputs)?, slices(weights)?);
+    Ok(state_space::Scan { x, b, c, dt, a_log, d, dt_bias, segments, shape: *shape })
 }
 
 fn delta<'a>(
-    [q, k, v, g, beta]: [&'a Tensor; 5],
+    inputs: [&'a Tensor; 5],
     segments: &'a [Segment],
     shape: &DeltaRule,
 ) -> Result<delta_rule::Scan<'a>> {
-    Ok(delta_rule::Scan {
-        q: q.as_slice()?,
-        k: k.as_slice()?,
-        v: v.as_slice()?,
-        g: g.as_slice()?,
-        beta: beta.as_slice()?,
-        segments,
-        shape: *shape,
-    })
+    let [q, k, v, g, beta] = slices(inputs)?;
+    Ok(delta_rule::Scan { q, k, v, g, beta, segments, shape: *shape })
 }
 
 fn mamba3_scan<'a>(
@@ -56,11 +58,7 @@ fn mamba3_scan<'a>(
     segments: &'a [Segment],
     shape: &Mamba3Shape,
 ) -> Result<mamba3::Scan<'a>> {
-    let mut slices = [&[] as &[f32]; 15];
-    for (slice, t) in slices.iter_mut().zip(operands) {
-        *slice = t.as_slice()?;
-    }
-    Ok(mamba3::Scan { operands: mamba3::Operands::of(slices), segments, shape: *shape })
+    Ok(mamba3::Scan { operands: mamba3::Operands::of(slices(operands)?), segments, shape: *shape })
 }
 
 impl CpuBackend {
@@ -150,16 +148,9 @@ impl RecurrentBackend for CpuBackend {
         let (mut by_inputs, mut by_weights) =
             (inputs.map(|t| self.zeros_like(t)), weights.map(|t| self.zeros_like(t)));
         let scan = scan(inputs, weights, segments, shape)?;
-        let ([x, b, c, dt], [a_log, d, dt_bias]) = (&mut by_inputs, &mut by_weights);
-        let grads = state_space::Gradients {
-            x: x.as_mut_slice()?,
-            b: b.as_mut_slice()?,
-            c: c.as_mut_slice()?,
-            dt: dt.as_mut_slice()?,
-            a_log: a_log.as_mut_slice()?,
-            d: d.as_mut_slice()?,
-            dt_bias: dt_bias.as_mut_slice()?,
-        };
+        let [x, b, c, dt] = slices_mut(&mut by_inputs)?;
+        let [a_log, d, dt_bias] = slices_mut(&mut by_weights)?;
+        let grads = state_space::Gradients { x, b, c, dt, a_log, d, dt_bias };
         state_space::backward(&self.cpu, grads, dy.as_slice()?, &scan)?;
         Ok((by_inputs, by_weights))
     }
@@ -192,12 +183,8 @@ impl RecurrentBackend for CpuBackend {
         let work = 28 * dy.numel() * shape.state * shape.ranks;
         op_span!("mamba3_backward", work, 2 * size(&operands));
         let mut grads = operands.map(|t| self.zeros_like(t));
-        let mut slices: [&mut [f32]; 15] = Default::default();
-        for (slice, grad) in slices.iter_mut().zip(&mut grads) {
-            *slice = grad.as_mut_slice()?;
-        }
-        let scan = mamba3_scan(operands, segments, shape)?;
-        mamba3::backward(&self.cpu, mamba3::Operands::of(slices), dy.as_slice()?, &scan)?;
+        let (to, scan) = (slices_mut(&mut grads)?, mamba3_scan(operands, segments, shape)?);
+        mamba3::backward(&self.cpu, mamba3::Operands::of(to), dy.as_slice()?, &scan)?;
         Ok(grads)
     }
 
@@ -228,14 +215,8 @@ impl RecurrentBackend for CpuBackend {
     ) -> Result<[Tensor; 5]> {
         op_span!("delta_rule_backward", 30 * dy.numel() * shape.key_dim, 2 * size(&inputs));
         let mut grads = inputs.map(|t| self.zeros_like(t));
-        let [q, k, v, g, beta] = &mut grads;
-        let to = delta_rule::Gradients {
-            q: q.as_mut_slice()?,
-            k: k.as_mut_slice()?,
-            v: v.as_mut_slice()?,
-            g: g.as_mut_slice()?,
-            beta: beta.as_mut_slice()?,
-        };
+        let [q, k, v, g, beta] = slices_mut(&mut grads)?;
+        let to = delta_rule::Gradients { q, k, v, g, beta };
         delta_rule::backward(&self.cpu, to, dy.as_slice()?, &delta(inputs, segments, shape)?)?;
         Ok(grads)
     }
@@ -257,11 +238,11 @@ impl RecurrentBackend for CpuBackend {
         a_log: &Tensor,
         dt_bias: &Tensor,
     ) -> Result<[Tensor; 3]> {
-        let (mut da, mut dlog, mut dbias) =
-            (self.uninit(DType::F32, &a.shape()), self.zeros_like(a_log), self.zeros_like(dt_bias));
-        let grads = (da.as_mut_slice()?, dlog.as_mut_slice()?, dbias.as_mut_slice()?);
-        let operands = (a.as_slice()?, a_log.as_slice()?, dt_bias.as_slice()?);
-        delta_rule::decay_backward(&self.cpu, grads, dy.as_slice()?, operands)?;
-        Ok([da, dlog, dbias])
+        let mut grads =
+            [self.uninit(DType::F32, &a.shape()), self.zeros_like(a_log), self.zeros_like(dt_bias)];
+        let ([da, dlog, dbias], [a, a_log, dt_bias]) =
+            (slices_mut(&mut grads)?, slices([a, a_log, dt_bias])?);
+        delta_rule::decay_backward(&self.cpu, (da, dlog, dbias), dy.as_slice()?, (a, a_log, dt_bias))?;
+        Ok(grads)
     }
 }

@@ -37,7 +37,7 @@ pub use moe::{
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute, recompute_behind};
-pub use recurrent::{convolution, decay, delta_rule, mamba3, state_space};
+pub use recurrent::*;
 pub use sinkhorn::{EvenChoice, sinkhorn};
 
 use crate::{Device, Result, Saved, Tensor};

@@ -20,7 +20,7 @@ mod tests;
 
 pub use merge::merge;
 pub use ms_operands::{Alibi, Dropout, QkvRows, Segment};
-pub(crate) use rows::check_rows;
+pub(crate) use rows::check_lengths;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
@@ -288,7 +288,7 @@ pub fn backward<E: Element>(
 ) -> Result<()> {
     const OP: &str = "attention::backward";
     let (tokens, heads, dim) = (shape.tokens, shape.heads(), shape.head_dim);
-    let key_rows = check_rows(OP, &rows, shape)?;
+    let key_rows = check_lengths(OP, &rows, shape)?;
     expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
     expect_len(OP, "out", tokens * heads * dim, out.len())?;
     expect_len(OP, "lse", tokens * heads, lse.len())?;

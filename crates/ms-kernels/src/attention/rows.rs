@@ -6,22 +6,23 @@ use crate::error::{expect_len, expect_rows};
 use crate::qkv::Packed;
 
 /// Checks the lengths of rows and of the arrays that their gradients go to; rows of keys.
-pub(crate) fn check_rows<E>(
+pub(crate) fn check_lengths<E>(
     op: &'static str,
     rows: &QkvRows<(&mut [E], &[E])>,
     shape: &Packed,
 ) -> Result<usize> {
+    let widths = rows.widths(shape.groups, shape.heads_per_group, shape.head_dim);
     match rows {
         QkvRows::Packed((dqkv, qkv)) => {
             expect_len(op, "dqkv", qkv.len(), dqkv.len())?;
-            expect_len(op, "qkv", shape.tokens * shape.width(), qkv.len())?;
+            expect_len(op, "qkv", shape.tokens * widths.queries(), qkv.len())?;
             Ok(shape.tokens)
         }
         QkvRows::Apart { q: (dq, q), kv: (dkv, kv) } => {
-            expect_len(op, "q", shape.tokens * shape.heads() * shape.head_dim, q.len())?;
+            expect_len(op, "q", shape.tokens * widths.queries(), q.len())?;
             expect_len(op, "dq", q.len(), dq.len())?;
             expect_len(op, "dkv", kv.len(), dkv.len())?;
-            expect_rows(op, "kv", 2 * shape.groups * shape.head_dim, kv.len())
+            expect_rows(op, "kv", *widths.keys(), kv.len())
         }
     }
 }
@@ -135,7 +136,7 @@ mod tests {
         let name = |q: [usize; 2], kv: [usize; 2]| {
             let mut rows = [q[0], q[1], kv[0], kv[1]].map(|len| vec![0f32; len]);
             let [dq, q, dkv, kv] = &mut rows;
-            match check_rows(
+            match check_lengths(
                 "test",
                 &QkvRows::Apart { q: (&mut dq[..], &q[..]), kv: (&mut dkv[..], &kv[..]) },
                 &shape,

@@ -1,6 +1,6 @@
 //! The way back through the delta rule.
 
-use super::{Heads, Keys, Numbers, Scan, Shape, expect_len, unit_backward};
+use super::{Keys, Numbers, Scan, Shape, expect_len, unit_backward};
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
@@ -8,6 +8,7 @@ use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::system::System;
+use crate::recurrence::units::Heads;
 use crate::recurrence::{ROWS, Step};
 use crate::{Cpu, Result};
 
@@ -48,7 +49,8 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     expect_len(OP, "dv", scan.v.len(), grads.v.len())?;
     expect_len(OP, "dg", scan.g.len(), grads.g.len())?;
     expect_len(OP, "dbeta", scan.beta.len(), grads.beta.len())?;
-    let (documents, units) = (scan.segments.len(), scan.units());
+    let (documents, of) = (scan.segments.len(), scan.groups());
+    let (units, alone) = (of.units(), of.units() == key_heads);
     with_scratch(Scratch::Rows, 2 * units * tokens * key_dim, |parts: &mut [f32]| {
         let to = To {
             v: Disjoint::new(grads.v),
@@ -56,13 +58,11 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
             beta: Disjoint::new(grads.beta),
             qk: Disjoint::new(parts),
         };
-        cpu.for_each_unit(documents * units, |u| {
-            let (document, unit) = (u / units, u % units);
+        of.for_each(cpu, documents, |document, of| {
             let segment = &scan.segments[document];
-            with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, segment, unit));
+            with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, segment, of));
         });
         let (parts, isa) = (&*parts, cpu.isa());
-        let per_key = units / key_heads;
         for (which, (to, x, factor)) in
             [(grads.q, scan.q, scan.scale()), (grads.k, scan.k, 1.0)].into_iter().enumerate()
         {
@@ -76,14 +76,12 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
                     let part =
                         |unit: usize| &parts[((which * units + unit) * tokens + t) * key_dim..][..key_dim];
                     let x = &x[row * key_dim..][..key_dim];
-                    if per_key == 1 {
+                    if alone {
                         unit_backward(isa, to, part(key), x, factor);
                         return;
                     }
                     let mut sum = vec![0f32; key_dim];
-                    for unit in key * per_key..(key + 1) * per_key {
-                        sum.iter_mut().zip(part(unit)).for_each(|(s, p)| *s += p);
-                    }
+                    of.sum(&mut sum, key, part);
                     unit_backward(isa, to, &sum, x, factor);
                 },
             );
@@ -110,9 +108,9 @@ fn back<K: Kernel<Packed = f32>>(
     dy: &[f32],
     to: &To<'_>,
     segment: &Segment,
-    unit: usize,
+    of: Heads,
 ) {
-    let (of, isa, sizes) = (scan.together(unit), cpu.isa(), scan.sizes());
+    let (isa, sizes) = (cpu.isa(), scan.sizes());
     let Sizes { s, p, .. } = sizes;
     let (size, most) = (s * p, sizes.rows());
     let chunks = segment.q_len.div_ceil(most);
@@ -135,7 +133,7 @@ fn back<K: Kernel<Packed = f32>>(
             chunk.forward::<K>(&mut work, scan, &mut heads, (segment, c), of);
         }
         for c in (0..chunks).rev() {
-            chunk.back::<K>(&mut work, scan, &mut heads, dy, to, (segment, c), (unit, of));
+            chunk.back::<K>(&mut work, scan, &mut heads, dy, to, (segment, c), of);
         }
     });
 }
@@ -186,10 +184,10 @@ impl<'a> Chunk<'a> {
         let Sizes { s, p, .. } = self.sizes;
         let (size, inside) = (s * p, self.tokens(segment, c));
         let (t, n) = (segment.q_start + inside.start, inside.len());
-        self.keys.form::<K>(work.isa(), scan, (t, n), of.key);
+        self.keys.form::<K>(work.isa(), scan, (t, n), of.group);
         let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
         for (head, number) in heads.iter_mut().zip(of.first..) {
-            work.begin(head.numbers.steps(inside.clone()));
+            work.begin(Step::decaying(&head.numbers.decay[inside.clone()]));
             let (before, after) = head.fronts.split_at_mut((c + 1) * size);
             let h = &before[c * size..];
             let system = System { overlaps: self.keys.overlaps, beta: &head.numbers.beta[inside.clone()] };
@@ -215,21 +213,22 @@ impl<'a> Chunk<'a> {
         dy: &[f32],
         to: &To<'_>,
         (segment, c): (&Segment, usize),
-        (unit, of): (usize, Heads),
+        of: Heads,
     ) {
         let Sizes { s, p, .. } = self.sizes;
         let (isa, all, most, size) = (work.isa(), scan.shape.value_heads, self.sizes.rows(), s * p);
         let inside = self.tokens(segment, c);
         let (t, n) = (segment.q_start + inside.start, inside.len());
         let ended = inside.end == segment.q_len;
-        self.keys.form::<K>(isa, scan, (t, n), of.key);
+        self.keys.form::<K>(isa, scan, (t, n), of.group);
         let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
         self.d_scores.fill(0.0);
         self.d_overlaps.fill(0.0);
         let tokens = scan.g.len() / all;
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dq, dk) = unsafe {
-            let part = |which: usize| to.qk.part(((which * scan.units() + unit) * tokens + t) * s, n * s);
+            let units = scan.groups().units();
+            let part = |which: usize| to.qk.part(((which * units + of.unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dq.fill(0.0);
@@ -241,7 +240,7 @@ impl<'a> Chunk<'a> {
                 (&mut self.u[..n * p], &mut self.dv[..n * p], &head.e[inside.start * p..inside.end * p]);
             let own_dy = scan.values(dy, t, number);
             rows_times(isa, u, p, (e, p), beta);
-            work.begin(head.numbers.steps(inside.clone()));
+            work.begin(Step::decaying(&head.numbers.decay[inside.clone()]));
             let rows = Rows { q, k, scores: self.keys.scores, v: u };
             let system = System { overlaps: self.keys.overlaps, beta };
             let front = (c > 0).then(|| &head.fronts[c * size..][..size]);

@@ -17,11 +17,10 @@ use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::system::System;
-use crate::state_space::expect_covered;
+use crate::recurrence::units::{Groups, Heads, expect_covered};
 use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
 pub use ms_operands::DeltaRule as Shape;
-use std::ops::Range;
 
 /// Operands of a scan, all f32.
 #[derive(Clone, Copy, Debug)]
@@ -44,17 +43,6 @@ pub struct Scan<'a> {
 
 /// Added to the squared length of queries and keys.
 const EPS: f32 = 1e-6;
-
-/// Value heads of a key head that go through a document together, at most.
-const TOGETHER: usize = 4;
-
-/// Up to [`TOGETHER`] value heads of one key head.
-#[derive(Clone, Copy)]
-struct Heads {
-    first: usize,
-    count: usize,
-    key: usize,
-}
 
 mod body {
     /// Rows `out = factor · x / sqrt(Σ x² + eps)`; those of `x` `stride` apart.
@@ -92,17 +80,8 @@ instances! {
 }
 
 impl<'a> Scan<'a> {
-    /// Units of heads of a document.
-    fn units(&self) -> usize {
-        self.shape.key_heads * (self.shape.value_heads / self.shape.key_heads).div_ceil(TOGETHER)
-    }
-
-    /// The heads of unit `u`.
-    fn together(&self, u: usize) -> Heads {
-        let per_key = self.shape.value_heads / self.shape.key_heads;
-        let (key, part) = (u / per_key.div_ceil(TOGETHER), u % per_key.div_ceil(TOGETHER));
-        let first = part * TOGETHER;
-        Heads { first: key * per_key + first, count: TOGETHER.min(per_key - first), key }
+    fn groups(&self) -> Groups {
+        Groups { groups: self.shape.key_heads, heads: self.shape.value_heads }
     }
 
     fn sizes(&self) -> Sizes {
@@ -175,19 +154,11 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
     expect_len(OP, "y", scan.v.len(), y.len())?;
     let Shape { value_heads: heads, key_dim, value_dim, .. } = scan.shape;
     let size = key_dim * value_dim;
-    let kept = !states.is_empty();
-    if kept {
+    if !states.is_empty() {
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
-    let units = scan.units();
-    let (y, states) = (Disjoint::new(y), Disjoint::new(states));
-    cpu.for_each_unit(scan.segments.len() * units, |u| {
-        let (document, of) = (u / units, scan.together(u % units));
-        let states = match kept {
-            // SAFETY: a unit takes the states of its heads of its document.
-            true => unsafe { states.part((document * heads + of.first) * size, of.count * size) },
-            false => &mut [],
-        };
+    let (documents, y) = (scan.segments.len(), Disjoint::new(y));
+    scan.groups().for_each_with(cpu, documents, (states, size), |document, of, states| {
         with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, states, &scan.segments[document], of));
     });
     Ok(())
@@ -197,13 +168,6 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
 struct Numbers {
     decay: Vec<f32>,
     beta: Vec<f32>,
-}
-
-impl Numbers {
-    /// What tokens of a document do to the state.
-    fn steps(&self, tokens: Range<usize>) -> impl Iterator<Item = Step> {
-        self.decay[tokens].iter().map(|&decay| Step { decay, unit: 1.0, extra: 0.0 })
-    }
 }
 
 /// A chunk's normalised queries and keys and their products.
@@ -276,10 +240,10 @@ fn through<K: Kernel<Packed = f32>>(
         for t in (segment.q_start..end).step_by(most) {
             let n = most.min(end - t);
             let inside = t - segment.q_start..t - segment.q_start + n;
-            keys.form::<K>(isa, scan, (t, n), of.key);
+            keys.form::<K>(isa, scan, (t, n), of.group);
             let (q, k) = (View::of(keys.q, s), View::of(keys.k, s));
             for ((h, numbers), head) in states.chunks_exact_mut(size).zip(&numbers).zip(of.first..) {
-                work.begin(numbers.steps(inside.clone()));
+                work.begin(Step::decaying(&numbers.decay[inside.clone()]));
                 let system = System { overlaps: keys.overlaps, beta: &numbers.beta[inside.clone()] };
                 let before = if fresh { None } else { Some(&*h) };
                 let written = (&mut e[..n * p], &mut u[..n * p]);

@@ -2,7 +2,7 @@
 
 use super::body::{self, Gated};
 use super::head::{Document, Head, State, Walk};
-use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, TOGETHER, chunk_sizes, expect_len};
+use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, chunk_sizes, expect_len};
 use crate::attention::Segment;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
@@ -360,22 +360,20 @@ pub fn backward(cpu: &Cpu, grads: Operands<&mut [f32]>, dy: &[f32], scan: &Scan<
         expect_len(OP, name, want, got.len())?;
     }
     let [x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o] = grads;
-    let (units, size) = (heads.div_ceil(TOGETHER), Sums::size(&scan.shape));
+    let (units, size) = (scan.groups().units(), Sums::size(&scan.shape));
     let width = 2 * r * s + angles; // keys, queries and angles of a token
     let mut weights = vec![0f32; scan.segments.len() * heads * size];
     with_scratch(Scratch::Rows, units * tokens * width, |parts: &mut [f32]| {
         let [x, z, dt, rate, trap, shared, sums] =
             [&mut *x, z, dt, rate, trap, &mut *parts, &mut weights].map(Disjoint::new);
         let to = To { x, z, dt, rate, trap, shared, sums };
-        cpu.for_each_unit(scan.segments.len() * units, |u| {
-            let (at, unit) = (u / units, u % units);
+        scan.groups().for_each(cpu, scan.segments.len(), |at, of| {
             let segment = &scan.segments[at];
             let document = Document::new(cpu.isa(), scan, segment);
-            let heads_of = unit * TOGETHER..heads.min((unit + 1) * TOGETHER);
             // SAFETY: a unit takes the sums of its heads.
-            let sums = unsafe { to.sums.part((at * heads + heads_of.start) * size, heads_of.len() * size) };
-            let way = Way { cpu, scan, dy, to: &to, segment, document: &document, unit };
-            with_f32_kernel!(cpu.isa(), K => way.go::<K>(heads_of, sums));
+            let sums = unsafe { to.sums.part((at * heads + of.first) * size, of.count * size) };
+            let way = Way { cpu, scan, dy, to: &to, segment, document: &document, unit: of.unit };
+            with_f32_kernel!(cpu.isa(), K => way.go::<K>(of.numbers(), sums));
         });
         let parts = &*parts;
         for (to, from, len) in [(b, 0, r * s), (c, r * s, r * s), (angle, 2 * r * s, angles)] {

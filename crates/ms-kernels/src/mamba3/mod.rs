@@ -18,7 +18,7 @@ use crate::memory::{Scratch, with_scratch};
 use crate::narrow::fetch_rows;
 use crate::recurrence::chunk::Sizes;
 use crate::recurrence::product::with_f32_kernel;
-use crate::state_space::expect_covered;
+use crate::recurrence::units::{Groups, expect_covered};
 use crate::{Cpu, Error, Result};
 pub use gradient::backward;
 use head::{Document, Head, State, Walk};
@@ -46,6 +46,11 @@ fn chunk_sizes(shape: &Shape) -> Sizes {
 }
 
 impl<'a> Scan<'a> {
+    /// Heads share all that they share.
+    fn groups(&self) -> Groups {
+        Groups { groups: 1, heads: self.shape.heads }
+    }
+
     fn lengths(&self, tokens: usize) -> [usize; 15] {
         let Shape { heads, head_dim, state, ranks, angles, .. } = self.shape;
         let (inner, bc, bias) = (tokens * heads * head_dim, tokens * ranks * state, heads * ranks * state);
@@ -138,16 +143,14 @@ pub fn forward(
     let o = &scan.operands;
     expect_len(OP, "y", o.x.len(), y.len())?;
     let Shape { heads, head_dim: p, state: s, .. } = scan.shape;
-    let (size, width, units) = (p * s, scan.shape.last(), heads.div_ceil(TOGETHER));
+    let (size, width) = (p * s, scan.shape.last());
     let kept = !last.is_empty();
     let remembered = if kept { scan.segments.len() * heads } else { 0 };
     expect_len(OP, "last", remembered * width, last.len())?;
     expect_len(OP, "states", remembered * size, states.len())?;
     let (y, last, states) = (Disjoint::new(y), Disjoint::new(last), Disjoint::new(states));
-    cpu.for_each_unit(scan.segments.len() * units, |u| {
-        let (document, unit) = (u / units, u % units);
-        let numbers = unit * TOGETHER..heads.min((unit + 1) * TOGETHER);
-        let (at, count) = (document * heads + numbers.start, numbers.len());
+    scan.groups().for_each(cpu, scan.segments.len(), |document, of| {
+        let (at, count) = (document * heads + of.first, of.count);
         let (mut none, mut nothing) = ([], []);
         let (last, states) = match kept {
             // SAFETY: a unit takes the memory of its heads of its document.
@@ -155,13 +158,10 @@ pub fn forward(
             false => (&mut none[..], &mut nothing[..]),
         };
         let segment = &scan.segments[document];
-        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, (last, states), segment, numbers));
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, (last, states), segment, of.numbers()));
     });
     Ok(())
 }
-
-/// Heads that go through a document together, at most.
-const TOGETHER: usize = 4;
 
 /// Takes some heads through a document.
 fn through<K: Kernel<Packed = f32>>(

@@ -19,6 +19,7 @@ pub(crate) mod body;
 pub(crate) mod chunk;
 pub(crate) mod product;
 pub(crate) mod system;
+pub(crate) mod units;
 
 use crate::isa::instances;
 
@@ -34,6 +35,13 @@ pub(crate) struct Step {
     pub(crate) unit: f32,
     /// Factor of what the token before it wrote and it writes again. That of a chunk's first token is not looked at.
     pub(crate) extra: f32,
+}
+
+impl Step {
+    /// Tokens that let the state decay so, and write what they write.
+    pub(crate) fn decaying(by: &[f32]) -> impl Iterator<Item = Self> {
+        by.iter().map(|&decay| Self { decay, unit: 1.0, extra: 0.0 })
+    }
 }
 
 instances! {

@@ -6,7 +6,7 @@ pub mod shared;
 mod tests;
 mod top;
 
-use crate::attention::{Heads, Options, QkvRows, check_rows};
+use crate::attention::{Heads, Options, QkvRows, check_lengths};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::float::{exp, ln};
@@ -183,7 +183,7 @@ pub fn backward<E: Element>(
     options: &Options,
 ) -> Result<()> {
     const OP: &str = "selected::backward";
-    let keys = check_rows(OP, &rows, shape)?;
+    let keys = check_lengths(OP, &rows, shape)?;
     let [q, k, v] = Heads::of(rows.as_ref().map(|(_, given)| *given), shape);
     let to = rows.map(|(to, _)| Disjoint::new(to));
     let (dq_to, dkv_to) = (to.queries(), to.keys());

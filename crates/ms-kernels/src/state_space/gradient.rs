@@ -1,6 +1,6 @@
 //! The way back through the state space.
 
-use super::{Heads, Scan, Shape, Steps, blend, exp, expect_len};
+use super::{Scan, Shape, Steps, blend, exp, expect_len};
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
@@ -8,6 +8,7 @@ use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::units::Heads;
 use crate::{Cpu, Result};
 
 /// Gradients of a scan's operands, in the shapes of [`Scan`].
@@ -53,7 +54,8 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     for (name, g) in [("da_log", &grads.a_log), ("dd", &grads.d), ("ddt_bias", &grads.dt_bias)] {
         expect_len(OP, name, heads, g.len())?;
     }
-    let (documents, units) = (scan.segments.len(), scan.units());
+    let (documents, of) = (scan.segments.len(), scan.groups());
+    let units = of.units();
     let mut weights = vec![0f32; 3 * documents * heads];
     with_scratch(Scratch::Rows, 2 * units * tokens * state, |parts: &mut [f32]| {
         let to = To {
@@ -62,20 +64,14 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
             bc: Disjoint::new(parts),
             sums: Disjoint::new(&mut weights),
         };
-        cpu.for_each_unit(documents * units, |u| {
-            let (document, unit) = (u / units, u % units);
-            with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, (document, unit)));
+        of.for_each(cpu, documents, |document, of| {
+            with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, document, of));
         });
         let parts = &*parts;
-        let per_group = units / groups;
         for (which, to) in [grads.b, grads.c].into_iter().enumerate() {
             cpu.for_each_row(tokens * groups, 64, (to, state), (&mut [] as &mut [u8], 0), |row, to, _| {
                 let (t, group) = (row / groups, row % groups);
-                to.fill(0.0);
-                for unit in group * per_group..(group + 1) * per_group {
-                    let part = &parts[((which * units + unit) * tokens + t) * state..][..state];
-                    to.iter_mut().zip(part).for_each(|(s, p)| *s += p);
-                }
+                of.sum(to, group, |unit| &parts[((which * units + unit) * tokens + t) * state..][..state]);
             });
         }
     });
@@ -102,10 +98,10 @@ fn back<K: Kernel<Packed = f32>>(
     scan: &Scan<'_>,
     dy: &[f32],
     to: &To<'_>,
-    (document, unit): (usize, usize),
+    document: usize,
+    of: Heads,
 ) {
-    let (segment, of) = (&scan.segments[document], scan.together(unit));
-    let (isa, sizes) = (cpu.isa(), scan.sizes());
+    let (segment, isa, sizes) = (&scan.segments[document], cpu.isa(), scan.sizes());
     let (size, most) = (sizes.s * sizes.p, sizes.rows());
     let chunks = segment.q_len.div_ceil(most);
     let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
@@ -124,7 +120,7 @@ fn back<K: Kernel<Packed = f32>>(
             }
         }
         for c in (0..chunks).rev() {
-            chunk.back::<K>(&mut work, scan, &mut heads, dy, to, (document, segment, c), (unit, of));
+            chunk.back::<K>(&mut work, scan, &mut heads, dy, to, (document, segment, c), of);
         }
     });
 }
@@ -164,7 +160,7 @@ impl<'a> Chunk<'a> {
         let t = segment.q_start + c * most;
         let inside = c * most..(c + 1) * most;
         rows_times(work.isa(), self.v, p, scan.rows_x(t, n), &head.steps.step[inside.clone()]);
-        work.begin(head.steps.of(inside));
+        work.begin(Step::decaying(&head.steps.decay[inside]));
         let (before, after) = head.fronts.split_at_mut((c + 1) * size);
         let h = &mut after[..size];
         if c > 0 {
@@ -183,7 +179,7 @@ impl<'a> Chunk<'a> {
         dy: &[f32],
         to: &To<'_>,
         (document, segment, c): (usize, &Segment, usize),
-        (unit, of): (usize, Heads),
+        of: Heads,
     ) {
         let Sizes { s, p, .. } = self.sizes;
         let (isa, all, most, size) = (work.isa(), scan.shape.heads, self.sizes.rows(), s * p);
@@ -196,7 +192,8 @@ impl<'a> Chunk<'a> {
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dk, dq) = unsafe {
             let tokens = scan.dt.len() / all;
-            let part = |which: usize| to.bc.part(((which * scan.units() + unit) * tokens + t) * s, n * s);
+            let units = scan.groups().units();
+            let part = |which: usize| to.bc.part(((which * units + of.unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dk.fill(0.0);
@@ -207,7 +204,7 @@ impl<'a> Chunk<'a> {
             let (v, dv) = (&mut self.v[..n * p], &mut self.dv[..n * p]);
             let own_dy = (&dy[(t * all + number) * p..], all * p);
             rows_times(isa, v, p, scan.rows_x(t, number), &steps.step[inside.clone()]);
-            work.begin(steps.of(inside));
+            work.begin(Step::decaying(&steps.decay[inside]));
             let rows = Rows { q, k, scores: self.scores, v };
             let mut to_rows = ToRows { q: &mut *dq, k: &mut *dk, scores: self.d_scores, v: dv };
             let front = (c > 0).then(|| &head.fronts[c * size..][..size]);

@@ -17,6 +17,7 @@ use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::units::{Groups, Heads, expect_covered};
 use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
 pub use ms_operands::StateSpace as Shape;
@@ -91,29 +92,9 @@ struct Steps {
     slope: Vec<f32>,
 }
 
-/// Heads of a group that go through a document together, at most.
-const TOGETHER: usize = 4;
-
-/// Up to [`TOGETHER`] heads of one group.
-#[derive(Clone, Copy)]
-struct Heads {
-    first: usize,
-    count: usize,
-    group: usize,
-}
-
 impl<'a> Scan<'a> {
-    /// Units of heads of a document.
-    fn units(&self) -> usize {
-        self.shape.groups * (self.shape.heads / self.shape.groups).div_ceil(TOGETHER)
-    }
-
-    /// The heads of unit `u`.
-    fn together(&self, u: usize) -> Heads {
-        let per_group = self.shape.heads / self.shape.groups;
-        let (group, part) = (u / per_group.div_ceil(TOGETHER), u % per_group.div_ceil(TOGETHER));
-        let first = part * TOGETHER;
-        Heads { first: group * per_group + first, count: TOGETHER.min(per_group - first), group }
+    fn groups(&self) -> Groups {
+        Groups { groups: self.shape.groups, heads: self.shape.heads }
     }
 
     fn sizes(&self) -> Sizes {
@@ -167,25 +148,6 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Steps {
-    /// What tokens of a document do to the state.
-    fn of(&self, tokens: std::ops::Range<usize>) -> impl Iterator<Item = Step> {
-        self.decay[tokens].iter().map(|&decay| Step { decay, unit: 1.0, extra: 0.0 })
-    }
-}
-
-/// Checks that documents cover the tokens in order, without gap.
-pub(crate) fn expect_covered(op: &'static str, segments: &[Segment], tokens: usize) -> Result<()> {
-    let mut end = 0;
-    for (index, s) in segments.iter().enumerate() {
-        if s.q_start != end {
-            return Err(Error::Segments { op, name: "query", index, start: s.q_start, end });
-        }
-        end += s.q_len;
-    }
-    expect_len(op, "segments' query tokens", tokens, end)
-}
-
 /// `h_t = exp(−e^{a_log} Δ_t) h_{t−1} + Δ_t x_t ⊗ B_t`, `y_t = h_t C_t + D x_t`, `Δ_t = softplus(dt_t + dt_bias)`.
 ///
 /// | arg     | shape       | dtype | meaning                                                       |
@@ -207,19 +169,9 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
     if !states.is_empty() {
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
-    let kept = !states.is_empty();
-    let units = scan.units();
-    let (y, states) = (Disjoint::new(y), Disjoint::new(states));
-    cpu.for_each_unit(scan.segments.len() * units, |u| {
-        let (document, heads_of) = (u / units, scan.together(u % units));
-        let states = match kept {
-            // SAFETY: a unit takes the states of its heads of its document.
-            true => unsafe {
-                states.part((document * heads + heads_of.first) * size, heads_of.count * size)
-            },
-            false => &mut [],
-        };
-        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, states, &scan.segments[document], heads_of));
+    let (documents, y) = (scan.segments.len(), Disjoint::new(y));
+    scan.groups().for_each_with(cpu, documents, (states, size), |document, of, states| {
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, states, &scan.segments[document], of));
     });
     Ok(())
 }
@@ -255,7 +207,7 @@ fn through<K: Kernel<Packed = f32>>(
             for ((h, steps), head) in rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..) {
                 let h = &mut h[..size];
                 rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
-                work.begin(steps.of(inside.clone()));
+                work.begin(Step::decaying(&steps.decay[inside.clone()]));
                 let rows = Rows { q, k, scores, v: &v[..n * p] };
                 let before = if fresh { None } else { Some(&*h) };
                 work.outputs::<K>(&mut out[..n * p], &rows, before);

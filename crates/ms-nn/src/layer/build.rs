@@ -3,7 +3,7 @@
 use super::{Cut, Layer, Network, Shared, Sub};
 use crate::attention::{Attention, CompressedAttention, Latent};
 use crate::feed::{Dense, Experts};
-use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer, Mixer};
+use crate::mixer::{self, Mixer};
 use crate::params::Scope;
 use crate::residual::NormShape;
 use crate::residual::Streams;
@@ -40,19 +40,19 @@ impl Layer {
             (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits, etp))),
         };
         let layer = scope.of(Part::Layer);
-        let before = |role, on: bool| (on && c.block.norms_inputs()).then(|| layer.linear(role));
+        let before = |role: Option<Role>| role.filter(|_| c.block.norms_inputs()).map(|r| layer.linear(r));
         let behind = |role| c.block.norms_outputs().then(|| layer.linear(role));
-        let input = if kind.mixer == Kind::Mamba2 { Role::Norm } else { Role::InputLayernorm };
+        let normed = kind.mixer.norm();
         Ok(Self {
             number,
             site: 2 * number + half.unwrap_or(0),
             mix: mix.map(|part| Sub {
-                norm: before(input, kind.mixer != Kind::Mamba3),
+                norm: before(normed),
                 part,
-                post_norm: behind(Role::PostAttnNorm),
+                post_norm: normed.and_then(|_| behind(Role::PostAttnNorm)),
             }),
             network: network.map(|part| Sub {
-                norm: before(Role::PreMlpLayernorm, true),
+                norm: before(Some(Role::PreMlpLayernorm)),
                 part,
                 post_norm: behind(Role::PostMlpLayernorm),
             }),
@@ -73,10 +73,8 @@ fn mixer(
     tp: (usize, usize),
     shared: &Shared,
 ) -> Result<Option<Arc<dyn Mixer>>> {
-    const VALID: &str = "a validated model has its mixers' sizes";
     let attention = scope.of(Part::Attention);
     Ok(Some(match (c.layer(number).mixer, shared) {
-        (Kind::None, _) => return Ok(None),
         (Kind::Attention | Kind::SharedKv, Shared::Grouped(all, windowed)) => {
             let shape = windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(all);
             Arc::new(Attention::new(&attention, c, number, tp, shape))
@@ -91,17 +89,6 @@ fn mixer(
         (Kind::SharedKv, Shared::Compressed(_)) => {
             return Err(unsupported(c, "layers with pooled entries that share keys and values"));
         }
-        (Kind::Mamba2, _) => {
-            let sizes = c.mamba2.as_ref().expect(VALID);
-            Arc::new(Mamba2Mixer::new(&scope.of(Part::StateSpace), sizes, tp.1))
-        }
-        (Kind::Mamba3, _) => {
-            let sizes = c.mamba3.as_ref().expect(VALID);
-            Arc::new(Mamba3Mixer::new(&scope.of(Part::StateSpace), sizes, tp.1))
-        }
-        (Kind::GatedDelta, _) => {
-            let sizes = c.gated_delta.as_ref().expect(VALID);
-            Arc::new(GatedDeltaMixer::new(&scope.of(Part::GatedDelta), c, sizes, tp.1))
-        }
+        (other, _) => return Ok(mixer::recurrent(other, scope, c, tp.1)),
     }))
 }

@@ -1,11 +1,11 @@
 //! Gated DeltaNet.
 
-use super::{Mixer, Section, Sections, remembered_in, wide};
+use super::{Mixer, Section, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
-use ms_core::{Activation, Columns, DeltaRule, HeadLayout, Norm, ParamId, Result, Segment, Var, ops};
-use ms_dist::{HeadShares, to_sequences, to_shares};
+use ms_core::{Activation, Columns, DeltaRule, HeadLayout, Norm, ParamId, Result, Var, ops};
+use ms_dist::HeadShares;
 use ms_spec::{GatedDelta, ModelConfig, Role};
 use std::sync::Arc;
 
@@ -72,56 +72,26 @@ impl Mixer for GatedDeltaMixer {
         let (a_log, dt_bias) = (wide(pass, self.a_log)?, wide(pass, self.dt_bias)?);
         let decay = ops::decay(pass.g, &a, &a_log, &dt_bias)?;
         let w = wide(pass, self.conv.weight)?;
-        let shape = DeltaRule {
-            key_heads: s.key_heads,
-            value_heads: s.value_heads,
-            key_dim: s.key_dim,
-            value_dim: s.value_dim,
-        };
-        let scan = |pass: &mut Pass<'_>,
-                    cache,
-                    [qkv, decay, beta]: [&Var; 3],
-                    w: &Var,
-                    shape: &DeltaRule,
-                    segments: &Arc<[Segment]>| {
-            let (qk, values) = (shape.key_heads * shape.key_dim, shape.value_heads * shape.value_dim);
-            let (slots, g) = (pass.slots, &mut *pass.g);
+        let (key_heads, value_heads, key_dim, value_dim) =
+            (s.key_heads, s.value_heads, s.key_dim, s.value_dim);
+        let layout =
+            HeadLayout { groups: key_heads, heads_per_group: value_heads / key_heads, head_dim: key_dim };
+        let (key, numbers) = (Section::Groups(layout), [Section::Heads(value_heads)]);
+        let channels = [key, key, Section::Heads(values)];
+        let inputs = [(&qkv, &channels[..]), (&decay, &numbers[..]), (&beta, &numbers[..])];
+        let given = [(&w, &channels[..])];
+        let y = over_documents(pass, cache, inputs, &given, |pass, cache, [qkv, decay, beta], w, share| {
+            let key_heads = HeadShares::new(layout, share.ranks).own.groups;
+            let shape = DeltaRule { key_heads, value_heads: value_heads / share.ranks, key_dim, value_dim };
+            let (qk, values) = (key_heads * key_dim, shape.value_heads * value_dim);
+            let (slots, g, segments) = (pass.slots, &mut *pass.g, share.segments);
             remembered_in(slots, cache, |memory| {
                 let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
-                let convolved = ops::convolution(g, qkv, w, None, history, segments)?;
+                let convolved = ops::convolution(g, &qkv, &w[0], None, history, segments)?;
                 let [q, k, v] = ops::split(g, &convolved, [qk, qk, values])?;
-                ops::delta_rule(g, [&q, &k, &v, decay, beta], states, segments, shape)
+                ops::delta_rule(g, [&q, &k, &v, &decay, &beta], states, segments, &shape)
             })
-        };
-        let y = match pass.batch.spread.clone() {
-            None => {
-                let segments = pass.batch.segments.clone();
-                scan(pass, cache, [&qkv, &decay, &beta], &w, &shape, &segments)?
-            }
-            Some(spread) => {
-                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
-                let layout = HeadLayout {
-                    groups: s.key_heads,
-                    heads_per_group: s.value_heads / s.key_heads,
-                    head_dim: s.key_dim,
-                };
-                let [value, number] = [values, s.value_heads].map(Section::Heads);
-                let key = Section::Groups(layout);
-                let channels = Sections { sections: &[key, key, value], ranks };
-                let all = Sections { sections: &[key, key, value, number, number], ranks };
-                let rows = ops::concat(pass.g, &[&qkv, &decay, &beta])?;
-                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
-                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
-                let heads = s.value_heads / ranks;
-                let [qkv, decay, beta] = ops::split(pass.g, &rows, [channels.own(), heads, heads])?;
-                let w = channels.weight(pass, &w, rank)?;
-                let key_heads = HeadShares::new(layout, ranks).own.groups;
-                let shape = DeltaRule { key_heads, value_heads: heads, ..shape };
-                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
-                let y = scan(pass, None, [&qkv, &decay, &beta], &w, &shape, &documents)?;
-                to_shares(pass.g, pass.ctx, &y, &spread)?
-            }
-        };
+        })?;
         let y = ops::cast(pass.g, &y, dtype)?;
         let tokens = y.value().as_matrix().0;
         let heads = ops::reshape(pass.g, &y, [tokens * s.value_heads, s.value_dim])?;

@@ -1,13 +1,12 @@
 //! Mamba2.
 
-use super::{Mixer, Section, Sections, remembered_in, wide};
+use super::{Cut, Mixer, Section, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
-use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
-use ms_dist::{HeadShares, to_sequences, to_shares};
+use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, StateSpace, Tensor, Var, ops};
+use ms_dist::HeadShares;
 use ms_spec::{Mamba2, Role};
-use std::sync::Arc;
 
 /// Mamba2's mixer.
 #[derive(Clone, Debug)]
@@ -55,54 +54,25 @@ impl Mixer for Mamba2Mixer {
             state: m.state,
             step_limit: (m.dt_limit.0, m.dt_limit.1.unwrap_or(f64::INFINITY)),
         };
-        let scan = |pass: &mut Pass<'_>,
-                    cache,
-                    (convolved, dt): (&Var, &Var),
-                    (w, b): (&Var, Option<&Var>),
-                    weights: &[Var; 3],
-                    shape: &StateSpace,
-                    segments: &Arc<[Segment]>| {
+        let layout = HeadLayout { groups: m.groups, heads_per_group: heads / m.groups, head_dim: m.state };
+        let (shared, numbers) = (Section::Groups(layout), [Section::Heads(heads)]);
+        let channels = [Section::Heads(inner), shared, shared];
+        let by_channel = [Some(&w), b.as_ref()].into_iter().flatten().map(|w| (w, &channels[..]));
+        let given: Vec<Cut<'_>> = by_channel.chain(weights.iter().map(|w| (w, &numbers[..]))).collect();
+        let inputs = [(&convolved, &channels[..]), (&dt, &numbers[..])];
+        let y = over_documents(pass, cache, inputs, &given, |pass, cache, [convolved, dt], given, share| {
+            let (conv, own) = given.split_at(given.len() - 3);
+            let groups = HeadShares::new(layout, share.ranks).own.groups;
+            let shape = StateSpace { heads: heads / share.ranks, groups, ..shape };
             let (inner, bc) = (shape.heads * shape.head_dim, shape.groups * shape.state);
-            let (slots, g) = (pass.slots, &mut *pass.g);
+            let (slots, g, segments) = (pass.slots, &mut *pass.g, share.segments);
             remembered_in(slots, cache, |memory| {
                 let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
-                let convolved = ops::convolution(g, convolved, w, b, history, segments)?;
+                let convolved = ops::convolution(g, &convolved, &conv[0], conv.get(1), history, segments)?;
                 let [x, b, c] = ops::split(g, &convolved, [inner, bc, bc])?;
-                ops::state_space(g, [&x, &b, &c, dt], weights.each_ref(), states, segments, shape)
+                ops::state_space(g, [&x, &b, &c, &dt], [&own[0], &own[1], &own[2]], states, segments, &shape)
             })
-        };
-        let y = match pass.batch.spread.clone() {
-            None => {
-                let segments = pass.batch.segments.clone();
-                scan(pass, cache, (&convolved, &dt), (&w, b.as_ref()), &weights, &shape, &segments)?
-            }
-            Some(spread) => {
-                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
-                let layout =
-                    HeadLayout { groups: m.groups, heads_per_group: heads / m.groups, head_dim: m.state };
-                let [channel, number] = [inner, heads].map(Section::Heads);
-                let shared = Section::Groups(layout);
-                let all = Sections { sections: &[channel, shared, shared, number], ranks };
-                let channels = Sections { sections: &[channel, shared, shared], ranks };
-                let by_head = Sections { sections: &[number], ranks };
-                let rows = ops::concat(pass.g, &[&convolved, &dt])?;
-                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
-                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
-                let [convolved, dt] = ops::split(pass.g, &rows, [channels.own(), heads / ranks])?;
-                let w = channels.weight(pass, &w, rank)?;
-                let b = b.map(|b| channels.weight(pass, &b, rank)).transpose()?;
-                let mut own = Vec::with_capacity(3);
-                for weight in &weights {
-                    own.push(by_head.weight(pass, weight, rank)?);
-                }
-                let own: [Var; 3] = own.try_into().expect("three weights by head");
-                let groups = HeadShares::new(layout, ranks).own.groups;
-                let shape = StateSpace { heads: heads / ranks, groups, ..shape };
-                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
-                let y = scan(pass, None, (&convolved, &dt), (&w, b.as_ref()), &own, &shape, &documents)?;
-                to_shares(pass.g, pass.ctx, &y, &spread)?
-            }
-        };
+        })?;
         let gated = ops::gate(pass.g, &y, &z, Activation::Silu)?;
         // RMSNorm over each group, then a scale per channel.
         let tokens = gated.value().as_matrix().0;

@@ -1,13 +1,11 @@
 //! Mamba3's mixer. It runs in f32 between its two projections.
 
-use super::{Mixer, Section, Sections, remembered_in, wide};
+use super::{Cut, Mixer, Section, Sections, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
-use ms_core::{HeadLayout, Mamba3Shape, Norm, ParamId, Result, Segment, TurnedPairs, Var, ops};
-use ms_dist::{to_sequences, to_shares};
+use ms_core::{HeadLayout, Mamba3Shape, Norm, ParamId, Result, TurnedPairs, Var, ops};
 use ms_spec::{Mamba3, Role};
-use std::sync::Arc;
 
 /// Mamba3's mixer: the heads of one tensor-parallel rank. Each rank makes the keys, queries and angles that all heads share.
 #[derive(Clone, Debug)]
@@ -67,26 +65,6 @@ impl Mamba3Mixer {
         let normed = ops::rms_norm(pass.g, &rows, &weight, norm)?;
         ops::reshape(pass.g, &normed, [tokens, width])
     }
-
-    /// The scan of the sections' columns, whose `weights` are the single ones, then those by rank.
-    fn scan(
-        &self,
-        pass: &mut Pass<'_>,
-        cache: Option<&mut LayerCache>,
-        [z, x, b, c, dt, rate, trap, angle]: &[Var; 8],
-        weights: &[Var],
-        shape: &Mamba3Shape,
-        segments: &Arc<[Segment]>,
-    ) -> Result<Var> {
-        let (single, by_rank) = weights.split_at(self.single.len());
-        let single = [&single[0], &single[1], &single[2], &single[3]];
-        let by_rank = self.by_rank.map(|_| [&by_rank[0], &by_rank[1], &by_rank[2]]);
-        let (slots, g) = (pass.slots, &mut *pass.g);
-        remembered_in(slots, cache, |memory| {
-            let memory = memory.map(|(last, states)| [last, states]);
-            ops::mamba3(g, [x, z, b, c, dt, rate, trap, angle], single, by_rank, memory, segments, shape)
-        })
-    }
 }
 
 impl Mixer for Mamba3Mixer {
@@ -99,38 +77,31 @@ impl Mixer for Mamba3Mixer {
         let w = Sections { sections: &all, ranks }.weight(pass, &w, rank)?;
         let all = ops::linear(pass.g, &x, &w, None)?;
         let all = ops::cast(pass.g, &all, dtype.wide())?;
-        let [z, x, b, c, dt, rate, trap, angle] = ops::split(pass.g, &all, m.sections())?;
-        let b = self.normed(pass, &b, self.norms[0])?;
-        let c = self.normed(pass, &c, self.norms[1])?;
+        let mut inputs = ops::split(pass.g, &all, m.sections())?;
+        for (keys, norm) in inputs[2..4].iter_mut().zip(self.norms) {
+            *keys = self.normed(pass, keys, norm)?;
+        }
         let mut weights = Vec::with_capacity(7);
         for id in self.single.into_iter().chain(self.by_rank.into_iter().flatten()) {
             weights.push(wide(pass, id)?);
         }
-        let inputs = [z, x, b, c, dt, rate, trap, angle];
-        let y = match pass.batch.spread.clone() {
-            None => {
-                let segments = pass.batch.segments.clone();
-                self.scan(pass, cache, &inputs, &weights, &self.shape, &segments)?
-            }
-            Some(spread) => {
-                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
-                let all = sections(m);
-                let rows = ops::concat(pass.g, &inputs.each_ref())?;
-                let rows = ops::columns(pass.g, &rows, &Sections { sections: &all, ranks }.by_rank())?;
-                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
-                let own = Mamba3 { heads: m.heads / ranks, ..*m };
-                let inputs = ops::split(pass.g, &rows, own.sections())?;
-                let by_head = Sections { sections: &[Section::Heads(m.heads)], ranks };
-                let mut of_heads = Vec::with_capacity(weights.len());
-                for weight in &weights {
-                    of_heads.push(by_head.weight(pass, weight, rank)?);
-                }
-                let shape = Mamba3Shape { heads: own.heads, ..self.shape };
-                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
-                let y = self.scan(pass, None, &inputs, &of_heads, &shape, &documents)?;
-                to_shares(pass.g, pass.ctx, &y, &spread)?
-            }
-        };
+        let (of, heads) = (sections(m), [Section::Heads(m.heads)]);
+        let inputs = std::array::from_fn(|i| (&inputs[i], std::slice::from_ref(&of[i])));
+        let given: Vec<Cut<'_>> = weights.iter().map(|w| (w, &heads[..])).collect();
+        let y =
+            over_documents(pass, cache, inputs, &given, |pass, cache, inputs: [Var; 8], given, share| {
+                let [z, x, b, c, dt, rate, trap, angle] = inputs.each_ref();
+                let (single, by_rank) = given.split_at(self.single.len());
+                let single = [&single[0], &single[1], &single[2], &single[3]];
+                let by_rank = self.by_rank.map(|_| [&by_rank[0], &by_rank[1], &by_rank[2]]);
+                let shape = Mamba3Shape { heads: m.heads / share.ranks, ..self.shape };
+                let (slots, g, segments) = (pass.slots, &mut *pass.g, share.segments);
+                remembered_in(slots, cache, |memory| {
+                    let memory = memory.map(|(last, states)| [last, states]);
+                    let inputs = [x, z, b, c, dt, rate, trap, angle];
+                    ops::mamba3(g, inputs, single, by_rank, memory, segments, &shape)
+                })
+            })?;
         let y = ops::cast(pass.g, &y, dtype)?;
         pass.row_parallel(&y, self.out)
     }

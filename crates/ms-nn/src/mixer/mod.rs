@@ -5,12 +5,14 @@ mod mamba2;
 mod mamba3;
 
 use crate::cache::{LayerCache, LayerMemory};
+use crate::params::Scope;
 use crate::pass::Pass;
-pub(crate) use gated_delta::GatedDeltaMixer;
-pub(crate) use mamba2::Mamba2Mixer;
-pub(crate) use mamba3::Mamba3Mixer;
-use ms_core::{Columns, HeadLayout, ParamId, Result, Tensor, Var, ops};
-use ms_dist::HeadShares;
+use gated_delta::GatedDeltaMixer;
+use mamba2::Mamba2Mixer;
+use mamba3::Mamba3Mixer;
+use ms_core::{Columns, HeadLayout, ParamId, Result, Segment, Tensor, Var, ops};
+use ms_dist::{HeadShares, to_sequences, to_shares};
+use ms_spec::{Mixer as Kind, ModelConfig, Part};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +24,25 @@ pub(crate) trait Mixer: Debug + Send + Sync {
 
     /// What it keeps of a slot's tokens.
     fn memory(&self) -> LayerMemory;
+}
+
+/// The mixer of this kind on one of `tp` ranks, if it is one with a state; `scope` has the parameters of its layer.
+pub(crate) fn recurrent(kind: Kind, scope: &Scope<'_>, c: &ModelConfig, tp: usize) -> Option<Arc<dyn Mixer>> {
+    const VALID: &str = "a validated model has its mixers' sizes";
+    let of = |part| scope.of(part);
+    Some(match kind {
+        Kind::Attention | Kind::SharedKv | Kind::None => return None,
+        Kind::GatedDelta => {
+            let sizes = c.gated_delta.as_ref().expect(VALID);
+            Arc::new(GatedDeltaMixer::new(&of(Part::GatedDelta), c, sizes, tp))
+        }
+        Kind::Mamba2 => {
+            Arc::new(Mamba2Mixer::new(&of(Part::StateSpace), c.mamba2.as_ref().expect(VALID), tp))
+        }
+        Kind::Mamba3 => {
+            Arc::new(Mamba3Mixer::new(&of(Part::StateSpace), c.mamba3.as_ref().expect(VALID), tp))
+        }
+    })
 }
 
 /// A parameter, unrounded: f32, or f64.
@@ -44,6 +65,46 @@ fn remembered_in(
     history.scatter(slots, &h)?;
     states.scatter(slots, &s)?;
     Ok(y)
+}
+
+/// What a scan takes, values of tokens `[T,W]` or a weight `[W,any]`, and the sections of its channels.
+type Cut<'a> = (&'a Var, &'a [Section]);
+
+/// What a rank scans.
+struct Share<'a> {
+    /// Ranks that share the heads.
+    ranks: usize,
+    /// Its documents.
+    segments: &'a Arc<[Segment]>,
+}
+
+/// Runs `scan` with inputs and weights of all heads or, where ranks share sequences, over whole documents of this rank's heads,
+/// of whose outputs it then has those of its tokens.
+fn over_documents<const N: usize>(
+    pass: &mut Pass<'_>,
+    cache: Option<&mut LayerCache>,
+    inputs: [Cut<'_>; N],
+    weights: &[Cut<'_>],
+    scan: impl FnOnce(&mut Pass<'_>, Option<&mut LayerCache>, [Var; N], Vec<Var>, Share<'_>) -> Result<Var>,
+) -> Result<Var> {
+    let Some(spread) = pass.batch.spread.clone() else {
+        let (segments, weights) = (pass.batch.segments.clone(), weights.iter().map(|(w, _)| (*w).clone()));
+        let share = Share { ranks: 1, segments: &segments };
+        return scan(pass, cache, inputs.map(|(x, _)| x.clone()), weights.collect(), share);
+    };
+    let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+    let all: Vec<Section> = inputs.iter().flat_map(|(_, sections)| sections.iter().copied()).collect();
+    let rows = ops::concat(pass.g, &inputs.map(|(x, _)| x))?;
+    let rows = ops::columns(pass.g, &rows, &Sections { sections: &all, ranks }.by_rank())?;
+    let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+    let own = ops::split(pass.g, &rows, inputs.map(|(_, sections)| Sections { sections, ranks }.own()))?;
+    let mut of_heads = Vec::with_capacity(weights.len());
+    for (weight, sections) in weights {
+        of_heads.push(Sections { sections, ranks }.weight(pass, weight, rank)?);
+    }
+    let segments: Arc<[Segment]> = spread.documents.as_slice().into();
+    let y = scan(pass, None, own, of_heads, Share { ranks, segments: &segments })?;
+    Ok(to_shares(pass.g, pass.ctx, &y, &spread)?)
 }
 
 /// A section of a mixer's channels.

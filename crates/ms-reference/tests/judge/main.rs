@@ -73,7 +73,8 @@ fn every_method_of_the_seam_has_a_case() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         let traits = text.split("pub trait ").skip(1).filter(|t| !t.starts_with("Backend:"));
         for line in traits.flat_map(str::lines) {
-            if let Some(rest) = line.strip_prefix("    fn ") {
+            let of = |how| line.strip_prefix(how);
+            if let Some(rest) = of("    later fn ").or_else(|| of("    answer fn ")) {
                 declared.insert(rest.split(['(', '<']).next().unwrap().to_owned());
             }
         }

@@ -3,11 +3,11 @@
 use ms_core::DType;
 use serde_json::{Value, json};
 
-use crate::config::MOST_PARTS;
 use crate::field::Dialect;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::sizes::{Activation, Layer, Position};
+use crate::validate::MOST_PARTS;
 use crate::{Error, ModelConfig, Norm, Result};
 
 /// What a class calls the sizes that every model has.

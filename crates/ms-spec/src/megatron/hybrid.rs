@@ -13,7 +13,7 @@ use crate::{Error, Result};
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/ssm/mamba_hybrid_layer_allocation.py`.
-pub(super) fn letters(f: &Fields<'_>, layers: usize) -> Result<String> {
+pub(crate) fn letters(f: &Fields<'_>, layers: usize) -> Result<String> {
     let share = |field| Ok::<_, Error>(f.float(field)?.unwrap_or(0.0));
     let (attention, mlp) = (share("hybrid_attention_ratio")?, share("hybrid_mlp_ratio")?);
     if !(attention >= 0.0 && mlp >= 0.0 && attention + mlp <= 1.0) {

@@ -2,11 +2,11 @@
 
 mod compressed;
 mod experts;
-mod hybrid;
+pub(crate) mod hybrid;
 mod indexer;
 mod latent;
-mod mixers;
 mod rope;
+mod shared_kv;
 mod sizes;
 mod spec;
 
@@ -21,21 +21,24 @@ use std::collections::BTreeSet;
 use crate::field::{Dialect, Field, Writer};
 use crate::fields::Fields;
 use crate::hf::read_fields;
+use crate::parts::RECURRENCES;
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
 /// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
-const TABLES: [&[Field]; 9] = [
-    sizes::SIZES,
-    rope::ROPE,
-    latent::LATENT,
-    compressed::COMPRESSED,
-    indexer::INDEXER,
-    mixers::MIXERS,
-    experts::EXPERTS,
-    &[indexer::OWNERS],
-    &[spec::SPEC],
-];
+fn arguments() -> impl Iterator<Item = &'static Field> {
+    let attention = [
+        sizes::SIZES,
+        rope::ROPE,
+        latent::LATENT,
+        compressed::COMPRESSED,
+        indexer::INDEXER,
+        &[shared_kv::SHARED],
+    ];
+    let states = RECURRENCES.into_iter().map(|kind| kind.arguments);
+    let others = [experts::EXPERTS, &[indexer::OWNERS], &[spec::SPEC]];
+    attention.into_iter().chain(states).chain(others).flatten()
+}
 
 /// What Megatron assumes where nothing is said.
 fn silent() -> ModelConfig {
@@ -68,6 +71,13 @@ pub fn from_args_of(family: Family, args: &Map<String, Value>) -> Result<ModelCo
     read(&Fields { source: SOURCE, map: args, asked: None }, Some(family))
 }
 
+/// The arguments that make a size of which an error speaks, where it is one of a mixer with a state: of each list the first that
+/// is given.
+pub fn made_of(error: &str) -> &'static [&'static [&'static str]] {
+    let mut made = RECURRENCES.iter().flat_map(|kind| kind.made);
+    made.find(|(words, _)| error.contains(words)).map_or(&[], |(_, by)| by)
+}
+
 /// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
 pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
     let asked = RefCell::default();
@@ -80,7 +90,7 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
         return read_fields(f);
     }
     let mut c = silent();
-    for field in TABLES.into_iter().flatten() {
+    for field in arguments() {
         field.read(f, &mut c)?;
     }
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
@@ -96,7 +106,7 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
 pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     let (mut config, mut silent) = (config.clone(), silent());
     let mut writer = Writer::new(Dialect::default());
-    for field in TABLES.into_iter().flatten() {
+    for field in arguments() {
         field.write(&mut config, &mut silent, &mut writer);
     }
     writer.out

@@ -3,10 +3,10 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
-use crate::config::MOST_PARTS;
 use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Attention, Block, Layer, Position};
+use crate::validate::MOST_PARTS;
 use crate::{Error, Norm, QkNorm, Result};
 
 /// What messages call these arguments.

@@ -40,8 +40,7 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     t.at(Place::Head, Part::LastStreams);
     hyper_connections::params(t, c, Part::LastStreams, true);
     t.of(Part::Last);
-    let last = if c.mamba2.is_some() { Role::FinalNorm } else { Role::FinalLayernorm };
-    t.norm(last, c.hidden);
+    t.norm(if c.is_hybrid() { Role::FinalNorm } else { Role::FinalLayernorm }, c.hidden);
     t.of(Part::Output);
     if !c.tied {
         t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());

@@ -1,20 +1,64 @@
 //! Gated DeltaNet.
 
 use ms_core::{Axis, Partition};
+use serde_json::json;
 
+use crate::error::divides;
+use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
-use crate::parts::recurrent::{A, conv_init};
+use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
-use crate::sizes::{GatedDelta, Norm};
-use crate::{ModelConfig, Part, Role};
+use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
+use crate::{ModelConfig, Part, Result, Role};
+
+pub(crate) static KIND: Recurrence = Recurrence {
+    mixer: Mixer::GatedDelta,
+    what: "gated delta net",
+    norm: Some(Role::InputLayernorm),
+    rule: RULE,
+    arguments: ARGUMENTS,
+    made: &[("value heads do not divide by", &[&["linear_num_value_heads"], &["linear_num_key_heads"]])],
+    of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
+};
+
+/// What Megatron's arguments say of it.
+const ARGUMENTS: &[Field] = &[
+    LAYERS,
+    Field::size("linear_num_key_heads", |c| Some(&mut c.gated_delta.as_mut()?.key_heads)).needed(),
+    Field::size("linear_num_value_heads", |c| Some(&mut c.gated_delta.as_mut()?.value_heads)).needed(),
+    Field::size("linear_key_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.key_dim)).needed(),
+    Field::size("linear_value_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.value_dim)).needed(),
+    Field::size("linear_conv_kernel_dim", |c| Some(&mut c.gated_delta.as_mut()?.conv)),
+];
+
+/// Gated delta nets, and attention in the last layer of every so many.
+const LAYERS: Field = Field::rule(
+    |f, c| {
+        let Some(interval) = f.size("full_attention_interval")?.filter(|&n| n > 0) else { return Ok(()) };
+        c.gated_delta = Some(GatedDelta { key_heads: 0, value_heads: 0, key_dim: 0, value_dim: 0, conv: 4 });
+        c.scores.output_gate = true;
+        let layer = |l: usize| Layer {
+            mixer: if (l + 1).is_multiple_of(interval) { Mixer::Attention } else { Mixer::GatedDelta },
+            ..Layer::default()
+        };
+        c.pattern = (0..c.layers).map(layer).collect();
+        Ok(())
+    },
+    |c, w| {
+        if c.gated_delta.is_some() {
+            let first = (0..c.layers).find(|&l| c.layer(l).mixer == Mixer::Attention);
+            w.set("full_attention_interval", json!(first.unwrap_or(c.layers) + 1));
+        }
+    },
+);
 
 /// What tensor-parallel ranks share out.
 const KEY_HEADS: &str =
     "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
 
 /// How ranks share it.
-pub(crate) const RULE: Rule = Rule {
+const RULE: Rule = Rule {
     part: "gated delta net",
     tp: How::Shared(
         "key heads with the value heads that use them; fewer key heads than ranks are refused, as by Megatron-LM, while MindSpeed-LLM refuses any",
@@ -31,31 +75,43 @@ pub(crate) const RULE: Rule = Rule {
     },
 };
 
-/// Its weights.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig) {
-    let g = c.gated_delta.as_ref().expect("validate: a gated delta layer needs its sizes");
-    let (half, values) = (g.qk_rows() / 2, g.value_rows());
-    t.of(Part::GatedDelta);
-    t.vector(Role::DtBias, g.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
-    t.vector(Role::ALog, g.value_heads, Table::rows(1), A, SumGrad::No);
-    let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
-    let rows = g.qk_rows() + values;
-    t.push(Role::Conv1d, &[rows, 1, g.conv], cut, conv_init(g.conv), SumGrad::No);
-    // Rows come by key head: its query, its key, its values, their gates.
-    t.matrix(Role::InProjQkvz, [g.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
-    t.matrix(Role::InProjBa, [2 * g.value_heads, c.hidden], Table::rows(1), t.std());
-    t.norm_of(Norm::Rms, Role::Norm, g.value_dim, SumGrad::OverTp);
-    t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
-}
+impl Recurrent for GatedDelta {
+    fn sizes(&self) -> Vec<usize> {
+        vec![self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv]
+    }
 
-impl Activations {
+    fn check(&self) -> Result<()> {
+        divides("value heads", self.value_heads, "key heads", self.key_heads)
+    }
+
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {
+        let (half, values) = (self.qk_rows() / 2, self.value_rows());
+        t.of(Part::GatedDelta);
+        t.vector(Role::DtBias, self.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
+        t.vector(Role::ALog, self.value_heads, Table::rows(1), A, SumGrad::No);
+        let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
+        let rows = self.qk_rows() + values;
+        t.push(Role::Conv1d, &[rows, 1, self.conv], cut, conv_init(self.conv), SumGrad::No);
+        // Rows come by key head: its query, its key, its values, their gates.
+        t.matrix(Role::InProjQkvz, [self.qk_rows() + 2 * values, c.hidden], Table::rows(1), t.std());
+        t.matrix(Role::InProjBa, [2 * self.value_heads, c.hidden], Table::rows(1), t.std());
+        t.norm_of(Norm::Rms, Role::Norm, self.value_dim, SumGrad::OverTp);
+        t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
+    }
+
     /// Queries, keys and values before and behind the convolution, strengths and decays with what they are made of; gates,
     /// outputs before and behind their norm, and gated.
-    pub(crate) fn gated_delta(&self, g: &GatedDelta) -> Kept {
-        let (qkv, values) = ((g.qk_rows() + g.value_rows()) / self.tp, g.value_rows() / self.tp);
-        let heads = g.value_heads / self.tp;
-        let (wide, weights) = self.wide(qkv * g.conv + 2 * heads);
-        let rows = 2 * qkv * wide + 4 * values * self.element_bytes;
-        (self.tokens * (rows + 4 * heads * wide) + weights, self.tokens * heads * wide)
+    fn kept(&self, a: &Activations, _: &ModelConfig) -> Kept {
+        let (qkv, values) = ((self.qk_rows() + self.value_rows()) / a.tp, self.value_rows() / a.tp);
+        let heads = self.value_heads / a.tp;
+        let (wide, weights) = a.wide(qkv * self.conv + 2 * heads);
+        let rows = 2 * qkv * wide + 4 * values * a.element_bytes;
+        (a.tokens * (rows + 4 * heads * wide) + weights, a.tokens * heads * wide)
+    }
+
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize) {
+        let value_heads = ranks * (self.value_heads / self.key_heads.max(1)).clamp(1, 2);
+        let (key_dim, value_dim) = (self.key_dim.min(8), self.value_dim.min(8));
+        small.gated_delta = Some(Self { key_heads: ranks, value_heads, key_dim, value_dim, ..*self });
     }
 }

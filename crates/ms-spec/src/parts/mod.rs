@@ -2,7 +2,8 @@
 //!
 //! A part says in its file what follows from its sizes: its weights (names, shapes, how ranks cut them, initial values, decay),
 //! how ranks share it along every axis or why not, what a pass keeps of it, and its FLOPs where upstream counts them. The table
-//! of parameters ([`tree`]), the rules, the plan of memory and the FLOPs are walks over these.
+//! of parameters ([`tree`]), the rules, the plan of memory and the FLOPs are walks over these. Of mixers with a state, which are
+//! many, they walk the list below.
 
 pub(crate) mod attention;
 pub(crate) mod compressed;
@@ -19,3 +20,47 @@ pub(crate) mod prediction;
 pub(crate) mod recurrent;
 pub(crate) mod sparse;
 pub(crate) mod tree;
+
+use crate::sizes::Mixer;
+use crate::{ModelConfig, Role};
+use recurrent::{Recurrence, Recurrent};
+
+/// The kinds of mixers with a state.
+pub(crate) static RECURRENCES: [&Recurrence; 3] = [&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND];
+
+impl Mixer {
+    fn recurrence(self) -> Option<&'static Recurrence> {
+        RECURRENCES.into_iter().find(|kind| kind.mixer == self)
+    }
+
+    /// The norm of the stream before it, in layers whose sublayers take norms.
+    pub fn norm(self) -> Option<Role> {
+        match self {
+            Self::None => None,
+            _ => self.recurrence().map_or(Some(Role::InputLayernorm), |kind| kind.norm),
+        }
+    }
+}
+
+impl ModelConfig {
+    /// The sizes of a layer's mixer, if it has a state.
+    pub(crate) fn recurrent(&self, mixer: Mixer) -> Option<&dyn Recurrent> {
+        let kind = mixer.recurrence()?;
+        Some((kind.of)(self).expect("validate: a mixer of a layer has its sizes"))
+    }
+
+    /// Whether a layer has a mixer with a state.
+    pub fn is_recurrent(&self) -> bool {
+        RECURRENCES.iter().any(|kind| self.has(kind.mixer))
+    }
+
+    /// The model with the sizes of mixers with a state as small as `ranks` ranks can share.
+    #[must_use]
+    pub fn with_small_states(self, ranks: usize) -> Self {
+        let mut small = self.clone();
+        for sizes in RECURRENCES.iter().filter_map(|kind| (kind.of)(&self)) {
+            sizes.shrink(&mut small, ranks);
+        }
+        small
+    }
+}

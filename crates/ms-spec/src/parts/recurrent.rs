@@ -1,6 +1,54 @@
-//! Initial values that mixers with a state have in common.
+//! What mixers with a state say of themselves, each kind in its own file, and what they have in common.
 
-use crate::params::Init;
+use crate::field::Field;
+use crate::kept::{Activations, Kept};
+use crate::params::{Init, Table};
+use crate::rule::Rule;
+use crate::sizes::Mixer;
+use crate::{ModelConfig, Result, Role};
+
+/// Words of an error about a size, and the arguments that make it: of each list the first that is given.
+pub(crate) type Made = (&'static str, &'static [&'static [&'static str]]);
+
+/// A kind of mixer with a state, whatever sizes a model has of it.
+pub(crate) struct Recurrence {
+    pub(crate) mixer: Mixer,
+    /// What it is called where a model lacks its sizes or they are none.
+    pub(crate) what: &'static str,
+    /// The norm before it.
+    pub(crate) norm: Option<Role>,
+    /// How ranks share it.
+    pub(crate) rule: Rule,
+    /// Megatron's arguments of it.
+    pub(crate) arguments: &'static [Field],
+    /// What they make.
+    pub(crate) made: &'static [Made],
+    /// A model's sizes of it.
+    pub(crate) of: fn(&ModelConfig) -> Option<&dyn Recurrent>,
+}
+
+/// What follows from the sizes of a mixer with a state.
+pub(crate) trait Recurrent {
+    /// All sizes, and products of them, of which none may be 0 or beyond any model.
+    fn sizes(&self) -> Vec<usize>;
+
+    /// Checks that they fit together.
+    fn check(&self) -> Result<()>;
+
+    /// Its weights.
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig);
+
+    /// What a pass keeps of it.
+    fn kept(&self, a: &Activations, c: &ModelConfig) -> Kept;
+
+    /// FLOPs of a token, forward and backward, where upstream counts them.
+    fn flops(&self, _: &ModelConfig) -> Option<f64> {
+        None
+    }
+
+    /// Gives a small model such sizes, as small as `ranks` ranks can share.
+    fn shrink(&self, small: &mut ModelConfig, ranks: usize);
+}
 
 /// Bound of the initial weights of a depthwise convolution of width `conv`, as torch has it.
 pub(crate) fn conv_init(conv: usize) -> Init {

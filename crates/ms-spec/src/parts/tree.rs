@@ -1,9 +1,7 @@
 //! A model as a tree of parts, and the table of its parameters as a walk over it.
 
 use crate::params::{ParamSpec, Table};
-use crate::parts::{
-    attention, dense, ends, experts, gated_delta, grouped, hyper_connections, mamba2, mamba3, prediction,
-};
+use crate::parts::{attention, dense, ends, experts, grouped, hyper_connections, prediction};
 use crate::sizes::{Block, Feed, Mixer};
 use crate::{ModelConfig, Part, Place, Role};
 
@@ -59,23 +57,18 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     hyper_connections::params(t, c, Part::MixerStreams, false);
     hyper_connections::params(t, c, Part::FeedStreams, false);
     let layer = c.layer(index);
+    let norm = layer.mixer.norm();
+    if let Some(role) = norm.filter(|_| c.block.norms_inputs()) {
+        layer_norm(t, c, role);
+    }
     match layer.mixer {
-        Mixer::Mamba2 => mamba2::params(t, c),
-        Mixer::Mamba3 => mamba3::params(t, c),
         Mixer::None => {}
-        Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
-            if c.block.norms_inputs() {
-                layer_norm(t, c, Role::InputLayernorm);
-            }
-            match layer.mixer {
-                Mixer::GatedDelta => gated_delta::params(t, c),
-                Mixer::SharedKv => grouped::query_only(t, c),
-                _ => attention::params(t, c, index),
-            }
-            if c.block.norms_outputs() {
-                layer_norm(t, c, Role::PostAttnNorm);
-            }
-        }
+        Mixer::Attention => attention::params(t, c, index),
+        Mixer::SharedKv => grouped::query_only(t, c),
+        other => c.recurrent(other).expect("the others have a state").params(t, c),
+    }
+    if norm.is_some() && c.block.norms_outputs() {
+        layer_norm(t, c, Role::PostAttnNorm);
     }
     if layer.feed == Feed::None {
         return;

@@ -1,10 +1,7 @@
 //! A model of the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
-use ms_spec::{
-    Attention, Compressed, Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, ModelConfig, Moe, SharedExpert,
-    Stages, Windowed,
-};
+use ms_spec::{Attention, Compressed, Indexer, Layer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed};
 
 /// How many ranks share what, and how many layers stay.
 pub(super) struct Share {
@@ -100,24 +97,10 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
     for pooled in m.pattern.iter_mut().filter_map(|layer| layer.pooled.as_mut()) {
         pooled.ratio = pooled.ratio.min(if pooled.picked { 2 } else { 3 });
     }
-    m.gated_delta = c.gated_delta.map(|mut g| {
-        let ratio = (g.value_heads / g.key_heads.max(1)).clamp(1, 2);
-        g.key_heads = tp * share.cp;
-        g.value_heads = ratio * g.key_heads;
-        (g.key_dim, g.value_dim) = (g.key_dim.min(8), g.value_dim.min(8));
-        g
-    });
-    m.mamba2 = c.mamba2.map(|s| {
-        let groups = tp * share.cp;
-        let heads = groups * (s.heads / s.groups.max(1)).clamp(1, 2);
-        Mamba2 { heads, groups, head_dim: s.head_dim.min(8), state: s.state.min(8), ..s }
-    });
-    m.mamba3 = c.mamba3.map(|s| Mamba3 { heads: tp * share.cp, head_dim: s.head_dim.min(8), ..s });
     m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
     // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
-    let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|x| m.has(x));
-    m.init_std = if recurrent { 0.05 } else { 0.2 };
-    m.validate().context("the model made small")
+    m.init_std = if m.is_recurrent() { 0.05 } else { 0.2 };
+    m.with_small_states(tp * share.cp).validate().context("the model made small")
 }
 
 /// Heads and groups that `by` ranks share, with one or two query heads to a group as the model has them. Groups that are

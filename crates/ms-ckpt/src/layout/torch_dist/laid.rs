@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ms_core::Partition;
 use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
 /// How the tensor of a key lies over a parameter.
@@ -91,7 +92,7 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
         let half = |half: &str, range| Laid { rows: Some(range), ..plain(format!("{inner}{half}")) };
         found.push(vec![half("_w", 0..rows / 2), half("_v", rows / 2..rows)]);
     }
-    let sections = sections(spec, config).into_iter();
+    let sections = sections(spec).into_iter();
     let parts: Vec<Laid> = sections
         .map(|(section, rows)| Laid { rows: Some(rows), ..plain(format!("{inner}{section}")) })
         .collect();
@@ -116,21 +117,20 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
 ///
 /// # Source
 /// Megatron-Core 0.16.1, `sharded_state_dict` in `megatron/core/ssm/mamba_mixer.py`.
-pub(crate) fn sections(spec: &ParamSpec, config: &ModelConfig) -> Vec<(&'static str, Range<usize>)> {
-    let Some(sizes) = config.mamba2.map(|m| m.sections()) else { return Vec::new() };
-    let names = [".z", ".x", ".B", ".C", ".dt"];
-    let which = match (spec.slot.part, spec.slot.role) {
-        (Part::StateSpace, Role::InProj) if !spec.slot.bias => 0..5,
-        (Part::StateSpace, Role::Conv1d) => 1..4,
+pub(crate) fn sections(spec: &ParamSpec) -> Vec<(&'static str, Range<usize>)> {
+    let Partition::Sections { sizes, .. } = spec.partition else { return Vec::new() };
+    let names: &[&str] = match (spec.slot.part, spec.slot.role) {
+        (Part::StateSpace, Role::InProj) if !spec.slot.bias => &[".z", ".x", ".B", ".C", ".dt"],
+        (Part::StateSpace, Role::Conv1d) => &[".x", ".B", ".C"],
         _ => return Vec::new(),
     };
     let mut start = 0;
-    let section = |i: usize| {
-        let rows = start..start + sizes[i];
+    let section = |(&name, size)| {
+        let rows = start..start + size;
         start = rows.end;
-        (names[i], rows)
+        (name, rows)
     };
-    which.map(section).collect()
+    names.iter().zip(sizes).map(section).collect()
 }
 
 /// Modules within a layer, and what names may have instead of the module and the dot behind it: norms that are part of the

@@ -5,16 +5,16 @@ use ms_core::{Mamba3Shape, Segment, TurnedPairs};
 use std::f64::consts::PI;
 
 /// What each document's last token left: of every head its angles, keys and input, and its state.
-pub(crate) struct Memory<'a, R> {
-    pub(crate) last: &'a mut [R],
-    pub(crate) states: &'a mut [R],
+pub(super) struct Memory<'a, R> {
+    pub(super) last: &'a mut [R],
+    pub(super) states: &'a mut [R],
 }
 
 /// `h_t = a_t (h_{t−1} + Δ_t (1−λ_t) V_{t−1} K_{t−1}) + Δ_t λ_t V_t K_t`, `o_r = h_t q_r + D v_r`,
 /// `y = Σ_r o_r · silu(z · rank_z_r) · rank_o_r`, where `V K = Σ_r v_r ⊗ k_r`, `v_r = x · rank_x_r`,
 /// `Δ = softplus(dt + dt_bias)`, `a = exp(−max(softplus(rate), floor) Δ)`, `λ = σ(trap)`, and keys and queries are
 /// `b_r + b_bias` and `c_r + c_bias` turned by `θ_t = θ_{t−1} + π Δ_t tanh(angle_t)`.
-pub(crate) fn scan<R: Real>(
+pub(super) fn scan<R: Real>(
     operands: [&[R]; 15],
     segments: &[Segment],
     shape: &Mamba3Shape,

@@ -11,7 +11,7 @@ fn unit<R: Real>(x: &[R], length: f64) -> Vec<R> {
 
 /// `S_t = e^{g_t} S_{t−1} + k_t ⊗ β_t (v_t − (e^{g_t} S_{t−1})ᵀ k_t)`, `y_t = S_tᵀ q_t`, with keys of length 1 and queries of
 /// length `K^-1/2`; `states[D,N,K,V]` is read and replaced.
-pub(crate) fn scan<R: Real>(
+pub(super) fn scan<R: Real>(
     [q, k, v, g, beta]: [&[R]; 5],
     segments: &[Segment],
     shape: &DeltaRule,
@@ -52,7 +52,7 @@ pub(crate) fn scan<R: Real>(
 }
 
 /// `g[t,n] = −exp(a_log[n]) · softplus(a[t,n] + dt_bias[n])`.
-pub(crate) fn decay<R: Real>(a: &[R], a_log: &[R], dt_bias: &[R]) -> Vec<R> {
+pub(super) fn decay<R: Real>(a: &[R], a_log: &[R], dt_bias: &[R]) -> Vec<R> {
     let n = a_log.len();
     a.iter().enumerate().map(|(i, &a)| -(a_log[i % n].exp()) * (a + dt_bias[i % n]).softplus()).collect()
 }

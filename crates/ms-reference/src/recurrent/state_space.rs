@@ -4,16 +4,16 @@ use crate::tape::{Real, dot};
 use ms_core::{Segment, StateSpace};
 
 /// Operands of a scan: `[x, b, c, dt]` of tokens and `[a_log, d, dt_bias]` of heads.
-pub(crate) struct Scan<'a, R> {
-    pub(crate) inputs: [&'a [R]; 4],
-    pub(crate) weights: [&'a [R]; 3],
-    pub(crate) segments: &'a [Segment],
-    pub(crate) shape: StateSpace,
+pub(super) struct Scan<'a, R> {
+    pub(super) inputs: [&'a [R]; 4],
+    pub(super) weights: [&'a [R]; 3],
+    pub(super) segments: &'a [Segment],
+    pub(super) shape: StateSpace,
 }
 
 /// `h_t = exp(−e^{a_log} Δ_t) h_{t−1} + Δ_t x_t ⊗ B_t`, `y_t = h_t C_t + D x_t`, `Δ_t = softplus(dt_t + dt_bias)` within its
 /// limits; `states[D,N,P,S]` is read and replaced.
-pub(crate) fn scan<R: Real>(s: &Scan<'_, R>, mut states: Option<&mut [R]>) -> Vec<R> {
+pub(super) fn scan<R: Real>(s: &Scan<'_, R>, mut states: Option<&mut [R]>) -> Vec<R> {
     let StateSpace { heads, head_dim: p, groups, state, step_limit: (low, high) } = s.shape;
     let ([x, b, c, dt], [a_log, d, dt_bias]) = (s.inputs, s.weights);
     let mut y = vec![R::from(0.0); x.len()];

@@ -1,11 +1,15 @@
 //! Recurrent mixers: the short convolution, and the scans behind it.
 
-use crate::mamba3::Memory;
+mod delta_rule;
+mod mamba3;
+mod state_space;
+
+use crate::Reference;
 use crate::operand::{expect, optional, reals};
-use crate::state_space::Scan;
 use crate::tape::{Real, gradient};
-use crate::{Reference, delta_rule, mamba3, state_space};
+use mamba3::Memory;
 use ms_core::{DeltaRule, Error, Mamba3Shape, RecurrentBackend, Result, Segment, StateSpace, Tensor};
+use state_space::Scan;
 
 /// Checks that documents cover the tokens in order, without gap.
 fn covered(segments: &[Segment], tokens: usize) -> Result<()> {

@@ -1,0 +1,213 @@
+//! Whether the sizes of a model fit together.
+
+use crate::error::divides;
+use crate::parts::RECURRENCES;
+use crate::sizes::{Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Position};
+use crate::{Error, ModelConfig, Result};
+
+/// A limit far above any model, so that no product of two sizes can overflow.
+const MOST: usize = 1 << 28;
+
+/// The same for what is listed one by one.
+pub(crate) const MOST_PARTS: usize = 1 << 14;
+
+fn within(name: &str, size: usize, most: usize) -> Result<()> {
+    match (1..=most).contains(&size) {
+        true => Ok(()),
+        false => Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}"))),
+    }
+}
+
+impl ModelConfig {
+    /// Checks that the sizes fit together.
+    ///
+    /// # Errors
+    /// [`Error::Inconsistent`] naming the sizes.
+    pub fn validate(mut self) -> Result<Self> {
+        if self.pattern.iter().all(|l| *l == Layer::default()) {
+            self.pattern.clear(); // one spelling, so that equal models are equal values
+        }
+        let (hidden, heads) = (self.hidden, self.heads);
+        if self.head_dim == 0 && heads > 0 && !hidden.is_multiple_of(heads) {
+            return Err(Error::Inconsistent(format!(
+                "hidden size {hidden} does not divide by {heads} heads"
+            )));
+        }
+        for (name, size) in self.sizes() {
+            let most = match name {
+                "layers" | "experts" => MOST_PARTS,
+                "streams" => 64,
+                "rounds of streams" => 1000,
+                _ => MOST,
+            };
+            within(name, size, most)?;
+        }
+        let states = || RECURRENCES.into_iter().filter_map(|kind| Some((kind.what, (kind.of)(&self)?)));
+        for (what, sizes) in states() {
+            sizes
+                .sizes()
+                .into_iter()
+                .try_for_each(|size| within(&format!("size of the {what}"), size, MOST))?;
+        }
+        if self.max_positions > MOST {
+            let n = self.max_positions;
+            return Err(Error::Inconsistent(format!("positions: expected at most {MOST}, got {n}")));
+        }
+        if self.has(Mixer::Attention) {
+            divides("query heads", self.heads, "key/value heads", self.groups)?;
+        }
+        if let Some(w) = &self.windowed {
+            divides("query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
+            if self.sliding_window.is_none() || self.mla().is_some() {
+                return Err(Error::Inconsistent(
+                    "layers differ by a sliding window, which the model does not have".to_owned(),
+                ));
+            }
+        }
+        let limits = self.pattern.iter().flat_map(|l| [l.limits.experts, l.limits.dense]).flatten();
+        for limit in limits {
+            if limit.is_nan() || limit <= 0.0 || self.activation != Activation::Swiglu {
+                return Err(Error::Inconsistent(format!(
+                    "limit {limit} of an activation: expected more than 0, and SwiGLU"
+                )));
+            }
+        }
+        if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
+            let (p, v) = (self.padded_vocab, self.vocab);
+            return Err(Error::Inconsistent(format!(
+                "padded vocabulary {p} is smaller than the vocabulary {v}"
+            )));
+        }
+        if !self.pattern.is_empty() && self.pattern.len() != self.layers {
+            let (n, l) = (self.pattern.len(), self.layers);
+            return Err(Error::Inconsistent(format!("{n} layers are described, the model has {l}")));
+        }
+        if self.reward && self.mtp > 0 {
+            return Err(Error::Inconsistent("a reward model has no prediction layers".to_owned()));
+        }
+        let needs = |on: bool, what: &str| match on {
+            true => Ok(()),
+            false => Err(Error::Inconsistent(format!("a layer needs {what}, which the model does not have"))),
+        };
+        needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
+        needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
+        for kind in RECURRENCES.iter().filter(|kind| self.has(kind.mixer)) {
+            needs((kind.of)(&self).is_some(), &format!("a {}", kind.what))?;
+        }
+        if let Some(m) = &self.moe {
+            if m.top_k > m.experts + m.zero_experts {
+                let (k, e) = (m.top_k, m.experts + m.zero_experts);
+                return Err(Error::Inconsistent(format!("{k} experts per token of {e}")));
+            }
+            if let Some(g) = &m.router.groups {
+                divides("experts", m.experts, "groups", g.groups)?;
+                if g.keep == 0 || g.keep > g.groups {
+                    let (keep, groups) = (g.keep, g.groups);
+                    return Err(Error::Inconsistent(format!(
+                        "{keep} open groups of {groups} groups of experts"
+                    )));
+                }
+                let all = m.experts / g.groups.max(1);
+                if let GroupScore::Best(count) = g.by
+                    && (count == 0 || (count > 2 && count > all))
+                {
+                    return Err(Error::Inconsistent(format!(
+                        "groups of {all} experts are judged by their best: expected 1 to {all} of them, found {count}"
+                    )));
+                }
+                if g.by == GroupScore::Alike {
+                    divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
+                }
+            }
+        }
+        if self.attention != Attention::Grouped && self.position != Position::Rope {
+            let what = "attention by latents or to pooled entries: expected rotary positions";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        if let Some(a) = self.compressed() {
+            divides("query heads", self.heads, "groups of outputs", a.out_groups)?;
+            if self.groups != 1 || self.sliding_window.is_none() {
+                let what = "attention to pooled entries: expected one key head and a sliding window";
+                return Err(Error::Inconsistent(what.to_owned()));
+            }
+        }
+        let pooled = |l: &Layer| l.pooled.is_some();
+        needs(
+            !self.pattern.iter().any(pooled) || self.compressed().is_some(),
+            "attention to pooled entries",
+        )?;
+        let picked = |l: &Layer| l.pooled.is_some_and(|p| p.picked);
+        needs(!self.pattern.iter().any(picked) || self.indexer.is_some(), "an indexer")?;
+        if self.hyper.is_some() && self.block != Block::Pre {
+            let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        let attends = |l: &Layer| matches!(l.mixer, Mixer::Attention | Mixer::None);
+        if self.block == Block::Post && !self.pattern.iter().all(attends) {
+            let what = "layers without norms before their sublayers: expected attention";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        states().try_for_each(|(_, sizes)| sizes.check())?;
+        let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
+        let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
+        for rotated in [self.rotated()].into_iter().chain(windowed) {
+            let most = self.mla().map_or(self.head_dim, |m| m.rope);
+            if rotates && (rotated == 0 || !rotated.is_multiple_of(2) || rotated > most) {
+                return Err(Error::Inconsistent(format!(
+                    "{rotated} rotated elements per head: expected an even number up to {most}"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
+    fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let mut sizes =
+            vec![("layers", self.layers), ("hidden size", self.hidden), ("vocabulary", self.vocab)];
+        if self.has_feed(Feed::Dense) {
+            sizes.push(("ffn size", self.ffn));
+        }
+        if self.has(Mixer::Attention) {
+            sizes.extend([
+                ("heads", self.heads),
+                ("key/value heads", self.groups),
+                ("head size", self.head_dim),
+            ]);
+        }
+        if let Some(w) = &self.windowed {
+            sizes.extend([("heads of windowed layers", w.heads), ("their key/value heads", w.groups)]);
+        }
+        if let Some(m) = self.mla() {
+            let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
+            sizes.extend(parts.map(|n| ("size of latent attention", n)));
+        }
+        if let Some(a) = self.compressed() {
+            let index = self.indexer.map_or(1, |i| i.heads.saturating_mul(i.head_dim));
+            let widths =
+                [self.heads.saturating_mul(self.head_dim), a.out_groups.saturating_mul(a.out_rank), index];
+            sizes.extend(widths.map(|n| ("width of attention to entries", n)));
+            sizes.extend([a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n)));
+            let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
+            sizes.extend(self.pattern.iter().filter_map(ratio));
+        }
+        if let Some(h) = &self.hyper {
+            sizes.extend([("streams", h.streams), ("rounds of streams", h.rounds)]);
+        }
+        if let Some(i) = &self.indexer {
+            sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
+        }
+        if let Some(m) = &self.moe {
+            sizes.extend([
+                ("experts", m.experts),
+                ("experts", m.zero_experts.max(1)),
+                ("experts per token", m.top_k),
+                ("expert ffn size", m.ffn),
+            ]);
+            sizes.push(("shared expert ffn size", m.shared.map_or(1, |s| s.ffn)));
+            if let Some(g) = &m.router.groups {
+                sizes.extend([("expert groups", g.groups), ("expert groups that stay", g.keep)]);
+            }
+        }
+        sizes
+    }
+}

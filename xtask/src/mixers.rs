@@ -1,0 +1,159 @@
+//! What a kind of mixer touches: the source files that name it.
+//!
+//! A mixer with a state says in one file what follows from its sizes, and the walks over parts ask the list of kinds instead of
+//! naming them. So few files name a kind beside tests: those of the part, and those of the operation that it scans with. Rows of
+//! families are a family's, kernels the operation's own folder; neither counts, nor do comments and texts.
+
+use crate::circles::is_test;
+use anyhow::{Context, Result};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The list of kinds: `&name::KIND`.
+const KINDS: &str = "crates/ms-spec/src/parts/mod.rs";
+/// The words of weights, to which a kind adds its own.
+const WORDS: &str = "crates/ms-spec/src/slot.rs";
+/// A file for each operation of recurrent mixers.
+const OPERATIONS: &str = "crates/ms-reference/src/recurrent/";
+/// Files that may name a part, and an operation.
+const LIMITS: [usize; 2] = [8, 7];
+/// Crates below the model: of operations, not of parts.
+const BELOW: [&str; 3] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-reference/"];
+/// Rows of families; kernels; crates of tests, tables of C interfaces and this one.
+const BESIDE: [&str; 8] = [
+    "crates/ms-spec/src/family.rs",
+    "crates/ms-spec/src/hf/",
+    "crates/ms-ckpt/src/layout/schemes.rs",
+    "crates/ms-kernels/",
+    "crates/ms-testing/",
+    "crates/cann-emu/",
+    "crates/hccl-sys/",
+    "xtask/",
+];
+
+/// A part or an operation, and the files that name it.
+pub(crate) struct Touched {
+    what: &'static str,
+    name: String,
+    files: BTreeSet<String>,
+    limit: usize,
+}
+
+impl std::fmt::Display for Touched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let files: Vec<&str> = self.files.iter().map(String::as_str).collect();
+        let (Self { what, name, limit, .. }, n) = (self, files.len());
+        write!(f, "{what} {name}: {n} files of at most {limit}: {}", files.join(" "))
+    }
+}
+
+/// What is touched by each kind of mixer and each operation of one, in the sources that are there.
+pub(crate) fn touched(root: &Path, files: &[PathBuf]) -> Result<Vec<Touched>> {
+    let mut texts = Vec::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        texts.push((name, std::fs::read_to_string(path).with_context(|| path.display().to_string())?));
+    }
+    count(&texts)
+}
+
+/// What is touched by too much, as sentences.
+pub(crate) fn check(touched: &[Touched]) -> Vec<String> {
+    let mut findings: Vec<String> =
+        touched.iter().filter(|t| t.files.len() > t.limit).map(ToString::to_string).collect();
+    for what in ["mixer", "operation"] {
+        if touched.iter().filter(|t| t.what == what).count() < 3 {
+            findings.push(format!("{KINDS}, {OPERATIONS}: three of each {what} at least were there"));
+        }
+    }
+    findings
+}
+
+fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
+    let list = texts.iter().find(|(name, _)| name == KINDS).map_or("", |(_, text)| text);
+    let kinds = list.split("::KIND").filter_map(|before| before.rsplit_once('&')).map(|(_, kind)| kind);
+    let kinds = kinds.filter(|kind| kind.chars().all(|c| c.is_alphanumeric() || c == '_'));
+    let operations = texts.iter().filter_map(|(name, _)| name.strip_prefix(OPERATIONS)?.strip_suffix(".rs"));
+    let mut all: Vec<Touched> = Vec::new();
+    let mut add = |what, name: &str, limit| {
+        all.push(Touched { what, name: name.to_owned(), files: BTreeSet::new(), limit });
+    };
+    kinds.for_each(|kind| add("mixer", kind, LIMITS[0]));
+    operations.filter(|&name| name != "mod").for_each(|name| add("operation", name, LIMITS[1]));
+    for (file, text) in texts {
+        let beside = |folder: &&str| file.starts_with(folder);
+        let test = file.contains("/tests/") || file.ends_with("/tests.rs") || !file.contains("/src/");
+        if test || BESIDE.iter().any(|folder| beside(folder)) {
+            continue;
+        }
+        let below = BELOW.iter().any(|folder| beside(folder));
+        let mut names = BTreeSet::new();
+        for item in &syn::parse_file(text).with_context(|| file.clone())?.items {
+            if !attributes(item).is_some_and(is_test) {
+                spoken(item.to_token_stream(), &mut names);
+            }
+        }
+        for touched in all.iter_mut().filter(|t| (t.what == "operation") == below) {
+            let plain = touched.name.replace('_', "");
+            if file == WORDS || names.iter().any(|name| name.contains(&plain)) {
+                touched.files.insert(file.clone());
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Attributes of a module.
+fn attributes(item: &syn::Item) -> Option<&[syn::Attribute]> {
+    match item {
+        syn::Item::Mod(m) => Some(&m.attrs),
+        _ => None,
+    }
+}
+
+/// The identifiers of code, in small letters and without underscores.
+fn spoken(tokens: TokenStream, names: &mut BTreeSet<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => spoken(group.stream(), names),
+            TokenTree::Ident(ident) => drop(names.insert(ident.to_string().replace('_', "").to_lowercase())),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_name_a_kind_in_code_are_counted() {
+        let text = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let texts = [
+            text(KINDS, "pub static ALL: [&Kind; 2] = [&a_b::KIND, &c::KIND];"),
+            text("crates/ms-reference/src/recurrent/mod.rs", "mod scan_it;"),
+            text("crates/ms-reference/src/recurrent/scan_it.rs", "fn scan() {}"),
+            text("crates/ms-core/src/ops.rs", "fn scan_it(a: AB) {}"),
+            text(WORDS, "enum Role { A, B }"),
+            text("crates/ms-nn/src/a.rs", "fn f(of: ABSizes) { scan_it(of) }"),
+            text("crates/ms-nn/src/b.rs", "/// Like `AB`.\nfn f() -> &'static str { \"a_b\" }"),
+            text("crates/ms-nn/src/c.rs", "#[cfg(test)] mod tests { use crate::AB; }"),
+            text("crates/ms-nn/tests/d.rs", "use crate::AB;"),
+            text("crates/ms-spec/src/hf/classes/a_b.rs", "use crate::AB;"),
+        ];
+        let of = |name: &str| {
+            let all = count(&texts).unwrap();
+            let found = all.into_iter().find(|t| t.name == name).unwrap();
+            found.files.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of("a_b"), ["crates/ms-nn/src/a.rs", KINDS, WORDS]);
+        assert_eq!(of("scan_it"), ["crates/ms-core/src/ops.rs", "crates/ms-reference/src/recurrent/mod.rs"]);
+        let many = Touched { what: "mixer", name: "c".into(), files: BTreeSet::from(["x".into()]), limit: 0 };
+        let said = check(&[many]);
+        assert!(said[0].contains("mixer c: 1 files of at most 0: x"), "{said:?}");
+        // A list that was not found is not a short one.
+        assert_eq!(said.len(), 3);
+    }
+}
