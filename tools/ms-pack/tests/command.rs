@@ -285,11 +285,17 @@ fn shows_the_order(root: &Path, orders: &Path) {
 #[test]
 fn samples_shows_the_batches_of_each_rank() {
     let want: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(ms_testing::golden("topology/samplers.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(ms_testing::golden("topology/samplers.json")).unwrap())
+            .unwrap();
     for kind in ["single", "cyclic"] {
         let run = tool()
             .args(["samples", "--json", "--dataloader-type", kind])
-            .args(["--total", &want["total"].to_string(), "--consumed-samples", &want["consumed"].to_string()])
+            .args([
+                "--total",
+                &want["total"].to_string(),
+                "--consumed-samples",
+                &want["consumed"].to_string(),
+            ])
             .args(["--micro-batch-size", &want["micro_batch_size"].to_string()])
             .args(["--data-parallel-size", &want["dp"].to_string()])
             .args(["--batches", &want[kind][0].as_array().unwrap().len().to_string()])

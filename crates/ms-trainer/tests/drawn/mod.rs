@@ -177,7 +177,8 @@ impl Run {
             let even = (self.shape.micro / dp).is_multiple_of(s.pp);
             values.push(("micro-batches", if even { "as stages" } else { "another number" }.to_owned()));
             let layers = self.config.layers + c.stages.noop.len();
-            values.push(("borders of stages", if c.waits_at_borders { "wait" } else { "overlap" }.to_owned()));
+            values
+                .push(("borders of stages", if c.waits_at_borders { "wait" } else { "overlap" }.to_owned()));
             let chunks = c.stages.layers_per_chunk.map_or(1, |each| layers / (s.pp * each));
             values.push(("chunks a stage", chunks.to_string()));
             if !self.config.tied {
