@@ -78,7 +78,7 @@ impl Rank {
         let seat = Seat { grid: &grid, rank, placement: &placement, context };
         let model = Gpt::part(c, &device, seat, 2 * TOKENS).ok()?;
         context.check(c.heads / sizes.tp, sizes.cp, TOKENS).ok()?;
-        let fabric = MetaFabric::new(rank, world, Arc::new(|_, _| None));
+        let fabric = MetaFabric::new(rank, world);
         let ctx = ParallelCtx::new(grid, cut.sequence_parallel, context, &fabric).unwrap();
         let ctx = ctx.with_dispatcher(cut.dispatcher, cut.overlap);
         let shapes =
