@@ -19,7 +19,7 @@ use ms_core::{Axis, Change, DType, Device, Host, HostStats, ParamId, ParamStore,
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, IndexerLosses, RouterLoad, Seat};
-use ms_spec::Placement;
+use ms_spec::{ParamSpec, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct Engine {
     pub store: ParamStore,
     /// The optimizer.
     pub optimizer: Optimizer,
-    dp: DataParallel,
+    pub(crate) dp: DataParallel,
     shared: SharedGradients,
     pipeline: Pipeline,
     grads: GradBuckets,
@@ -117,7 +117,17 @@ impl Engine {
     ///
     /// # Errors
     /// If the model cannot be built on this grid of ranks.
-    pub fn new(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
+    pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
+        let mut this = Self::blank(config, device, ctx)?;
+        this.draw(config.seed)?;
+        Ok(this)
+    }
+
+    /// A run's state without weights, which are zeros until they are drawn or loaded.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub(crate) fn blank(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         ctx.linears = config.tp_overlap;
         ctx.overlap_experts |= config.passes_beside;
         let placement = Placement::new(&config.model, &config.stages)?;
@@ -135,9 +145,6 @@ impl Engine {
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
-        if !device.arena().is_meta() {
-            ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
-        }
         store.set_changes(model.specs().iter().map(|s| s.change));
         if cfg!(debug_assertions) {
             store.set_holds(model.specs().iter().map(|s| s.holds(ctx.digits, ctx.sequence_parallel)));
@@ -153,7 +160,7 @@ impl Engine {
         };
         let indexer_losses = Arc::<IndexerLosses>::default();
         let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
-        let mut this = Self {
+        Ok(Self {
             pipeline: Pipeline::new(config, &placement, load.clone(), indexer_losses.clone()),
             device,
             ctx,
@@ -189,9 +196,28 @@ impl Engine {
             kept_bytes: 0,
             pass_bytes: 0,
             counted_bytes: BTreeMap::new(),
-        };
-        this.publish_biases()?;
-        Ok(this)
+        })
+    }
+
+    /// Draws the weights that a run begins with.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn draw(&mut self, seed: u64) -> Result<()> {
+        self.draw_some(seed, |_| true)?;
+        self.adopt_weights()
+    }
+
+    /// Draws those weights that are `wanted`, which are no master weights yet.
+    ///
+    /// # Errors
+    /// If a graph still uses the weights.
+    pub(crate) fn draw_some(&mut self, seed: u64, wanted: impl Fn(&ParamSpec) -> bool) -> Result<()> {
+        if self.device.arena().is_meta() {
+            return Ok(());
+        }
+        let place = (self.ctx.rank, &self.ctx.grid);
+        Ok(ms_nn::init_some(&mut self.store, self.model.specs(), seed, place, wanted)?)
     }
 
     /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.
