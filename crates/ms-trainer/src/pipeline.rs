@@ -438,6 +438,12 @@ impl Iteration<'_> {
         let (model, store, ctx) = (self.model, self.store, self.ctx);
         let carry = model.forward_chunk(g, store, ctx, &p.batch, (chunk, input.clone()), beside)?;
         if !model.ends(chunk).1 {
+            if g.records() {
+                // The next chunk takes it to be so.
+                carry.stream.holds().assert_declared(ctx.between_layers(), "the stream at a border");
+                let lent = carry.lent.iter();
+                lent.for_each(|v| v.holds().assert_declared(ctx.of_heads(), "what is lent across a border"));
+            }
             return Ok((input, Output::HandedOn(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;

@@ -51,7 +51,11 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
                 let y = rms_norm(g, &y, &n, NORM)?;
                 add(g, x, &y)
             };
-            h = if recomputed { recompute(&mut g, &h, block).unwrap() } else { block(&mut g, &h).unwrap() };
+            h = if recomputed {
+                recompute(&mut g, &h, h.holds(), block).unwrap()
+            } else {
+                block(&mut g, &h).unwrap()
+            };
         }
         let recorded = g.len();
         let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());
@@ -132,4 +136,17 @@ fn inference_records_nothing() {
     let x = g.input(random(&device, "x", &[3, 4], 1.0));
     swiglu(&mut g, &x).unwrap();
     assert!(g.is_empty());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "ranks hold Some(Invariant), and Some(Sharded) was declared")]
+fn what_runs_again_is_compared_with_what_was_declared() {
+    use crate::{Hold, States};
+    let device = device();
+    let mut g = Graph::train(&device);
+    let x = g.input(random(&device, "x", &[3, 4], 1.0)).held(States::all(Some(Hold::Invariant)));
+    let declared = States::all(Some(Hold::Sharded));
+    let _y = recompute(&mut g, &x, declared, swiglu).unwrap();
+    g.prepare_backward().unwrap();
 }
