@@ -106,7 +106,7 @@ fn layout_of(model: &Gpt) -> Arc<ParamLayout> {
 fn with_module(model: LoadedModel, config: &ModelConfig, seq: usize) -> LoadedModel {
     let wider = Gpt::new(config, &model.device, seq).unwrap();
     let mut store = ParamStore::zeros(model.device.arena(), model.store.dtype(), layout_of(&wider));
-    init_params(&mut store, wider.specs(), 4, 0, &Grid::single()).unwrap();
+    init_params(&mut store, wider.specs(), 4, (0, &Grid::single()), |_| true).unwrap();
     for (i, spec) in model.model.specs().iter().enumerate() {
         let at = wider.specs().iter().position(|s| s.name == spec.name).unwrap();
         let values = model.store.get(ParamId(i as u32)).to_reals().unwrap();

@@ -7,7 +7,7 @@ use ms_spec::{Init, ParamSpec};
 /// Elements that are drawn at a time.
 const PIECE: usize = 1 << 14;
 
-/// Fills `store` with the initial weights of rank `rank`'s part of `specs`.
+/// Fills `store` with the initial weights of rank `rank`'s part of those `specs` that are `wanted`.
 ///
 /// A weight's numbers are those of the stream of its own name under `seed`, by the places of its elements in the whole weight,
 /// so the initial model is the same on every topology, and a rank draws no more than its own. (Megatron draws per rank from
@@ -16,20 +16,6 @@ const PIECE: usize = 1 << 14;
 /// # Errors
 /// If a weight does not divide among the ranks or `store` is in use.
 pub fn init_params(
-    store: &mut ParamStore,
-    specs: &[ParamSpec],
-    seed: u64,
-    rank: usize,
-    grid: &Grid,
-) -> Result<()> {
-    init_some(store, specs, seed, (rank, grid), |_| true)
-}
-
-/// [`init_params`] of those weights that are `wanted`.
-///
-/// # Errors
-/// As [`init_params`].
-pub fn init_some(
     store: &mut ParamStore,
     specs: &[ParamSpec],
     seed: u64,
@@ -91,7 +77,7 @@ mod tests {
         let shapes = specs.iter().map(|s| ms_spec::local(s, grid, rank).unwrap().local_shape());
         let layout = Arc::new(ParamLayout::sequential(shapes));
         let mut store = ParamStore::zeros(&Arena::default(), DType::F32, layout.clone());
-        init_params(&mut store, specs, 9, rank, grid).unwrap();
+        init_params(&mut store, specs, 9, (rank, grid), |_| true).unwrap();
         layout.ids().map(|id| store.get(id).to_reals().unwrap()).collect()
     }
 

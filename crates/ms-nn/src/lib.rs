@@ -28,7 +28,7 @@ pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use feed::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
 pub use gpt::{Gpt, Seat};
-pub use init::{init_params, init_some};
+pub use init::init_params;
 pub use ms_spec::{Keeping, Recompute, Swapped};
 pub use pass::{Beside, Carry};
 pub use predict::Inputs;

@@ -217,7 +217,7 @@ impl Engine {
             return Ok(());
         }
         let place = (self.ctx.rank, &self.ctx.grid);
-        Ok(ms_nn::init_some(&mut self.store, self.model.specs(), seed, place, wanted)?)
+        Ok(ms_nn::init_params(&mut self.store, self.model.specs(), seed, place, wanted)?)
     }
 
     /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.
