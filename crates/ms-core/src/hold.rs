@@ -71,6 +71,20 @@ impl States {
         self.0[digit.index()]
     }
 
+    /// Checks that they are what was `declared` of `what`, as far as both are known.
+    ///
+    /// # Panics
+    /// In debug builds, if along a digit they are not: with both.
+    pub fn assert_declared(self, declared: Self, what: &str) {
+        for digit in Digit::all().filter(|_| cfg!(debug_assertions)) {
+            let (found, declared) = (self.along(digit), declared.along(digit));
+            // What no gradient flows to goes with all others.
+            let fits =
+                found == declared || declared.is_none() || matches!(found, None | Some(Hold::Constant));
+            assert!(fits, "{what}: along {digit} ranks hold {found:?}, and {declared:?} was declared");
+        }
+    }
+
     /// Those of the same value without its gradient: of what all ranks hold alike nothing is left to know.
     #[must_use]
     pub fn without_gradient(self) -> Self {

@@ -73,6 +73,20 @@ impl Rng {
             four.copy_from_slice(&values[..four.len()]);
         }
     }
+
+    /// What [`Rng::fill_normal`] would put from its element `start` on, if it filled so many more from the stream's first
+    /// number.
+    pub fn fill_normal_from(&mut self, start: usize, out: &mut [f32], std: f32) {
+        self.seek((start / 4) as u64);
+        let before = start % 4;
+        let (head, rest) = out.split_at_mut(((4 - before) % 4).min(out.len()));
+        if !head.is_empty() {
+            let mut four = [0f32; 4];
+            self.fill_normal(&mut four, std);
+            head.copy_from_slice(&four[before..][..head.len()]);
+        }
+        self.fill_normal(rest, std);
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +101,19 @@ mod tests {
         let mut pi = Rng { seed: 0x299f_31d0_a409_3822, stream: 0x0370_7344_1319_8a2e, counter: 0 };
         pi.seek(0x85a3_08d3_243f_6a88);
         assert_eq!(pi.next_block(), [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
+    }
+
+    #[test]
+    fn normal_numbers_can_be_drawn_from_any_place() {
+        let mut whole = vec![0f32; 23];
+        Rng::named(3, "w").fill_normal(&mut whole, 0.5);
+        for start in 0..whole.len() {
+            for len in 0..=whole.len() - start {
+                let mut part = vec![0f32; len];
+                Rng::named(3, "w").fill_normal_from(start, &mut part, 0.5);
+                assert_eq!(part, whole[start..start + len], "{len} from {start}");
+            }
+        }
     }
 
     #[test]

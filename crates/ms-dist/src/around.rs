@@ -1,8 +1,9 @@
 //! Communicators around others: every exchange goes through a hook that can see, delay, spoil or leave it out. The tests of
 //! what ranks exchange are made of these.
 
+use crate::communicator::as_known;
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};
-use ms_core::{Arena, Tensor};
+use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
 
 /// An exchange that is about to begin.
@@ -98,6 +99,19 @@ impl Communicator for Wrapped {
         let (group, message) = (&*self.inner, Some((from, tag)));
         let of = Exchange { kind: "recv", name, own: None, group, message };
         self.around.exchange(of, &mut || self.inner.recv(name, from, tag, arena))
+    }
+
+    fn recv_known(
+        &self,
+        name: &'static str,
+        (from, tag): (usize, u64),
+        known: (DType, Shape),
+        arena: &Arena,
+    ) -> Result<Pending> {
+        let (group, message) = (&*self.inner, Some((from, tag)));
+        let of = Exchange { kind: "recv", name, own: None, group, message };
+        let begin = &mut || self.inner.recv_known(name, (from, tag), known, arena);
+        Ok(as_known(self.around.exchange(of, begin)?, name, (from, tag), known))
     }
 
     fn sent_bytes(&self) -> u64 {

@@ -41,6 +41,22 @@ impl Pending {
     }
 }
 
+/// `pending`, the message `name` of rank `from` under `tag`, of which waiting is an error unless what comes is like `expected`.
+pub(crate) fn as_known(
+    pending: Pending,
+    name: &'static str,
+    (from, tag): (usize, u64),
+    expected: (DType, Shape),
+) -> Pending {
+    Pending::new(move || {
+        let t = pending.wait()?;
+        match (t.dtype(), t.shape()) {
+            found if found == expected => Ok(t),
+            found => Err(crate::Error::Unlike { tag, from, name, expected, found }),
+        }
+    })
+}
+
 /// A group of ranks. `name` says what a tensor is, for traces and for the error when ranks disagree.
 ///
 /// Every rank of the group calls the same operations in the same order with tensors of one type and size.
@@ -108,7 +124,7 @@ pub trait Communicator: Send + Sync {
     /// As [`Communicator::recv`], where it is known what comes: its element type and shape.
     ///
     /// # Errors
-    /// As [`Communicator::recv`].
+    /// As [`Communicator::recv`]; waiting also reports [`crate::Error::Unlike`] for a message of another type or shape.
     fn recv_known(
         &self,
         name: &'static str,
@@ -116,8 +132,7 @@ pub trait Communicator: Send + Sync {
         (dtype, shape): (DType, Shape),
         arena: &Arena,
     ) -> Result<Pending> {
-        let _ = (dtype, shape);
-        self.recv(name, from, tag, arena)
+        Ok(as_known(self.recv(name, from, tag, arena)?, name, (from, tag), (dtype, shape)))
     }
     /// Bytes that this rank has sent through this group: what the best algorithm must send, not what a transport adds.
     /// Of `n` ranks and `b` bytes a rank: all-reduce `2 b (n-1)/n`, reduce-scatter `b (n-1)/n`, all-gather `b (n-1)`,

@@ -1,5 +1,11 @@
 //! What can go wrong between ranks.
 
+use ms_core::{DType, Shape};
+
+fn described((dtype, shape): &(DType, Shape)) -> String {
+    format!("{dtype} {shape}")
+}
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +63,24 @@ pub enum Error {
         expected: &'static str,
         /// What came.
         found: String,
+    },
+    /// A message has the name that was waited for, and another element type or shape.
+    #[error(
+        "message {tag} from rank {from}: expected {name} of {}, found {}",
+        described(.expected),
+        described(.found)
+    )]
+    Unlike {
+        /// Which message.
+        tag: u64,
+        /// Who sent it, inside the group.
+        from: usize,
+        /// What it is.
+        name: &'static str,
+        /// The type and shape that were waited for.
+        expected: (DType, Shape),
+        /// Those that came.
+        found: (DType, Shape),
     },
     /// A tensor cannot be shared out over the group.
     #[error("{name}: {numel} elements cannot be divided among {size} ranks")]

@@ -68,6 +68,6 @@ pub use head_shares::{ColumnExchange, HeadShares};
 pub use in_flight::InFlight;
 pub use linear_overlap::{LinearOverlap, Pieces};
 pub use mappings::exchange_rows;
-pub use meta::{Expected, MetaFabric};
+pub use meta::MetaFabric;
 pub use pieces::Piece;
 pub use vocabulary::Vocabulary;

@@ -6,25 +6,20 @@
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use ms_core::{Arena, DType, Shape, Tensor};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// What a message with a name and a tag is: element type and shape; `None`: what was last sent under its name.
-pub type Expected = Arc<dyn Fn(&'static str, u64) -> Option<(DType, Shape)> + Send + Sync>;
 
 /// The place of one rank among ranks that do not exist.
 #[derive(Clone)]
 pub struct MetaFabric {
     rank: usize,
     world: usize,
-    expected: Expected,
 }
 
 impl MetaFabric {
-    /// Rank `rank` of `world`, whose messages come as `expected` says.
-    pub fn new(rank: usize, world: usize, expected: Expected) -> Self {
-        Self { rank, world, expected }
+    /// Rank `rank` of `world`, to whom messages come as it expects them ([`Communicator::recv_known`]).
+    pub fn new(rank: usize, world: usize) -> Self {
+        Self { rank, world }
     }
 }
 
@@ -43,23 +38,14 @@ impl Fabric for MetaFabric {
         let Some(rank) = place else {
             return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
         };
-        Ok(Arc::new(MetaGroup {
-            rank,
-            size: ranks.len(),
-            fabric: self.clone(),
-            sent: AtomicU64::new(0),
-            last: Mutex::default(),
-        }))
+        Ok(Arc::new(MetaGroup { rank, size: ranks.len(), sent: AtomicU64::new(0) }))
     }
 }
 
 struct MetaGroup {
     rank: usize,
     size: usize,
-    fabric: MetaFabric,
     sent: AtomicU64,
-    /// Of each name the size of the message that was last sent.
-    last: Mutex<BTreeMap<&'static str, (DType, Shape)>>,
 }
 
 impl MetaGroup {
@@ -199,21 +185,14 @@ impl Communicator for MetaGroup {
         Ok(self.joined(t, move |arena, _| Ok(Tensor::uninit(arena, dtype, [here, width]))))
     }
 
-    fn send(&self, name: &'static str, t: Tensor, _: usize, _: u64) -> Result<()> {
+    fn send(&self, _: &'static str, t: Tensor, _: usize, _: u64) -> Result<()> {
         self.count(volume::bytes(&t));
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.insert(name, (t.dtype(), t.shape()));
         Ok(())
     }
 
-    fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
-        let sent = || self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
-        let Some((dtype, shape)) = (self.fabric.expected)(name, tag).or_else(sent) else {
-            let found = "nothing: this rank has sent none".to_owned();
-            return Err(Error::Unexpected { tag, from, expected: name, found });
-        };
-        let arena = arena.clone();
-        Ok(Pending::new(move || Ok(Tensor::uninit(&arena, dtype, shape))))
+    fn recv(&self, name: &'static str, from: usize, tag: u64, _: &Arena) -> Result<Pending> {
+        let found = "nothing: a rank alone only receives what it knows the type and shape of".to_owned();
+        Err(Error::Unexpected { tag, from, expected: name, found })
     }
 
     fn recv_known(

@@ -28,7 +28,7 @@ struct Rank {
 impl Rank {
     fn new(sizes: GridSizes) -> Self {
         let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
-        let fabric = MetaFabric::new(0, 2, Arc::new(|_, _| None));
+        let fabric = MetaFabric::new(0, 2);
         let ctx = ParallelCtx::new(grid, false, ContextParallel::Gather, &fabric).unwrap();
         Self { device: Device::meta(DType::F32), ctx }
     }

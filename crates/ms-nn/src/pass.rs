@@ -411,5 +411,5 @@ pub(crate) fn run_again(
     let again = run.clone();
     let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
     let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
-    Ok(ops::recompute_behind(g, &[x], first, again)?.remove(0).held(x.holds()))
+    Ok(ops::recompute_behind(g, &[x], &[x.holds()], first, again)?.remove(0))
 }

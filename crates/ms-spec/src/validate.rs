@@ -85,6 +85,12 @@ impl ModelConfig {
         if self.reward && self.mtp > 0 {
             return Err(Error::Inconsistent("a reward model has no prediction layers".to_owned()));
         }
+        if self.block == Block::Shortcut && self.mtp > 0 {
+            // Upstream leaves out the modules that LongCat's files have: its `modeling_longcat_flash.py` passes over `model.mtp`.
+            return Err(Error::Inconsistent(
+                "a model of shortcut blocks has no prediction layers".to_owned(),
+            ));
+        }
         let needs = |on: bool, what: &str| match on {
             true => Ok(()),
             false => Err(Error::Inconsistent(format!("a layer needs {what}, which the model does not have"))),

@@ -163,7 +163,8 @@ pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
     Ok(ms_spec::local(spec, &engine.ctx.grid, engine.ctx.rank)?)
 }
 
-/// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
+/// Loads the checkpoint that the configuration names into `engine`, which may be blank, or returns `None` for a fresh start. Of
+/// every weight a rank reads what it updates, once, and those that share it get it as after an update.
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
     if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
@@ -192,7 +193,10 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     if engine.ctx.rank == 0 {
         source.check_sums().map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
     }
-    read_weights(&source, engine, config.checkpoint.upcycling)?;
+    if config.checkpoint.upcycling {
+        engine.draw_some(config.seed, upcycling::is_drawn)?;
+        read_dense(&source, engine)?;
+    }
     let mut state = RunState {
         from: dir.clone(),
         iteration: 0,
@@ -315,23 +319,19 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
     Error::Damaged { source: error, hint }
 }
 
-/// Reads the weights, of which experts are copies where the checkpoint is of a `dense` model.
-///
-/// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
-/// converter has it.
-fn read_weights(source: &Checkpoint, engine: &mut Engine, dense: bool) -> Result<()> {
+/// Reads the weights of a dense model, of which experts are copies. They become master weights behind it.
+fn read_dense(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
     let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
-    match dense {
-        true => upcycling::read_weights(source, &mut engine.store, weights)?,
-        false => source.load_into(&mut engine.store, &weights)?,
-    }
-    Ok(())
+    Ok(upcycling::read_weights(source, &mut engine.store, weights)?)
 }
 
 /// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of
 /// another update rule and they are wanted, those.
+///
+/// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
+/// converter has it.
 fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
@@ -418,3 +418,6 @@ fn mismatch(path: &Path, what: &str, expected: &str, found: impl std::fmt::Displ
         found: found.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

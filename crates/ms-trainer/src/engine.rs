@@ -35,7 +35,7 @@ pub struct Engine {
     pub store: ParamStore,
     /// The optimizer.
     pub optimizer: Optimizer,
-    dp: DataParallel,
+    pub(crate) dp: DataParallel,
     shared: SharedGradients,
     pipeline: Pipeline,
     grads: GradBuckets,
@@ -119,7 +119,17 @@ impl Engine {
     ///
     /// # Errors
     /// If the model cannot be built on this grid of ranks.
-    pub fn new(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
+    pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
+        let mut this = Self::blank(config, device, ctx)?;
+        this.draw(config.seed)?;
+        Ok(this)
+    }
+
+    /// A run's state without weights, which are zeros until they are drawn or loaded.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub(crate) fn blank(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         ctx.linears = config.tp_overlap;
         ctx.overlap_experts |= config.passes_beside;
         let placement = Placement::new(&config.model, &config.stages)?;
@@ -137,9 +147,6 @@ impl Engine {
         let dp = data_parallel(&model, &ctx, &placement, config.bucketing())?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
-        if !device.arena().is_meta() {
-            ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
-        }
         store.set_changes(model.specs().iter().map(|s| s.change));
         if cfg!(debug_assertions) {
             let holds = |s: &ParamSpec| (s.name.clone(), s.holds(ctx.digits, ctx.sequence_parallel));
@@ -156,7 +163,7 @@ impl Engine {
         };
         let indexer_losses = Arc::<IndexerLosses>::default();
         let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
-        let mut this = Self {
+        Ok(Self {
             pipeline: Pipeline::new(config, &placement, load.clone(), indexer_losses.clone()),
             device,
             ctx,
@@ -192,9 +199,28 @@ impl Engine {
             kept_bytes: 0,
             pass_bytes: 0,
             counted_bytes: BTreeMap::new(),
-        };
-        this.publish_biases()?;
-        Ok(this)
+        })
+    }
+
+    /// Draws the weights that a run begins with.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn draw(&mut self, seed: u64) -> Result<()> {
+        self.draw_some(seed, |_| true)?;
+        self.adopt_weights()
+    }
+
+    /// Draws those weights that are `wanted`, which are no master weights yet.
+    ///
+    /// # Errors
+    /// If a graph still uses the weights.
+    pub(crate) fn draw_some(&mut self, seed: u64, wanted: impl Fn(&ParamSpec) -> bool) -> Result<()> {
+        if self.device.arena().is_meta() {
+            return Ok(());
+        }
+        let place = (self.ctx.rank, &self.ctx.grid);
+        Ok(ms_nn::init_params(&mut self.store, self.model.specs(), seed, place, wanted)?)
     }
 
     /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.

@@ -55,8 +55,8 @@ fn unrounded(device: &Device, grads: &[Tensor], slice: &ParamSlice) -> Result<Te
 }
 
 impl Optimizer {
-    /// An optimizer at step 0 whose master weights are those of `store`. `counts` says of each parameter whether this
-    /// rank's copy is the one that counts.
+    /// An optimizer at step 0 for the weights of `store`, whose master weights are zeros until they are taken
+    /// ([`Optimizer::take_masters`]) or filled. `counts` says of each parameter whether this rank's copy is the one that counts.
     ///
     /// # Errors
     /// If the store's type is not one of weights.
@@ -109,9 +109,7 @@ impl Optimizer {
         let piece = form.swapped.map_or(PIECE, |times| shard.numel.div_ceil(times.max(1)).max(1));
         let weights = store.dtype();
         let rounds = form.stored.is_some();
-        let mut this = Self { rule, step: 0, state, shard, dtype, weights, piece, rounds, unpublished: None };
-        this.take_masters(device, dp, store)?;
-        Ok(this)
+        Ok(Self { rule, step: 0, state, shard, dtype, weights, piece, rounds, unpublished: None })
     }
 
     /// Copies this rank's share of the weights into the master weights.

@@ -8,6 +8,7 @@ mod beside;
 mod border;
 mod forward_only;
 mod keys;
+mod messages;
 mod span;
 
 use crate::ahead::ahead;
@@ -18,8 +19,8 @@ use crate::repeat::Repeats;
 use crate::share::{Share, share};
 use crate::{Error, Result};
 use border::Border;
-pub(crate) use border::Letter;
 use keys::keys;
+use messages::{Messages, Size};
 use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
@@ -51,6 +52,7 @@ pub(crate) struct Pipeline {
     load: Arc<RouterLoad>,
     /// Whether chunks hand on more than the stream.
     lends: bool,
+    messages: Messages,
     mtp: usize,
 }
 
@@ -126,6 +128,8 @@ struct Iteration<'a> {
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
+    /// Of each micro-batch.
+    sizes: Vec<Size>,
     losses: Losses,
 }
 
@@ -179,6 +183,7 @@ impl Pipeline {
             seed: config.seed,
             load,
             lends: hands_on_more(&config.model),
+            messages: Messages::new(config, placement),
             mtp: config.model.mtp,
         }
     }
@@ -235,6 +240,7 @@ impl Pipeline {
     ) -> Result<(Losses, usize)> {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
         run.scale = scale;
+        run.sizes = micro_batches.iter().map(|mb| Size::of(mb, ctx)).collect();
         let mut held = Held::default();
         let Work { actions, beside, handing, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
@@ -280,7 +286,7 @@ impl Pipeline {
     ) -> Iteration<'a> {
         let losses = Losses { ahead: vec![LossSums::default(); self.mtp], ..Losses::default() };
         let stage = ctx.pp.rank();
-        let (aside, scale) = (BTreeMap::new(), 1.0);
+        let (aside, sizes, scale) = (BTreeMap::new(), Vec::new(), 1.0);
         let head_later = false;
         Iteration {
             this: self,
@@ -293,6 +299,7 @@ impl Pipeline {
             scale,
             head_later,
             aside,
+            sizes,
             losses,
         }
     }
@@ -431,6 +438,12 @@ impl Iteration<'_> {
         let (model, store, ctx) = (self.model, self.store, self.ctx);
         let carry = model.forward_chunk(g, store, ctx, &p.batch, (chunk, input.clone()), beside)?;
         if !model.ends(chunk).1 {
+            if g.records() {
+                // The next chunk takes it to be so.
+                carry.stream.holds().assert_declared(ctx.between_layers(), "the stream at a border");
+                let lent = carry.lent.iter();
+                lent.for_each(|v| v.holds().assert_declared(ctx.of_heads(), "what is lent across a border"));
+            }
             return Ok((input, Output::HandedOn(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;

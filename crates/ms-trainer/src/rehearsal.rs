@@ -4,15 +4,11 @@
 //! exist ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers
 //! spread tokens evenly here.
 
-use crate::pipeline::Letter;
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
-use ms_core::{Axis, DType, Device, Dispatcher, Grid, RingCache, Shape};
+use ms_core::{Axis, Device, Dispatcher, Grid, RingCache};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, Expected, MetaFabric, ParallelCtx};
-use ms_nn::lent_columns;
-use ms_spec::{Item, Mixer, Placement};
+use ms_dist::{ContextParallel, MetaFabric, ParallelCtx};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A rank's place, and how ranks share tokens.
 #[derive(Clone, Copy, Debug)]
@@ -67,62 +63,6 @@ fn micro_batch(rows: usize, length: usize) -> MicroBatch {
         row_ends: (1..=rows).map(|r| r * length).collect(),
         samples: (0..rows as u64).collect(),
     }
-}
-
-/// How the messages between stages look.
-///
-/// # Errors
-/// If the layers do not go on the stages.
-fn borders(config: &TrainConfig, place: &Place<'_>) -> Result<Expected> {
-    let size = |axis| place.grid.size(axis);
-    let model = config.model.clone();
-    let tokens = config.batch.micro * config.longest_row / size(Axis::Cp);
-    let rows = if place.sequence_parallel { tokens / size(Axis::Tp) } else { tokens };
-    let streams = model.hyper.as_ref().map_or(1, |h| h.streams);
-    let dtype = if config.dtype == DType::F16 { DType::F32 } else { config.dtype };
-    let stream = Shape::new(&[rows, model.hidden * streams]);
-    // Layers before each place of the chain.
-    let placement = Placement::new(&model, &config.stages)?;
-    let layers = |&(stage, chunk): &(usize, usize)| {
-        let items = placement.stage(stage)[chunk].iter();
-        items.filter(|item| matches!(item, Item::Layer { .. })).count()
-    };
-    let mut before = vec![0];
-    before.extend(placement.order().iter().map(layers).scan(0, |sum, n| {
-        *sum += n;
-        Some(*sum)
-    }));
-    let ranks = size(Axis::Tp);
-    // The rows that the last layer with keys and values of its own lends, and their gradient, if a later layer borrows them.
-    let lent = {
-        let model = model.clone();
-        move |at: usize, gradient: bool| {
-            let mixer = |l: &usize| model.layer(*l).mixer;
-            let own = |m: Mixer| matches!(m, Mixer::Attention | Mixer::SharedKv);
-            let lender = (0..at).rev().find(|l| mixer(l) == Mixer::Attention)?;
-            let next = (at..model.layers).find(|l| own(mixer(l))).map(|l| mixer(&l));
-            let taken = model.has(Mixer::SharedKv) && (!gradient || next == Some(Mixer::SharedKv));
-            taken.then(|| Shape::new(&[tokens, lent_columns(&model, lender, ranks)]))
-        }
-    };
-    // Every query picks, unless it sees all that there is and picks train nothing.
-    let (longest, trains) = (config.longest_row, config.indexer.is_some());
-    let picks = model.indexer.as_ref().map(|i| i.top_k.min(longest)).filter(|&n| n < longest || trains);
-    let picks = picks.filter(|_| model.mla().is_some()).map(|n| Shape::new(&[tokens, n]));
-    Ok(Arc::new(move |name, tag| match name {
-        "a border" | "gradients of a border" => {
-            let Letter { part, before: border, gradient } = Letter::of(tag, before.len() - 1);
-            Some(match part {
-                0 => (dtype, stream),
-                1 => (dtype, lent(before[border], gradient).unwrap_or(Shape::new(&[0]))),
-                _ => (
-                    DType::I32,
-                    picks.filter(|_| !gradient && before[border] > 0).unwrap_or(Shape::new(&[0])),
-                ),
-            })
-        }
-        _ => None,
-    }))
 }
 
 /// How many micro-batches fill the pipeline once, so that the next ones repeat it, and how many show the most that `place`'s
@@ -204,7 +144,7 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
 fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
-    let fabric = MetaFabric::new(place.rank, place.grid.world(), borders(config, place)?);
+    let fabric = MetaFabric::new(place.rank, place.grid.world());
     let ctx = ParallelCtx::new(place.grid.clone(), place.sequence_parallel, place.context, &fabric)?;
     let ctx = ctx.with_dispatcher(place.dispatcher, place.overlap_experts).with_ring_cache(place.ring_cache);
     let mut engine = Engine::new(config, device, ctx)?;
@@ -237,7 +177,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ms_core::GridRules;
+    use ms_core::{DType, GridRules};
     use ms_spec::ModelConfig;
 
     #[test]

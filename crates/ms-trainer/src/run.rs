@@ -139,7 +139,7 @@ pub fn run(
     }
     let reports = ctx.rank + 1 == ctx.grid.world();
     let start = Instant::now();
-    let engine = Engine::new(config, device, ctx)?;
+    let engine = Engine::blank(config, device, ctx)?;
     let mut this = Loop {
         config,
         engine,
@@ -174,6 +174,7 @@ pub fn run(
 impl Loop<'_> {
     fn load(&mut self) -> Result<()> {
         let Some(state) = checkpoint::load(self.config, &mut self.engine)? else {
+            self.engine.draw(self.config.seed)?;
             if self.reports {
                 self.hooks.observer.line("starting from random weights");
             }

@@ -37,7 +37,7 @@ pub(crate) fn read_weights(
 }
 
 /// Whether a dense model has nothing in the place of a weight.
-fn is_drawn(spec: &ParamSpec) -> bool {
+pub(crate) fn is_drawn(spec: &ParamSpec) -> bool {
     spec.slot.part == Part::Router
 }
 

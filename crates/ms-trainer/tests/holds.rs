@@ -78,7 +78,7 @@ impl Rank {
         let seat = Seat { grid: &grid, rank, placement: &placement, context };
         let model = Gpt::part(c, &device, seat, 2 * TOKENS).ok()?;
         context.check(c.heads / sizes.tp, sizes.cp, TOKENS).ok()?;
-        let fabric = MetaFabric::new(rank, world, Arc::new(|_, _| None));
+        let fabric = MetaFabric::new(rank, world);
         let ctx = ParallelCtx::new(grid, cut.sequence_parallel, context, &fabric).unwrap();
         let ctx = ctx.with_dispatcher(cut.dispatcher, cut.overlap);
         let shapes =
@@ -194,11 +194,16 @@ fn quietly() {
     QUIET.set(true);
 }
 
-/// Follows what ranks hold through every model that can be cut in one of these ways, and through every slip of its table.
+/// Follows what ranks hold through every sample that can be cut in one of these ways, and through every slip of its table.
 fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
-    let (mut passes, mut slips, mut named, mut unnoticed, mut wrong) = (0, 0, 0, Vec::new(), Vec::new());
     let models: Vec<_> = samples::samples().into_iter().filter(|(_, c)| fits(c)).collect();
-    for (name, c) in &models {
+    follow_those(cuts, &models, "", least);
+}
+
+/// [`follow`] through these models, of which the weights slip whose names begin with `prefix`.
+fn follow_those(cuts: &[Cut], models: &[(String, ModelConfig)], prefix: &str, least: usize) {
+    let (mut passes, mut slips, mut named, mut unnoticed, mut wrong) = (0, 0, 0, Vec::new(), Vec::new());
+    for (name, c) in models {
         for cut in cuts {
             let Some(mut first) = Rank::new(c, cut, 0) else { continue };
             let mut last = Rank::new(c, cut, cut.world - 1).expect("all ranks or none");
@@ -209,7 +214,8 @@ fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
                 continue;
             }
             let specs = first.model.specs().to_vec();
-            for (i, spec) in specs.iter().enumerate().filter(|(_, s)| s.trained()) {
+            let slipping = |(_, s): &(usize, &ParamSpec)| s.trained() && s.name.starts_with(prefix);
+            for (i, spec) in specs.iter().enumerate().filter(slipping) {
                 for (axis, slip) in first.slips(spec, holds[i]) {
                     let mut slipped = holds.clone();
                     slipped[i] = slip;
@@ -275,4 +281,21 @@ fn ranks_of_experts_hold_what_the_table_says() {
     let all = cuts.iter().flat_map(|&cut| ways.map(|way| cut.sent(way)));
     let whole_rows = across.iter().flat_map(|&cut| ways[..2].iter().map(move |&way| cut.sent(way)));
     follow(&all.chain(whole_rows).collect::<Vec<_>>(), |c| c.moe.is_some(), 1000);
+}
+
+#[test]
+fn ranks_hold_of_prediction_modules_what_the_table_says() {
+    let with_modules = ["deepseek_v3", "deepseek_v4", "glm45_air", "hy_v3", "llama3_gqa", "qwen3_next"];
+    let models = samples::samples().into_iter().filter(|(name, _)| with_modules.contains(&name.as_str()));
+    let with = |(name, c): (String, ModelConfig)| (name, ModelConfig { mtp: 1, ..c }.validate().unwrap());
+    let models: Vec<_> = models.map(with).collect();
+    assert_eq!(models.len(), with_modules.len());
+    let cuts = [
+        Cut::of(2, 2, 1),
+        Cut::of(2, 2, 1).sequence_parallel(),
+        Cut::of(2, 1, 2).context(ContextParallel::Ulysses),
+        Cut::of(4, 2, 2).sequence_parallel(),
+        Cut::of(4, 2, 1).experts(2, 2).sequence_parallel(),
+    ];
+    follow_those(&cuts, &models, "mtp.", 150);
 }

@@ -186,6 +186,10 @@ fn messages_come_by_tag_whoever_sends_first() {
         comm.send("one", tensor(0.0), peer, 20).unwrap();
         let e = comm.recv("other", peer, 20, &Arena::default()).unwrap().wait().unwrap_err().to_string();
         assert!(e.contains("expected other, found one"), "{e}");
+        comm.send("one", tensor(0.0), peer, 21).unwrap();
+        let known = (ms_core::DType::F32, [1, 2].into());
+        let e = comm.recv_known("one", (peer, 21), known, &Arena::default()).unwrap().wait().unwrap_err();
+        assert!(e.to_string().contains("expected one of f32 [1, 2], found f32 [2, 1]"), "{e}");
         assert!(comm.send("self", tensor(0.0), comm.rank(), 0).is_err());
         comm.barrier().unwrap();
     });

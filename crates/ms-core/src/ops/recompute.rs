@@ -10,6 +10,8 @@ pub type Recomputed = Arc<dyn Fn(&mut Graph, &[Var]) -> Result<Vec<Var>> + Send 
 /// The part, its inputs, and its second run once that has begun.
 struct Region {
     xs: Vec<(Saved, States)>,
+    /// What ranks are said to hold of its outputs.
+    declared: Vec<States>,
     f: Recomputed,
     again: Mutex<Option<Again>>,
 }
@@ -32,6 +34,9 @@ impl Region {
                 xs.push(g.input(x.get(device)?).held(*holds));
             }
             let ys = (self.f)(&mut g, &xs)?;
+            for (y, declared) in ys.iter().zip(&self.declared) {
+                y.holds().assert_declared(*declared, "what runs again");
+            }
             *again = Some(Again { g, xs, ys });
         }
         Ok(again)
@@ -46,7 +51,7 @@ impl Op for Recompute {
     }
 
     fn hold(&self, _: Digit, _: Holds<'_>) -> Held {
-        // The second run, which is recorded, follows it.
+        // Declared of the outputs; the second run, which is recorded, is followed and compared with that.
         Ok(None)
     }
 
@@ -69,30 +74,36 @@ impl Op for Recompute {
 }
 
 /// `f(x)`, of which only `x` is kept; the backward pass runs `f` again to rebuild what it needs. The output can be
-/// forgotten, too: the second run then comes as soon as it is needed, and is the only one.
+/// forgotten, too: the second run then comes as soon as it is needed, and is the only one. Of the output ranks hold as `holds`
+/// says, which debug builds compare with the second run.
 ///
 /// # Errors
 /// As `f`.
 pub fn recompute(
     g: &mut Graph,
     x: &Var,
+    holds: States,
     f: impl Fn(&mut Graph, &Var) -> Result<Var> + Send + Sync + 'static,
 ) -> Result<Var> {
     let f: Recomputed = Arc::new(move |g, xs| Ok(vec![f(g, &xs[0])?]));
     let first = f.clone();
-    let mut made = recompute_behind(g, &[x], |g, xs| first(g, xs), f)?;
+    let mut made = recompute_behind(g, &[x], &[holds], |g, xs| first(g, xs), f)?;
     Ok(made.remove(0))
 }
 
 /// [`recompute`] of a part with any number of inputs and outputs, whose first run is that of `first`, which gives what `f` gives
 /// and may let other work be done in between. Gradients by an input go on from what came to it from elsewhere before, so that
-/// their sums have the order that they have where nothing runs again.
+/// their sums have the order that they have where nothing runs again. `holds` says of each output what ranks hold of it.
 ///
 /// # Errors
 /// As `first`.
+///
+/// # Panics
+/// If there are more outputs than `holds` says something of.
 pub fn recompute_behind(
     g: &mut Graph,
     xs: &[&Var],
+    holds: &[States],
     first: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>>,
     f: Recomputed,
 ) -> Result<Vec<Var>> {
@@ -101,15 +112,16 @@ pub fn recompute_behind(
         return first(g, &given);
     }
     let ys = first(&mut Graph::inference(g.device()), &given)?;
-    let ys = ys.into_iter().map(|y| y.value().clone()).collect();
+    let ys: Vec<Tensor> = ys.into_iter().map(|y| y.value().clone()).collect();
+    let declared = holds[..ys.len()].to_vec();
     let xs_kept = xs.iter().map(|x| (x.saved(), x.holds())).collect();
-    let region = Arc::new(Region { xs: xs_kept, f, again: Mutex::new(None) });
+    let region = Arc::new(Region { xs: xs_kept, declared, f, again: Mutex::new(None) });
     // The operation keeps the region until its own turn, which comes behind that of all who take its outputs.
     let of_op = Arc::downgrade(&region);
     let ys = g.apply_region(ys, xs, || Box::new(Recompute(region)));
     let formed_again = |(k, y): (usize, Var)| {
         let region = of_op.clone();
-        y.rebuilt_by(move |device| {
+        y.held(holds[k]).rebuilt_by(move |device| {
             let region = region.upgrade().expect("a value is needed before its operation's turn");
             let again = region.run(device)?;
             Ok(again.as_ref().expect("it has just been run").ys[k].value().clone())

@@ -127,6 +127,36 @@ fn ranks_that_disagree_are_an_error_with_both_calls() {
     assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
 }
 
+/// What a rank is told of messages that are known to be `[4,2]` bf16, of which only the last is.
+fn told_of_unlike_messages(fabric: &dyn Fabric) -> Vec<String> {
+    let comm = fabric.group(&[0, 1]).unwrap();
+    let (arena, other) = (Arena::default(), 1 - comm.rank());
+    for (tag, dtype, shape) in [(0, DType::F32, [4, 2]), (1, DType::Bf16, [2, 4]), (2, DType::Bf16, [4, 2])] {
+        comm.send("a border", Tensor::zeros(&arena, dtype, shape), other, tag).unwrap();
+    }
+    let known = (DType::Bf16, [4, 2].into());
+    let get = |tag| comm.recv_known("a border", (other, tag), known, &arena).unwrap().wait();
+    let told = [0, 1].map(|tag| get(tag).unwrap_err().to_string()).to_vec();
+    assert_eq!(get(2).unwrap().shape().to_vec(), [4, 2]);
+    told
+}
+
+#[test]
+fn a_message_of_another_type_or_shape_is_an_error_that_names_both() {
+    let want = |other: usize| {
+        let expected = "expected a border of bf16 [4, 2], found";
+        [
+            format!("message 0 from rank {other}: {expected} f32 [4, 2]"),
+            format!("message 1 from rank {other}: {expected} bf16 [2, 4]"),
+        ]
+    };
+    let by_messages = run(2, |fabric| told_of_unlike_messages(&fabric));
+    let by_threads = threads::run(2, |fabric| Ok::<_, Error>(told_of_unlike_messages(&fabric)));
+    for told in [by_messages, by_threads.map_err(|(_, e)| e).unwrap()] {
+        (0..2).for_each(|rank| assert_eq!(told[rank], want(1 - rank)));
+    }
+}
+
 #[test]
 fn a_rank_that_fails_or_ends_releases_the_others_with_its_reason() {
     for (reason, want) in [

@@ -342,7 +342,7 @@ impl CoreAttention {
             let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
             this.attend(&mut pass, None, qkv)
         };
-        let out = ops::recompute(pass.g, qkv, again)?.held(qkv.holds());
+        let out = ops::recompute(pass.g, qkv, qkv.holds(), again)?;
         pass.passing.push(out.clone());
         Ok(out)
     }

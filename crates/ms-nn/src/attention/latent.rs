@@ -142,7 +142,7 @@ impl Latent {
             *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
             Ok(values)
         };
-        let values = ops::recompute(pass.g, x, again)?.held(pass.ctx.of_heads());
+        let values = ops::recompute(pass.g, x, pass.ctx.of_heads(), again)?;
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
         pass.passing.push(values.clone());
         Ok(values)

@@ -80,9 +80,10 @@ impl Gpt {
             Ok(made)
         };
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
-        let mut made = ops::recompute_behind(g, &taken, first, again)?.into_iter();
-        let stream = made.next().expect("the stream goes on").held(carry.stream.holds());
-        let lent = made.next().map(|lent| lent.held(ctx.of_heads()));
+        let holds = [carry.stream.holds(), ctx.of_heads()];
+        let mut made = ops::recompute_behind(g, &taken, &holds, first, again)?.into_iter();
+        let stream = made.next().expect("the stream goes on");
+        let lent = made.next();
         Ok(Carry { stream, lent: lent.or(carry.lent), picks })
     }
 

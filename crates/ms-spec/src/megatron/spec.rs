@@ -106,6 +106,8 @@ mod tests {
         let module = |name: &str| json!({"spec": [format!("{FOLDER}.{name}"), "layer_spec"]});
         let shortcut = of(&module(LONGCAT));
         assert_eq!(shortcut.block, Block::Shortcut);
+        let said = ModelConfig { mtp: 1, ..shortcut.clone() }.validate().unwrap_err().to_string();
+        assert!(said.contains("a model of shortcut blocks has no prediction layers"), "{said}");
         // Two attentions, two networks and the experts: more than one of each.
         let count = |c: &ModelConfig| crate::params(c).iter().map(|p| p.shape.numel()).sum::<usize>();
         assert!(count(&shortcut) > count(&plain));

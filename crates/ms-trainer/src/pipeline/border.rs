@@ -1,5 +1,6 @@
 //! What goes from chunk to chunk, and gradients on the way back.
 
+use super::messages::{Letter, PARTS};
 use super::{Iteration, Output};
 use crate::Result;
 use ms_core::{DType, Shape, Tensor};
@@ -38,7 +39,7 @@ impl Iteration<'_> {
 
     /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
     pub(super) fn tag(&self, micro: usize, to: usize, gradient: bool, part: usize) -> u64 {
-        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * BORDER_PARTS + part) as u64
+        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * PARTS + part) as u64
     }
 
     /// Gives `border` from place `from` of the chain to place `to`.
@@ -59,11 +60,11 @@ impl Iteration<'_> {
         let pp = &self.ctx.pp;
         let name = if gradient { "gradients of a border" } else { "a border" };
         let tag = |part| self.tag(micro, to, gradient, part);
-        let empty = || Tensor::zeros(self.device.arena(), border.stream.dtype(), [0]);
+        let empty = |dtype| Tensor::zeros(self.device.arena(), dtype, [0]);
         pp.send(name, border.stream.clone(), stage, tag(0))?;
         if self.this.lends {
-            pp.send(name, border.lent.clone().unwrap_or_else(empty), stage, tag(1))?;
-            pp.send(name, border.picks.clone().unwrap_or_else(empty), stage, tag(2))?;
+            pp.send(name, border.lent.unwrap_or_else(|| empty(border.stream.dtype())), stage, tag(1))?;
+            pp.send(name, border.picks.unwrap_or_else(|| empty(DType::I32)), stage, tag(2))?;
         }
         Ok(())
     }
@@ -75,10 +76,14 @@ impl Iteration<'_> {
             return Ok(border);
         }
         assert_ne!(stage, self.stage, "the schedule was checked");
-        let pp = &self.ctx.pp;
+        let (pp, this) = (&self.ctx.pp, self.this);
         let name = if gradient { "gradients of a border" } else { "a border" };
+        let trains = this.indexer.is_some() && self.iteration.is_some();
         let get = |part| -> Result<Tensor> {
-            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part), self.device.arena())?.wait()?)
+            let letter = Letter { part, before: from.max(to), gradient };
+            let known = this.messages.like(letter, self.sizes[micro], self.ctx, trains);
+            let tag = self.tag(micro, to, gradient, part);
+            Ok(pp.recv_known(name, (stage, tag), known, self.device.arena())?.wait()?)
         };
         let stream = get(0)?;
         let more = |part| -> Result<Option<Tensor>> {
@@ -115,26 +120,3 @@ impl Iteration<'_> {
 
 /// What says that a border has been taken.
 const TAKEN: &str = "a border taken";
-
-/// Parts of a border: the stream, and what later layers borrow, values and picks.
-const BORDER_PARTS: usize = 3;
-
-/// Which message at a border has a tag.
-pub(crate) struct Letter {
-    /// 0: the stream, 1: what layers lend, 2: picks.
-    pub(crate) part: usize,
-    /// The place in the chain that the border is before.
-    pub(crate) before: usize,
-    /// On the way back.
-    pub(crate) gradient: bool,
-}
-
-impl Letter {
-    /// That of `tag`, where micro-batches pass `places` places.
-    pub(crate) fn of(tag: u64, places: usize) -> Self {
-        let parts = BORDER_PARTS as u64;
-        let (part, way) = ((tag % parts) as usize, tag / parts);
-        let (gradient, to) = (way % 2 == 1, (way / 2) as usize % places);
-        Self { part, before: to + usize::from(gradient), gradient }
-    }
-}

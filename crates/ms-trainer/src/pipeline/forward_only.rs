@@ -1,6 +1,6 @@
 //! Passes that nothing goes back through.
 
-use super::{Iteration, Pipeline};
+use super::{Iteration, Pipeline, Size};
 use crate::Result;
 use crate::losses::Losses;
 use ms_core::{Device, Graph, ParamStore};
@@ -21,6 +21,7 @@ impl Pipeline {
         let mut run = self.begin(model, store, ctx, device, None);
         for (micro, mb) in micro_batches.enumerate() {
             let mb = mb?;
+            run.sizes.push(Size::of(&mb, ctx));
             let here = run.stage;
             for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
                 run.evaluate(&mb, micro, chunk)?;
@@ -39,6 +40,7 @@ impl Pipeline {
         (iteration, mb): (u64, &MicroBatch),
     ) -> Result<()> {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        run.sizes.push(Size::of(mb, ctx));
         let here = run.stage;
         for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
             let input = run.input(0, chunk)?;

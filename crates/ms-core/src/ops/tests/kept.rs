@@ -110,7 +110,7 @@ fn a_region_whose_output_is_forgotten_runs_again_once() {
             let y = activation(g, x, crate::Activation::GeluTanh, false)?;
             add(g, &y, &y)
         };
-        let y = recompute(&mut g, &x, twice).unwrap();
+        let y = recompute(&mut g, &x, x.holds(), twice).unwrap();
         let z = linear(&mut g, &y, &w, None).unwrap();
         if forgotten {
             y.forget();

@@ -1,0 +1,177 @@
+//! What an engine without weights has once a checkpoint is loaded.
+
+use super::*;
+use crate::OptimizerForm;
+use crate::parity::{Shape, batches};
+use crate::saving::Saving;
+use ms_core::{Device, Grid, GridRules, GridSizes};
+use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending, threads};
+use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Experts behind a router with a bias, and a prediction module.
+fn model() -> ModelConfig {
+    let router = Router { bias: true, ..Router::plain(Score::Sigmoid) };
+    let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared: None, zero_experts: 0 };
+    let moe = Some(moe);
+    let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 2];
+    let c = ModelConfig { layers: 2, hidden: 32, ffn: 48, head_dim: 8, moe, pattern, ..ModelConfig::tiny() };
+    ModelConfig { mtp: 1, init_std: 0.2, ..c }.validate().unwrap()
+}
+
+/// Counts how often weights are gathered.
+#[derive(Default)]
+struct Gathered(AtomicUsize);
+
+impl Around for Gathered {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        self.0.fetch_add(usize::from(of.name == "weights"), Ordering::Relaxed);
+        begin()
+    }
+}
+
+/// What a rank has of each weight, of what no gradient moves unrounded, and of each state of the optimizer.
+type Parts = BTreeMap<String, (Region, Vec<f64>)>;
+
+fn parts(engine: &Engine, rule: UpdateRule) -> Result<Parts> {
+    let mut all = Parts::new();
+    for (i, spec) in engine.model.specs().iter().enumerate() {
+        let id = ParamId(i as u32);
+        all.insert(spec.name.clone(), (region(engine, spec)?, engine.store.get(id).to_reals()?));
+    }
+    for (which, state) in state_names(rule).into_iter().enumerate() {
+        for part in engine.optimizer.parts(&engine.device, &engine.store, which, |_| true) {
+            let (id, range, values) = part?;
+            let spec = &engine.model.specs()[id.0 as usize];
+            // By their places in the rank's part.
+            let name = format!("{} {}..{}", state_name(state, spec), range.start, range.end);
+            all.insert(name, (region(engine, spec)?, values.to_reals()?));
+        }
+    }
+    Ok(all)
+}
+
+/// Runs `work` with a blank engine on every rank.
+fn on<T: Send>(
+    config: &TrainConfig,
+    sizes: GridSizes,
+    world: usize,
+    work: impl Fn(&mut Engine, &Gathered) -> Result<T> + Sync,
+) -> Vec<T> {
+    let rank = |fabric: threads::ThreadFabric| -> Result<T> {
+        let grid = Grid::new(world, &sizes, GridRules::V2)?;
+        let gathered = Arc::new(Gathered::default());
+        let around: Arc<dyn Around> = gathered.clone();
+        let ctx = ParallelCtx::new(grid, false, ContextParallel::Gather, &fabric)?.around(&around);
+        work(&mut Engine::blank(config, Device::cpu(1)?, ctx)?, &gathered)
+    };
+    threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()
+}
+
+/// Fills all that is to be loaded with what is no number.
+fn poison(engine: &mut Engine, states: usize) -> Result<()> {
+    for id in engine.store.layout().clone().ids() {
+        let n = engine.store.layout().shape(id).numel();
+        engine.store.get_mut(id)?.set_reals(&vec![f64::NAN; n])?;
+    }
+    for which in 0..states {
+        engine.optimizer.fill(&engine.device, which, |_, _, mut out| {
+            let n = out.shape().numel();
+            Ok::<_, Error>(out.set_reals(&vec![f64::NAN; n])?)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_blank_engine_is_whole_once_a_checkpoint_is_loaded_and_weights_were_gathered_once() {
+    let reuse = OptimizerForm { reuse: true, ties_to_even: true, ..OptimizerForm::default() };
+    let forms = [
+        (DType::F32, OptimizerForm::default()),
+        (DType::Bf16, OptimizerForm::default()),
+        (DType::Bf16, reuse),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (i, (dtype, optimizer_form)) in forms.into_iter().enumerate() {
+        let mut config = TrainConfig { optimizer_form, ..TrainConfig::steps(model(), dtype, 16, 2) };
+        config.routing.bias_update_rate = 1e-3;
+        let rule = config.update;
+        let dir = folder.path().join(i.to_string());
+        let steps = batches(&config.model, Shape { rows: 2, length: 16, micro: 2, packed: false }, 1);
+        let save = |engine: &mut Engine, _: &Gathered| {
+            let ids = engine.store.layout().ids();
+            assert!(
+                ids.map(|id| engine.store.get(id).to_reals().unwrap()).all(|w| w.iter().all(|&w| w == 0.0))
+            );
+            engine.draw(config.seed)?;
+            engine.step(1, &steps[0], (1e-2, 0.1))?;
+            let state = RunState {
+                from: dir.clone(),
+                iteration: 1,
+                consumed_train_samples: 4,
+                scheduled_samples: 4,
+                consumed_valid_samples: 0,
+                floating_point_operations: 0.0,
+                schedule: config.schedule.clone(),
+            };
+            Saving::begin(&config, engine, &state, &dir, false)?.go_on(engine, true)?;
+            parts(engine, rule)
+        };
+        let whole = on(&config, GridSizes::default(), 1, save).remove(0);
+        let two = |axis: &str| match axis {
+            "tp" => GridSizes { tp: 2, ..GridSizes::default() },
+            "ep" => GridSizes { ep: 2, ..GridSizes::default() },
+            "pp" => GridSizes { pp: 2, ..GridSizes::default() },
+            _ => GridSizes::default(),
+        };
+        for (axis, world) in [("", 1), ("dp", 2), ("tp", 2), ("ep", 2), ("pp", 2), ("tp", 4)] {
+            for way in ["all", "finetune", "no optimizer"] {
+                let mut config = config.clone();
+                config.stages.pp = if axis == "pp" { 2 } else { 1 };
+                config.checkpoint.load = Some(dir.clone());
+                config.checkpoint.finetune = way == "finetune";
+                config.checkpoint.no_load_optim = way == "no optimizer";
+                let loaded = on(&config, two(axis), world, |engine, gathered| {
+                    // Moments that are not loaded are those of a new engine.
+                    poison(engine, if way == "all" { state_names(rule).len() } else { 1 })?;
+                    gathered.0.store(0, Ordering::Relaxed);
+                    load(&config, engine)?.expect("there is a checkpoint");
+                    // Groups of one rank are not counted.
+                    let shared = engine.dp.shards().len();
+                    let times = gathered.0.load(Ordering::Relaxed);
+                    assert!(
+                        times <= shared && (axis != "dp" || times == shared),
+                        "{axis}: {times} of {shared}"
+                    );
+                    parts(engine, rule)
+                });
+                for (rank, parts) in loaded.iter().enumerate() {
+                    let told = |name: &str| format!("{dtype}, {way}, {axis} {world}, rank {rank}: {name}");
+                    for (name, (region, values)) in parts {
+                        assert!(values.iter().all(|w| w.is_finite()), "{}", told(name));
+                        if name.starts_with("optimizer.") {
+                            continue;
+                        }
+                        let all = &whole[name].1;
+                        let cut = region.runs().flat_map(|(at, n)| all[at..at + n].to_vec());
+                        assert!(cut.eq(values.iter().copied()), "{}", told(name));
+                    }
+                    if world == 1 && way == "all" {
+                        assert!(
+                            parts
+                                .iter()
+                                .map(|(name, p)| (name, &p.1))
+                                .eq(whole.iter().map(|(n, p)| (n, &p.1)))
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What messages between stages are like, which who waits for one knows before it comes.
+
+use crate::TrainConfig;
+use ms_core::{DType, Shape};
+use ms_data::MicroBatch;
+use ms_dist::ParallelCtx;
+use ms_nn::lent_columns;
+use ms_spec::{Item, Mixer, ModelConfig, Placement};
+
+/// Parts of a border: the stream, and what later layers borrow, values and picks.
+pub(super) const PARTS: usize = 3;
+
+/// A part of what passes a border of chunks.
+#[derive(Clone, Copy)]
+pub(super) struct Letter {
+    /// 0: the stream, 1: what layers lend, 2: picks.
+    pub(super) part: usize,
+    /// The place in the chain that the border is before.
+    pub(super) before: usize,
+    /// On the way back.
+    pub(super) gradient: bool,
+}
+
+/// What of a micro-batch decides about sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    /// Tokens of a rank before tensor-parallel ranks share them.
+    tokens: usize,
+    /// Of the longest document.
+    longest: usize,
+}
+
+impl Size {
+    /// That of the share in `mb` of a rank of `ctx`: all that share a row have equally many tokens of it.
+    pub(super) fn of(mb: &MicroBatch, ctx: &ParallelCtx) -> Self {
+        let lengths = mb.cu_seqlens.windows(2).map(|b| (b[1] - b[0]) as usize);
+        Self { tokens: mb.tokens.len() / ctx.cp.size(), longest: lengths.max().unwrap_or(0) }
+    }
+}
+
+/// Element types and shapes of all that passes borders.
+pub(super) struct Messages {
+    model: ModelConfig,
+    dtype: DType,
+    /// Layers before each place of the chain.
+    before: Vec<usize>,
+}
+
+impl Messages {
+    pub(super) fn new(config: &TrainConfig, placement: &Placement) -> Self {
+        let layers = |&(stage, chunk): &(usize, usize)| {
+            let items = placement.stage(stage)[chunk].iter();
+            items.filter(|item| matches!(item, Item::Layer { .. })).count()
+        };
+        let mut before = vec![0];
+        before.extend(placement.order().iter().map(layers).scan(0, |sum, n| {
+            *sum += n;
+            Some(*sum)
+        }));
+        // Computed in f32.
+        let dtype = if config.dtype == DType::F16 { DType::F32 } else { config.dtype };
+        Self { model: config.model.clone(), dtype, before }
+    }
+
+    /// What `letter` of a micro-batch is like on a rank of `ctx`; `trains`: indexers have a loss of their own.
+    pub(super) fn like(
+        &self,
+        Letter { part, before, gradient }: Letter,
+        Size { tokens, longest }: Size,
+        ctx: &ParallelCtx,
+        trains: bool,
+    ) -> (DType, Shape) {
+        let nothing = Shape::new(&[0]);
+        let before = self.before[before];
+        match part {
+            0 => {
+                let rows = if ctx.sequence_parallel { tokens / ctx.tp.size() } else { tokens };
+                let streams = self.model.hyper.as_ref().map_or(1, |h| h.streams);
+                (self.dtype, Shape::new(&[rows, self.model.hidden * streams]))
+            }
+            1 => {
+                let columns = self.lender(before).map(|l| lent_columns(&self.model, l, ctx.tp.size()));
+                (self.dtype, columns.map_or(nothing, |n| Shape::new(&[tokens, n])))
+            }
+            _ => {
+                // Every query picks, unless it sees all that there is and picks train nothing.
+                let most = self.model.indexer.as_ref().map(|i| i.top_k);
+                let most = most.filter(|&n| self.model.mla().is_some() && (trains || n < longest));
+                let picks = most.filter(|_| !gradient && before > 0).map(|n| n.min(longest));
+                (DType::I32, picks.map_or(nothing, |n| Shape::new(&[tokens, n])))
+            }
+        }
+    }
+
+    /// The last of so many layers that lends its keys and values to later ones, if there are such.
+    fn lender(&self, before: usize) -> Option<usize> {
+        let lends = |l: &usize| self.model.layer(*l).mixer == Mixer::Attention;
+        (0..before).rev().find(lends).filter(|_| self.model.has(Mixer::SharedKv))
+    }
+}
