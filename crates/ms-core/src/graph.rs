@@ -4,13 +4,11 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
-mod backward;
 mod later;
 mod walk;
 
-pub use backward::BackwardCx;
 pub use later::Later;
-pub use walk::Walk;
+pub use walk::{BackwardCx, Walk};
 
 use crate::gradients::GradSink;
 use crate::hold::{self, Held, Hold, Holds, States};

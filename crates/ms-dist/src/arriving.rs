@@ -23,8 +23,8 @@ impl Arriving {
 }
 
 impl Among {
-    /// What becomes of gradients that the ranks exchange as `begin` does; what was held back of the gradients of weights is formed
-    /// meanwhile.
+    /// What becomes of gradients that the ranks exchange as `begin` does; what was held back of the gradients of weights is
+    /// formed meanwhile.
     pub(crate) fn exchange_back(
         &self,
         cx: &mut BackwardCx<'_>,

@@ -3,7 +3,8 @@
 use crate::gradients::GradSink;
 use crate::{Device, ParamId, Result, TensorMut};
 
-/// What a backward pass put off (zero-bubble schedules, exchanges that come next): one weight gradient, or the word that there are no more of one.
+/// What a backward pass put off (zero-bubble schedules, exchanges that come next): one weight gradient, or the word that there
+/// are no more of one.
 struct Deferred {
     param: ParamId,
     /// `None`: nothing more is added to the gradient.
