@@ -15,7 +15,7 @@ pub struct ParallelCtx {
     pub rank: usize,
     /// Activations outside tensor-parallel layers are shares of the tokens.
     pub sequence_parallel: bool,
-    /// What layers inside tensor parallelism compute while their ranks exchange.
+    /// What layers compute while their ranks exchange.
     pub linears: LinearOverlap,
     /// How ranks share a sequence.
     pub context: ContextParallel,

@@ -109,7 +109,11 @@ impl Op for Mapping {
         let Self { ranks, name, backward, .. } = *self;
         match backward {
             Exchange::Keep => Ok(dys),
-            _ => ranks
+            Exchange::Share => {
+                let share = |dy: Tensor| backward.apply(&**ranks, name, dy);
+                dys.into_iter().map(|dy| dy.map(share).transpose()).collect()
+            }
+            Exchange::Sum | Exchange::Gather | Exchange::SumShare => ranks
                 .exchange_back(cx, dys, |_, dy| Ok(Arriving::as_it_is(backward.begin(&**ranks, name, dy)?))),
         }
     }

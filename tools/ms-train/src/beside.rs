@@ -9,7 +9,7 @@ use ms_spec::ModelConfig;
 options! {
     /// What runs beside exchanges of tensor-parallel ranks.
     pub(crate) struct Beside in "Parallelism" {
-        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "wait for the gradient of a tensor-parallel layer's input before those of its weights are formed (upstream ignores it)";
+        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "wait for gradients that ranks exchange (of the input of a layer whose matrix they share, of rows of experts, of heads for tokens, of gathered rows) before gradients of weights are formed (upstream ignores it)";
         coc: bool = "--use-ascend-coc", "products next to exchanges of tensor-parallel ranks are cut into --coc-parallel-num pieces along the tokens: one is computed while another is on its way";
         pieces: Given<usize> = "--coc-parallel-num", "pieces of --use-ascend-coc: 1, 2, 4 or 8, which must divide a rank's tokens of a micro-batch", range = "[1,8]";
         mode: Given<i64> = "--coc-mode", "--use-ascend-coc: 0 and 1 compute whole products, 2 in pieces, -1 as --coc-parallel-num says", range = "[-1,2]";

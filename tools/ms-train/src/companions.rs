@@ -9,7 +9,8 @@ use ms_spec::GroupScore;
 use std::collections::BTreeSet;
 
 /// Flags that train experts; those that describe them are told of where the model is made.
-const OF_EXPERTS: [&str; 3] = ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-z-loss-coeff"];
+const OF_EXPERTS: [&str; 4] =
+    ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-per-layer-logging", "--moe-z-loss-coeff"];
 
 /// Flags by which shared experts work while tokens are on their way to others.
 const BESIDE_EXPERTS: [&str; 4] = [
@@ -102,11 +103,10 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let works = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some())
         || given.contains("--moe-zero-memory")
         || given.contains("--moe-fb-overlap");
-    found.extend(
-        BESIDE_EXPERTS
-            .iter()
-            .filter_map(|flag| one(flag, works, "an expert that all tokens pass: --n-shared-experts")),
-    );
-    found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), "experts: --num-experts")));
+    const EXPERTS: &str = "experts: --num-experts";
+    let missing =
+        if c.moe.is_some() { "an expert that all tokens pass: --n-shared-experts" } else { EXPERTS };
+    found.extend(BESIDE_EXPERTS.iter().filter_map(|flag| one(flag, works, missing)));
+    found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), EXPERTS)));
     found
 }

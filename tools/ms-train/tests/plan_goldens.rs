@@ -211,6 +211,14 @@ fn flat_buffers_are_the_expected_ones() {
         for key in keys {
             assert_eq!(buffer[key], want[key], "{key}: {flags}");
         }
+        // Buckets of Megatron-core 0.12 that end at multiples of 2^16 elements, and of the ranks.
+        let wide = format!("{flags} --upstream head --ddp-pad-buckets-for-high-nccl-busbw");
+        let wide_plan = self::plan(wide.split_whitespace());
+        let buckets = wide_plan["zero1"][0]["buckets"].as_array().unwrap();
+        assert!(!buckets.is_empty());
+        for end in buckets.iter().map(|b| number(&b[1])) {
+            assert_eq!((end % 65_536, end % dp), (0, 0), "{wide}");
+        }
     }
 }
 

@@ -149,6 +149,27 @@ fn kinds_without_a_loss_train_and_sequences_are_balanced_where_upstream_does() {
 }
 
 #[test]
+fn losses_of_each_layers_router_are_those_whose_mean_is_logged() {
+    let balanced = "--num-layers 2 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.02";
+    let plain = lines(balanced);
+    let each = lines(&format!("{balanced} --moe-per-layer-logging"));
+    let of_layers = |line: &Value| -> Vec<f64> {
+        let named = line.as_object().unwrap().iter();
+        named
+            .filter(|(name, _)| name.starts_with("moe/load_balancing_loss_layer_"))
+            .map(|(_, v)| v.as_f64().unwrap())
+            .collect()
+    };
+    assert_eq!(losses(&plain), losses(&each));
+    for (plain, each) in plain.iter().zip(&each) {
+        assert!(of_layers(plain).is_empty(), "{plain}");
+        let (layers, mean) = (of_layers(each), each["load_balancing_loss"].as_f64().unwrap());
+        assert!(layers.len() > 1 && layers.windows(2).any(|pair| pair[0] != pair[1]), "{each}");
+        assert!((layers.iter().sum::<f64>() / layers.len() as f64 - mean).abs() < 1e-12, "{each}");
+    }
+}
+
+#[test]
 fn tokens_that_are_spread_evenly_go_the_same_ways_on_any_topology() {
     let even = "--moe-router-load-balancing-type sinkhorn --moe-z-loss-coeff 0.1";
     let (one, other) = (lines(even), lines("--moe-router-load-balancing-type none --moe-router-pre-softmax"));

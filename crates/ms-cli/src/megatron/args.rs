@@ -295,8 +295,10 @@ impl Args {
     /// Given flags that change nothing in this program, with the reason.
     pub fn without_effect(&self) -> Vec<Notice> {
         let rows = self.rows().filter(|(flag, _)| flag.status == Status::Accepted);
-        let rows =
-            rows.map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note.clone(), loud: flag.loud });
+        let rows = rows.map(|(flag, value)| {
+            let loud = flag.loud && !harmless(flag, value, self.upstream);
+            Notice { flag: flag.flag, reason: flag.note.clone(), loud }
+        });
         let above = self.above.iter().map(|a| Notice { flag: a.flag, reason: a.note.clone(), loud: true });
         rows.chain(above).collect()
     }

@@ -169,9 +169,10 @@ impl Walk {
         next.find(|op| op.exchanges() || !op.light()).is_some_and(|op| op.exchanges())
     }
 
-    /// Does what is still held back, if an exchange has come by or there is no more.
+    /// Does what is still held back when an exchange has come by: one that nothing has reached. Nothing is held back that no
+    /// exchange comes behind.
     fn work_held(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
-        match exchanged || self.nodes.is_empty() {
+        match exchanged {
             true => std::mem::take(&mut self.held).run(&self.device, sink),
             false => Ok(()),
         }

@@ -8,7 +8,7 @@ use crate::{BackwardCx, Columns, Digit, Error, Graph, Like, Op, Result, Saved, S
 struct Linear {
     x: Saved,
     w: Saved,
-    /// A quarter as many outputs as inputs or less.
+    /// At most a sixteenth as many outputs as inputs.
     few: bool,
 }
 
@@ -52,7 +52,7 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
     let none = g.constant(y.clone());
     let inputs = [x, w, bias.unwrap_or(&none)];
     let (outputs, width) = w.value().as_matrix();
-    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.saved(), w: w.saved(), few: 4 * outputs <= width })))
+    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.saved(), w: w.saved(), few: 16 * outputs <= width })))
 }
 
 struct AddBias {

@@ -6,10 +6,10 @@ mod router_losses;
 
 use super::*;
 use crate::{
-    DType, Device, GradBuffer, GradSink, Graph, Norm, ParamId, ParamLayout, ParamStore, Rng, Shape,
-    TensorMut, Var,
+    BackwardCx, DType, Device, GradBuffer, GradSink, Graph, Norm, Op, ParamId, ParamLayout, ParamStore, Rng,
+    Shape, TensorMut, Var,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 fn device() -> Device {
     Device::cpu(1).unwrap()
@@ -81,6 +81,90 @@ impl GradSink for Told {
     fn finished(&mut self, _: ParamId) -> Result<()> {
         self.1 += 1;
         Ok(())
+    }
+}
+
+/// What a backward pass does, in order.
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+/// Stands for an exchange, which is waited for at once or not.
+struct Exchanges(Log, bool);
+
+impl Op for Exchanges {
+    fn name(&self) -> &'static str {
+        "exchanges"
+    }
+
+    fn exchanges(&self) -> bool {
+        self.1
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.0.lock().unwrap().push("begun");
+        cx.work_meanwhile()?;
+        self.0.lock().unwrap().push("over");
+        Ok(dys)
+    }
+}
+
+/// Writes into the same log when a gradient is added, and when it is said to be all.
+struct Logged(GradBuffer, Log);
+
+impl GradSink for Logged {
+    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()> {
+        self.1.lock().unwrap().push("added");
+        self.0.add(p, work)
+    }
+
+    fn finished(&mut self, _: ParamId) -> Result<()> {
+        self.1.lock().unwrap().push("all");
+        Ok(())
+    }
+}
+
+#[test]
+fn gradients_of_weights_are_held_back_until_an_exchange_has_begun() {
+    let device = device();
+    let layout = Arc::new(ParamLayout::sequential([Shape::new(&[8, 8])]));
+    let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
+    let values = random(&device, "held.w", &[8, 8], 0.5).to_f32_vec().unwrap();
+    store.get_mut(P[0]).unwrap().as_mut_slice().unwrap().copy_from_slice(&values);
+    // Layers on both sides of the exchange, or behind it alone; with an exchange that nothing has reached, or with one that is
+    // waited for at once.
+    let run = |before: bool, reached: bool, beside: bool| {
+        let log = Log::default();
+        let mut g = Graph::train(&device);
+        let x = g.input(random(&device, "held.x", &[4, 8], 1.0));
+        let w = g.param(&store, P[0]);
+        let mut h = if before { linear(&mut g, &x, &w, None).unwrap() } else { x.clone() };
+        let exchanged = g.apply(h.value().clone(), &[&h], || Box::new(Exchanges(log.clone(), beside)));
+        h = if reached { exchanged } else { h };
+        // Rows are only moved.
+        let h = reshape(&mut g, &h, [4, 8]).unwrap();
+        let y = linear(&mut g, &h, &w, None).unwrap();
+        let dy = random(&device, "held.dy", &[4, 8], 1.0);
+        let mut grads = Logged(GradBuffer::zeros(device.arena(), DType::F32, layout.clone()), log.clone());
+        let dx = g.backward(&y, dy, &[&x], &mut grads).unwrap().remove(0).unwrap();
+        let log = log.lock().unwrap().clone();
+        (log, dx.to_f32_vec().unwrap(), grads.0.values().to_f32_vec().unwrap())
+    };
+    for (before, reached, beside, order) in [
+        (true, true, true, &["begun", "added", "over", "added", "all"][..]),
+        (true, true, false, &["added", "begun", "over", "added", "all"]),
+        (true, false, true, &["added", "added", "all"]),
+        (false, true, true, &["begun", "added", "all", "over"]),
+        (false, true, false, &["added", "all", "begun", "over"]),
+        (false, false, true, &["added", "all"]),
+    ] {
+        let what = format!("before {before}, reached {reached}, beside {beside}");
+        let (log, dx, dw) = run(before, reached, beside);
+        assert_eq!(log, order, "{what}");
+        let (_, dx_at_once, dw_at_once) = run(before, reached, false);
+        assert_eq!((dx, dw), (dx_at_once, dw_at_once), "{what}: the same bits");
     }
 }
 

@@ -216,11 +216,22 @@ fn a_cast_weight_gets_its_gradient_unrounded() {
 #[test]
 fn every_operation_has_a_case() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../ms-core/src/ops/mod.rs");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
     let uses = text.split("pub use ").skip(1).map(|rest| rest.split(';').next().unwrap());
     let names = uses.flat_map(|list| {
-        let names = list.split_once("::").unwrap().1.trim_matches(['{', '}']);
-        names.split(',').map(str::trim).filter(|name| name.starts_with(char::is_lowercase)).map(str::to_owned)
+        let (module, names) = list.split_once("::").unwrap();
+        let names = match names {
+            // All functions of a family.
+            "*" => {
+                let family = std::fs::read_to_string(path.with_file_name(format!("{module}.rs"))).unwrap();
+                let found =
+                    family.split("\npub fn ").skip(1).map(|rest| rest.split(['(', '<']).next().unwrap());
+                found.collect::<Vec<_>>().join(",")
+            }
+            names => names.trim_matches(['{', '}']).to_owned(),
+        };
+        let names = names.split(',').map(str::trim).filter(|name| name.starts_with(char::is_lowercase));
+        names.map(str::to_owned).collect::<Vec<_>>()
     });
     let declared: BTreeSet<String> = names.collect();
     assert!(declared.len() > 40, "only {} operations were found", declared.len());

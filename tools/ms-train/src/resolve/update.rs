@@ -19,7 +19,7 @@ options! {
         beta2: f64 = "--adam-beta2", "decay of the second moment", range = "[0,1)";
         eps: f64 = "--adam-eps", "added to the root of the second moment", range = "(0,)";
         pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
-        pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
+        pub(super) per_token: bool = "--calculate-per-token-loss", "average gradients over tokens instead of micro-batches; with --upstream head the logged loss of fine-tuning, too";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
         indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the loss that trains the indexer of sparse attention, by MindSpeed-LLM's formula: over the keys or pooled entries that it picks; 0: it is not trained", group = "Model families", range = "[0,)";
         megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "instead of --indexer-loss-coeff: that of Megatron-LM's formula, over all keys that a query sees; 0: it is not trained", group = "Model families", range = "[0,)", own = own("dsa_indexer_loss_coeff");
@@ -28,7 +28,7 @@ options! {
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
-        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128", group = "Parallelism";
+        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128";
         buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
