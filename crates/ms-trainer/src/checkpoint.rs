@@ -164,7 +164,8 @@ pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
 }
 
 /// Loads the checkpoint that the configuration names into `engine`, which may be blank, or returns `None` for a fresh start. Of
-/// every weight a rank reads what it updates, once, and those that share it get it as after an update.
+/// every weight a rank reads what it updates, once, and those that share it get it as after an update; where master weights are
+/// kept in parts of a type and a scale of their own, weights are not what these round to, and all are read.
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
     if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
@@ -196,6 +197,11 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     if config.checkpoint.upcycling {
         engine.draw_some(config.seed, upcycling::is_drawn)?;
         read_dense(&source, engine)?;
+    } else if engine.optimizer.weights_stand_alone() {
+        let specs = engine.model.specs().to_vec();
+        let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
+        let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
+        source.load_into(&mut engine.store, &weights)?;
     }
     let mut state = RunState {
         from: dir.clone(),

@@ -112,6 +112,11 @@ impl Optimizer {
         Ok(Self { rule, step: 0, state, shard, dtype, weights, piece, rounds, unpublished: None })
     }
 
+    /// Whether the model's weights are not those that master weights round to, since both were rounded from the same numbers.
+    pub(crate) fn weights_stand_alone(&self) -> bool {
+        self.state[0].goes_by_parts()
+    }
+
     /// Copies this rank's share of the weights into the master weights.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What an engine without weights has once a checkpoint is loaded.
 
 use super::*;
+use crate::scaled::Stored;
 use crate::OptimizerForm;
 use crate::parity::{Shape, batches};
 use crate::saving::Saving;
@@ -92,10 +93,13 @@ fn poison(engine: &mut Engine, states: usize) -> Result<()> {
 #[test]
 fn a_blank_engine_is_whole_once_a_checkpoint_is_loaded_and_weights_were_gathered_once() {
     let reuse = OptimizerForm { reuse: true, ties_to_even: true, ..OptimizerForm::default() };
+    let narrow =
+        OptimizerForm { stored: Some([Stored::F16, Stored::F8, Stored::F16]), ..OptimizerForm::default() };
     let forms = [
         (DType::F32, OptimizerForm::default()),
         (DType::Bf16, OptimizerForm::default()),
         (DType::Bf16, reuse),
+        (DType::Bf16, narrow),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (i, (dtype, optimizer_form)) in forms.into_iter().enumerate() {

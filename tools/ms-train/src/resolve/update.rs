@@ -28,7 +28,7 @@ options! {
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
-        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128";
+        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128", group = "Checkpoint";
         buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
