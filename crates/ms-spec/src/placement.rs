@@ -358,7 +358,9 @@ mod tests {
         );
         let listed = Stages { pp: 2, layer_list: Some(vec![1, 2]), ..Stages::default() };
         assert!(message(listed).contains("expected 2 numbers with the sum 4"));
-        assert!(message(Stages { noop: vec![9], ..Stages::default() }).contains("expected empty slots up to 4"));
+        assert!(
+            message(Stages { noop: vec![9], ..Stages::default() }).contains("expected empty slots up to 4")
+        );
         assert!(message(Stages { pp: 4, dual_pipe: true, ..Stages::default() }).contains("8 chunks"));
     }
 }

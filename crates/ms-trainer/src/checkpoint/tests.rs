@@ -1,10 +1,10 @@
 //! What an engine without weights has once a checkpoint is loaded.
 
 use super::*;
-use crate::scaled::Stored;
 use crate::OptimizerForm;
 use crate::parity::{Shape, batches};
 use crate::saving::Saving;
+use crate::scaled::Stored;
 use ms_core::{Device, Grid, GridRules, GridSizes};
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending, threads};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};

@@ -215,7 +215,12 @@ impl Run {
             values.push(("key/value heads divide", self.config.groups.is_multiple_of(s.tp).to_string()));
         }
         if s.cp > 1 {
-            values.push(("context", format!("{:?}", c.context)));
+            // Which tokens ranks have is a choice of its own.
+            let mut how = c.context;
+            if let ContextParallel::Adaptive { remap, .. } = &mut how {
+                values.push(("tokens of ranks", format!("{:?}", std::mem::replace(remap, Remap::InOrder))));
+            }
+            values.push(("context", format!("{how:?}")));
             let passes = !matches!(
                 c.context,
                 ContextParallel::Ulysses | ContextParallel::Gather | ContextParallel::Adaptive { .. }
