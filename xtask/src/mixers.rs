@@ -85,10 +85,10 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
     for (file, text) in texts {
         let beside = |folder: &&str| file.starts_with(folder);
         let test = file.contains("/tests/") || file.ends_with("/tests.rs") || !file.contains("/src/");
-        if test || BESIDE.iter().any(|folder| beside(folder)) {
+        if test || BESIDE.iter().any(&beside) {
             continue;
         }
-        let below = BELOW.iter().any(|folder| beside(folder));
+        let below = BELOW.iter().any(beside);
         let mut names = BTreeSet::new();
         for item in &syn::parse_file(text).with_context(|| file.clone())?.items {
             if !attributes(item).is_some_and(is_test) {
