@@ -187,7 +187,7 @@ pub trait Op: Send {
 /// Element type and shape of a tensor, which need no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Like {
-    dtype: DType,
+    pub(crate) dtype: DType,
     shape: Shape,
 }
 

@@ -110,6 +110,11 @@ impl Source {
         Ok(())
     }
 
+    /// The folder of `--load`.
+    pub fn loaded(&self) -> Option<&Path> {
+        self.load.as_deref()
+    }
+
     /// Whether weights come from `--pretrained-checkpoint`.
     pub fn is_pretrained(&self) -> bool {
         self.pretrained.is_some() && !self.load.as_deref().is_some_and(ms_ckpt::present)

@@ -81,7 +81,7 @@ pub(crate) static MODEL: [Entry; 138] = [
     family("--moe-input-jitter-eps", "[0,1)", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained; sparsemixer_topk: how near to the best a score weighs"),
     family("--moe-intermediate-size", "[1,16777216]", "width of an expert"),
     family("--moe-layer-freq", "[-1,16384]", "which layers have experts"),
-    family("--moe-router-dtype", "", "type of the router's logits"),
+    family("--moe-router-dtype", "", "type of the router's logits and scores"),
     family("--moe-router-enable-expert-bias", "", "a bias per expert takes part in the choice"),
     family("--moe-router-group-topk", "[1,16384]", "groups of experts that stay open"),
     family("--moe-router-load-balancing-type", "", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none"),

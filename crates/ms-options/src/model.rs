@@ -197,6 +197,30 @@ impl ModelFlags {
         bail!(Usage(format!("--position-embedding-type {kind}: {against}")))
     }
 
+    /// Refuses a flag that makes a weight which a checkpoint, of the model `there`, does not have so; `wanted` is the model that
+    /// all flags describe. How many rows the vocabulary has is no matter.
+    ///
+    /// # Errors
+    /// With the flag, the weight and both shapes.
+    pub fn check_loaded(&self, there: &ModelConfig, wanted: &ModelConfig) -> Result<()> {
+        let rows = |c: &ModelConfig| ModelConfig {
+            vocab: there.vocab,
+            padded_vocab: there.padded_vocab,
+            ..c.clone()
+        };
+        if lacking(there, &rows(wanted)).is_none() {
+            return Ok(());
+        }
+        for flag in &self.given {
+            if let Ok(other) = apply(there, std::slice::from_ref(flag))
+                && let Some(weight) = lacking(there, &rows(&other))
+            {
+                bail!(Usage(format!("{}: {weight}", flag.written())));
+            }
+        }
+        Ok(()) // who loads it says what is wrong
+    }
+
     /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
     /// last token have no effect, so how many there are is the checkpoint's to say.
     fn check_vocabulary(&self, config: &ModelConfig) -> Result<()> {
@@ -242,24 +266,23 @@ fn shapes(c: &ModelConfig) -> Vec<(String, ms_core::Shape)> {
 
 /// The first weight of which a checkpoint of one model and another model differ.
 fn contradiction(there: &ModelConfig, wanted: &ModelConfig) -> Option<String> {
-    let (there, wanted) = (shapes(there), shapes(wanted));
-    let find =
-        |list: &[(String, ms_core::Shape)], name: &str| list.iter().find(|(n, _)| n == name).map(|(_, s)| *s);
-    for (name, shape) in &wanted {
-        match find(&there, name) {
-            None => {
-                return Some(format!(
-                    "the model then has a weight {name} {shape}, which --load does not have"
-                ));
-            }
-            Some(other) if other != *shape => {
-                return Some(format!("the weight {name} is then {shape}, that of --load is {other}"));
-            }
-            Some(_) => {}
+    lacking(there, wanted).or_else(|| {
+        let wanted: BTreeMap<_, _> = shapes(wanted).into_iter().collect();
+        let gone = shapes(there).into_iter().find(|(name, _)| !wanted.contains_key(name));
+        gone.map(|(name, shape)| format!("the model then has no weight {name}, which --load has {shape}"))
+    })
+}
+
+/// The first weight of a model that a checkpoint of another does not have, or not so.
+fn lacking(there: &ModelConfig, wanted: &ModelConfig) -> Option<String> {
+    let there: BTreeMap<_, _> = shapes(there).into_iter().collect();
+    shapes(wanted).into_iter().find_map(|(name, shape)| match there.get(&name) {
+        None => Some(format!("the model then has a weight {name} {shape}, which --load does not have")),
+        Some(other) if *other != shape => {
+            Some(format!("the weight {name} is then {shape}, that of --load is {other}"))
         }
-    }
-    let gone = there.iter().find(|(name, _)| find(&wanted, name).is_none());
-    gone.map(|(name, shape)| format!("the model then has no weight {name}, which --load has {shape}"))
+        Some(_) => None,
+    })
 }
 
 /// The configuration with arguments in place of what it says: where the arguments of the checkpoint's model and those with
@@ -396,6 +419,16 @@ mod tests {
     }
 
     #[test]
+    fn norms_of_latents_and_a_delta_nets_convolution_are_what_flags_say() {
+        let one = |name: &str, flags: Value| apply(&sample(name), &given(&flags)).unwrap();
+        let plain = one("deepseek_v2", json!({"qk_layernorm": false}));
+        let norms = |c: &ModelConfig| params(c).iter().filter(|p| p.name.contains("kv_layernorm")).count();
+        assert_eq!((norms(&plain), norms(&sample("deepseek_v2"))), (0, plain.layers));
+        let narrow = one("qwen3_next", json!({"mamba_d_conv": 3}));
+        assert_eq!(narrow.gated_delta.map(|d| d.conv), Some(3));
+    }
+
+    #[test]
     fn what_contradicts_a_weight_is_named_with_it() {
         let config = sample("aquila");
         for (flags, says) in [
@@ -471,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_router_is_what_flags_say_of_it() {
-        use ms_spec::{ModelConfig, Score};
+        use ms_spec::{ModelConfig, RouterDtype, Score};
         let one = |name: &str, flags: Value| changed(&sample(name), &given(&flags)).unwrap();
         let router = |c: &ModelConfig| c.moe.clone().unwrap().router;
         // The same kind by its name, and another, that knows no groups.
@@ -484,8 +517,13 @@ mod tests {
         assert_eq!(router(&other).groups, None);
         let other = one("mixtral", json!({"moe_router_load_balancing_type": "sinkhorn"}));
         assert_eq!(router(&other).score, Score::Softmax);
-        assert!(!router(&sample("mixtral")).f32);
-        assert!(router(&one("mixtral", json!({"router_gating_in_fp32": true}))).f32);
+        assert_eq!(router(&sample("mixtral")).dtype, RouterDtype::Model);
+        let wide = |flags: Value| router(&one("mixtral", flags)).dtype;
+        assert_eq!(wide(json!({"router_gating_in_fp32": true})), RouterDtype::F32);
+        assert_eq!(
+            wide(json!({"router_gating_in_fp32": true, "moe_router_dtype": "fp64"})),
+            RouterDtype::F64
+        );
         let other = one("phimoe", json!({"moe_input_jitter_eps": 0.25}));
         assert_eq!(router(&other).score, Score::SparseMixer { jitter: 0.25 });
         let spec = json!({"spec": ["m.hunyuan_spec", "layer_spec"]});

@@ -255,7 +255,7 @@ impl Activations {
 
     /// Of the sublayer that is a network, of shortcut blocks that of their experts.
     fn fed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
-        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let element = self.element_bytes;
         let (row, feed, swapped) = (self.stream_bytes(c), c.layer(number).feed, keeping.swapped);
         let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
         let behind = usize::from(c.block.norms_outputs()) * row;
@@ -284,7 +284,7 @@ impl Activations {
         let entered = self.around_experts().entered;
         let gathered = entered > self.stream();
         let again = keeping.experts_again && !self.exchanges_columns();
-        let judged = !(moe.router.f32 && element < wide);
+        let judged = moe.router.dtype.bytes(element) == element;
         let routed = judged || again;
         let beside = moe.shared.is_some() || shortcut;
         let copy = (routed && gathered).then_some(entered * c.hidden * element);

@@ -97,8 +97,13 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let kinds = [(c.heads, c.groups)].into_iter().chain(c.windowed.iter().map(|w| (w.heads, w.groups)));
     for (heads, groups) in kinds.filter(|(_, groups)| !groups.is_multiple_of(tp)) {
         let (what, size) = match c.scores.output_gate {
-            true => ("rows of the projection of keys", groups * c.head_dim),
-            false => ("rows of the packed projection", (heads + 2 * groups) * c.head_dim),
+            true => {
+                ("rows of the projection of keys (upstream wants whole key/value heads)", groups * c.head_dim)
+            }
+            false => (
+                "rows of queries, keys and values (upstream wants whole key/value heads)",
+                (heads + 2 * groups) * c.head_dim,
+            ),
         };
         if !size.is_multiple_of(tp) {
             return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });

@@ -497,6 +497,8 @@ pub struct Checkpointing {
     pub beside_training: bool,
     /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
     pub keep_last: Option<u64>,
+    /// Checkpoints between those, for a run that is broken off.
+    pub passing: Option<Passing>,
     /// Weights only.
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.
@@ -505,6 +507,23 @@ pub struct Checkpointing {
     pub override_schedule: bool,
     /// The checkpoint's schedule wins over the flags'.
     pub use_checkpoint_schedule: bool,
+}
+
+impl Checkpointing {
+    /// Whether any checkpoint is written.
+    pub fn writes(&self) -> bool {
+        self.save.is_some() || self.passing.is_some()
+    }
+}
+
+/// Checkpoints of which the newest alone stays (Megatron's non-persistent ones). Nothing but this program reads them: they have no
+/// files for Megatron.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passing {
+    /// Their folder.
+    pub dir: PathBuf,
+    /// Iterations between them; where one is due for [`Checkpointing::save`], too, that one is written alone.
+    pub interval: u64,
 }
 
 /// Files for Megatron, in the folder of a checkpoint of ours.

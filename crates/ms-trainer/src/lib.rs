@@ -37,8 +37,8 @@ mod upcycling;
 mod usage;
 
 pub use config::{
-    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay,
-    Routing, TrainConfig, UpdateRule,
+    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, Passing, PipelineOrder,
+    Replay, Routing, TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedPart, StepReport};
 pub use error::{Error, Result};

@@ -3,7 +3,7 @@
 mod reports;
 
 use crate::checkpoint::{self, RunState};
-use crate::config::TrainConfig;
+use crate::config::{Passing, TrainConfig};
 use crate::engine::Engine;
 use crate::interval::Interval;
 use crate::saving::Saving;
@@ -15,7 +15,7 @@ use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
 use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -210,7 +210,7 @@ impl Loop<'_> {
         config.checkpoint.no_save_optim = true;
         let state = RunState { from: dir.clone(), iteration: 1, ..state.clone() };
         Saving::begin(&config, &self.engine, &state, dir, false)?.go_on(&self.engine, true)?;
-        self.say_saved(1);
+        self.say_saved(1, dir);
         Ok(())
     }
 
@@ -310,6 +310,8 @@ impl Loop<'_> {
             let every = self.config.checkpoint.save_interval;
             if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
                 self.save()?;
+            } else {
+                self.save_passing()?;
             }
             if outcome.stopped.is_some() {
                 break;
@@ -394,9 +396,9 @@ impl Loop<'_> {
         if self.saved == Some(self.iteration) {
             return Ok(());
         }
-        let begun = self.begin_saving(self.config.checkpoint.beside_training);
-        match begun {
-            Ok(saving) => self.saving = saving,
+        let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
+        match self.begin_saving(dir, self.config.checkpoint.beside_training) {
+            Ok(saving) => self.saving = Some(saving),
             Err(e) => return self.not_saved(self.iteration, e),
         }
         self.saved = Some(self.iteration);
@@ -406,18 +408,30 @@ impl Loop<'_> {
 
     /// As [`Loop::save`] and waits; what goes wrong ends the run.
     fn save_at_last(&mut self) -> Result<()> {
-        if let Some(saving) = self.begin_saving(false)? {
-            saving.go_on(&self.engine, true)?;
-            self.say_saved(self.iteration);
+        if let Some(dir) = &self.config.checkpoint.save {
+            self.begin_saving(dir, false)?.go_on(&self.engine, true)?;
+            self.say_saved(self.iteration, dir);
         }
         Ok(())
     }
 
-    fn begin_saving(&mut self, beside: bool) -> Result<Option<Saving>> {
-        let Some(dir) = &self.config.checkpoint.save else { return Ok(None) };
+    /// Saves an iteration that is to be there only until the next, where one is due. It is not the run's last word: at the end
+    /// the iteration is saved all the same.
+    fn save_passing(&mut self) -> Result<()> {
+        let due = |passing: &&Passing| self.iteration.is_multiple_of(passing.interval.max(1));
+        let Some(passing) = self.config.checkpoint.passing.as_ref().filter(due) else { return Ok(()) };
+        self.look_after(true)?;
+        match self.begin_saving(&passing.dir, self.config.checkpoint.beside_training) {
+            Ok(saving) => self.saving = Some(saving),
+            Err(e) => return self.not_saved(self.iteration, e),
+        }
+        if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
+    }
+
+    fn begin_saving(&mut self, dir: &Path, beside: bool) -> Result<Saving> {
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
         let state = RunState {
-            from: dir.clone(),
+            from: dir.to_owned(),
             iteration: self.iteration,
             consumed_train_samples: self.consumed,
             scheduled_samples: self.scheduled,
@@ -427,26 +441,27 @@ impl Loop<'_> {
         };
         let saving = Saving::begin(self.config, &self.engine, &state, dir, beside)?;
         self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes());
-        Ok(Some(saving))
+        Ok(saving)
     }
 
     /// Looks after the checkpoint that is being written; with `wait` until there is none.
     fn look_after(&mut self, wait: bool) -> Result<()> {
         let Some(saving) = self.saving.take() else { return Ok(()) };
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
-        let iteration = saving.iteration;
+        let (iteration, dir) = (saving.iteration, saving.dir.clone());
         match saving.go_on(&self.engine, wait) {
-            Ok(None) => self.say_saved(iteration),
+            Ok(None) => self.say_saved(iteration, &dir),
             Ok(left) => self.saving = left,
             Err(e) => return self.not_saved(iteration, e),
         }
         Ok(())
     }
 
-    fn say_saved(&self, iteration: u64) {
-        let Some(dir) = self.config.checkpoint.save.as_ref().filter(|_| self.reports) else { return };
-        self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
-        self.hooks.observer.saved(iteration);
+    fn say_saved(&self, iteration: u64, dir: &Path) {
+        if self.reports {
+            self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
+            self.hooks.observer.saved(iteration);
+        }
     }
 
     /// A checkpoint that could not be written leaves the run as it is.

@@ -18,13 +18,15 @@ use ms_dist::ReduceOp;
 use ms_spec::ModelConfig;
 use serde_json::json;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A checkpoint that is being written.
 pub(crate) struct Saving {
     pub(crate) iteration: u64,
+    /// The folder that it is written to.
+    pub(crate) dir: PathBuf,
     /// What this rank holds for it while training goes on. It is let go between iterations: how quick a disk is does not show in
     /// what an iteration takes of memory.
     held: Option<Arc<Vec<Part<'static>>>>,
@@ -119,6 +121,7 @@ impl Part<'_> {
 /// The first rank's last step: what is beside the tensors, and the final name.
 struct Last {
     config: TrainConfig,
+    dir: PathBuf,
     state: RunState,
     stored: Stored,
     dtype: DType,
@@ -150,7 +153,12 @@ impl Saving {
         let last = first.then(|| {
             let stored = stored(config, engine, state);
             let (dtype, grid) = (engine.dtype(), engine.ctx.grid.clone());
-            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype, grid })
+            let mut config = config.clone();
+            if config.checkpoint.passing.as_ref().is_some_and(|passing| passing.dir == dir) {
+                (config.checkpoint.keep_last, config.checkpoint.megatron_files) =
+                    (Some(1), MegatronFiles::Absent);
+            }
+            Box::new(Last { config, dir: dir.to_owned(), state: state.clone(), stored, dtype, grid })
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let parts = parts(config, engine)?;
@@ -162,7 +170,7 @@ impl Saving {
             (Job::Done(write(&to, rank, &parts)), None)
         };
         let stage = Stage::Parts(last);
-        Ok(Self { iteration: state.iteration, held, beside, stage, writer, now })
+        Ok(Self { iteration: state.iteration, dir: dir.to_owned(), held, beside, stage, writer, now })
     }
 
     /// Bytes of what this rank holds.
@@ -181,7 +189,7 @@ impl Saving {
                 return Ok(Some(this));
             }
             // The folder stays until all ranks have done with it, well or not.
-            let Self { iteration, held, beside, stage, writer, now } = this;
+            let Self { iteration, dir, held, beside, stage, writer, now } = this;
             together(engine, now.result())?;
             drop(held);
             let Stage::Parts(last) = stage else { return Ok(None) };
@@ -192,7 +200,7 @@ impl Saving {
                 }
                 None => Job::Done(Ok(())),
             };
-            this = Self { iteration, held: None, beside, stage: Stage::Whole, writer, now };
+            this = Self { iteration, dir, held: None, beside, stage: Stage::Whole, writer, now };
         }
     }
 }
@@ -206,7 +214,7 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
 /// # Errors
 /// If the state cannot be read.
 pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
-    match config.checkpoint.beside_training && config.checkpoint.save.is_some() {
+    match config.checkpoint.beside_training && config.checkpoint.writes() {
         true => held(parts(config, engine)?, engine),
         false => Ok(Vec::new()),
     }
@@ -328,7 +336,7 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()
 
 impl Last {
     fn seal(self, writer: &sharded::Writer) -> Result<()> {
-        let Self { config, state, stored, dtype, grid } = self;
+        let Self { config, dir, state, stored, dtype, grid } = self;
         let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
         let sealed = writer.seal(&config.model, &stored)?;
         if config.checkpoint.megatron_files != MegatronFiles::Absent {
@@ -336,8 +344,8 @@ impl Last {
         }
         drop(sealed);
         writer.publish()?;
-        if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
-            remove_older(dir, state.iteration, keep);
+        if let Some(keep) = config.checkpoint.keep_last {
+            remove_older(&dir, state.iteration, keep);
         }
         Ok(())
     }

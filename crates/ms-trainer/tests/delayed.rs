@@ -101,7 +101,16 @@ fn models() -> [(&'static str, ModelConfig); 3] {
     let pattern = small_experts().pattern;
     let pattern = pattern.iter().chain(&pattern).cloned().collect();
     let experts = ModelConfig { layers: 4, pattern, ..small_experts() };
-    let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 6, q_scale: 1.0, kv_scale: 1.0 };
+    let mla = Mla {
+        q_rank: Some(16),
+        kv_rank: 8,
+        nope: 6,
+        rope: 2,
+        value: 6,
+        q_scale: 1.0,
+        kv_scale: 1.0,
+        normed: true,
+    };
     let latent =
         ModelConfig { attention: Attention::Latent(mla), mtp: 2, head_dim: 8, groups: 4, ..dense.clone() };
     [("dense", dense), ("experts", experts), ("latent attention", latent)]

@@ -8,7 +8,8 @@ use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
-    ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages,
+    ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, RouterDtype, Score, SharedExpert,
+    Stages,
 };
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Routing};
@@ -88,6 +89,29 @@ fn every_way_of_tokens_gives_what_one_rank_gives() {
                 let again = found(&c, &case, routing, micro(&case));
                 assert_eq!(got.reports, again.reports, "{case:?}: a second run has other bits");
             }
+        }
+    }
+}
+
+#[test]
+fn routers_in_f64_beside_weights_of_fewer_bits_give_what_one_rank_gives() {
+    let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
+    let routing = Routing { auxiliary, jitter: 0.05, ..Routing::default() };
+    let mut c = model(true, 4);
+    let wide = |c: &mut ModelConfig, dtype| c.moe.as_mut().unwrap().router.dtype = dtype;
+    for case in [grids().remove(3), grids().remove(4), grids().remove(5)] {
+        let case = case.single_precision();
+        wide(&mut c, RouterDtype::F32);
+        let narrow = found(&c, &case.alone(), routing, micro(&case));
+        wide(&mut c, RouterDtype::F64);
+        let want = found(&c, &case.alone(), routing, micro(&case));
+        let loss = |found: &Found| found.reports[1].loss;
+        let (a, b) = (loss(&narrow), loss(&want));
+        assert!(a != b && (a - b).abs() < 1e-4 * a, "{a} and {b}: scores in f64 are others, and near");
+        for dispatcher in ALL {
+            let case = Case { dispatcher, ..case.clone() };
+            let got = found(&c, &case, routing, micro(&case));
+            compare(&want, &got, Bounds::of(case.dtype)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
         }
     }
 }

@@ -13,8 +13,16 @@ use ms_trainer::parity::Trial;
 use ms_trainer::{Rates, TrainConfig};
 use wire::{Time, time_of_work_where};
 
-const MLA: Mla =
-    Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
+const MLA: Mla = Mla {
+    q_rank: Some(16),
+    kv_rank: 8,
+    nope: 6,
+    rope: 2,
+    value: 8,
+    q_scale: 1.0,
+    kv_scale: 1.0,
+    normed: true,
+};
 const LENGTH: usize = 64;
 
 /// Four layers, two micro-batches, whose gradients are formed by themselves and in a step.

@@ -7,7 +7,7 @@ mod parity;
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
-use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, Stages};
+use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
 use parity::samples::{dense, experts, latent, picked, pooled};
@@ -19,6 +19,15 @@ const ALL: usize = usize::MAX;
 
 fn dense_of_few_keys() -> ModelConfig {
     ModelConfig { groups: 1, ..dense() }
+}
+
+/// Latent attention as Megatron has it without `--qk-layernorm`.
+fn latents_without_norms() -> ModelConfig {
+    let mut c = latent();
+    if let Attention::Latent(mla) = &mut c.attention {
+        mla.normed = false;
+    }
+    c
 }
 
 /// A loss of indexers that looks at all keys.
@@ -129,15 +138,24 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
     ];
     let mut worst: (f64, String) = (0.0, String::new());
     let block = |block| ModelConfig { block, ..dense() };
+    let mut scores = experts();
+    scores.moe.as_mut().unwrap().router.dtype = RouterDtype::F64;
     for (model, c) in [
         ("dense", dense()),
         ("experts", experts()),
+        ("scores in f64", scores),
         ("latent", latent()),
+        ("latents without norms", latents_without_norms()),
         ("sandwich", block(Block::Sandwich)),
         ("norms behind", block(Block::Post)),
     ] {
         let usual = |case: &Case| case.dispatcher == Dispatcher::AllGather;
-        for (grid, case) in grids.iter().filter(|(_, case)| c.moe.is_some() || usual(case)) {
+        let there = |grid: &str, case: &Case| match model {
+            "scores in f64" => matches!(grid, "one rank" | "tp, tokens sent"),
+            "latents without norms" => matches!(grid, "one rank" | "tp and sp"),
+            _ => c.moe.is_some() || usual(case),
+        };
+        for (grid, case) in grids.iter().filter(|(grid, case)| there(grid, case)) {
             for dtype in [DType::F32, DType::Bf16] {
                 let case = Case { dtype, ..case.clone() };
                 let plain = found(&c, &case);
@@ -525,7 +543,7 @@ fn ranks_send_each_other_heads_and_picks_of_documents() {
 #[test]
 fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
     let mut rounded = experts();
-    rounded.moe.as_mut().unwrap().router.f32 = false;
+    rounded.moe.as_mut().unwrap().router.dtype = RouterDtype::Model;
     let norms = Keeping { norms_again: ALL, ..Keeping::default() };
     // Exchanges that a backward pass needs and no forward pass: of a layer's input, and of that of a router behind a norm that
     // is formed again.

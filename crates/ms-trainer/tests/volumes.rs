@@ -253,7 +253,16 @@ fn every_group_of_a_dense_model_sends_what_the_formulas_say() {
 /// Four layers with heads of eight columns, of which two are rotated. `latents`: latent attention, with latents of queries of so
 /// many columns or without.
 fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
-    let of = |q_rank| Mla { q_rank, kv_rank: 10, nope: 6, rope: 2, value: 6, q_scale: 1.5, kv_scale: 0.5 };
+    let of = |q_rank| Mla {
+        q_rank,
+        kv_rank: 10,
+        nope: 6,
+        rope: 2,
+        value: 6,
+        q_scale: 1.5,
+        kv_scale: 0.5,
+        normed: true,
+    };
     let attention = latents.map_or(Attention::default(), |rank| Attention::Latent(of(rank)));
     ModelConfig { attention, mtp, hidden: 24, ffn: 24, head_dim: 8, ..model(4, (12, 12)) }
 }

@@ -14,37 +14,40 @@ pub(crate) struct Counts {
     pub(crate) saved: AtomicU64,
 }
 
-/// Claims and probes the folder of checkpoints: it can be made and written, and has room for one checkpoint. A run that
+/// Claims and probes the folders of checkpoints: each can be made and written, and has room for one checkpoint. A run that
 /// saves nothing is told so.
 ///
 /// # Errors
 /// If another run writes there, it cannot be written, or there is too little room.
-pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Option<Claim>> {
+pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Vec<Claim>> {
     if config.skip_train {
-        return Ok(None); // nothing is written
+        return Ok(Vec::new()); // nothing is written
     }
     let Some(dir) = &config.checkpoint.save else {
         if config.train_iters > 0 {
             tracing::warn!("no --save: what this run learns is lost when it ends");
         }
-        return Ok(None);
+        return Ok(Vec::new());
     };
+    let passing = config.checkpoint.passing.as_ref();
+    let passing = passing.map(|passing| ("--non-persistent-global-ckpt-dir", &passing.dir));
+    let folders = [Some(("--save", dir)), passing].into_iter().flatten();
+    folders.map(|(flag, dir)| folder(flag, dir, config, interrupt)).collect()
+}
+
+/// One folder of checkpoints.
+fn folder(flag: &str, dir: &Path, config: &TrainConfig, interrupt: &Interrupt) -> Result<Claim> {
     if dir.exists() && !dir.is_dir() {
-        bail!("--save {}: expected a folder, found a file", dir.display());
+        bail!("{flag} {}: expected a folder, found a file", dir.display());
     }
-    let flag = || format!("--save {}", dir.display());
-    let claim = Claim::folder(dir, interrupt).with_context(flag)?;
-    probe(dir).with_context(flag)?;
+    let said = || format!("{flag} {}", dir.display());
+    let claim = Claim::folder(dir, interrupt).with_context(said)?;
+    probe(dir).with_context(said)?;
     let needed = checkpoint_bytes(config);
     if let Some(free) = free_bytes(dir).filter(|&free| free < needed) {
-        bail!(
-            "--save {}: a checkpoint takes {}, {} are free there",
-            dir.display(),
-            say_bytes(needed),
-            say_bytes(free)
-        );
+        bail!("{}: a checkpoint takes {}, {} are free there", said(), say_bytes(needed), say_bytes(free));
     }
-    Ok(Some(claim))
+    Ok(claim)
 }
 
 /// Writes and removes a file: one that a run left which was killed meanwhile, too, since the folder is claimed.
@@ -77,7 +80,7 @@ pub(crate) fn listen(
     counts: Arc<Counts>,
     config: &TrainConfig,
 ) {
-    let saves = config.checkpoint.save.is_some();
+    let saves = config.checkpoint.writes();
     interrupt.first(move |_| {
         if handled {
             stop.store(true, Ordering::Relaxed);

@@ -181,7 +181,7 @@ fn train(
     room::check(resolved)?;
     report::check(&resolved.config)?;
     // The processes of a run write one folder together.
-    let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
+    let _claims = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { Vec::new() };
     let choice = o.compute.arithmetic()?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;

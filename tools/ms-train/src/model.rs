@@ -199,9 +199,6 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
         }
     }
-    if flags.word("moe_router_dtype") == Some("fp64") {
-        tracing::warn!("--moe-router-dtype fp64: routers compute in float32");
-    }
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
     for (wins, other) in SAID_TWICE {
         if let (Some(a), Some(b)) = (flags.written(wins), flags.written(other))
@@ -213,6 +210,14 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
     flags.check_positions(&config)?;
+    let dense_first =
+        number("first_k_dense_replace").filter(|&n| config.moe.is_some() && n >= config.layers as f64);
+    if let Some(first) = dense_first {
+        bail!(Usage(format!(
+            "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
+            config.layers
+        )));
+    }
     let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
     flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).collect::<Vec<_>>());
     config.init_std = o.made.init_std.value;

@@ -269,6 +269,9 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
     let checkpoint = checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, &model)?;
+    if !checkpoint.upcycling {
+        checkpoint::check_model(&checkpoint, &o.model_flags, &model)?;
+    }
     let config = TrainConfig {
         model,
         dtype: match (p.fp64, p.bf16, p.fp16) {

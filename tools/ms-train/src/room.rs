@@ -104,7 +104,7 @@ impl Needs {
 /// # Errors
 /// If the model cannot be cut as the run wants it.
 pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Placement) -> Result<usize> {
-    if !c.checkpoint.beside_training || c.checkpoint.save.is_none() {
+    if !c.checkpoint.beside_training || !c.checkpoint.writes() {
         return Ok(0);
     }
     let held = placement.params(&c.model, grid.coord(rank, Axis::Pp));

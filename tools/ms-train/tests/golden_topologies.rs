@@ -109,6 +109,10 @@ fn follows_series(case: &str, topologies: &[&str], more: &str, series: &str) {
     });
     for (i, topology) in topologies.iter().enumerate() {
         let file = out.path().join(format!("{i}.jsonl"));
+        // Goldens were made in float64. The repository's own runs are followed in it, of the longer ones some.
+        let exact = !case.contains("tiny") || i % 6 == 0;
+        let (bound, bound_of_norms, bound_of_weights) =
+            if exact { (1e-11, 1e-11, 1e-6) } else { (2e-5, 1e-4, 1e-4) };
         let mut command = ms_train();
         command.arg("--load").arg(&dir).arg("--data-path").arg(dir.join("data.safetensors"));
         for (flag, key) in [
@@ -133,6 +137,7 @@ fn follows_series(case: &str, topologies: &[&str], more: &str, series: &str) {
             "--make-vocab-size-divisible-by",
             "1",
         ]);
+        command.args(exact.then_some("--fp64"));
         command.args(more.split_whitespace()).args(topology.split_whitespace());
         command.args(["--hidden-dropout", "0", "--attention-dropout", "0", "--eval-iters", "0"]);
         let saved = out.path().join(format!("saved {i}"));
@@ -148,7 +153,7 @@ fn follows_series(case: &str, topologies: &[&str], more: &str, series: &str) {
                 all += 1;
                 match c.relation {
                     ms_ckpt::Relation::Equal => {}
-                    ms_ckpt::Relation::Different { max_abs, .. } if max_abs < 1e-4 => {}
+                    ms_ckpt::Relation::Different { max_abs, .. } if max_abs < bound_of_weights => {}
                     other => panic!("{case} {topology}: {} in the end: {other:?}", c.name),
                 }
             };
@@ -167,19 +172,19 @@ fn follows_series(case: &str, topologies: &[&str], more: &str, series: &str) {
             };
             let at = &row["iteration"];
             assert!(
-                (loss - want).abs() < 2e-5,
+                (loss / want - 1.0).abs() < bound,
                 "{case} {topology}: iteration {at}: loss {loss}, expected {want}"
             );
             if let Some(want) = step["load_balancing_loss"].as_f64().filter(|_| !topology.contains("head")) {
                 let balance = row["load_balancing_loss"].as_f64().unwrap();
                 assert!(
-                    (balance - want).abs() < 2e-5,
+                    (balance / want - 1.0).abs() < bound,
                     "{case} {topology}: iteration {at}: load-balancing loss {balance}, expected {want}"
                 );
             }
             let (norm, want) = (row["grad norm"].as_f64().unwrap(), step["grad_norm"].as_f64().unwrap());
             assert!(
-                (norm / want - 1.0).abs() < 1e-4,
+                (norm / want - 1.0).abs() < bound_of_norms,
                 "{case} {topology}: iteration {at}: norm {norm}, expected {want}"
             );
         }

@@ -75,6 +75,17 @@ fn a_run_without_a_checkpoint_starts_from_pretrained_weights() {
         1,
     );
     assert!(said.contains("nowhere"), "{said}");
+    // Another size than the checkpoint's is named by its flag, before anything begins and in a plan.
+    for more in ["", "--dry-run"] {
+        for (size, weight) in
+            [("--ffn-hidden-size 24", "linear_fc1.weight"), ("--num-layers 2", "decoder.layers.1")]
+        {
+            let line = format!("--train-iters 4 --load before {size} {more}");
+            let said = tiny::refused(&mut train(dir.path(), &line), 2);
+            let flag = size.split(' ').next().unwrap();
+            assert!(said.contains(flag) && said.contains(weight) && said.contains("--load"), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -136,11 +147,61 @@ fn only_the_last_checkpoints_stay_and_the_last_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let line = "--nproc-per-node 2 --train-iters 8 --save out --save-interval 1 --async-save --keep-last 2";
     train(dir.path(), line).assert().success();
-    let left = std::fs::read_dir(dir.path().join("out")).unwrap().map(|e| e.unwrap().file_name());
-    let mut left: Vec<String> =
-        left.map(|n| n.into_string().unwrap()).filter(|n| n.contains("iter_")).collect();
-    left.sort();
-    assert_eq!(left, ["iter_0000007", "iter_0000008"]);
+    assert_eq!(iterations_in(&dir.path().join("out")), ["iter_0000007", "iter_0000008"]);
+}
+
+fn iterations_in(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.contains("iter_")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_that_is_broken_off_goes_on_from_the_newest_checkpoint_of_those_in_passing() {
+    for beside in ["", "--async-save"] {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |line: &str| {
+            let done = train(dir.path(), line).assert().success();
+            String::from_utf8(done.get_output().stdout.clone()).unwrap()
+        };
+        said("--nproc-per-node 2 --train-iters 8 --save whole --save-interval 4");
+        let passing = format!(
+            "--save-interval 4 --non-persistent-save-interval 1 --non-persistent-ckpt-type global {beside}"
+        );
+        let line = format!("--nproc-per-node 2 --train-iters 8 --load out --save out {passing}");
+        // Ranks agree three times on each checkpoint: it ends when the sixth begins.
+        let killed = train(dir.path(), &line).env("MS_PLANTED_FAULT", "0 saved 16 abort").assert().failure();
+        assert_eq!(killed.get_output().status.code(), None, "a signal ended it");
+        let out = dir.path().join("out");
+        assert_eq!(iterations_in(&out), ["iter_0000004"]);
+        let text = said(&line);
+        assert!(text.contains("loaded out/non_persistent at iteration 5"), "{text}");
+        assert!(text.contains("saved iteration 7 to out/non_persistent"), "{text}");
+        assert_eq!(iterations_in(&out.join("non_persistent")), ["iter_0000007"]);
+        let last = |folder: &str| files(&dir.path().join(folder).join("iter_0000008"));
+        assert!(last("out") == last("whole"), "the run that was broken off ends with other bytes");
+        // What stays is newer now, and an iteration that is asked for is taken from there.
+        let text = said(&line);
+        assert!(text.contains("loaded out at iteration 8"), "{text}");
+        let text = said(&format!("{} --ckpt-step 4", line.replace("--save out", "--save again")));
+        assert!(text.contains("loaded out at iteration 4"), "{text}");
+        assert_eq!(iterations_in(&dir.path().join("again/non_persistent")), ["iter_0000007"]);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (flags, says) in [
+        ("--save a --non-persistent-save-interval 1", "--non-persistent-ckpt-type global"),
+        ("--non-persistent-save-interval 1 --non-persistent-ckpt-type global", "goes with --save"),
+        ("--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type local", "expected global"),
+        ("--save a --non-persistent-global-ckpt-dir b", "--non-persistent-ckpt-type global"),
+        (
+            "--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type global --non-persistent-global-ckpt-dir a",
+            "another folder",
+        ),
+    ] {
+        let said = tiny::refused(&mut train(dir.path(), &format!("--train-iters 2 {flags}")), 2);
+        assert!(said.contains("--non-persistent") && said.contains(says), "{said}");
+    }
 }
 
 #[test]

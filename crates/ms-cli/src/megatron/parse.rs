@@ -72,6 +72,9 @@ where
         } else {
             read(flag, upstream, &values, inline.is_some(), &mut args)?
         };
+        if !flag.in_upstream(upstream) {
+            args.extend_upstream(format!("{} is no flag of {}", flag.flag, upstream.name()));
+        }
         // Upstream's rule is that later duplicates win; texts of a prompt follow each other.
         let value = match (value, args.record().get(flag.dest(upstream))) {
             (Value::Array(more), Some(Value::Array(before)))

@@ -177,6 +177,11 @@ impl Flag {
         self.here.holds(upstream) && (self.acts() || self.upstream.holds(upstream))
     }
 
+    /// Whether it is ours or upstream's parser of this version knows it.
+    pub fn in_upstream(&self, upstream: Upstream) -> bool {
+        self.ours || self.upstream.holds(upstream)
+    }
+
     /// Whether the program acts on it.
     pub fn acts(&self) -> bool {
         self.status == Status::Acts

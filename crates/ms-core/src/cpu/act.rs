@@ -2,11 +2,17 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    ActBackend, Activation, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut, VocabShare,
+    ActBackend, Activation, DType, EmbedBackend, Error, Result, Scalar, Shape, Tensor, TensorMut, VocabShare,
 };
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ms_kernels::{activation, elementwise, embedding, swiglu};
+
+/// `y = as(x)`, element by element.
+fn each<To: Scalar, From: Scalar>(y: &mut Tensor, x: &Tensor, to: impl Fn(&From) -> To) -> Result<()> {
+    y.as_mut_slice()?.iter_mut().zip(x.as_slice()?).for_each(|(y, x)| *y = to(x));
+    Ok(())
+}
 
 impl ActBackend for CpuBackend {
     fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
@@ -172,6 +178,12 @@ impl ActBackend for CpuBackend {
             }
             (DType::F32, DType::F16) => y.as_mut_slice::<f16>()?.convert_from_f32_slice(x.as_slice()?),
             (DType::F16, DType::F32) => x.as_slice::<f16>()?.convert_to_f32_slice(y.as_mut_slice()?),
+            (DType::F32, DType::F64) => each(&mut y, x, |&v: &f32| f64::from(v))?,
+            (DType::Bf16, DType::F64) => each(&mut y, x, |&v: &bf16| f64::from(v))?,
+            (DType::F16, DType::F64) => each(&mut y, x, |&v: &f16| f64::from(v))?,
+            (DType::F64, DType::F32) => each(&mut y, x, |&v: &f64| v as f32)?,
+            (DType::F64, DType::Bf16) => each(&mut y, x, |&v: &f64| bf16::from_f64(v))?,
+            (DType::F64, DType::F16) => each(&mut y, x, |&v: &f64| f16::from_f64(v))?,
             _ => return Err(Error::Unsupported { op: "cast", dtype }),
         }
         Ok(y)

@@ -2,7 +2,7 @@
 
 use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
-use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
+use ms_kernels::matmul::{Dims, Form, Mat, Out, add_f64, matmul};
 use ms_kernels::{int8, reduce};
 
 impl MatmulBackend for CpuBackend {
@@ -17,8 +17,18 @@ impl MatmulBackend for CpuBackend {
         if let Some(b) = bias {
             expect("linear", "bias", b, x.dtype(), &[n])?;
         }
+        op_span!("linear", 2 * m * n * k, size(&[x, w]) + m * n * x.dtype().size());
+        if x.dtype() == DType::F64 {
+            let mut y = Tensor::zeros(&self.arena, DType::F64, [m, n]);
+            if let Some(b) = bias {
+                let b = b.as_slice::<f64>()?;
+                y.as_mut_slice()?.chunks_exact_mut(n.max(1)).for_each(|row| row.copy_from_slice(b));
+            }
+            let dims = Dims { m, n, k };
+            add_f64(&self.cpu, Form::Nt, dims, x.as_slice()?, w.as_slice()?, y.as_mut_slice()?)?;
+            return Ok(y);
+        }
         let mut y = self.uninit(x.dtype(), &[m, n]);
-        op_span!("linear", 2 * m * n * k, size(&[x, w, &y]));
         with_float!(x.dtype(), "linear", E => {
             let bias = bias.map(Tensor::as_slice::<E>).transpose()?;
             if bytes {
@@ -48,8 +58,14 @@ impl MatmulBackend for CpuBackend {
     fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
         let ((m, n), (_, k)) = (dy.as_matrix(), w.as_matrix());
         expect("linear_dx", "w", w, dy.dtype(), &[n, k])?;
+        op_span!("linear_dx", 2 * m * n * k, size(&[dy, w]) + m * k * dy.dtype().size());
+        if dy.dtype() == DType::F64 {
+            let mut dx = Tensor::zeros(&self.arena, DType::F64, [m, k]);
+            let dims = Dims { m, n: k, k: n };
+            add_f64(&self.cpu, Form::Nn, dims, dy.as_slice()?, w.as_slice()?, dx.as_mut_slice()?)?;
+            return Ok(dx);
+        }
         let mut dx = self.uninit(dy.dtype(), &[m, k]);
-        op_span!("linear_dx", 2 * m * n * k, size(&[dy, w, &dx]));
         with_float!(dy.dtype(), "linear_dx", E => {
             let out = Out::Set { data: dx.as_mut_slice()?, stride: k, bias: None };
             let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: w.as_slice()?, stride: k });
@@ -67,6 +83,11 @@ impl MatmulBackend for CpuBackend {
         }
         expect("linear_dw", "x", x, dy.dtype(), &[t, k])?;
         op_span!("linear_dw", 2 * t * n * k, size(&[dy, x]) + 8 * n * k);
+        if dy.dtype() == DType::F64 {
+            let dims = Dims { m: n, n: k, k: t };
+            add_f64(&self.cpu, Form::Tn, dims, dy.as_slice()?, x.as_slice()?, dw.as_mut_slice()?)?;
+            return Ok(());
+        }
         let data = dw.as_mut_slice::<f32>()?;
         with_float!(dy.dtype(), "linear_dw", E => {
             let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: x.as_slice()?, stride: k });
@@ -79,8 +100,15 @@ impl MatmulBackend for CpuBackend {
         let (rows, cols) = dy.as_matrix();
         op_span!("linear_db", rows * cols, size(&[dy]));
         let want = Shape::new(&[cols]);
-        if db.shape() != want || db.dtype() != DType::F32 {
+        if db.shape() != want || db.dtype() != dy.dtype().wide() {
             return Err(Error::Shape { op: "linear_db", name: "db", want, got: db.shape() });
+        }
+        if dy.dtype() == DType::F64 {
+            let (db, dy) = (db.as_mut_slice::<f64>()?, dy.as_slice::<f64>()?);
+            for row in dy.chunks_exact(cols.max(1)) {
+                db.iter_mut().zip(row).for_each(|(s, d)| *s += d);
+            }
+            return Ok(());
         }
         with_float!(dy.dtype(), "linear_db", E => {
             reduce::column_sums(&self.cpu, db.as_mut_slice()?, dy.as_slice::<E>()?, rows, cols)?;

@@ -112,6 +112,24 @@ macro_rules! with_float {
 }
 use with_float;
 
+/// Runs `$body` with `$R` standing for the Rust type of `$dtype`, f32 or f64: the types of router logits.
+macro_rules! with_real {
+    ($dtype:expr, $op:literal, $R:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F32 => {
+                type $R = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $R = f64;
+                $body
+            }
+            dtype => Err($crate::Error::Unsupported { op: $op, dtype }),
+        }
+    };
+}
+use with_real;
+
 /// Opens a span of the profile: the operation, its floating-point operations, the bytes it must read and write.
 /// Nothing is computed while nobody listens.
 macro_rules! op_span {

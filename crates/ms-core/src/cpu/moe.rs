@@ -1,6 +1,6 @@
 //! Mixtures of experts on the CPU.
 
-use super::{CpuBackend, expect, ids, op_span, size, with_float};
+use super::{CpuBackend, expect, ids, op_span, size, with_float, with_real};
 use crate::{
     DType, Error, ExpertLoad, MatmulBackend, MoeBackend, Result, Router, Routes, Shape, Tensor, TensorMut,
 };
@@ -23,20 +23,27 @@ impl MoeBackend for CpuBackend {
     fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)> {
         let (t, count) = logits.as_matrix();
         let mut experts = self.uninit(DType::I32, &[t, router.top_k]);
-        let mut weights = self.uninit(DType::F32, &[t, router.top_k]);
+        let mut weights = self.uninit(logits.dtype(), &[t, router.top_k]);
         op_span!("route", 10 * t * count, size(&[logits]));
-        let bias = bias.map(Tensor::as_slice::<f32>).transpose()?;
-        let (e, w) = (experts.as_mut_slice()?, weights.as_mut_slice()?);
-        routing::forward(&self.cpu, e, w, logits.as_slice()?, bias, count, router)?;
+        with_real!(logits.dtype(), "route", R => {
+            let bias = bias.map(Tensor::as_slice::<R>).transpose()?;
+            let (e, w) = (experts.as_mut_slice()?, weights.as_mut_slice::<R>()?);
+            routing::forward(&self.cpu, e, w, logits.as_slice()?, bias, count, router)?;
+            Ok(())
+        })?;
         Ok((experts, weights))
     }
 
     fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor> {
         let (t, count) = logits.as_matrix();
         expect("weigh", "experts", experts, DType::I32, &[t, router.top_k])?;
-        let mut weights = self.uninit(DType::F32, &[t, router.top_k]);
+        let mut weights = self.uninit(logits.dtype(), &[t, router.top_k]);
         op_span!("weigh", 10 * t * count, size(&[logits]));
-        routing::weigh(&self.cpu, weights.as_mut_slice()?, ids(experts)?, logits.as_slice()?, count, router)?;
+        with_real!(logits.dtype(), "weigh", R => {
+            let (w, l) = (weights.as_mut_slice::<R>()?, logits.as_slice()?);
+            routing::weigh(&self.cpu, w, ids(experts)?, l, count, router)?;
+            Ok(())
+        })?;
         Ok(weights)
     }
 
@@ -48,10 +55,13 @@ impl MoeBackend for CpuBackend {
         router: &Router,
     ) -> Result<Tensor> {
         let (t, count) = logits.as_matrix();
-        let mut d = self.uninit(DType::F32, &[t, count]);
+        let mut d = self.uninit(logits.dtype(), &[t, count]);
         op_span!("route_backward", 10 * t * count, 2 * size(&[logits]));
-        let (dw, e, l) = (dweights.as_slice()?, ids(experts)?, logits.as_slice()?);
-        routing::backward(&self.cpu, d.as_mut_slice()?, dw, e, l, count, router)?;
+        with_real!(logits.dtype(), "route_backward", R => {
+            let (dw, e, l) = (dweights.as_slice::<R>()?, ids(experts)?, logits.as_slice()?);
+            routing::backward(&self.cpu, d.as_mut_slice()?, dw, e, l, count, router)?;
+            Ok(())
+        })?;
         Ok(d)
     }
 
@@ -64,11 +74,13 @@ impl MoeBackend for CpuBackend {
         grad_scale: f64,
     ) -> Result<f64> {
         op_span!("balance", 10 * logits.numel(), size(&[logits]));
-        let d = match dlogits {
-            Some(d) => d.as_mut_slice()?,
-            None => &mut [],
-        };
-        Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale as f32)?.into())
+        with_real!(logits.dtype(), "balance", R => {
+            let d = match dlogits {
+                Some(d) => d.as_mut_slice::<R>()?,
+                None => &mut [],
+            };
+            Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale)?.into())
+        })
     }
 
     fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor> {

@@ -56,6 +56,14 @@ impl OptimBackend for CpuBackend {
     }
 
     fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()> {
+        if sum.dtype() == DType::F64 {
+            expect("accumulate", "x", x, DType::F64, &x.shape())?;
+            sum.as_mut_slice::<f64>()?
+                .iter_mut()
+                .zip(x.as_slice::<f64>()?)
+                .for_each(|(s, x)| *s += factor * x);
+            return Ok(());
+        }
         expect("accumulate", "x", x, DType::F32, &x.shape())?;
         op_span!("accumulate", 2 * x.numel(), 12 * x.numel());
         if sum.shape().numel() != x.numel() {

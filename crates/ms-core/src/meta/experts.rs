@@ -8,15 +8,15 @@ impl MoeBackend for MetaBackend {
         let (tokens, count) = logits.as_matrix();
         let numbers: Vec<i32> = (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();
         let experts = Tensor::from_slice(&self.arena, [tokens, router.top_k], &numbers)?;
-        Ok((experts, self.wide(&[tokens, router.top_k])))
+        Ok((experts, self.uninit(logits.dtype(), &[tokens, router.top_k])))
     }
 
     fn weigh(&self, _: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor> {
-        Ok(self.wide(&[logits.as_matrix().0, router.top_k]))
+        Ok(self.uninit(logits.dtype(), &[logits.as_matrix().0, router.top_k]))
     }
 
     fn route_backward(&self, _: &Tensor, _: &Tensor, logits: &Tensor, _: &Router) -> Result<Tensor> {
-        Ok(self.wide_like(logits))
+        Ok(self.like(logits))
     }
 
     fn balance(&self, _: Option<&mut Tensor>, _: &Tensor, _: &ExpertLoad, _: &Router, _: f64) -> Result<f64> {

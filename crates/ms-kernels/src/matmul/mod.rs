@@ -11,6 +11,7 @@
 //! the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most eight rows, a decoding step, is summed over 32
 //! interleaved chains instead, for it is bound by reading the weight.
 
+mod double;
 pub(crate) mod driver;
 pub(crate) mod kernel;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub(crate) mod vector;
 
 use crate::error::expect_len;
 use crate::{Cpu, Element, Error, Result};
+pub use double::add_f64;
 pub use ms_operands::FEW_ROWS;
 
 /// Which operand is transposed; see the [module](self).

@@ -1,13 +1,14 @@
 //! The router of a mixture of experts: which experts a token goes to, and with what weights.
 
+mod real;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, sigmoid, softplus};
 use crate::{Cpu, Error, Result};
 pub use ms_operands::{ExpertLoad as Load, GroupScore, Router, RouterScore as Score};
+pub use real::Real;
 
 /// Checks that the router can pick among so many experts.
 fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
@@ -56,7 +57,7 @@ fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
 }
 
 /// Index of the largest of `values` among those `open`; the first of equals.
-fn best(values: &[f32], open: impl Fn(usize) -> bool) -> Option<usize> {
+fn best<R: Real>(values: &[R], open: impl Fn(usize) -> bool) -> Option<usize> {
     let mut found: Option<usize> = None;
     for (e, &v) in values.iter().enumerate() {
         if open(e) && found.is_none_or(|b| v > values[b]) {
@@ -66,12 +67,12 @@ fn best(values: &[f32], open: impl Fn(usize) -> bool) -> Option<usize> {
     found
 }
 
-fn softmax(out: &mut [f32], logits: &[f32], open: impl Fn(usize) -> bool) {
+fn softmax<R: Real>(out: &mut [R], logits: &[R], open: impl Fn(usize) -> bool) {
     let max =
-        logits.iter().enumerate().filter(|(e, _)| open(*e)).fold(f32::NEG_INFINITY, |m, (_, &v)| m.max(v));
-    let mut sum = 0.0;
+        logits.iter().enumerate().filter(|(e, _)| open(*e)).fold(R::NEG_INFINITY, |m, (_, &v)| m.max(v));
+    let mut sum = R::ZERO;
     for (e, o) in out.iter_mut().enumerate() {
-        *o = if open(e) { exp(logits[e] - max) } else { 0.0 };
+        *o = if open(e) { (logits[e] - max).exp() } else { R::ZERO };
         sum += *o;
     }
     for o in out {
@@ -79,26 +80,26 @@ fn softmax(out: &mut [f32], logits: &[f32], open: impl Fn(usize) -> bool) {
     }
 }
 
-fn scores(out: &mut [f32], logits: &[f32], kind: Score) {
+fn scores<R: Real>(out: &mut [R], logits: &[R], kind: Score) {
     match kind {
         Score::Softmax => softmax(out, logits, |_| true),
-        Score::Sigmoid => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = sigmoid(l)),
-        Score::SqrtSoftplus => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = softplus(l).sqrt()),
+        Score::Sigmoid => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = l.sigmoid()),
+        Score::SqrtSoftplus => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = l.softplus().sqrt()),
         Score::SparseMixer { .. } => {}
     }
 }
 
 /// Whether the experts whose softmax the pick of `best` shares include `e`.
-fn mixes(logits: &[f32], best: usize, e: usize, jitter: f32) -> bool {
+fn mixes<R: Real>(logits: &[R], best: usize, e: usize, jitter: f64) -> bool {
     let max = logits[best];
     // Of the best itself the distance is 0, also where all logits are 0 and there is nothing to be relative to.
-    e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
+    e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= R::of(2.0) * R::of(jitter)
 }
 
 /// The sum of the `count` best scores of a group, from the best on; of all, if there are no more.
-fn worth(group: &[f32], count: usize) -> f32 {
+fn worth<R: Real>(group: &[R], count: usize) -> R {
     let mut taken = vec![false; group.len()];
-    let mut sum = 0.0;
+    let mut sum = R::ZERO;
     for _ in 0..count {
         let Some(next) = best(group, |e| !taken[e]) else { break };
         taken[next] = true;
@@ -108,25 +109,25 @@ fn worth(group: &[f32], count: usize) -> f32 {
 }
 
 /// Routes one token.
-fn pick(
+fn pick<R: Real>(
     router: &Router,
-    logits: &[f32],
-    bias: Option<&[f32]>,
-    score: &mut [f32],
-    choice: &mut [f32],
-) -> Vec<(usize, f32)> {
+    logits: &[R],
+    bias: Option<&[R]>,
+    score: &mut [R],
+    choice: &mut [R],
+) -> Vec<(usize, R)> {
     let experts = logits.len();
     if let Score::SparseMixer { jitter } = router.score {
         let first = best(logits, |_| true).expect("two experts at least");
-        softmax(score, logits, |e| mixes(logits, first, e, jitter as f32));
+        softmax(score, logits, |e| mixes(logits, first, e, jitter));
         let one = (first, score[first]);
         let second = best(logits, |e| e != first).expect("two experts at least");
-        softmax(score, logits, |e| e != first && mixes(logits, second, e, jitter as f32));
+        softmax(score, logits, |e| e != first && mixes(logits, second, e, jitter));
         return vec![one, (second, score[second])];
     }
     scores(score, logits, router.score);
     for e in 0..experts {
-        choice[e] = score[e] + bias.map_or(0.0, |b| b[e]);
+        choice[e] = score[e] + bias.map_or(R::ZERO, |b| b[e]);
     }
     let mut open = vec![true; experts];
     // Experts of one group, and how many of them are picked at most.
@@ -136,7 +137,7 @@ fn pick(
             let size = experts / groups;
             let by_logits = matches!(router.groups, Some((.., GroupScore::BestLogits(_))));
             let by = if by_logits { logits } else { &*choice };
-            let judged: Vec<f32> = by.chunks_exact(size).map(|group| worth(group, count)).collect();
+            let judged: Vec<R> = by.chunks_exact(size).map(|group| worth(group, count)).collect();
             let mut kept = vec![false; groups];
             for _ in 0..keep {
                 let g = best(&judged, |g| !kept[g]).expect("no more groups are kept than there are");
@@ -157,10 +158,10 @@ fn pick(
         picks.push((e, score[e]));
     }
     if router.normalise {
-        let sum: f32 = picks.iter().map(|p| p.1).sum::<f32>() + 1e-20;
+        let sum = picks.iter().map(|p| p.1).sum::<R>() + R::of(1e-20);
         picks.iter_mut().for_each(|p| p.1 /= sum);
     }
-    picks.iter_mut().for_each(|p| p.1 *= router.scale as f32);
+    picks.iter_mut().for_each(|p| p.1 *= R::of(router.scale));
     picks
 }
 
@@ -171,9 +172,9 @@ const STEP: usize = 64;
 /// | arg       | shape         | dtype | meaning                                              |
 /// |-----------|---------------|-------|------------------------------------------------------|
 /// | `experts` | `[T,K]`       | i32   | output: experts, best first                          |
-/// | `weights` | `[T,K]`       | f32   | output: their weights                                |
-/// | `logits`  | `[T,E]`       | f32   | output of the router's linear layer                  |
-/// | `bias`    | `[E]` or none | f32   | added to scores for the choice, not for the weights  |
+/// | `weights` | `[T,K]`       | `R`   | output: their weights                                |
+/// | `logits`  | `[T,E]`       | `R`   | output of the router's linear layer                  |
+/// | `bias`    | `[E]` or none | `R`   | added to scores for the choice, not for the weights  |
 ///
 /// Of equal scores the expert with the lower number wins.
 ///
@@ -183,12 +184,12 @@ const STEP: usize = 64;
 /// # Source
 /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2); Tang et al., arXiv:2505.21411
 /// (`MoGE`).
-pub fn forward(
+pub fn forward<R: Real>(
     cpu: &Cpu,
     experts: &mut [i32],
-    weights: &mut [f32],
-    logits: &[f32],
-    bias: Option<&[f32]>,
+    weights: &mut [R],
+    logits: &[R],
+    bias: Option<&[R]>,
     count: usize,
     router: &Router,
 ) -> Result<()> {
@@ -202,7 +203,7 @@ pub fn forward(
         expect_len(OP, "bias", count, bias.len())?;
     }
     cpu.for_each_row(tokens, STEP, (experts, k), (weights, k), |t, experts, weights| {
-        let (mut score, mut choice) = (vec![0f32; count], vec![0f32; count]);
+        let (mut score, mut choice) = (vec![R::ZERO; count], vec![R::ZERO; count]);
         let picks = pick(router, &logits[t * count..][..count], bias, &mut score, &mut choice);
         for (i, (e, w)) in picks.into_iter().enumerate() {
             (experts[i], weights[i]) = (e as i32, w);
@@ -216,11 +217,11 @@ pub fn forward(
 /// # Errors
 /// As [`forward`]; [`Error::Range`] if an expert does not exist; [`Error::Size`] for a sparse mixer, whose weights depend
 /// on how experts are chosen.
-pub fn weigh(
+pub fn weigh<R: Real>(
     cpu: &Cpu,
-    weights: &mut [f32],
+    weights: &mut [R],
     experts: &[i32],
-    logits: &[f32],
+    logits: &[R],
     count: usize,
     router: &Router,
 ) -> Result<()> {
@@ -240,16 +241,16 @@ pub fn weigh(
     expect_len(OP, "weights", tokens * k, weights.len())?;
     check_experts(OP, experts, count)?;
     cpu.for_each_row(tokens, STEP, (weights, k), (&mut [] as &mut [u8], 0), |t, weights, _| {
-        let mut score = vec![0f32; count];
+        let mut score = vec![R::ZERO; count];
         scores(&mut score, &logits[t * count..][..count], router.score);
         for (w, &e) in weights.iter_mut().zip(&experts[t * k..]) {
             *w = score[e as usize];
         }
         if router.normalise {
-            let sum: f32 = weights.iter().sum::<f32>() + 1e-20;
+            let sum = weights.iter().copied().sum::<R>() + R::of(1e-20);
             weights.iter_mut().for_each(|w| *w /= sum);
         }
-        weights.iter_mut().for_each(|w| *w *= router.scale as f32);
+        weights.iter_mut().for_each(|w| *w *= R::of(router.scale));
     });
     Ok(())
 }
@@ -258,19 +259,19 @@ pub fn weigh(
 ///
 /// | arg        | shape   | dtype | meaning                     |
 /// |------------|---------|-------|-----------------------------|
-/// | `dlogits`  | `[T,E]` | f32   | output                      |
-/// | `dweights` | `[T,K]` | f32   | gradient of the weights     |
+/// | `dlogits`  | `[T,E]` | `R`   | output                      |
+/// | `dweights` | `[T,K]` | `R`   | gradient of the weights     |
 /// | `experts`  | `[T,K]` | i32   | from the forward call       |
-/// | `logits`   | `[T,E]` | f32   | input of the forward call   |
+/// | `logits`   | `[T,E]` | `R`   | input of the forward call   |
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an expert does not exist.
-pub fn backward(
+pub fn backward<R: Real>(
     cpu: &Cpu,
-    dlogits: &mut [f32],
-    dweights: &[f32],
+    dlogits: &mut [R],
+    dweights: &[R],
     experts: &[i32],
-    logits: &[f32],
+    logits: &[R],
     count: usize,
     router: &Router,
 ) -> Result<()> {
@@ -298,40 +299,40 @@ pub(crate) fn check_experts(op: &'static str, experts: &[i32], count: usize) -> 
     }
 }
 
-fn gradient(router: &Router, dlogits: &mut [f32], dweights: &[f32], picked: &[i32], logits: &[f32]) {
-    dlogits.fill(0.0);
-    let mut score = vec![0f32; logits.len()];
+fn gradient<R: Real>(router: &Router, dlogits: &mut [R], dweights: &[R], picked: &[i32], logits: &[R]) {
+    dlogits.fill(R::ZERO);
+    let mut score = vec![R::ZERO; logits.len()];
     if let Score::SparseMixer { jitter } = router.score {
         for (i, &e) in picked.iter().enumerate() {
             let (e, first) = (e as usize, picked[0] as usize);
-            softmax(&mut score, logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter as f32));
+            softmax(&mut score, logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter));
             for (o, d) in dlogits.iter_mut().enumerate() {
-                *d += dweights[i] * score[e] * (f32::from(u8::from(o == e)) - score[o]);
+                *d += dweights[i] * score[e] * (if o == e { R::ONE } else { R::ZERO } - score[o]);
             }
         }
         return;
     }
     scores(&mut score, logits, router.score);
     // By the scores of the picks: through scale and division by the sum.
-    let sum: f32 = picked.iter().map(|&e| score[e as usize]).sum::<f32>() + 1e-20;
-    let along: f32 = picked.iter().zip(dweights).map(|(&e, d)| d * score[e as usize] / sum).sum();
-    for (&e, d) in picked.iter().zip(dweights) {
-        dlogits[e as usize] = router.scale as f32 * if router.normalise { (d - along) / sum } else { *d };
+    let sum = picked.iter().map(|&e| score[e as usize]).sum::<R>() + R::of(1e-20);
+    let along: R = picked.iter().zip(dweights).map(|(&e, &d)| d * score[e as usize] / sum).sum();
+    for (&e, &d) in picked.iter().zip(dweights) {
+        dlogits[e as usize] = R::of(router.scale) * if router.normalise { (d - along) / sum } else { d };
     }
     through_score(dlogits, &score, logits, router.score);
 }
 
 /// Turns the gradient by scores, in place, into the gradient by logits.
-fn through_score(d: &mut [f32], score: &[f32], logits: &[f32], kind: Score) {
+fn through_score<R: Real>(d: &mut [R], score: &[R], logits: &[R], kind: Score) {
     match kind {
         Score::Softmax => {
-            let along: f32 = d.iter().zip(score).map(|(d, s)| d * s).sum();
-            d.iter_mut().zip(score).for_each(|(d, s)| *d = s * (*d - along));
+            let along: R = d.iter().zip(score).map(|(&d, &s)| d * s).sum();
+            d.iter_mut().zip(score).for_each(|(d, &s)| *d = s * (*d - along));
         }
-        Score::Sigmoid => d.iter_mut().zip(score).for_each(|(d, s)| *d *= s * (1.0 - s)),
+        Score::Sigmoid => d.iter_mut().zip(score).for_each(|(d, &s)| *d *= s * (R::ONE - s)),
         Score::SqrtSoftplus => {
             for ((d, s), &l) in d.iter_mut().zip(score).zip(logits) {
-                *d *= sigmoid(l) / (2.0 * s.max(f32::MIN_POSITIVE));
+                *d *= l.sigmoid() / (R::of(2.0) * s.max(R::MIN_POSITIVE));
             }
         }
         Score::SparseMixer { .. } => {}
@@ -361,8 +362,8 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
-/// | `dlogits` | `[T,E]` | f32   | added to; empty if no gradient is wanted       |
-/// | `logits`  | `[T,E]` | f32   | output of the router's linear layer            |
+/// | `dlogits` | `[T,E]` | `R`   | added to; empty if no gradient is wanted       |
+/// | `logits`  | `[T,E]` | `R`   | output of the router's linear layer            |
 /// | `load`    | -       | -     | weights, groups, bias and factor of the z-loss |
 ///
 /// # Errors
@@ -372,14 +373,14 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 /// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
 /// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`,
 /// `sequence_load_balancing_loss_func`; z-loss: Zoph et al., arXiv:2202.08906, eq. 5.
-pub fn balance(
+pub fn balance<R: Real>(
     cpu: &Cpu,
-    dlogits: &mut [f32],
-    logits: &[f32],
+    dlogits: &mut [R],
+    logits: &[R],
     load: &Load,
     router: &Router,
-    grad_scale: f32,
-) -> Result<f32> {
+    grad_scale: f64,
+) -> Result<R> {
     const OP: &str = "routing::balance";
     let groups = load.groups;
     let count = load.weights.len().checked_div(groups).unwrap_or(0);
@@ -405,28 +406,28 @@ pub fn balance(
         kind => kind,
     };
     let normalise = kind != Score::Softmax;
-    let mut sums = vec![0f32; groups * count];
-    cpu.sum_rows(&mut sums, tokens, |t, sum| {
-        let mut p = vec![0f32; count];
+    let mut sums = vec![R::ZERO; groups * count];
+    R::sum_rows(cpu, &mut sums, tokens, |t, sum| {
+        let mut p = vec![R::ZERO; count];
         scores(&mut p, &logits[t * count..][..count], kind);
-        p.iter_mut().zip(&load.bias).for_each(|(p, b)| *p += *b as f32);
-        let total: f32 = if normalise { p.iter().sum::<f32>() + 1e-20 } else { 1.0 };
-        sum[group(t) * count..][..count].iter_mut().zip(&p).for_each(|(s, p)| *s += p / total);
+        p.iter_mut().zip(&load.bias).for_each(|(p, &b)| *p += R::of(b));
+        let total = if normalise { p.iter().copied().sum::<R>() + R::of(1e-20) } else { R::ONE };
+        sum[group(t) * count..][..count].iter_mut().zip(&p).for_each(|(s, &p)| *s += p / total);
     });
     let of_group = |g: usize| {
         let (sums, weights) = (&sums[g * count..][..count], &load.weights[g * count..][..count]);
-        sums.iter().zip(weights).map(|(s, w)| f64::from(*s) * w).sum::<f64>()
+        sums.iter().zip(weights).map(|(&s, w)| s.into() * w).sum::<f64>()
     };
     let mut loss = (0..groups).map(of_group).sum::<f64>();
     if load.z != 0.0 {
-        let mut squares = [0f32];
-        cpu.sum_rows(&mut squares, tokens, |t, sum| {
+        let mut squares = [R::ZERO];
+        R::sum_rows(cpu, &mut squares, tokens, |t, sum| {
             let z = log_sum_exp(&logits[t * count..][..count]);
             sum[0] += z * z;
         });
-        loss += load.z * f64::from(squares[0]);
+        loss += load.z * squares[0].into();
     }
-    let loss = loss as f32;
+    let (loss, grad_scale) = (R::of(loss), R::of(grad_scale));
     if dlogits.is_empty() {
         return Ok(loss);
     }
@@ -435,32 +436,32 @@ pub fn balance(
         for t in u * STEP..tokens.min((u + 1) * STEP) {
             let weights = &load.weights[group(t) * count..][..count];
             let logits = &logits[t * count..][..count];
-            let (mut p, mut d) = (vec![0f32; count], vec![0f32; count]);
+            let (mut p, mut d) = (vec![R::ZERO; count], vec![R::ZERO; count]);
             scores(&mut p, logits, kind);
-            d.iter_mut().zip(weights).for_each(|(d, &w)| *d = grad_scale * w as f32);
+            d.iter_mut().zip(weights).for_each(|(d, &w)| *d = grad_scale * R::of(w));
             if normalise {
                 let mut q = p.clone();
-                q.iter_mut().zip(&load.bias).for_each(|(q, b)| *q += *b as f32);
-                let total: f32 = q.iter().sum::<f32>() + 1e-20;
-                let along: f32 = d.iter().zip(&q).map(|(d, q)| d * q / total).sum();
+                q.iter_mut().zip(&load.bias).for_each(|(q, &b)| *q += R::of(b));
+                let total = q.iter().copied().sum::<R>() + R::of(1e-20);
+                let along: R = d.iter().zip(&q).map(|(&d, &q)| d * q / total).sum();
                 d.iter_mut().for_each(|d| *d = (*d - along) / total);
             }
             through_score(&mut d, &p, logits, kind);
             if load.z != 0.0 {
                 let z = log_sum_exp(logits);
-                let factor = grad_scale * (2.0 * load.z) as f32 * z;
-                d.iter_mut().zip(logits).for_each(|(d, l)| *d += factor * exp(l - z));
+                let factor = grad_scale * R::of(2.0 * load.z) * z;
+                d.iter_mut().zip(logits).for_each(|(d, &l)| *d += factor * (l - z).exp());
             }
             // SAFETY: a unit takes its own rows.
             let row = unsafe { out.part(t * count, count) };
-            row.iter_mut().zip(&d).for_each(|(o, d)| *o += d);
+            row.iter_mut().zip(&d).for_each(|(o, &d)| *o += d);
         }
     });
     Ok(loss)
 }
 
 /// `ln(Σ exp(x))`.
-fn log_sum_exp(x: &[f32]) -> f32 {
-    let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    most + x.iter().map(|x| exp(x - most)).sum::<f32>().ln()
+fn log_sum_exp<R: Real>(x: &[R]) -> R {
+    let most = x.iter().copied().fold(R::NEG_INFINITY, R::max);
+    most + x.iter().map(|&x| (x - most).exp()).sum::<R>().ln()
 }

@@ -45,7 +45,7 @@ pub(crate) struct Latent {
     down: Linear,
     q_norm: Option<Linear>,
     q_up: Option<Linear>,
-    kv_norm: Linear,
+    kv_norm: Option<Linear>,
     kv_up: Linear,
     out: Linear,
     indexer: Option<Indexer>,
@@ -111,13 +111,13 @@ impl Latent {
         tp: (usize, usize),
         shape: &Arc<LatentShape>,
     ) -> Self {
-        let latent = shape.sizes.q_rank.is_some();
+        let (latent, normed) = (shape.sizes.q_rank.is_some(), shape.sizes.normed);
         let indexer = c.indexer.filter(|_| !c.layer(layer).borrows_index);
         Self {
             down: scope.linear(Role::LinearQkv),
-            q_norm: latent.then(|| scope.linear(Role::QLayernorm)),
+            q_norm: (latent && normed).then(|| scope.linear(Role::QLayernorm)),
             q_up: latent.then(|| scope.linear(Role::LinearQUpProj)),
-            kv_norm: scope.linear(Role::KvLayernorm),
+            kv_norm: normed.then(|| scope.linear(Role::KvLayernorm)),
             kv_up: scope.linear(Role::LinearKvUpProj),
             out: scope.linear(Role::LinearProj),
             indexer: indexer.map(|i| Indexer::new(&scope.of(Part::Indexer), &i, shape)),
@@ -155,12 +155,16 @@ impl Latent {
         let (rank, ranks) = self.tp;
         let (latent, mut below, shared);
         let mut training = None;
-        if let (Some(norm), Some(q_rank)) = (self.q_norm, q_rank) {
+        let norm = |pass: &mut Pass<'_>, norm: Option<Linear>, x: &Var| match norm {
+            Some(norm) => shape.norm.apply(pass, norm, x),
+            None => Ok(x.clone()),
+        };
+        if let Some(q_rank) = q_rank {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
             let down = pass.swapping(Swapped::QKV, &[x], |pass| pass.linear(x, self.down))?;
             let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
-            latent = shape.norm.apply(pass, norm, &queries)?;
-            below = shape.norm.apply(pass, self.kv_norm, &low)?;
+            latent = norm(pass, self.q_norm, &queries)?;
+            below = norm(pass, self.kv_norm, &low)?;
             shared = match pass.ctx.linears.latents {
                 true => SharedKey::OfOwnTokens(key),
                 false => SharedKey::Whole(pass.enter(&key)?),
@@ -179,7 +183,7 @@ impl Latent {
                 let picked = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
                 (pass.picks, training) = (picked.picks, picked.training);
             }
-            below = shape.norm.apply(pass, self.kv_norm, &low)?;
+            below = norm(pass, self.kv_norm, &low)?;
             (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, SharedKey::Whole(key));
         }
         below = ops::scale(pass.g, &below, kv_scale)?;

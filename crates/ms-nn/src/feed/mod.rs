@@ -7,10 +7,12 @@ use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
 use ms_core::ops::DropPolicy;
 use ms_core::{
-    Activation, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
+    Activation, DType, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var,
+    VocabShare, ops,
 };
 use ms_spec::{
-    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, Score, Swapped,
+    Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, RouterDtype,
+    Score, Swapped,
 };
 use routing::Sharers;
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
@@ -75,8 +77,8 @@ pub(crate) struct Experts {
     router: Router,
     /// Experts with weights; the router's further choices return what they are given.
     pub(crate) experts: usize,
-    /// Logits are formed in f32.
-    wide: bool,
+    /// What logits are formed in.
+    dtype: RouterDtype,
     fc1: Linear,
     fc2: Linear,
     /// Whether this rank adds the bias of `fc2`, which the ranks that share an expert hold alike.
@@ -135,7 +137,7 @@ impl Experts {
             table: router.find(Role::Tid2Eid),
             router: router_of(moe),
             experts: moe.experts,
-            wide: moe.router.f32,
+            dtype: moe.router.dtype,
             fc1: experts.linear(Role::LinearFc1),
             fc2: experts.linear(Role::LinearFc2),
             first_of_etp: etp.0 == 0,
@@ -187,20 +189,26 @@ impl Experts {
         let unrounded = x.value().dtype().wide();
         let seen = pass.ctx.routed_tokens(pass.batch.len());
         let judged = pass.jitter(x, pass.ctx.router_tokens(pass.batch.len()))?;
-        let logits = if self.wide {
-            let wide = ops::cast(pass.g, &judged, unrounded)?;
+        let wide = match self.dtype {
+            RouterDtype::Model => None,
+            RouterDtype::F32 => Some(unrounded),
+            RouterDtype::F64 => Some(DType::F64),
+        };
+        let logits = if let Some(wide) = wide {
+            let rows = ops::cast(pass.g, &judged, wide)?;
             let w = pass.param(self.router_weight.weight);
-            let w = ops::cast(pass.g, &w, unrounded)?;
+            let w = ops::cast(pass.g, &w, wide)?;
             let bias = self.router_weight.bias.map(|b| pass.param(b));
-            let bias = bias.map(|b| ops::cast(pass.g, &b, unrounded)).transpose()?;
-            ops::linear(pass.g, &wide, &w, bias.as_ref())?
+            let bias = bias.map(|b| ops::cast(pass.g, &b, wide)).transpose()?;
+            ops::linear(pass.g, &rows, &w, bias.as_ref())?
         } else {
             pass.linear(&judged, self.router_weight)?
         };
-        let logits = ops::cast(pass.g, &logits, unrounded)?;
+        let scored = wide.unwrap_or(unrounded);
+        let logits = ops::cast(pass.g, &logits, scored)?;
         let logits = pass.ctx.all_logits(pass.g, &logits)?;
         let device = pass.g.device().clone();
-        let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), unrounded)).transpose()?;
+        let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), scored)).transpose()?;
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
@@ -227,7 +235,8 @@ impl Experts {
             }
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
-        let (mut weights, mut dropped) = (routed.weights, 0);
+        // Rows are weighed as wide as what else is kept beside them.
+        let (mut weights, mut dropped) = (ops::cast(pass.g, &routed.weights, unrounded)?, 0);
         // Once a step: where a layer is recomputed only its second run records.
         let load = pass.load.clone().filter(|_| pass.g.records());
         if let Some(capacity) = pass.batch.capacity {

@@ -46,9 +46,9 @@ fn routes(b: &mut Bench<'_>) -> Routes {
 fn route(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
     let mut all = Vec::new();
     for router in routers() {
-        let (logits, dw, mut bias) =
-            (b.wide(&[TOKENS, EXPERTS]), b.wide(&[TOKENS, router.top_k]), b.wide(&[EXPERTS]));
-        b.device.scale(&mut bias, 0.1)?;
+        let (logits, dw, bias) =
+            (b.wide(&[TOKENS, EXPERTS]), b.wide(&[TOKENS, router.top_k]), b.wide(&[EXPERTS]).to_reals()?);
+        let bias = b.given(&[EXPERTS], &bias.iter().map(|b| 0.1 * b).collect::<Vec<_>>());
         let biased = matches!(router.score, RouterScore::Sigmoid | RouterScore::SqrtSoftplus);
         let (experts, weights) = b.device.route(&logits, biased.then_some(&bias), &router)?;
         let d = b.device.route_backward(&dw, &experts, &logits, &router)?;

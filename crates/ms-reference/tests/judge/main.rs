@@ -22,14 +22,19 @@ fn cases() -> Vec<Case> {
 fn bound(dtype: DType) -> f64 {
     match dtype {
         DType::Bf16 => 2e-2, // eight bits, and outputs of a forward pass that a backward pass reads again
+        DType::F64 => 1e-13,
         _ => 2e-5,
     }
 }
 
 fn judge(dtype: DType) {
+    judge_those(dtype, cases());
+}
+
+fn judge_those(dtype: DType, cases: Vec<Case>) {
     let (fast, reference) = (Device::cpu(2).unwrap(), ms_reference::device());
     let mut wrong = Vec::new();
-    for (name, case) in cases() {
+    for (name, case) in cases {
         for draw in 0..3 {
             let got = case(&mut Bench::new(&fast, dtype, dtype, draw));
             let want = case(&mut Bench::new(&reference, DType::F64, dtype, draw)).unwrap();
@@ -62,6 +67,16 @@ fn in_f32_every_operation_is_the_reference() {
 #[test]
 fn in_bf16_every_operation_is_the_reference() {
     judge(DType::Bf16);
+}
+
+/// What a router computes in f64 (`--moe-router-dtype fp64`) beside weights and activations of fewer bits.
+#[test]
+fn in_f64_routers_and_their_products_are_the_reference() {
+    let of_routers = |case: &Case| case.0.starts_with("linear") || case.0.starts_with("route ");
+    let some: Vec<Case> = cases().into_iter().filter(of_routers).collect();
+    let named: Vec<&str> = some.iter().map(|case| case.0).collect();
+    assert!(named.join(" ").contains("linear_dx"), "{named:?}");
+    judge_those(DType::F64, some);
 }
 
 /// What the seam declares, by its source: a method that nobody judges is noticed.

@@ -16,6 +16,7 @@ pub(super) const LATENT: Attention = Attention::Latent(Mla {
     value: 0,
     q_scale: 1.0,
     kv_scale: 1.0,
+    normed: true,
 });
 
 pub(super) fn mla(c: &mut ModelConfig) -> Option<&mut Mla> {

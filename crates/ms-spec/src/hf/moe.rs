@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
-use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
+use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, RouterDtype, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 
 /// The router that most classes change something of.
@@ -12,7 +12,7 @@ pub(super) const ROUTER: Router = Router::plain(Score::Softmax);
 
 /// The router of DeepSeek-V3 and those that follow it.
 pub(super) const NOAUX: Router =
-    Router { score: Score::Sigmoid, bias: true, renormalise: true, f32: true, ..ROUTER };
+    Router { score: Score::Sigmoid, bias: true, renormalise: true, dtype: RouterDtype::F32, ..ROUTER };
 
 /// Experts of no size, to be read.
 pub(super) const fn experts(router: Router) -> Option<Moe> {

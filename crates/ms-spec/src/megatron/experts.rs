@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
-use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
+use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, RouterDtype, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 
 /// Every group of experts gives as many, which upstream has no argument for.
@@ -116,9 +116,12 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
         renormalise,
         scale: scale.filter(|_| scaled).unwrap_or(1.0),
-        f32: noaux
-            || f.on("router_gating_in_fp32")?
-            || matches!(f.text("moe_router_dtype")?, Some("fp32" | "fp64")),
+        dtype: match f.text("moe_router_dtype")? {
+            Some("fp64") => RouterDtype::F64,
+            Some("fp32") => RouterDtype::F32,
+            _ if noaux || f.on("router_gating_in_fp32")? => RouterDtype::F32,
+            _ => RouterDtype::Model,
+        },
     })
 }
 
@@ -199,8 +202,10 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
     }
     w.set("routed_scaling_factor", json!(r.scale));
     w.set("moe_router_topk_scaling_factor", json!(r.scale));
-    if r.f32 {
-        w.set("moe_router_dtype", json!("fp32"));
+    match r.dtype {
+        RouterDtype::Model => {}
+        RouterDtype::F32 => w.set("moe_router_dtype", json!("fp32")),
+        RouterDtype::F64 => w.set("moe_router_dtype", json!("fp64")),
     }
     let Some(g) = r.groups else { return };
     for name in ["n_group", "moe_router_num_groups"] {

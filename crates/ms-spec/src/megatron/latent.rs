@@ -40,9 +40,12 @@ pub(super) const LATENT: &[Field] = &[
         },
     ),
     Field::reading(|f, c| {
-        let Some(&Mla { nope, rope, .. }) = c.mla() else { return Ok(()) };
+        let normed = c.qk_norm != QkNorm::None;
+        let Some(m) = latent(c) else { return Ok(()) };
+        m.normed = normed; // --qk-layernorm names the norms of the latents
+        let Mla { nope, rope, .. } = *m;
+        c.qk_norm = QkNorm::None;
         (c.groups, c.head_dim) = (c.heads, nope.saturating_add(rope));
-        c.qk_norm = QkNorm::None; // --qk-layernorm names the norms of the latents
         c.rope.fraction = 1.0;
         // Upstream rotates neighbouring pairs in latent attention, except in MiniCPM3, which alone has scale_depth.
         c.rope.interleaved = f.float("scale_depth")?.is_none();
@@ -65,6 +68,7 @@ const START: Field = Field::rule(
                 value,
                 q_scale: 1.0,
                 kv_scale: 1.0,
+                normed: true,
             });
         }
         Ok(())

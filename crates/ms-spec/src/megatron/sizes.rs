@@ -40,7 +40,13 @@ pub(super) const SIZES: &[Field] = &[
     Field::flag_as(
         "qk_layernorm",
         // Of latent attention it names the norms of the latents.
-        |c| Some(c.qk_norm != QkNorm::None || c.attention != Attention::Grouped),
+        |c| {
+            Some(match &c.attention {
+                Attention::Grouped => c.qk_norm != QkNorm::None,
+                Attention::Latent(mla) => mla.normed,
+                Attention::Compressed(_) => true,
+            })
+        },
         |c, on| c.qk_norm = if on { QkNorm::PerHead } else { QkNorm::None },
     ),
     Field::told("apply_query_key_layer_scaling", |_| json!(false)),

@@ -154,7 +154,9 @@ impl Activations {
     pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> OfExperts {
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let tokens = self.around_experts();
-        let scores = tokens.routed * (moe.experts + moe.zero_experts) * wide;
+        // What logits are formed in, and what scores are kept in.
+        let formed = moe.router.dtype.bytes(element);
+        let scores = tokens.routed * (moe.experts + moe.zero_experts) * formed.max(wide);
         // Experts and weights of each token; what goes into experts and what comes out of them.
         let (choices, weights) = (moe.top_k * 4 * tokens.routed, moe.top_k * wide * tokens.weighed);
         let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
@@ -164,8 +166,8 @@ impl Activations {
         let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
         let (into, columns) = if keeping.experts_again { (0, columns) } else { (into, 0) };
         // Scores formed unrounded need the rows and the router so.
-        let rounded = if moe.router.f32 && element < wide {
-            (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide
+        let rounded = if formed > element {
+            (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * formed
         } else {
             0
         };

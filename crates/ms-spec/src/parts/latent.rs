@@ -29,10 +29,12 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
     if c.bias.qkv {
         t.vector(Role::LinearQkv.bias(), rows, Partition::Replicated, Init::Zeros, sum);
     }
-    if let Some(rank) = m.q_rank {
+    if let Some(rank) = m.q_rank.filter(|_| m.normed) {
         t.norm_of(c.norm, Role::QLayernorm, rank, sum);
     }
-    t.norm_of(c.norm, Role::KvLayernorm, m.kv_rank, sum);
+    if m.normed {
+        t.norm_of(c.norm, Role::KvLayernorm, m.kv_rank, sum);
+    }
     if let Some(rank) = m.q_rank {
         t.matrix(Role::LinearQUpProj, [queries, rank], Table::rows(1), t.std());
     }
@@ -67,6 +69,8 @@ impl Activations {
         let attended = outputs + joined;
         let behind = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
+        // Without norms latents are kept once.
+        let (entered, norms) = if mla.normed { (behind, norms) } else { (0, 0) };
         let picks = self.picks(c, number, keeping.core_attention_again);
         let (indexer, trained) = self.indexer(c, number);
         let norms = norms + trained;
@@ -78,7 +82,7 @@ impl Activations {
             let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
             let made = self.inside(if keeping.latents_up_again { 0 } else { heads * dim });
             let statistics = norms + picks + self.tokens * heads / self.tp * wide;
-            let before = behind + queries + mine + others + made + indexer;
+            let before = entered + queries + mine + others + made + indexer;
             return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
         }
         // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
@@ -92,7 +96,7 @@ impl Activations {
         let statistics = norms + picks.unwrap_or(0) + core;
         let turned = if keeping.latents_up_again { 0 } else { made };
         Mixed {
-            before: 2 * behind + made + indexer,
+            before: entered + behind + made + indexer,
             behind: attended,
             statistics,
             core: (turned, outputs),

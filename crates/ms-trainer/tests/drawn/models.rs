@@ -4,8 +4,8 @@ use super::{Draw, Model};
 use crate::parity::Case;
 use ms_core::Dispatcher;
 use ms_spec::{
-    Attention, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2, Mixer, Mla,
-    ModelConfig, Moe, Pooled, Position, Rope, Router, Score, Scores, SharedExpert,
+    Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2,
+    Mixer, Mla, ModelConfig, Moe, Norm, Pooled, Position, QkNorm, Rope, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::Routing;
 
@@ -112,6 +112,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                     value: 4,
                     q_scale: 1.0,
                     kv_scale: 1.0,
+                    normed: draw.below(4) > 0,
                 }),
                 moe: Some(experts),
                 tied: draw.below(3) == 0,
@@ -122,14 +123,17 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         }
         Model::Hybrid => {
             let states = draw.below(3) == 0;
-            let groups = tp * cp;
+            // Several groups or key heads on a rank, and sizes of a head's two sides that are not alike.
+            let groups = tp * cp * draw.of(&[1, 1, 2]);
+            let (one, other) = (draw.of(&[4, 6]), draw.of(&[4, 6]));
+            let more = draw.of(&[1, 2]);
             let (mixer, gated_delta, mamba2) = match states {
                 true => {
                     let shape = Mamba2 {
-                        heads: 2 * groups,
-                        head_dim: 4,
+                        heads: more * groups,
+                        head_dim: one,
                         groups,
-                        state: 4,
+                        state: other,
                         conv: 3,
                         chunk: 8,
                         bias: false,
@@ -142,8 +146,9 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                     (Mixer::Mamba2, None, Some(shape))
                 }
                 false => {
-                    let (key_heads, value_heads) = (groups, 2 * groups);
-                    let shape = GatedDelta { key_heads, value_heads, key_dim: 4, value_dim: 4, conv: 3 };
+                    let (key_heads, value_heads) = (groups, more * groups);
+                    let shape =
+                        GatedDelta { key_heads, value_heads, key_dim: one, value_dim: other, conv: 3 };
                     (Mixer::GatedDelta, Some(shape), None)
                 }
             };
@@ -174,6 +179,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                 value: 4,
                 q_scale: 1.0,
                 kv_scale: 1.0,
+                normed: true,
             }),
             indexer: Some(Indexer { heads: 2, head_dim: 4, top_k: 3, interleaved: false }),
             ..base
@@ -220,6 +226,19 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
             .collect(),
         false => c.pattern,
     };
+    // Norms and biases of many families, in one model of three.
+    let plain = matches!(kind, Model::Dense | Model::Experts | Model::Sinks);
+    let (block, norm, qk_norm, bias, softcap) = match plain && draw.below(3) == 0 {
+        true => (
+            draw.of(&[Block::Pre, Block::Sandwich, Block::Post]),
+            draw.of(&[Norm::Rms, Norm::LayerNorm]),
+            draw.of(&[QkNorm::None, QkNorm::PerHead, QkNorm::PerHeadAfterRope, QkNorm::WholeProjection]),
+            Biases { qkv: draw.coin(), out: draw.coin(), mlp: draw.coin(), head: draw.coin() },
+            draw.of(&[None, Some(3.0)]),
+        ),
+        false => (c.block, c.norm, c.qk_norm, c.bias, c.scores.softcap),
+    };
+    let scores = Scores { softcap, ..c.scores };
     let router = c.moe.as_ref().map(|m| m.router);
     // Groups, and choices in turn or by balance, are of experts with weights.
     let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.even_choice;
@@ -228,6 +247,11 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     ModelConfig {
         position,
         pattern,
+        block,
+        norm,
+        qk_norm,
+        bias,
+        scores,
         moe: c.moe.map(|moe| Moe { zero_experts, ..moe }),
         mtp_hidden_first,
         ..c

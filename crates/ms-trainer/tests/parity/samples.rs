@@ -3,8 +3,8 @@
 #![allow(dead_code)] // each test uses its part
 
 use ms_spec::{
-    Attention, Compressed, Feed, Indexer, Layer, Mla, ModelConfig, Moe, Pooled, QkNorm, Rope, Router, Score,
-    Scores, SharedExpert,
+    Attention, Compressed, Feed, Indexer, Layer, Mla, ModelConfig, Moe, Pooled, QkNorm, Rope, Router,
+    RouterDtype, Score, Scores, SharedExpert,
 };
 use ms_testing::{golden_model, golden_models};
 
@@ -48,13 +48,22 @@ pub(crate) fn dense() -> ModelConfig {
 
 /// The same with latent attention.
 pub(crate) fn latent() -> ModelConfig {
-    let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
+    let mla = Mla {
+        q_rank: Some(16),
+        kv_rank: 8,
+        nope: 6,
+        rope: 2,
+        value: 8,
+        q_scale: 1.0,
+        kv_scale: 1.0,
+        normed: true,
+    };
     ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
 }
 
 /// Experts with a router of unrounded scores, and one that all tokens pass.
 pub(crate) fn experts() -> ModelConfig {
-    let router = Router { f32: true, ..Router::plain(Score::SoftmaxOfChosen) };
+    let router = Router { dtype: RouterDtype::F32, ..Router::plain(Score::SoftmaxOfChosen) };
     let shared = Some(SharedExpert { ffn: 16, gate: false, wide_gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];

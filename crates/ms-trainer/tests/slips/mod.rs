@@ -158,7 +158,7 @@ const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
     ("losses of predictions", Model::Latent, [1, 2, 1, 1, 1], |config, _| config.mtp_loss_scale *= 1.1),
     ("losses of predictions", Model::Latent, [1, 1, 1, 2, 1], |config, _| config.mtp_loss_scale *= 1.1),
     ("another limit of the gradient's norm", Model::Hybrid, [1, 1, 1, 2, 1], |config, _| {
-        config.clip_grad *= 0.5;
+        config.clip_grad *= 0.01;
     }),
     ("another rule of updates", Model::Experts, [1, 1, 2, 1, 1], |config, _| {
         config.update = UpdateRule::Sgd { momentum: 0.5 };

@@ -3,9 +3,9 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_options::Source;
+use ms_options::{ModelFlags, Source};
 use ms_spec::ModelConfig;
-use ms_trainer::{Checkpointing, MegatronFiles};
+use ms_trainer::{Checkpointing, MegatronFiles, Passing};
 use std::path::PathBuf;
 
 options! {
@@ -15,6 +15,9 @@ options! {
         interval: Option<u64> = "--save-interval", "iterations between checkpoints", range = "[0,1000000000000]";
         beside_training: bool = "--async-save", "copies what a checkpoint holds and writes it while training goes on; it is there when it is whole";
         keep_last: Option<u64> = "--keep-last", "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)", range = "[1,1000000000000]", own = own("keep_last");
+        passing_interval: Option<u64> = "--non-persistent-save-interval", "iterations between checkpoints of which the newest alone stays, in a folder of their own, for a run that is broken off", range = "[1,1000000000000]";
+        passing: Option<String> = "--non-persistent-ckpt-type", "where those are: global, in --non-persistent-global-ckpt-dir; a run begins with the newest of them if --load has no newer checkpoint";
+        passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of checkpoints of which the newest alone stays (default: non_persistent in --save, and in --load)";
         pub(crate) format: Given<String> = "--ckpt-format", "format of written checkpoints";
         distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
         no_save_optim: bool = "--no-save-optim", "write weights only";
@@ -55,10 +58,14 @@ pub(super) fn checkpointing(
             )));
         }
     }
+    let passing = passing(o)?;
+    // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
+    let newest = newest_passing(o, source)?;
+    let pretrained = source.is_pretrained() && newest.is_none();
     Ok(Checkpointing {
-        load: source.folder().map(PathBuf::from),
+        load: newest.or_else(|| source.folder().map(PathBuf::from)),
         load_step: source.step(),
-        finetune: o.finetune || source.is_pretrained(),
+        finetune: o.finetune || pretrained,
         upcycling: o.upcycling,
         no_load_optim: o.no_load_optim || o.upcycling,
         exit_on_missing: o.exit_on_missing,
@@ -69,6 +76,7 @@ pub(super) fn checkpointing(
             Some(_) if o.save.is_none() => bail!(Usage("--keep-last: goes with --save".into())),
             keep => keep,
         },
+        passing,
         no_save_optim: o.no_save_optim,
         megatron_files: match o.format.given().map(String::as_str) {
             Some("torch") => MegatronFiles::Ranks,
@@ -79,6 +87,78 @@ pub(super) fn checkpointing(
         override_schedule: o.flags_win,
         use_checkpoint_schedule: o.checkpoint_wins,
     })
+}
+
+/// Compares the model that flags describe with that of the checkpoint that is read, if there is one. What cannot be opened is
+/// said by who loads it.
+///
+/// # Errors
+/// With the flag that makes a weight of another shape, or one that is not there.
+pub(super) fn check_model(c: &Checkpointing, flags: &ModelFlags, model: &ModelConfig) -> Result<()> {
+    let Some(dir) = c.load.as_deref().filter(|dir| ms_ckpt::present(dir)) else { return Ok(()) };
+    let opened = match c.load_step {
+        Some(step) => ms_ckpt::open_iteration(dir, step),
+        None => ms_ckpt::open(dir),
+    };
+    opened.map_or(Ok(()), |checkpoint| flags.check_loaded(checkpoint.config(), model))
+}
+
+/// Where checkpoints of which the newest alone stays go, and when.
+///
+/// # Errors
+/// If one of their flags is there without what it goes with.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `save_checkpoint`.
+fn passing(o: &Keeping) -> Result<Option<Passing>> {
+    const FLAG: &str = "--non-persistent-save-interval";
+    if let Some(other) = o.passing.as_deref().filter(|&kind| kind != "global") {
+        bail!(Usage(format!(
+            "--non-persistent-ckpt-type {other}: expected global; local ones are those of a library of NVIDIA's for Python, and \
+             upstream writes none in memory"
+        )));
+    }
+    let Some(interval) = o.passing_interval else {
+        if o.passing_dir.is_some() && o.passing.is_none() {
+            bail!(Usage(
+                "--non-persistent-global-ckpt-dir: goes with --non-persistent-ckpt-type global".into()
+            ));
+        }
+        return Ok(None);
+    };
+    let Some(save) = &o.save else { bail!(Usage(format!("{FLAG}: goes with --save"))) };
+    if o.passing.is_none() {
+        bail!(Usage(format!("{FLAG}: expected --non-persistent-ckpt-type global beside it")));
+    }
+    let dir = o.passing_dir.clone().unwrap_or_else(|| save.join(PASSING));
+    if dir == *save {
+        bail!(Usage(format!(
+            "--non-persistent-global-ckpt-dir {}: expected another folder than that of --save, whose checkpoints stay",
+            dir.display()
+        )));
+    }
+    Ok(Some(Passing { dir, interval }))
+}
+
+/// The folder of checkpoints of which the newest alone stays, beside those that stay.
+const PASSING: &str = "non_persistent";
+
+/// That folder, if a run is to begin with what is in it: it is as new as what `--load` has, and no iteration is asked for.
+///
+/// # Errors
+/// If a folder says of its newest checkpoint what is no iteration.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `_load_base_checkpoint`.
+fn newest_passing(o: &Keeping, source: &Source) -> Result<Option<PathBuf>> {
+    if o.passing.is_none() || source.step().is_some() {
+        return Ok(None);
+    }
+    let in_load = || source.loaded().map(|load| load.join(PASSING));
+    let Some(dir) = o.passing_dir.clone().or_else(in_load) else { return Ok(None) };
+    let Some(passing) = ms_ckpt::latest_iteration(&dir)? else { return Ok(None) };
+    let stayed = source.loaded().map(ms_ckpt::latest_iteration).transpose()?.flatten();
+    Ok(Some(dir).filter(|_| stayed.is_none_or(|stayed| passing >= stayed)))
 }
 
 /// Checks that there is a dense model to make experts of, and a folder for what comes of it.

@@ -13,7 +13,7 @@ use crate::hf::latent::INDEXER;
 use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
 use crate::hf::{Dialect, Fields, rope};
 use crate::sizes::{
-    Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Pooled, Router, Score,
+    Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Pooled, Router, RouterDtype, Score,
 };
 use crate::{Error, Family, ModelConfig, Result, Rope, RopeScaling};
 
@@ -38,7 +38,7 @@ pub(super) const DEEPSEEK_V4: Class = class!(
             bias: true,
             renormalise: true,
             scale: 1.5,
-            f32: true,
+            dtype: RouterDtype::F32,
             ..ROUTER
         };
         c.head_dim = 512;

@@ -12,7 +12,7 @@ use crate::hf::moe::{
     router, scale, shared, top_k,
 };
 use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
-use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, Score, SharedExpert};
+use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score, SharedExpert};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
 pub(super) const MIXTRAL: Class = class!(
@@ -326,11 +326,15 @@ fn take_ling_score(c: &mut ModelConfig, word: &str) -> bool {
 }
 
 fn router_type(c: &ModelConfig) -> Option<&'static str> {
-    Some(if c.moe.as_ref()?.router.f32 { "fp32" } else { "bf16" })
+    Some(match c.moe.as_ref()?.router.dtype {
+        RouterDtype::Model => "bf16",
+        RouterDtype::F32 | RouterDtype::F64 => "fp32",
+    })
 }
 
 fn take_router_type(c: &mut ModelConfig, word: &str) -> bool {
-    router(c).into_iter().for_each(|r| r.f32 = word == "fp32");
+    let dtype = if word == "fp32" { RouterDtype::F32 } else { RouterDtype::Model };
+    router(c).into_iter().for_each(|r| r.dtype = dtype);
     true
 }
 
@@ -367,7 +371,7 @@ pub(super) const HY_V3: Class = class!(
 
 fn hunyuan(c: &mut ModelConfig) {
     c.norm_eps = 1e-5;
-    c.moe = experts(Router { f32: true, ..ROUTER });
+    c.moe = experts(Router { dtype: RouterDtype::F32, ..ROUTER });
 }
 
 /// Experts of both classes; without a number of them the model is dense.

@@ -12,7 +12,7 @@ use crate::hf::moe::{
     ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
 };
 use crate::hf::rope::INTERLEAVED_ROPE;
-use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router};
+use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::{Family, ModelConfig, Rope};
 
 /// Latent attention with neighbouring pairs rotated.
@@ -197,7 +197,7 @@ pub(super) const LONGCAT: Class = class!(
         c.max_positions = 131_072;
         c.rope.base = 1e7;
         c.block = Block::Shortcut;
-        c.moe = experts(Router { bias: true, scale: 6.0, f32: true, ..ROUTER });
+        c.moe = experts(Router { bias: true, scale: 6.0, dtype: RouterDtype::F32, ..ROUTER });
     },
     &[
         LONGCAT_SIZES,

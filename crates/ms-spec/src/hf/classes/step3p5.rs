@@ -12,7 +12,7 @@ use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, GROUPS, QUERY_SCALAR, SIZES, WINDOW_LISTED, head_dim, window_kind};
 use crate::hf::moe::{self, NOAUX, moe, read_layers_from, router, shared_of};
 use crate::hf::{Fields, rope};
-use crate::sizes::{Feed, Layer, Limits, Score, Windowed};
+use crate::sizes::{Feed, Layer, Limits, RouterDtype, Score, Windowed};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
 pub(super) const STEP3P5: Class = class!(
@@ -87,7 +87,14 @@ const EXPERTS: &[Field] = &[
     }),
     Field::rule(read_choice, write_choice),
     moe::scale("moe_router_scaling_factor"),
-    Field::flag("need_fp32_gate", |c| Some(&mut router(c)?.f32)),
+    Field::flag_as(
+        "need_fp32_gate",
+        |c| Some(c.moe.as_ref()?.router.dtype != RouterDtype::Model),
+        |c, wide| {
+            let dtype = if wide { RouterDtype::F32 } else { RouterDtype::Model };
+            router(c).into_iter().for_each(|r| r.dtype = dtype);
+        },
+    ),
     Field::rule(
         |f, c| read_layers_from(f, c, 3),
         |c, w| {
