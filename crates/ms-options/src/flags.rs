@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) static MODEL: [Entry; 138] = [
+pub(crate) static MODEL: [Entry; 139] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -153,6 +153,7 @@ pub(crate) static MODEL: [Entry; 138] = [
     family("--topk-group", "[1,16384]", "groups of experts that stay open"),
     of("--untie-embeddings-and-output-weights", "", "output layer with weights of its own"),
     family("--use-glm-rope", "", "rotate neighbouring pairs of half a head"),
+    family("--use-rope-scaling", "", "rotary frequencies stretched as Llama 3.1's, eight times beyond 8192 tokens; --rope-scaling-type llama3 takes other numbers"),
     of("--use-rotary-position-embeddings", "", "old spelling of --position-embedding-type rope"),
     family("--v-head-dim", "[1,16777216]", "size of a latent value head"),
 ];

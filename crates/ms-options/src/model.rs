@@ -419,11 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn norms_of_latents_and_a_delta_nets_convolution_are_what_flags_say() {
+    fn norms_of_latents_stretched_positions_and_a_delta_nets_convolution_are_what_flags_say() {
         let one = |name: &str, flags: Value| apply(&sample(name), &given(&flags)).unwrap();
         let plain = one("deepseek_v2", json!({"qk_layernorm": false}));
         let norms = |c: &ModelConfig| params(c).iter().filter(|p| p.name.contains("kv_layernorm")).count();
         assert_eq!((norms(&plain), norms(&sample("deepseek_v2"))), (0, plain.layers));
+        let stretched = one("llama2_mha", json!({"use_rope_scaling": true}));
+        let llama3 = ms_spec::RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 };
+        assert_eq!(stretched.rope.scaling, llama3);
         let narrow = one("qwen3_next", json!({"mamba_d_conv": 3}));
         assert_eq!(narrow.gated_delta.map(|d| d.conv), Some(3));
     }

@@ -118,6 +118,17 @@ fn a_flag_of_the_other_version_names_that_version() {
 }
 
 #[test]
+fn what_the_program_acts_on_is_taken_in_both_versions_and_is_said_to_be_of_one() {
+    let beyond = |argv: &[&str]| train(argv).beyond_upstream().map(str::to_owned);
+    assert_eq!(
+        beyond(&["--tensor-model-parallel-size", "2", "--compress-ratios", "0"]).as_deref(),
+        Some("--compress-ratios is no flag of v2.0.0")
+    );
+    assert_eq!(beyond(&["--upstream", "head", "--compress-ratios", "0", "--threads", "1"]), None);
+    assert_eq!(beyond(&["--tensor-model-parallel-size", "2", "--threads", "1"]), None);
+}
+
+#[test]
 fn what_a_friendly_tool_tolerates_is_remembered() {
     let args = train(&["--rotary-base", "500000.0", "\r", "--load", "x", " "]);
     assert_eq!(args.value("rotary_base"), Some(&json!(500_000)));

@@ -59,7 +59,23 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     if let Some(alpha) = f.float("rope_scaling_alpha")? {
         return Ok(RopeScaling::Ntk { alpha });
     }
+    let llama3 = f.on("use_rope_scaling")?;
+    if let Some(kind) = f.text("rope_scaling_type")?.filter(|_| llama3) {
+        return Err(f.unsupported(format!(
+            "--use-rope-scaling beside --rope-scaling-type {kind}: expected one way to stretch positions, where upstream does both"
+        )));
+    }
     Ok(match f.text("rope_scaling_type")? {
+        // Megatron-LM `core_v0.12.1`, `rotary_pos_embedding.py`, `_apply_scaling`: nothing but the flag reaches it.
+        None if llama3 && divided.is_none() => {
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 }
+        }
+        None if llama3 => {
+            return Err(f.unsupported(
+                "--use-rope-scaling beside --rotary-seq-len-interpolation-factor: expected one way to stretch positions"
+                    .to_owned(),
+            ));
+        }
         // PLM's own word for its rotation: plain, but for the pairing.
         None | Some("plm") => divided.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {

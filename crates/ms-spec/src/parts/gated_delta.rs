@@ -30,7 +30,8 @@ const ARGUMENTS: &[Field] = &[
     Field::size("linear_key_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.key_dim)).needed(),
     Field::size("linear_value_head_dim", |c| Some(&mut c.gated_delta.as_mut()?.value_dim)).needed(),
     // The flag of Mamba layers, as upstream's `qwen3_next_gated_deltanet_attention.py` has it.
-    Field::size("mamba_d_conv", |c| Some(&mut c.gated_delta.as_mut()?.conv)).or(&["linear_conv_kernel_dim"]),
+    Field::size("mamba_d_conv", |c| Some(&mut c.gated_delta.as_mut()?.conv))
+        .or(&["mamba_d_conv", "linear_conv_kernel_dim"]),
 ];
 
 /// Gated delta nets, and attention in the last layer of every so many.
