@@ -87,7 +87,22 @@ fn stacked(arena: &Arena, parts: &[Tensor]) -> Result<Tensor> {
 /// Elements `start..start + len` of the reduction of all.
 fn reduced(arena: &Arena, all: &[Tensor], (start, len): (usize, usize), op: ReduceOp) -> Result<Tensor> {
     if !all[0].is_meta() {
-        return reduce(arena, all, start, len, op);
+        // All have the same: as many doublings as the number of ranks has digits.
+        let mut power = reduce(arena, &all[..1], start, len, op)?;
+        let (mut left, mut sum) = (if op == ReduceOp::Max { 1 } else { all.len() }, None);
+        loop {
+            if left & 1 == 1 {
+                sum = Some(match sum {
+                    None => power.clone(),
+                    Some(sum) => reduce(arena, &[sum, power.clone()], 0, len, op)?,
+                });
+            }
+            left >>= 1;
+            match sum {
+                Some(sum) if left == 0 => return Ok(sum),
+                _ => power = reduce(arena, &[power.clone(), power], 0, len, op)?,
+            }
+        }
     }
     let shape = if len == all[0].numel() { all[0].shape() } else { [len].into() };
     Ok(Tensor::uninit(arena, all[0].dtype(), shape))
@@ -212,5 +227,27 @@ impl Communicator for MetaGroup {
 
     fn barrier(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_numbers_of_ranks_are_summed_as_one_by_one() {
+        let arena = Arena::default();
+        let t = Tensor::from_slice(&arena, [4], &[1i64, -3, 0, 1 << 40]).unwrap();
+        for ranks in 1..=17 {
+            let all = vec![t.clone(); ranks];
+            for op in [ReduceOp::Sum, ReduceOp::Max] {
+                for (start, len) in [(0, 4), (1, 2)] {
+                    let want = reduce(&arena, &all, start, len, op).unwrap();
+                    let got = reduced(&arena, &all, (start, len), op).unwrap();
+                    assert_eq!(got.bytes(), want.bytes(), "{ranks} ranks, {op:?}");
+                    assert_eq!(got.shape(), want.shape());
+                }
+            }
+        }
     }
 }

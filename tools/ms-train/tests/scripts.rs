@@ -6,6 +6,8 @@ mod tiny;
 
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tiny::ms_train;
 
 /// Ranks that a launcher starts.
@@ -100,26 +102,33 @@ fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
     };
     let empty = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(path).unwrap();
-    let (mut planned, mut refused, mut wrong) = (0, 0, Vec::new());
-    for record in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        if !starts_a_trainer(&record) {
-            continue;
-        }
-        let done = plan_of(&record, empty.path()).output().unwrap();
-        let (script, message) = (record["script"].as_str().unwrap(), String::from_utf8_lossy(&done.stderr));
-        match done.status.code() {
-            Some(0) => {
-                let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
-                assert!(
-                    plan["parameters"].as_u64() > Some(0) && plan["bytes_per_rank"].is_object(),
-                    "{script}"
-                );
-                planned += 1;
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let records: Vec<Value> = records.filter(starts_a_trainer).collect();
+    let found = Mutex::new((0, 0, Vec::new()));
+    let next = AtomicUsize::new(0);
+    let judge = || {
+        while let Some(record) = records.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let done = plan_of(record, empty.path()).output().unwrap();
+            let script = record["script"].as_str().unwrap();
+            let message = String::from_utf8_lossy(&done.stderr);
+            let mut found = found.lock().unwrap();
+            match done.status.code() {
+                Some(0) => {
+                    let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+                    let whole = plan["parameters"].as_u64() > Some(0) && plan["bytes_per_rank"].is_object();
+                    assert!(whole, "{script}");
+                    found.0 += 1;
+                }
+                Some(2) if names_a_flag(&message, &words(record, "argv")) => found.1 += 1,
+                code => found.2.push(format!("{script}: {code:?}: {message}")),
             }
-            Some(2) if names_a_flag(&message, &words(&record, "argv")) => refused += 1,
-            code => wrong.push(format!("{script}: {code:?}: {message}")),
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..cores).for_each(|_| drop(scope.spawn(judge)));
+    });
+    let (planned, refused, wrong) = found.into_inner().unwrap();
     println!("{planned} planned, {refused} refused by a flag's name, {} neither", wrong.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!((planned, refused), (255, 58));
