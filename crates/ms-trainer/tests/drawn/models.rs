@@ -228,7 +228,10 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     };
     // Norms and biases of many families, in one model of three.
     let plain = matches!(kind, Model::Dense | Model::Experts | Model::Sinks);
-    let (block, norm, qk_norm, bias, softcap) = match plain && draw.below(3) == 0 {
+    let many = plain && draw.below(3) == 0;
+    // Norms of what is nearly nothing, of which more are here, would take digits of whole gradients.
+    let norm_eps = if many { 1e-2 } else { c.norm_eps };
+    let (block, norm, qk_norm, bias, softcap) = match many {
         true => (
             draw.of(&[Block::Pre, Block::Sandwich, Block::Post]),
             draw.of(&[Norm::Rms, Norm::LayerNorm]),
@@ -249,6 +252,7 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
         pattern,
         block,
         norm,
+        norm_eps,
         qk_norm,
         bias,
         scores,
