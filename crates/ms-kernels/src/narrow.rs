@@ -63,6 +63,30 @@ pub(crate) trait Narrow: Copy {
         [widen(&two.first), widen(&two.second)]
     }
 
+    /// What [`split_two`] has taken apart, stored as [`Narrow::store_two`] does.
+    #[inline(always)]
+    fn store_split<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
+        if is_bf16::<E>() {
+            let pairs = self.two(values[0], values[1]).pairs;
+            self.store_words(bytemuck::cast_slice_mut(to), pairs, past);
+        } else {
+            self.store_two(to, values, past);
+        }
+    }
+
+    /// Sixteen pairs of bf16; past the caches as [`Narrow::store_two`].
+    #[inline(always)]
+    fn store_words(self, to: &mut [bf16], pairs: [u32; LANES], past: bool) {
+        let _ = past;
+        to.copy_from_slice(bytemuck::cast_slice(&pairs));
+    }
+
+    /// What [`split_two`] has taken apart, after a round trip through `E`.
+    #[inline(always)]
+    fn round_split<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
+        if is_bf16::<E>() { halves(&self.two(values[0], values[1]).pairs) } else { values }
+    }
+
     /// Orders what was stored past the caches before what is stored later.
     #[inline(always)]
     fn fence(self) {}
@@ -161,6 +185,20 @@ impl Narrow for Convert {
     }
 
     #[inline(always)]
+    fn store_words(self, to: &mut [bf16], pairs: [u32; LANES], past: bool) {
+        use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
+        assert!(to.len() == 2 * LANES && (!past || lies_in_lines(to)), "a place for them, aligned");
+        if past {
+            // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned.
+            unsafe {
+                _mm512_stream_si512(to.as_mut_ptr().cast(), _mm512_loadu_si512(pairs.as_ptr().cast()));
+            }
+        } else {
+            to.copy_from_slice(bytemuck::cast_slice(&pairs));
+        }
+    }
+
+    #[inline(always)]
     fn fence(self) {
         use std::arch::x86_64::_mm_sfence;
         // SAFETY: orders stores and does nothing else.
@@ -199,6 +237,29 @@ impl Narrow for Convert {
 pub(crate) fn widen_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
     let (halves, _) = from.as_chunks();
     [widen(&halves[0]), widen(&halves[1])]
+}
+
+/// Twice sixteen elements as f32: of bf16 the even ones and the odd ones, which takes half the operations of [`widen_two`]; of
+/// others as there. For what treats all elements alike; [`Narrow::store_split`] puts them together again.
+#[inline(always)]
+pub(crate) fn split_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
+    if !is_bf16::<E>() {
+        return widen_two(from);
+    }
+    let mut pairs = [0u32; LANES];
+    bytemuck::cast_slice_mut::<u32, E>(&mut pairs).copy_from_slice(from);
+    halves(&pairs)
+}
+
+/// The lower and the upper halves of pairs of bf16, as f32.
+#[inline(always)]
+fn halves(pairs: &[u32; LANES]) -> [Lanes; 2] {
+    let (mut lower, mut upper) = ([0f32; LANES], [0f32; LANES]);
+    for l in 0..LANES {
+        lower[l] = f32::from_bits(pairs[l] << 16);
+        upper[l] = f32::from_bits(pairs[l] & 0xffff_0000);
+    }
+    [lower, upper]
 }
 
 /// Sixteen elements as f32.
