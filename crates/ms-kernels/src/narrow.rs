@@ -314,12 +314,12 @@ pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: 
     }
 }
 
-/// Exponentials of `x − shift`, as exact as `E` can show.
+/// Exponentials of `x − shift`, which is not positive, as exact as `E` can show.
 #[inline(always)]
 pub(crate) fn exponentials<E: Element>(x: Lanes, shift: f32) -> Lanes {
     let mut out = [0f32; LANES];
     for l in 0..LANES {
-        out[l] = float::exp_of::<E>(x[l] - shift);
+        out[l] = float::exp_below::<E>(x[l] - shift);
     }
     out
 }
