@@ -189,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn short_exponentials_are_a_thousandth_of_what_bf16_shows() {
+        let mut worst = 0.0f64;
+        for i in 0..870_000i32 {
+            let x = i as f32 * -1e-4;
+            worst = worst.max((f64::from(exp_below::<half::bf16>(x)) / f64::from(x).exp() - 1.0).abs());
+        }
+        assert!(worst < 2e-6, "{worst:e}");
+        assert_eq!(exp_below::<half::bf16>(0.0), 1.0);
+        assert!(exp_below::<half::bf16>(f32::NEG_INFINITY) < f32::MIN_POSITIVE);
+        assert!(exp_below::<half::bf16>(f32::NAN).is_nan());
+        assert_eq!(exp_below::<f32>(-3.5), exp(-3.5));
+    }
+
+    #[test]
     fn powers_of_two_are_within_two_units_of_the_last_place() {
         let mut worst = 0.0f64;
         for i in -1_259_000..1_269_000i32 {

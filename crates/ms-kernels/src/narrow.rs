@@ -400,6 +400,47 @@ mod tests {
         }
     }
 
+    #[repr(align(64))]
+    struct Line([bf16; 2 * LANES]);
+
+    /// What comes of elements that are taken apart, and of their round trip, beside what does of halves.
+    fn check_split(how: impl Narrow) {
+        let from: [bf16; 2 * LANES] = std::array::from_fn(|i| bf16::from_f32(i as f32 * 1.37 - 20.0));
+        let split = split_two(&from);
+        for l in 0..LANES {
+            assert_eq!([split[0][l], split[1][l]], [from[2 * l].to_f32(), from[2 * l + 1].to_f32()]);
+        }
+        let scaled = |x: [Lanes; 2]| x.map(|x| x.map(|v| v * 1.234_567));
+        for past in [false, true] {
+            let (mut got, mut want) = (Line([bf16::ZERO; 2 * LANES]), Line([bf16::ZERO; 2 * LANES]));
+            how.store_split(&mut got.0, scaled(split), past);
+            how.store_two(&mut want.0, scaled(widen_two(&from)), past);
+            how.fence();
+            assert_eq!(got.0, want.0);
+            assert_eq!(how.round_split::<bf16>(scaled(split)), split_two(&want.0));
+            assert_eq!(how.round_two::<bf16>(scaled(widen_two(&from))), widen_two(&want.0));
+        }
+        let wide: [f32; 2 * LANES] = std::array::from_fn(|i| i as f32 * 0.37);
+        let mut to = [0f32; 2 * LANES];
+        how.store_split(&mut to, how.round_split::<f32>(split_two(&wide)), false);
+        assert_eq!(to, wide);
+    }
+
+    #[test]
+    fn what_is_taken_apart_by_pairs_comes_together_again() {
+        check_split(Plain);
+        #[cfg(target_arch = "x86_64")]
+        if crate::Isa::Avx512Bf16.is_available() {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+            fn converting() {
+                // SAFETY: the test asks for the instruction set first.
+                check_split(unsafe { Convert::new() });
+            }
+            // SAFETY: the processor has it.
+            unsafe { converting() }
+        }
+    }
+
     #[test]
     fn a_rest_is_filled_up_with_zeros() {
         assert_eq!(filled::<f32, 4>(&[1.0, 2.0]), [1.0, 2.0, 0.0, 0.0]);

@@ -234,10 +234,10 @@ fn heads<K: Kernel, E: Element>(
                     let k_right = unsafe {
                         let (left, edges) = (keys.keys(k0), &edges[..count]);
                         let fetch = |panel| keys.fetch_after(k0, panel);
-                        block_scores::<K>(p.as_mut_ptr(), columns, edges, left, q_panels, dim, None, fetch);
+                        block_scores::<K>(p.as_mut_ptr(), columns, edges, left, q_panels, dim, fetch);
                         let left = v_left.from::<K>(k0);
                         let fetch = |panel| v_rows.from(k0 + (panel + 2) * K::MR).fetch(K::MR);
-                        block_scores::<K>(ds.as_mut_ptr(), columns, edges, left, g_panels, dim, None, fetch);
+                        block_scores::<K>(ds.as_mut_ptr(), columns, edges, left, g_panels, dim, fetch);
                         keys.values(k0)
                     };
                     let scores = Scores {

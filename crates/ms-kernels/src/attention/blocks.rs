@@ -199,7 +199,6 @@ pub(super) unsafe fn add_rows<K: Kernel>(
             b: right.data.wrapping_add(panel * K::NR * depth + first / K::TERMS * K::NR),
             start: add.then_some((to.cast_const(), stride)),
             bias: std::ptr::null(),
-            max: std::ptr::null_mut(),
             store: Store::F32 { to, stride },
             next: (if d + K::NR < right.dim { to.wrapping_add(K::NR) } else { below }, stride),
             rows,
@@ -210,12 +209,10 @@ pub(super) unsafe fn add_rows<K: Kernel>(
     }
 }
 
-/// Scores of `rows` keys of a panel from row `row` on and `cols` queries of one panel: `c[key, query] = Σ_d key·query`. Their
-/// maxima go where [`Tile::max`] says.
+/// Scores of `rows` keys of a panel from row `row` on and `cols` queries of one panel: `c[key, query] = Σ_d key·query`.
 ///
 /// # Safety
-/// `c` must be writable for `rows` rows of `cols` values, `stride` apart; the keys must be readable and the queries packed; `max`
-/// must be null or `NR` values.
+/// `c` must be writable for `rows` rows of `cols` values, `stride` apart; the keys must be readable and the queries packed.
 pub(super) unsafe fn scores<K: Kernel>(
     c: (*mut f32, usize),
     keys: Left<K::Packed>,
@@ -223,7 +220,6 @@ pub(super) unsafe fn scores<K: Kernel>(
     queries: *const K::Packed,
     dim: usize,
     cols: usize,
-    max: *mut f32,
 ) {
     let tile = Tile {
         steps: steps::<K>(dim),
@@ -233,7 +229,6 @@ pub(super) unsafe fn scores<K: Kernel>(
         b: queries,
         start: None,
         bias: std::ptr::null(),
-        max,
         store: Store::F32 { to: c.0, stride: c.1 },
         next: (c.0.wrapping_add(K::NR), c.1),
         rows,

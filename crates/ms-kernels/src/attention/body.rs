@@ -36,12 +36,6 @@ impl Running {
     }
 }
 
-/// Maxima of what tiles have noted of a block, before scales: of tiles of so many rows and [`LANES`] columns of which all is seen.
-pub(super) struct Tiled {
-    pub(super) max: [f32; BQ],
-    pub(super) rows: usize,
-}
-
 /// First and one past the last visible column of each row.
 pub(super) type Limits = [(u32, u32); BK];
 
@@ -269,7 +263,6 @@ pub(super) fn softmax<W: Write>(
     options: &Options,
     tilt: Tilt,
     run: &mut Running,
-    tiled: Option<&Tiled>,
 ) {
     let (plain, factor) = (plain(options, &tilt), factor(options, &tilt));
     for c in (0..columns).step_by(LANES) {
@@ -282,19 +275,8 @@ pub(super) fn softmax<W: Write>(
             cover(lanes(block, row, c), row, c, within(limits[row], c), plain, options, tilt);
             larger(&mut max, lanes(block, row, c));
         }
-        // Of whole tiles the maxima are known.
-        let known = tiled.map_or(whole.end..whole.end, |tiled| {
-            let first = whole.start.next_multiple_of(tiled.rows).min(whole.end);
-            let known = first..(whole.end / tiled.rows * tiled.rows).max(first);
-            if !known.is_empty() {
-                larger(&mut max, tiled.max[c..][..LANES].try_into().expect("a slice of LANES"));
-            }
-            known
-        });
-        for rows in [known.end..whole.end, whole.start..known.start] {
-            for row in rows.rev() {
-                larger(&mut max, lanes(block, row, c));
-            }
+        for row in whole.rev() {
+            larger(&mut max, lanes(block, row, c));
         }
         // A neighbour of a row that is seen; of it no product was made, perhaps.
         let pairs = seen.start / 2 * 2..seen.end.next_multiple_of(2);

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use super::Dropout;
 use super::blocks::{Left, Operands, Rows, add_rows, packed_block, packed_lines, scores};
-use super::body::{self, BK, BQ, LANES, Limits, Running, Tiled, Write};
+use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
 use super::dropout::{Thin, Thinned, Thinning};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
@@ -23,7 +23,7 @@ use crate::{Cpu, Element, Isa};
 narrowing_instances! {
     fn softmax<W: Write>(
         block: &mut [f32], to: W, columns: usize, limits: &[(u32, u32)], options: &Options, tilt: Tilt,
-        run: &mut Running, tiled: Option<&Tiled>,
+        run: &mut Running,
     ) = body::softmax;
     fn scaled<E: Element>(to: &mut [&mut [E]], sums: &[f32], scales: &[f32]) = body::store_rows;
 }
@@ -215,8 +215,6 @@ fn attend<K: Kernel, E: Element>(
     let out = Rows { data: call.out.address().wrapping_add(n * dim), stride: heads * dim, dim };
     let mut run = Running::new();
     let mut edges: Limits = [(0, 0); BK];
-    let mut tiled = Tiled { max: [f32::NEG_INFINITY; BQ], rows: K::MR };
-    let noted = K::MAXIMA && K::NR == LANES;
     let tilt = |k0: usize| Tilt::new(call.options, segment, n, k0, q0);
     let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
     let packed_queries = packed_lines::<K>(columns, Side::Right, dim);
@@ -245,13 +243,10 @@ fn attend<K: Kernel, E: Element>(
                             next.from(i).fetch(K::MR.min(queries - i));
                         }
                     };
-                    tiled.max.fill(f32::NEG_INFINITY);
-                    let max = noted.then_some(&mut tiled.max);
-                    block_scores::<K>(block.as_mut_ptr(), columns, edges, keys, panels, dim, max, fetch);
+                    block_scores::<K>(block.as_mut_ptr(), columns, edges, keys, panels, dim, fetch);
                 };
                 let thin = thinning.as_ref().map(|t| t.at(k0));
-                let tiled = noted.then_some(&tiled);
-                let block = Block { columns, limits: &edges[..rows], scores: &mut *block, thin, tiled };
+                let block = Block { columns, limits: &edges[..rows], scores: &mut *block, thin };
                 block.weights::<K, E, _>(isa, call.options, tilt(k0), &mut run, |left, run| {
                     if started {
                         rescale(isa, sums, dim, &run.correction);
@@ -302,18 +297,16 @@ struct Block<'a> {
     limits: &'a [(u32, u32)],
     scores: &'a mut [f32],
     thin: Option<Thin<'a>>,
-    tiled: Option<&'a Tiled>,
 }
 
 impl Block<'_> {
     /// Turns the scores into weights, which go to `to`.
     fn soften<W: Write>(&mut self, isa: Isa, to: W, options: &Options, tilt: Tilt, run: &mut Running) {
-        let (columns, limits, tiled) = (self.columns, self.limits, self.tiled);
+        let (columns, limits) = (self.columns, self.limits);
         match self.thin {
-            None => softmax(isa, self.scores, to, columns, limits, options, tilt, run, tiled),
+            None => softmax(isa, self.scores, to, columns, limits, options, tilt, run),
             Some(thin) => {
-                let to = Thinned { to, thin };
-                softmax(isa, self.scores, to, columns, limits, options, tilt, run, tiled);
+                softmax(isa, self.scores, Thinned { to, thin }, columns, limits, options, tilt, run);
             }
         }
     }
@@ -359,8 +352,7 @@ impl Block<'_> {
     }
 }
 
-/// Scores of a block of keys and queries; panels that the mask hides are left out. `before` is called before each panel. `max`
-/// takes the maxima of tiles of which all is seen, see [`Tiled`].
+/// Scores of a block of keys and queries; panels that the mask hides are left out. `before` is called before each panel.
 ///
 /// # Safety
 /// `block` must have room for the rows of `limits` of `BQ` columns, of which `columns` are at most; `keys` must be as many
@@ -372,7 +364,6 @@ pub(super) unsafe fn block_scores<K: Kernel>(
     keys: Left<K::Packed>,
     queries: &[K::Packed],
     dim: usize,
-    mut max: Option<&mut [f32; BQ]>,
     before: impl Fn(usize),
 ) {
     let depth = packed_lines::<K>(K::NR, Side::Right, dim);
@@ -380,11 +371,6 @@ pub(super) unsafe fn block_scores<K: Kernel>(
         before(panel);
         let first = rows.iter().map(|r| r.0).min().unwrap_or(0) as usize;
         let end = rows.iter().map(|r| r.1).max().unwrap_or(0) as usize;
-        // Both ends of limits rise from row to row.
-        let all = match rows {
-            [soonest, .., latest] if rows.len() == K::MR => latest.0 as usize..soonest.1 as usize,
-            _ => 0..0,
-        };
         for (q, c) in (0..columns).step_by(K::NR).enumerate() {
             if c >= end || c + K::NR <= first {
                 continue;
@@ -395,12 +381,8 @@ pub(super) unsafe fn block_scores<K: Kernel>(
             let cols = K::NR.min((end - c).next_multiple_of(K::COLUMN_STEP)) - skipped;
             let to = (block.wrapping_add(panel * K::MR * BQ + c + skipped), BQ);
             let b = queries.as_ptr().wrapping_add(q * depth + skipped);
-            let max = match &mut max {
-                Some(max) if all.start <= c && c + K::NR <= all.end => max[c..].as_mut_ptr(),
-                _ => std::ptr::null_mut(),
-            };
-            // SAFETY: the tile lies in the block; keys are readable and queries packed; of `max` there are whole panels.
-            unsafe { scores::<K>(to, keys, (panel * K::MR, rows.len()), b, dim, cols, max) };
+            // SAFETY: the tile lies in the block; keys are readable and queries packed.
+            unsafe { scores::<K>(to, keys, (panel * K::MR, rows.len()), b, dim, cols) };
         }
     }
 }

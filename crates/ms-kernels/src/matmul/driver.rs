@@ -274,7 +274,6 @@ impl<E: Element> Unit<'_, E> {
                 b: pb,
                 start,
                 bias: if biased { place.bias.wrapping_add(j) } else { std::ptr::null() },
-                max: std::ptr::null_mut(),
                 store,
                 next,
                 rows: K::MR.min(self.m - i),

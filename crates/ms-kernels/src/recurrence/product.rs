@@ -104,7 +104,6 @@ pub(crate) fn product<K: Kernel<Packed = f32>>(
                     b: panels.as_ptr().wrapping_add(j * k + first * K::NR),
                     start: add.then_some((to.cast_const(), stride)),
                     bias: std::ptr::null(),
-                    max: std::ptr::null_mut(),
                     store: Store::F32 { to, stride },
                     next: (to.wrapping_add(K::MR * stride), stride),
                     rows,

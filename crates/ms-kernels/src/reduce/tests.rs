@@ -125,6 +125,22 @@ fn what_a_part_says_of_the_next_changes_no_sum() {
 }
 
 #[test]
+fn a_few_small_elements_and_zeros_among_others_are_not_lost() {
+    // Behind a part that says what to expect, one in which so many elements are far smaller, and as many zero.
+    for few in [1, 31, 32, 33, 500] {
+        let mut x = spread(3 * 4096, few, 3);
+        for i in 0..few as usize {
+            x[4096 + 7 * i] *= 2f32.powi(-40);
+            x[4096 + 7 * i + 3] = 0.0;
+        }
+        let mut one_by_one = ExactSum::default();
+        x.iter().for_each(|&v| one_by_one.add(f64::from(v) * f64::from(v)));
+        let sum = same_everywhere("sum of squares", |cpu| sum_squares(cpu, &x).to_digits());
+        assert_eq!(sum, one_by_one.to_digits(), "{few}");
+    }
+}
+
+#[test]
 fn a_sum_of_squares_of_what_is_beyond_numbers_says_so() {
     let mut x = vec![1e30f32; 5000];
     let want = 5000.0 * f64::from(1e30f32).powi(2);

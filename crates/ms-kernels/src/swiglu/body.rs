@@ -1,7 +1,7 @@
 //! The fast bodies, 32 elements at a time.
 
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, lies_in_lines, sigmoids, split_two};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, lies_in_lines, sigmoids, split_two, widen_two};
 
 const TWO: usize = 2 * LANES;
 
@@ -59,15 +59,15 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
             fetch(up.as_ptr().cast::<E>().wrapping_add(2 * f));
             fetch(dy.as_ptr().cast::<E>().wrapping_add(f));
             let [by_gate, by_up] = gated_back(dy, gate, up);
-            how.store_split(dgate, by_gate, past);
-            how.store_split(dup, by_up, past);
+            how.store_two(dgate, by_gate, past);
+            how.store_two(dup, by_up, past);
         }
         if !dy_rest.is_empty() {
             let mut last = [[E::default(); TWO]; 2];
             let back = gated_back(&filled(dy_rest), &filled(gate_rest), &filled(up_rest));
             let [by_gate, by_up] = &mut last;
-            how.store_split(by_gate, back[0], false);
-            how.store_split(by_up, back[1], false);
+            how.store_two(by_gate, back[0], false);
+            how.store_two(by_up, back[1], false);
             dgate_rest.copy_from_slice(&by_gate[..dgate_rest.len()]);
             dup_rest.copy_from_slice(&by_up[..dup_rest.len()]);
         }
@@ -75,10 +75,10 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
     how.fence();
 }
 
-/// The way back through [`gated`], split likewise.
+/// The way back through [`gated`], in halves: bound by multiplications, it gains nothing by pairs.
 #[inline(always)]
 fn gated_back<E: Element>(dy: &[E; TWO], gate: &[E; TWO], up: &[E; TWO]) -> [[Lanes; 2]; 2] {
-    let (mut gate, mut up, dy) = (split_two(gate), split_two(up), split_two(dy));
+    let (mut gate, mut up, dy) = (widen_two(gate), widen_two(up), widen_two(dy));
     for ((g, u), d) in gate.iter_mut().zip(&mut up).zip(&dy) {
         let s = sigmoids::<E>(*g);
         for l in 0..LANES {

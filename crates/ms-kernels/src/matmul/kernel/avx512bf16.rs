@@ -121,17 +121,6 @@ unsafe fn rows<const ROWS: usize, const WIDE: usize>(tile: &Tile<u32>) {
             b = b.wrapping_add(NR);
         }
         add_bias(&mut acc, tile.bias);
-        if ROWS == MR && WIDE == VECTORS && !tile.max.is_null() {
-            for j in 0..WIDE {
-                let at = tile.max.wrapping_add(16 * j);
-                let mut max = _mm512_loadu_ps(at);
-                each_row!(I < ROWS, {
-                    // Of a sum that is no number and a maximum it gives the maximum.
-                    max = _mm512_max_ps(acc[I][j], max);
-                });
-                _mm512_storeu_ps(at, max);
-            }
-        }
         match tile.store {
             Store::F32 { to, stride } => {
                 each_row!(I < ROWS, {
@@ -160,7 +149,6 @@ impl Kernel for Avx512Bf16 {
     const TERMS: usize = 2;
     const DEPTH: usize = 128;
     const COLUMN_STEP: usize = 16;
-    const MAXIMA: bool = true;
     type Packed = u32;
 
     #[inline(always)]

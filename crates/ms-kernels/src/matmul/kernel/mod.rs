@@ -43,10 +43,6 @@ pub(crate) struct Tile<P> {
     pub(crate) start: Option<(*const f32, usize)>,
     /// `NR` values to add to each finished row, or null.
     pub(crate) bias: *const f32,
-    /// `NR` values, each of which the largest sum of its column takes the place of if it is larger, or null. Only kernels with
-    /// [`Kernel::MAXIMA`] see to it, and only in whole tiles.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    pub(crate) max: *mut f32,
     /// Where the sums go.
     pub(crate) store: Store,
     /// Address and stride of the sums that the tile after this one starts from, to fetch meanwhile. A hint: any
@@ -143,8 +139,6 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const LEFT_IN_PLACE: bool = true;
     /// A tile may begin at a multiple of so many columns of a panel, `b` set forward by as many elements.
     const COLUMN_STEP: usize = Self::NR;
-    /// Whether tiles note the largest sums of their columns, see [`Tile::max`].
-    const MAXIMA: bool = false;
     /// What panels are made of.
     type Packed: Pod + Send + Sync;
 
