@@ -63,6 +63,30 @@ pub(crate) trait Narrow: Copy {
         [widen(&two.first), widen(&two.second)]
     }
 
+    /// What [`split_two`] has taken apart, stored as [`Narrow::store_two`] does.
+    #[inline(always)]
+    fn store_split<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
+        if is_bf16::<E>() {
+            let pairs = self.two(values[0], values[1]).pairs;
+            self.store_words(bytemuck::cast_slice_mut(to), pairs, past);
+        } else {
+            self.store_two(to, values, past);
+        }
+    }
+
+    /// Sixteen pairs of bf16; past the caches as [`Narrow::store_two`].
+    #[inline(always)]
+    fn store_words(self, to: &mut [bf16], pairs: [u32; LANES], past: bool) {
+        let _ = past;
+        to.copy_from_slice(bytemuck::cast_slice(&pairs));
+    }
+
+    /// What [`split_two`] has taken apart, after a round trip through `E`.
+    #[inline(always)]
+    fn round_split<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
+        if is_bf16::<E>() { halves(&self.two(values[0], values[1]).pairs) } else { values }
+    }
+
     /// Orders what was stored past the caches before what is stored later.
     #[inline(always)]
     fn fence(self) {}
@@ -161,6 +185,20 @@ impl Narrow for Convert {
     }
 
     #[inline(always)]
+    fn store_words(self, to: &mut [bf16], pairs: [u32; LANES], past: bool) {
+        use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
+        assert!(to.len() == 2 * LANES && (!past || lies_in_lines(to)), "a place for them, aligned");
+        if past {
+            // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned.
+            unsafe {
+                _mm512_stream_si512(to.as_mut_ptr().cast(), _mm512_loadu_si512(pairs.as_ptr().cast()));
+            }
+        } else {
+            to.copy_from_slice(bytemuck::cast_slice(&pairs));
+        }
+    }
+
+    #[inline(always)]
     fn fence(self) {
         use std::arch::x86_64::_mm_sfence;
         // SAFETY: orders stores and does nothing else.
@@ -199,6 +237,29 @@ impl Narrow for Convert {
 pub(crate) fn widen_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
     let (halves, _) = from.as_chunks();
     [widen(&halves[0]), widen(&halves[1])]
+}
+
+/// Twice sixteen elements as f32: of bf16 the even ones and the odd ones, which takes half the operations of [`widen_two`]; of
+/// others as there. For what treats all elements alike; [`Narrow::store_split`] puts them together again.
+#[inline(always)]
+pub(crate) fn split_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
+    if !is_bf16::<E>() {
+        return widen_two(from);
+    }
+    let mut pairs = [0u32; LANES];
+    bytemuck::cast_slice_mut::<u32, E>(&mut pairs).copy_from_slice(from);
+    halves(&pairs)
+}
+
+/// The lower and the upper halves of pairs of bf16, as f32.
+#[inline(always)]
+fn halves(pairs: &[u32; LANES]) -> [Lanes; 2] {
+    let (mut lower, mut upper) = ([0f32; LANES], [0f32; LANES]);
+    for l in 0..LANES {
+        lower[l] = f32::from_bits(pairs[l] << 16);
+        upper[l] = f32::from_bits(pairs[l] & 0xffff_0000);
+    }
+    [lower, upper]
 }
 
 /// Sixteen elements as f32.
@@ -253,12 +314,12 @@ pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: 
     }
 }
 
-/// Exponentials of `x − shift`, as exact as `E` can show.
+/// Exponentials of `x − shift`, which is not positive, as exact as `E` can show.
 #[inline(always)]
 pub(crate) fn exponentials<E: Element>(x: Lanes, shift: f32) -> Lanes {
     let mut out = [0f32; LANES];
     for l in 0..LANES {
-        out[l] = float::exp_of::<E>(x[l] - shift);
+        out[l] = float::exp_below::<E>(x[l] - shift);
     }
     out
 }
@@ -336,6 +397,47 @@ mod tests {
             assert_eq!(got.pairs, want.pairs);
             assert_eq!(got.first.map(bf16::to_bits), want.first.map(bf16::to_bits));
             assert_eq!(got.second.map(bf16::to_bits), want.second.map(bf16::to_bits));
+        }
+    }
+
+    #[repr(align(64))]
+    struct Line([bf16; 2 * LANES]);
+
+    /// What comes of elements that are taken apart, and of their round trip, beside what does of halves.
+    fn check_split(how: impl Narrow) {
+        let from: [bf16; 2 * LANES] = std::array::from_fn(|i| bf16::from_f32(i as f32 * 1.37 - 20.0));
+        let split = split_two(&from);
+        for l in 0..LANES {
+            assert_eq!([split[0][l], split[1][l]], [from[2 * l].to_f32(), from[2 * l + 1].to_f32()]);
+        }
+        let scaled = |x: [Lanes; 2]| x.map(|x| x.map(|v| v * 1.234_567));
+        for past in [false, true] {
+            let (mut got, mut want) = (Line([bf16::ZERO; 2 * LANES]), Line([bf16::ZERO; 2 * LANES]));
+            how.store_split(&mut got.0, scaled(split), past);
+            how.store_two(&mut want.0, scaled(widen_two(&from)), past);
+            how.fence();
+            assert_eq!(got.0, want.0);
+            assert_eq!(how.round_split::<bf16>(scaled(split)), split_two(&want.0));
+            assert_eq!(how.round_two::<bf16>(scaled(widen_two(&from))), widen_two(&want.0));
+        }
+        let wide: [f32; 2 * LANES] = std::array::from_fn(|i| i as f32 * 0.37);
+        let mut to = [0f32; 2 * LANES];
+        how.store_split(&mut to, how.round_split::<f32>(split_two(&wide)), false);
+        assert_eq!(to, wide);
+    }
+
+    #[test]
+    fn what_is_taken_apart_by_pairs_comes_together_again() {
+        check_split(Plain);
+        #[cfg(target_arch = "x86_64")]
+        if crate::Isa::Avx512Bf16.is_available() {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+            fn converting() {
+                // SAFETY: the test asks for the instruction set first.
+                check_split(unsafe { Convert::new() });
+            }
+            // SAFETY: the processor has it.
+            unsafe { converting() }
         }
     }
 

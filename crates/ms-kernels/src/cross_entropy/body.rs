@@ -1,11 +1,14 @@
 //! The fast bodies, one row each.
 
 use crate::Element;
-use crate::float::exp_of;
-use crate::narrow::{LANES, Narrow, exponentials, fetch, filled, widen, widen_two};
+use crate::element::is_bf16;
+use crate::float::exp_below;
+use crate::narrow::{LANES, Lanes, Narrow, exponentials, fetch, filled, split_two, widen};
 use crate::rms_norm::lane_sum;
+use std::hint::black_box;
 
 const CHAINS: usize = 4;
+const TWO: usize = 2 * LANES;
 const BLOCK: usize = CHAINS * LANES;
 
 /// Maximum and sum of `exp(x − maximum)` of a row; (−infinity, 0) for an empty one.
@@ -18,42 +21,74 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
 #[inline(always)]
 fn maximum<E: Element>(logits: &[E]) -> f32 {
     let (blocks, tail) = logits.as_chunks::<BLOCK>();
-    let mut maxima = [f32::NEG_INFINITY; BLOCK];
+    let mut maxima = [[f32::NEG_INFINITY; LANES]; CHAINS];
     for b in blocks {
-        for l in 0..BLOCK {
-            let v = b[l].to_f32();
-            maxima[l] = if v > maxima[l] { v } else { maxima[l] };
-        }
+        let [m0, m1, m2, m3] = maxima;
+        let [x0, x1, x2, x3] = split_block(b);
+        maxima = [larger(m0, x0), larger(m1, x1), larger(m2, x2), larger(m3, x3)];
     }
-    for (l, v) in tail.iter().enumerate() {
-        let v = v.to_f32();
-        maxima[l] = if v > maxima[l] { v } else { maxima[l] };
+    let mut max = f32::NEG_INFINITY;
+    for v in maxima.into_iter().flatten().chain(tail.iter().map(|v| v.to_f32())) {
+        max = if v > max { v } else { max };
     }
-    maxima.iter().fold(f32::NEG_INFINITY, |m, &v| if v > m { v } else { m })
+    max
 }
 
-/// Sum of `exp(x − max)`; if `KEEP`, each goes to `kept` too.
+#[inline(always)]
+fn larger(mut max: Lanes, x: Lanes) -> Lanes {
+    for l in 0..LANES {
+        max[l] = if x[l] > max[l] { x[l] } else { max[l] };
+    }
+    max
+}
+
+/// A block of elements as f32, taken apart as [`split_two`] does.
+#[inline(always)]
+fn split_block<E: Element>(block: &[E; BLOCK]) -> [Lanes; CHAINS] {
+    let (halves, _) = block.as_chunks();
+    let ([a, b], [c, d]) = (split_two(&halves[0]), split_two(&halves[1]));
+    [a, b, c, d]
+}
+
+/// Where [`split_two`] puts an element.
+#[inline(always)]
+fn place<E: Element>(element: usize) -> usize {
+    if !is_bf16::<E>() {
+        return element;
+    }
+    let within = element % TWO;
+    element - within + within % 2 * LANES + within / 2
+}
+
+/// Sum of `exp(x − max)`; if `KEEP`, each goes to its [`place`] in `kept` too, those behind the last block to their own.
 #[inline(always)]
 fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: &mut [f32]) -> f32 {
     let (blocks, tail) = logits.as_chunks::<BLOCK>();
     let (kept, kept_tail) = kept.as_chunks_mut::<BLOCK>();
-    let mut sums = [0f32; BLOCK];
+    let mut sums = [[0f32; LANES]; CHAINS];
     for (n, b) in blocks.iter().enumerate() {
         // The row behind this one, for its maximum; there is time for it meanwhile.
-        for line in b.as_chunks::<{ 2 * LANES }>().0 {
+        for line in b.as_chunks::<TWO>().0 {
             fetch(line.as_ptr().wrapping_add(logits.len()));
         }
-        let mut parts = [0f32; BLOCK];
-        for l in 0..BLOCK {
-            parts[l] = exp_of::<E>(b[l].to_f32() - max);
-            sums[l] += parts[l];
-        }
+        let [x0, x1, x2, x3] = split_block(b);
+        let parts = [
+            exponentials::<E>(x0, max),
+            exponentials::<E>(x1, max),
+            exponentials::<E>(x2, max),
+            exponentials::<E>(x3, max),
+        ];
+        let [s0, s1, s2, s3] = sums;
+        sums = [plus(s0, parts[0]), plus(s1, parts[1]), plus(s2, parts[2]), plus(s3, parts[3])];
         if KEEP {
-            kept[n] = parts;
+            kept[n].as_chunks_mut().0.copy_from_slice(&parts);
         }
     }
+    // Seen as arrays in memory the lanes stay in registers above.
+    let sums = black_box(sums);
+    let mut sums: [f32; BLOCK] = std::array::from_fn(|element| sums.as_flattened()[place::<E>(element)]);
     for (l, v) in tail.iter().enumerate() {
-        let part = exp_of::<E>(v.to_f32() - max);
+        let part = exp_below::<E>(v.to_f32() - max);
         sums[l] += part;
         if KEEP {
             kept_tail[l] = part;
@@ -66,6 +101,14 @@ fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: 
         }
     }
     lane_sum(lanes)
+}
+
+#[inline(always)]
+fn plus(mut a: Lanes, b: Lanes) -> Lanes {
+    for l in 0..LANES {
+        a[l] += b[l];
+    }
+    a
 }
 
 /// [`statistics`], and then the gradient in place of a row that is whole: its exponentials are kept between the passes.
@@ -84,19 +127,23 @@ pub(super) fn whole<E: Element>(
         return (max, sum);
     }
     let factor = weight / sum;
-    let (chunks, rest) = logits.as_chunks_mut::<{ 2 * LANES }>();
-    let (parts, parts_rest) = kept.as_chunks::<{ 2 * LANES }>();
-    for (chunk, parts) in chunks.iter_mut().zip(parts) {
-        how.store_two(chunk, times_two(parts, factor), false);
+    let (blocks, rest) = logits.as_chunks_mut::<BLOCK>();
+    let (parts, parts_rest) = kept.as_chunks::<BLOCK>();
+    for (block, parts) in blocks.iter_mut().zip(parts) {
+        let ((halves, _), (parts, _)) = (block.as_chunks_mut::<TWO>(), parts.as_chunks());
+        how.store_split(&mut halves[0], [times(parts[0], factor), times(parts[1], factor)], false);
+        how.store_split(&mut halves[1], [times(parts[2], factor), times(parts[3], factor)], false);
     }
-    if !rest.is_empty() {
-        let mut last = [E::default(); 2 * LANES];
-        how.store_two(&mut last, times_two(&filled(parts_rest), factor), false);
-        rest.copy_from_slice(&last[..rest.len()]);
+    let first = blocks.len() * BLOCK;
+    for (to, parts) in rest.chunks_mut(LANES).zip(parts_rest.chunks(LANES)) {
+        let mut last = [E::default(); LANES];
+        how.store(&mut last, times(filled(parts), factor));
+        to.copy_from_slice(&last[..to.len()]);
     }
     if let Some(id) = target {
         // Before rounding, so that a target with probability near 1 keeps its small gradient.
-        logits[id] = E::from_f32(kept[id].mul_add(factor, -weight));
+        let part = kept[if id < first { place::<E>(id) } else { id }];
+        logits[id] = E::from_f32(part.mul_add(factor, -weight));
     }
     (max, sum)
 }
@@ -107,12 +154,6 @@ fn times(mut x: [f32; LANES], factor: f32) -> [f32; LANES] {
         x[l] *= factor;
     }
     x
-}
-
-#[inline(always)]
-fn times_two(x: &[f32; 2 * LANES], factor: f32) -> [[f32; LANES]; 2] {
-    let [first, second] = widen_two(x);
-    [times(first, factor), times(second, factor)]
 }
 
 /// `x <- exp(x − max) · factor`.

@@ -143,7 +143,7 @@ pub fn gradient<E: Element>(
             gradient_row(cpu.isa(), logits, row.max, factor);
             if let Some((id, logit)) = target {
                 // Before rounding, so that a target with probability near 1 keeps its small gradient.
-                logits[id] = E::from_f32(float::exp_of::<E>(logit - row.max).mul_add(factor, -weight));
+                logits[id] = E::from_f32(float::exp_below::<E>(logit - row.max).mul_add(factor, -weight));
             }
         }
     });

@@ -65,7 +65,7 @@ const ROWS: usize = 64;
 /// Sum of squares, without rounding.
 pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> ExactSum {
     let all = Mutex::new(ExactSum::default());
-    let unit = exact::PART * PARTS_PER_UNIT;
+    let unit = exact::PART * exact::PARTS_PER_UNIT;
     cpu.for_each_unit(x.len().div_ceil(unit), |u| {
         let (mut sum, mut guess) = (ExactSum::default(), 0);
         for part in x[u * unit..x.len().min((u + 1) * unit)].chunks(exact::PART) {

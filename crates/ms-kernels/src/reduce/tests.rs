@@ -82,7 +82,7 @@ fn sums_of_squares_are_the_nearest_to_those_of_whole_numbers() {
 #[test]
 fn sums_of_squares_hang_on_no_order_and_no_cut() {
     // Exponents that are summed at once, at the edge of it, and in many turns.
-    for below in [10, 24, 25, 60, 125] {
+    for below in [10, 21, 22, 25, 60, 125] {
         let mut x = spread(30_000, 5, below);
         let whole = same_everywhere("sum of squares", |cpu| sum_squares(cpu, &x).to_digits());
         let mut one_by_one = ExactSum::default();
@@ -121,6 +121,22 @@ fn what_a_part_says_of_the_next_changes_no_sum() {
     for (bad, says) in [(f32::INFINITY, f64::INFINITY), (f32::NAN, f64::NAN)] {
         x[4096 * 2 + 5] = bad;
         assert_eq!(sum_squares(&Cpu::single(), &x).value().to_bits(), says.to_bits());
+    }
+}
+
+#[test]
+fn a_few_small_elements_and_zeros_among_others_are_not_lost() {
+    // Behind a part that says what to expect, one in which so many elements are far smaller, and as many zero.
+    for few in [1, 31, 32, 33, 500] {
+        let mut x = spread(3 * 4096, few, 3);
+        for i in 0..few as usize {
+            x[4096 + 7 * i] *= 2f32.powi(-40);
+            x[4096 + 7 * i + 3] = 0.0;
+        }
+        let mut one_by_one = ExactSum::default();
+        x.iter().for_each(|&v| one_by_one.add(f64::from(v) * f64::from(v)));
+        let sum = same_everywhere("sum of squares", |cpu| sum_squares(cpu, &x).to_digits());
+        assert_eq!(sum, one_by_one.to_digits(), "{few}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, filled, widen_two};
+use crate::narrow::{LANES, Lanes, Narrow, filled, split_two, widen_two};
 use std::hint::black_box;
 
 const TWO: usize = 2 * LANES;
@@ -45,10 +45,9 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
     lane_sum(both)
 }
 
-/// The factors that weights stand for.
+/// The factors that widened weights stand for.
 #[inline(always)]
-fn scales<E: Element>(w: &[E; TWO], unit_offset: bool) -> [Lanes; 2] {
-    let mut w = widen_two(w);
+fn scales(mut w: [Lanes; 2], unit_offset: bool) -> [Lanes; 2] {
     if unit_offset {
         for w in &mut w {
             for l in 0..LANES {
@@ -90,19 +89,19 @@ fn scaled_chunk<E: Element>(
     w: &[E; TWO],
     unit_offset: bool,
 ) {
-    let (mut x, w) = (widen_two(x), scales(w, unit_offset));
+    let (mut x, w) = (split_two(x), scales(split_two(w), unit_offset));
     for x in &mut x {
         for l in 0..LANES {
             x[l] *= rstd;
         }
     }
-    let mut normal = how.round_two::<E>(x);
+    let mut normal = how.round_split::<E>(x);
     for (normal, w) in normal.iter_mut().zip(&w) {
         for l in 0..LANES {
             normal[l] *= w[l];
         }
     }
-    how.store_two(y, normal, false);
+    how.store_split(y, normal, false);
 }
 
 #[inline(always)]
@@ -131,13 +130,13 @@ pub(super) fn forward<E: Element>(
 /// `sum = x + residual`.
 #[inline(always)]
 fn add<E: Element>(how: impl Narrow, sum: &mut [E; TWO], x: &[E; TWO], residual: &[E; TWO]) {
-    let (mut x, residual) = (widen_two(x), widen_two(residual));
+    let (mut x, residual) = (split_two(x), split_two(residual));
     for (x, residual) in x.iter_mut().zip(&residual) {
         for l in 0..LANES {
             x[l] += residual[l];
         }
     }
-    how.store_two(sum, x, false);
+    how.store_split(sum, x, false);
 }
 
 #[inline(always)]
@@ -180,7 +179,7 @@ fn gather<E: Element>(
     rstd: f32,
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(w, unit_offset));
+    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(widen_two(w), unit_offset));
     for ((g, v), w) in g.iter().zip(&mut v).zip(&w) {
         for l in 0..LANES {
             acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
@@ -206,20 +205,20 @@ fn spread<E: Element>(
     (c, rstd): (f32, f32),
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(w, unit_offset));
+    let (g, mut v, w) = (split_two(dy), split_two(x), scales(split_two(w), unit_offset));
     for ((g, v), w) in g.iter().zip(&mut v).zip(&w) {
         for l in 0..LANES {
             v[l] = v[l].mul_add(c, g[l] * w[l] * rstd);
         }
     }
     if let Some(d) = dresidual {
-        for (v, d) in v.iter_mut().zip(&widen_two(d)) {
+        for (v, d) in v.iter_mut().zip(&split_two(d)) {
             for l in 0..LANES {
                 v[l] += d[l];
             }
         }
     }
-    how.store_two(dx, v, false);
+    how.store_split(dx, v, false);
 }
 
 #[inline(always)]

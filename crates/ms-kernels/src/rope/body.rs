@@ -2,7 +2,9 @@
 
 use super::Rotary;
 use crate::Element;
-use crate::narrow::{LANES, Narrow, widen};
+use crate::narrow::{LANES, Lanes, Narrow, widen, widen_two};
+
+const TWO: usize = 2 * LANES;
 
 /// Rotates one head in place; `cos` and `sin` hold `dim/2` values.
 #[inline(always)]
@@ -25,23 +27,42 @@ pub(crate) fn rotate<E: Element>(
         }
     } else {
         let (first, rest) = head.split_at_mut(half);
-        let turned = |a: f32, b: f32, c: f32, s: f32| (a * c - b * sign * s, b * c + a * sign * s);
+        // Twice sixteen at a time, for one conversion rounds two vectors.
+        let (twice, first) = first.as_chunks_mut::<TWO>();
+        let (second_twice, second) = rest[..half].as_chunks_mut::<TWO>();
+        let ((cos_twice, cos), (sin_twice, sin)) = (cos.as_chunks::<TWO>(), sin.as_chunks::<TWO>());
+        for (((first, second), c), s) in twice.iter_mut().zip(second_twice).zip(cos_twice).zip(sin_twice) {
+            let ([a0, a1], [b0, b1]) = (widen_two(first), widen_two(second));
+            let ([c0, c1], [s0, s1]) = (widen_two(c), widen_two(s));
+            let ((a0, b0), (a1, b1)) = (turned(a0, b0, c0, s0, sign), turned(a1, b1, c1, s1, sign));
+            how.store_two(first, [a0, a1], false);
+            how.store_two(second, [b0, b1], false);
+        }
         let (first, first_tail) = first.as_chunks_mut::<LANES>();
-        let (second, second_tail) = rest[..half].as_chunks_mut::<LANES>();
+        let (second, second_tail) = second.as_chunks_mut::<LANES>();
         let ((cos, cos_tail), (sin, sin_tail)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
         for (((first, second), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-            let (mut a, mut b) = (widen(first), widen(second));
-            for l in 0..LANES {
-                (a[l], b[l]) = turned(a[l], b[l], c[l], s[l]);
-            }
+            let (a, b) = turned(widen(first), widen(second), *c, *s, sign);
             how.store(first, a);
             how.store(second, b);
         }
         for (i, (first, second)) in first_tail.iter_mut().zip(second_tail).enumerate() {
-            let (a, b) = turned(first.to_f32(), second.to_f32(), cos_tail[i], sin_tail[i]);
+            let (a, b) = (first.to_f32(), second.to_f32());
+            let (c, s) = (cos_tail[i], sign * sin_tail[i]);
+            let (a, b) = (a * c - b * s, b * c + a * s);
             (*first, *second) = (E::from_f32(a), E::from_f32(b));
         }
     }
+}
+
+/// Pairs, turned by angles with cosines `c` and sines `sign · s`.
+#[inline(always)]
+fn turned(mut a: Lanes, mut b: Lanes, c: Lanes, s: Lanes, sign: f32) -> (Lanes, Lanes) {
+    for l in 0..LANES {
+        let s = sign * s[l];
+        (a[l], b[l]) = (a[l] * c[l] - b[l] * s, b[l] * c[l] + a[l] * s);
+    }
+    (a, b)
 }
 
 /// The table row of a position.

@@ -1,7 +1,7 @@
 //! The fast bodies, 32 elements at a time.
 
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, lies_in_lines, sigmoids, widen_two};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, lies_in_lines, sigmoids, split_two, widen_two};
 
 const TWO: usize = 2 * LANES;
 
@@ -18,21 +18,21 @@ pub(super) fn forward<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], f: usi
             // A row is too short for what the processor guesses of two streams.
             fetch(gate.as_ptr().cast::<E>().wrapping_add(2 * f));
             fetch(up.as_ptr().cast::<E>().wrapping_add(2 * f));
-            how.store_two(y, gated(gate, up), past);
+            how.store_split(y, gated(gate, up), past);
         }
         if !y_rest.is_empty() {
             let mut last = [E::default(); TWO];
-            how.store_two(&mut last, gated(&filled(gate_rest), &filled(up_rest)), false);
+            how.store_split(&mut last, gated(&filled(gate_rest), &filled(up_rest)), false);
             y_rest.copy_from_slice(&last[..y_rest.len()]);
         }
     }
     how.fence();
 }
 
-/// `silu(gate) · up`.
+/// `silu(gate) · up`, split as [`split_two`] does.
 #[inline(always)]
 fn gated<E: Element>(gate: &[E; TWO], up: &[E; TWO]) -> [Lanes; 2] {
-    let (mut gate, up) = (widen_two(gate), widen_two(up));
+    let (mut gate, up) = (split_two(gate), split_two(up));
     for (g, u) in gate.iter_mut().zip(&up) {
         let s = sigmoids::<E>(*g);
         for l in 0..LANES {
@@ -75,7 +75,7 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
     how.fence();
 }
 
-/// The way back through [`gated`].
+/// The way back through [`gated`], in halves: bound by multiplications, it gains nothing by pairs.
 #[inline(always)]
 fn gated_back<E: Element>(dy: &[E; TWO], gate: &[E; TWO], up: &[E; TWO]) -> [[Lanes; 2]; 2] {
     let (mut gate, mut up, dy) = (widen_two(gate), widen_two(up), widen_two(dy));
