@@ -13,6 +13,7 @@ use super::names::{Named, Names};
 use super::schemes::{self, ALIASES};
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
+use crate::name::Name;
 use crate::stored::{Codes, Global, Piece, Stored};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, fp8, safetensors};
@@ -243,7 +244,7 @@ fn assemble(
     files: &[Mapped],
     stored: &[Stored],
     by_name: &BTreeMap<String, usize>,
-) -> Result<BTreeMap<String, Global>> {
+) -> Result<BTreeMap<Name, Global>> {
     let names = Names::new(config);
     let mut globals = BTreeMap::new();
     for spec in params(config) {
@@ -275,7 +276,7 @@ fn assemble(
         }
         // A reward model lacks some.
         let Some(dtype) = dtype else { continue };
-        globals.insert(spec.name, Global { shape: spec.shape, dtype, pieces });
+        globals.insert(Name::weight(&spec.slot), Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)
 }
@@ -285,7 +286,7 @@ fn report_unused(
     path: &Path,
     config: &ModelConfig,
     by_name: &BTreeMap<String, usize>,
-    globals: &BTreeMap<String, Global>,
+    globals: &BTreeMap<Name, Global>,
 ) {
     let used: BTreeSet<usize> = globals.values().flat_map(|g| g.pieces.iter().map(|p| p.stored)).collect();
     let again: BTreeSet<String> = tensors(config).map_or_else(

@@ -9,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::run::SPACE;
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target};
 use crate::Result;
 use crate::dcp::{self, Placed, Written};
 use crate::iterations::{TRACKER, iteration_name};
@@ -18,6 +18,7 @@ use crate::layout::spread::Spread;
 use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
+use crate::name::State;
 use crate::torch::{Object, archive_bytes, archive_of};
 
 /// The file of objects that are not tensors.
@@ -59,7 +60,8 @@ impl Plan {
                 if sections.is_empty() {
                     sections.push(("", 0..usize::MAX));
                 }
-                for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
+                for (state, dtype) in run.tensors_of(spec, dtype_of)? {
+                    let prefix = state.map_or_else(String::new, State::prefix);
                     // A chunk is a box: the halves of a gated layer are two.
                     let boxes = region.ranges.iter().flat_map(|range| {
                         sections.iter().map(move |s| (s, range.start.max(s.1.start)..range.end.min(s.1.end)))
@@ -73,7 +75,7 @@ impl Plan {
                             continue;
                         }
                         let mut target = target(key.clone(), spec, &Lens::plain(part), dtype);
-                        target.parameter = format!("{prefix}{}", spec.name);
+                        target.parameter = parameter(state, spec);
                         target.shape.clone_from(&sizes);
                         let length = archive_bytes("archive", &target.archived(), &[target.bytes()]);
                         let written = tensors.entry(key.clone()).or_insert_with(|| Written {
