@@ -82,10 +82,10 @@ pub(crate) fn lenses(spec: &ParamSpec, lens: &Lens, rank: usize) -> [(Shape, Len
     [(a, form(a_part)), (b, form(b_part))]
 }
 
-/// What a file calls the two matrices beside a tensor.
-pub(crate) fn local_names(name: &str) -> [String; 2] {
-    match name.strip_suffix(".weight") {
-        Some(stem) => [format!("{stem}.lora_A.default.weight"), format!("{stem}.lora_B.default.weight")],
+/// What a file calls the two matrices beside a tensor, which may be a module's weight.
+pub(crate) fn local_names(name: &str, module: Option<&str>) -> [String; 2] {
+    match module {
+        Some(module) => Matrix::BOTH.map(|matrix| matrix.beside(module)),
         None => [format!("{name}_lora_a"), format!("{name}_lora_b")],
     }
 }

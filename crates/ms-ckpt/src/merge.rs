@@ -65,7 +65,11 @@ impl Checkpoint {
     }
 
     /// The adapter of the rows of `name` that have elements in `bounds`.
-    pub(crate) fn load_adapter(&self, name: &Name, bounds: &std::ops::Range<usize>) -> Result<Option<Loaded>> {
+    pub(crate) fn load_adapter(
+        &self,
+        name: &Name,
+        bounds: &std::ops::Range<usize>,
+    ) -> Result<Option<Loaded>> {
         let (Some(merge), What::Weight(slot)) = (self.merge, name.what()) else { return Ok(None) };
         let Some(parts) = self.adapters.get(&slot) else { return Ok(None) };
         let shape = self.global(name)?.shape;

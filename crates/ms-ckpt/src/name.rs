@@ -66,6 +66,11 @@ impl Matrix {
             Self::B => "lora_B",
         }
     }
+
+    /// What Megatron's files call it beside a module's weight.
+    pub(crate) fn beside(self, module: &str) -> String {
+        format!("{module}.{}.default.weight", self.word())
+    }
 }
 
 /// What a tensor of a checkpoint is.
@@ -112,10 +117,10 @@ impl Name {
 
     /// Of a low-rank part of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one projection's rows.
     pub fn low_rank(matrix: Matrix, slot: &Slot, projection: Option<usize>) -> Self {
-        let (module, word) = (slot.module_name(), matrix.word());
+        let module = slot.module_name();
         let text = match projection {
-            None => format!("{module}.{word}.default.weight"),
-            Some(number) => format!("{module}.{number}.{word}.weight"),
+            None => matrix.beside(&module),
+            Some(number) => format!("{module}.{number}.{}.weight", matrix.word()),
         };
         Self { text, what: What::LowRank(matrix, *slot, projection) }
     }

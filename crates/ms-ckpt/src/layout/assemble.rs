@@ -101,7 +101,8 @@ impl Opened {
             .map(|(name, g)| (name.clone(), g.shape.numel()))
             .collect();
         if !only_adapters {
-            let lacks = |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(s.name.as_str());
+            let lacks =
+                |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(s.name.as_str());
             let all = params(config).into_iter().filter(|s| !lacks(s));
             wanted.extend(all.map(|s| (Name::weight(&s.slot), s.shape.numel())));
         }
@@ -183,7 +184,8 @@ impl Opened {
         seen: &mut BTreeSet<(Name, usize)>,
         adapters: &mut Adapters,
     ) -> Result<()> {
-        let [a, b] = adapter::local_names(&local.name).map(|n| file.tensors.get(&(local.chunk, n)).copied());
+        let [a, b] = adapter::local_names(&local.name, local.module.as_deref());
+        let [a, b] = [a, b].map(|n| file.tensors.get(&(local.chunk, n)).copied());
         let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
         let n = local.spec.shape.len();
         let grouped = local.lens.transposed;
@@ -194,7 +196,7 @@ impl Opened {
             true => a_shape.iter().product::<usize>() / (experts * columns).max(1),
             false => a_shape.first().copied().unwrap_or(0),
         };
-        if n < 2 || rank == 0 || rank > 1 << 16 || local.name.contains("linear_qk_") {
+        if n < 2 || rank == 0 || rank > 1 << 16 || local.split {
             return Err(Error::malformed(
                 &file.path,
                 format!("tensor {}: an adapter of this form", local.name),

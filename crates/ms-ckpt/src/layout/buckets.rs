@@ -363,7 +363,12 @@ impl Opened<'_> {
                         format!("{name}: a transposed matrix that data-parallel ranks share is not read");
                     return Err(Error::folder(self.folder, what));
                 }
-                self.stored.push(Stored { shape, start: at, name: name.to_string(), ..self.stored[i].clone() });
+                self.stored.push(Stored {
+                    shape,
+                    start: at,
+                    name: name.to_string(),
+                    ..self.stored[i].clone()
+                });
                 let flat = (!whole).then(|| from - range.start..to - range.start);
                 let region = local.lens.region.clone();
                 global.pieces.push(Piece { stored: self.stored.len() - 1, region, flat, view });

@@ -18,6 +18,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: String,
+    /// The module whose weight it is, if it is one's.
+    pub(crate) module: Option<String>,
     pub(crate) lens: Lens,
     /// Another name for elements that a first one holds too: only written, and read only if the first is missing.
     pub(crate) copy: bool,
@@ -93,7 +95,8 @@ impl<'a> Names<'a> {
             (Part::Output, _) => ("head", "mtp.head"),
             (Part::Reward, _) => {
                 let lens = Lens::plain(Region::whole(&spec.shape));
-                return vec![Named { name: "score.weight".to_owned(), lens, copy: false }];
+                let module = Some("score".to_owned());
+                return vec![Named { name: "score.weight".to_owned(), module, lens, copy: false }];
             }
             (Part::LastStreams, _) => {
                 return self.whole(spec, &format!("own.{}", what.module(Role::word)), at);
@@ -155,7 +158,8 @@ impl<'a> Names<'a> {
         self.whole(spec, slot, at)
     }
 
-    fn name(&self, slot: &str, bias: bool, at: At) -> Option<String> {
+    /// The name of a tensor, and the module whose weight it is.
+    fn name(&self, slot: &str, bias: bool, at: At) -> Option<(String, Option<String>)> {
         let pattern = self.scheme.pattern(slot)?;
         // Layers behind the last may have names of their own.
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
@@ -170,15 +174,17 @@ impl<'a> Names<'a> {
             .replace("{L}", &at.layer.to_string())
             .replace("{E}", &at.expert.to_string())
             .replace("{S}", &at.half.to_string());
-        Some(match (bias, name.strip_suffix(".weight")) {
-            (true, Some(stem)) => format!("{stem}.bias"),
-            (true, None) => format!("{name}_bias"),
-            _ => name,
+        let module = name.strip_suffix(".weight").map(str::to_owned);
+        Some(match (bias, module) {
+            (true, Some(module)) => (format!("{module}.bias"), None),
+            (true, None) => (format!("{name}_bias"), None),
+            (false, module) => (name, module),
         })
     }
 
     fn one(&self, slot: &str, bias: bool, at: At, lens: Lens) -> Option<Named> {
-        Some(Named { name: self.name(slot, bias, at)?, lens, copy: false })
+        let (name, module) = self.name(slot, bias, at)?;
+        Some(Named { name, module, lens, copy: false })
     }
 
     /// A tensor that holds all of the parameter, as it is or transposed.

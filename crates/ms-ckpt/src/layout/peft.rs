@@ -72,12 +72,12 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         let own: Vec<_> = all.into_iter().filter(|n| !n.copy).collect();
         let apart = own.len() > 1;
         for (number, named) in own.into_iter().enumerate() {
-            let Some(stem) = named.name.strip_suffix(".weight") else { continue };
+            let Some(module) = &named.module else { continue };
             let find = |matrix: Matrix| {
                 let matrix = matrix.word();
                 let spellings = [
-                    format!("{PREFIX}{stem}.{matrix}.weight"),
-                    format!("{PREFIX}{stem}.{matrix}.default.weight"),
+                    format!("{PREFIX}{module}.{matrix}.weight"),
+                    format!("{PREFIX}{module}.{matrix}.default.weight"),
                 ];
                 spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
             };
@@ -154,11 +154,8 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
             return Err(Error::Cut(format!("an adapter of {} covers rows of no projection", spec.name)));
         }
         for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
-            let stem = named
-                .name
-                .strip_suffix(".weight")
-                .filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
-            let stem = stem.ok_or_else(|| {
+            let module = named.module.filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
+            let module = module.ok_or_else(|| {
                 Error::Cut(format!("the adapter of {} has no form in a peft folder", spec.name))
             })?;
             let same = parts.iter().find(|p| p.rows == named.lens.region);
@@ -170,12 +167,13 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
                 Some(_) => Region::whole(&b),
                 None => Region::along(&b, 0, named.lens.region.ranges.clone()),
             };
-            let name = |matrix: Matrix| format!("{PREFIX}{stem}.{}.weight", matrix.word());
+            let name = |matrix: Matrix| format!("{PREFIX}{module}.{}.weight", matrix.word());
             all.push(PeftTensor { name: name(Matrix::A), global: part.a.clone(), region: Region::whole(&a) });
             all.push(PeftTensor { name: name(Matrix::B), global: part.b.clone(), region: b_rows });
-            let module = stem.rsplit('.').next().unwrap_or(stem).to_owned();
-            if !modules.contains(&module) {
-                modules.push(module);
+            // What peft finds the module by: the last word of its name.
+            let word = module.rsplit('.').next().unwrap_or(&module).to_owned();
+            if !modules.contains(&word) {
+                modules.push(word);
             }
         }
     }

@@ -50,8 +50,8 @@ impl Plan {
                 let adapter = run.adapters.get(&local.spec.slot).filter(|_| !local.copy);
                 let adapter = adapter.map(|beside| adapter_targets(beside, &local, dtype_of)).transpose()?;
                 // Under an adapter stands the frozen weight.
-                let name = match (&adapter, local.name.strip_suffix(".weight")) {
-                    (Some(_), Some(stem)) => format!("{stem}.base_layer.weight"),
+                let name = match (&adapter, &local.module) {
+                    (Some(_), Some(module)) => format!("{module}.base_layer.weight"),
                     _ => local.name.clone(),
                 };
                 tensors.push(Target { chunk, nf4, ..target(name, &local.spec, &local.lens, dtype) });
@@ -111,7 +111,10 @@ impl Plan {
                         }
                     }
                     let lens = Lens::plain(region.clone());
-                    list.push(Target { parameter: name.clone(), ..target(name.to_string(), spec, &lens, dtype) });
+                    list.push(Target {
+                        parameter: name.clone(),
+                        ..target(name.to_string(), spec, &lens, dtype)
+                    });
                 }
             }
             let names: Vec<_> = list.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
@@ -137,7 +140,7 @@ impl Plan {
 
 /// The two matrices of an adapter beside a rank's part of its parameter.
 fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
-    let names = adapter::local_names(&local.name);
+    let names = adapter::local_names(&local.name, local.module.as_deref());
     let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);
     let one = |((name, parameter), (_, lens)): ((String, &Name), (Shape, Lens))| {
         let dtype = dtype_of(parameter)?;

@@ -302,7 +302,16 @@ fn type_of(spec: &ParamSpec, dtype_of: &DTypeOf<'_>) -> Result<DType> {
 
 fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
     let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
-    Target { name, parameter: Name::weight(&spec.slot), dtype, shape, region, transposed, nf4: false, chunk: 0 }
+    Target {
+        name,
+        parameter: Name::weight(&spec.slot),
+        dtype,
+        shape,
+        region,
+        transposed,
+        nf4: false,
+        chunk: 0,
+    }
 }
 
 /// The name of a parameter, or of a state of it.

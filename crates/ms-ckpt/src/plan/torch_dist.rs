@@ -157,13 +157,18 @@ impl<'a> Keys<'a> {
 
     /// The key of a parameter, and the layer's number if layers stand in front.
     fn of(&self, spec: &ParamSpec) -> (String, Option<usize>) {
-        let slot = match spec.slot.place {
+        let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
+        let laid =
+            torch_dist::written(spec, self.slot_of(spec), self.stacked, packed, self.config, self.modules);
+        (laid.key, laid.layer)
+    }
+
+    /// The number of a parameter's layer among all slots.
+    fn slot_of(&self, spec: &ParamSpec) -> usize {
+        match spec.slot.place {
             Place::Layer(layer) => self.slots.iter().position(|s| *s == Some(layer)).unwrap_or(layer),
             _ => 0,
-        };
-        let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
-        let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config, self.modules);
-        (laid.key, laid.layer)
+        }
     }
 
     /// The key's own sizes: of `rows` of a parameter, which are all or a section.
@@ -186,11 +191,10 @@ impl<'a> Keys<'a> {
             if what.bias || !what.role.is_linear() {
                 continue;
             }
-            let (key, layer) = self.of(spec);
-            let module = key.strip_suffix(what.ending()).unwrap_or(&key);
+            let (prefix, layer) = torch_dist::in_layer(self.slot_of(spec), self.stacked);
             let experts = if what.part == Part::Experts { spec.shape[0] } else { 1 };
             let (at, of) = layer.map_or((0, 1), |l| (l, self.slots.len()));
-            let mut push = |module: &str| match experts {
+            let mut push = |module: String| match experts {
                 1 => drop(keys.insert(format!("{module}._extra_state/shard_{at}_{of}"))),
                 n => (0..n).for_each(|e| {
                     let shard = match layer {
@@ -200,10 +204,9 @@ impl<'a> Keys<'a> {
                     keys.insert(format!("{module}._extra_state/{shard}"));
                 }),
             };
-            push(module);
-            let parent = module.strip_suffix(what.role.word());
-            if let Some(attention) = parent.filter(|_| what.is(Part::Attention, Role::LinearProj)) {
-                push(&format!("{attention}core_attention"));
+            push(format!("{prefix}{}", torch_dist::module(what)));
+            if what.is(Part::Attention, Role::LinearProj) {
+                push(format!("{prefix}{}", what.module(|_| "core_attention")));
             }
         }
         keys.into_iter().collect()
