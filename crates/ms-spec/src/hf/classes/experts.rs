@@ -12,8 +12,8 @@ use crate::hf::moe::{
     router, scale, shared, top_k,
 };
 use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
-use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score, SharedExpert};
 use crate::hf::tensors::{EXPERTS_TENSORS, LLAMA_TENSORS, Tensors};
+use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score, SharedExpert};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
 /// The classes of this file. Of those that can say a model that has none, the first is taken.

@@ -12,8 +12,8 @@ use crate::hf::moe::{
     ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
 };
 use crate::hf::rope::INTERLEAVED_ROPE;
-use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
+use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::{Family, ModelConfig, Rope};
 
 /// The classes of this file. Of those that can say a model that has none, the first is taken.
