@@ -1,4 +1,4 @@
-//! Generated reference pages: every flag of every program.
+//! Generated reference pages: every flag of every program, every family; and the list of sample models.
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Line, Upstream, reference_page};
@@ -9,8 +9,8 @@ pub(crate) fn lines() -> [&'static Line; 5] {
     [ms_train::line(), ms_infer::line(), ms_eval::line(), ms_preprocess::line(), ms_convert::line()]
 }
 
-/// The pages and what they must hold.
-fn pages(root: &Path) -> Vec<(PathBuf, String)> {
+/// The files and what they must hold.
+fn pages(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let folder = root.join("docs/reference");
     let upstream = lines().map(|line| (line.name, reference_page(line, Upstream::default())));
     let own = [
@@ -19,10 +19,12 @@ fn pages(root: &Path) -> Vec<(PathBuf, String)> {
         ("ms-profile", ms_profile::command()),
     ]
     .map(|(name, command)| (name, command_page(name, command)));
-    let models = ("models", crate::models::page(root));
+    let models = ("models", crate::models::page(root)?);
     let parity = ("parity", parity_page(root));
     let all = upstream.into_iter().chain(own).chain([models, parity]);
-    all.map(|(name, text)| (folder.join(format!("{name}.md")), text)).collect()
+    let all = all.map(|(name, text)| (folder.join(format!("{name}.md")), text));
+    let samples = (root.join(crate::models::LIST), crate::models::list(root)?);
+    Ok(all.chain([samples]).collect())
 }
 
 /// The page of what is equal on every topology, with the table of rules that the code refuses by.
@@ -57,7 +59,7 @@ fn command_page(name: &str, command: clap::Command) -> String {
 
 /// Writes the pages.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    for (path, text) in pages(root) {
+    for (path, text) in pages(root)? {
         std::fs::create_dir_all(path.parent().context("a page lies in a folder")?)?;
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
@@ -67,7 +69,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 /// Pages that are missing or not what would be generated.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for (path, want) in pages(root) {
+    for (path, want) in pages(root)? {
         let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
         match std::fs::read_to_string(&path) {
             Ok(got) if got == want => {}

@@ -60,8 +60,8 @@ fn tidy(root: &Path) -> Result<()> {
         writeln!(err, "tidy: {} findings", findings.len())?;
         std::process::exit(1);
     }
-    for touched in touched {
-        writeln!(err, "tidy: {touched}")?;
+    for said in mixers::said(&touched) {
+        writeln!(err, "tidy: {said}")?;
     }
     writeln!(err, "tidy: {files} files, layers, docs: in order")?;
     Ok(())

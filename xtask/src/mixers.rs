@@ -1,8 +1,11 @@
-//! What a kind of mixer touches: the source files that name it.
+//! What a kind of mixer and a family touch: the source files that name them.
 //!
 //! A mixer with a state says in one file what follows from its sizes, and the walks over parts ask the list of kinds instead of
 //! naming them. So few files name a kind beside tests: those of the part, and those of the operation that it scans with. Rows of
 //! families are a family's, kernels the operation's own folder; neither counts, nor do comments and texts.
+//!
+//! A family of known parts is a row of one file, and a sample, which is a folder beside the sources. Mixers' own families and the
+//! one that is assumed where none is named are spoken of elsewhere, and not counted.
 
 use crate::circles::is_test;
 use anyhow::{Context, Result};
@@ -17,21 +20,22 @@ const KINDS: &str = "crates/ms-spec/src/parts/mod.rs";
 const WORDS: &str = "crates/ms-spec/src/slot.rs";
 /// A file for each operation of recurrent mixers.
 const OPERATIONS: &str = "crates/ms-reference/src/recurrent/";
-/// Files that may name a part, and an operation.
-const LIMITS: [usize; 2] = [8, 7];
+/// A row for each class of a family: `const NAME: Class`.
+const CLASSES: &str = "crates/ms-spec/src/hf/classes/";
+/// The family that is assumed where none is named.
+const ASSUMED: &str = "LLAMA";
+/// Where a family's word is that of another thing: tokenizers, and Megatron's specifications of layers.
+const NAMESAKES: [&str; 3] =
+    ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
+/// Files that may name a part, an operation and a family.
+const LIMITS: [usize; 3] = [8, 7, 1];
 /// Crates below the model: of operations, not of parts.
 const BELOW: [&str; 3] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-reference/"];
-/// Rows of families; kernels; crates of tests, tables of C interfaces and this one.
-const BESIDE: [&str; 8] = [
-    "crates/ms-spec/src/family.rs",
-    "crates/ms-spec/src/hf/",
-    "crates/ms-ckpt/src/layout/schemes.rs",
-    "crates/ms-kernels/",
-    "crates/ms-testing/",
-    "crates/cann-emu/",
-    "crates/hccl-sys/",
-    "xtask/",
-];
+/// Rows of families, which name mixers as they like.
+const ROWS: &str = "crates/ms-spec/src/hf/";
+/// Kernels; crates of tests, tables of C interfaces and this one.
+const BESIDE: [&str; 5] =
+    ["crates/ms-kernels/", "crates/ms-testing/", "crates/cann-emu/", "crates/hccl-sys/", "xtask/"];
 
 /// A part or an operation, and the files that name it.
 pub(crate) struct Touched {
@@ -59,13 +63,28 @@ pub(crate) fn touched(root: &Path, files: &[PathBuf]) -> Result<Vec<Touched>> {
     count(&texts)
 }
 
+/// What was counted, as sentences: one for all families that are within the limit.
+pub(crate) fn said(touched: &[Touched]) -> Vec<String> {
+    let (families, others): (Vec<_>, Vec<_>) = touched.iter().partition(|t| t.what == "family");
+    let mut said: Vec<String> = others.into_iter().map(ToString::to_string).collect();
+    let most = families.iter().map(|t| t.files.len()).max().unwrap_or(0);
+    let names: Vec<&str> = families.iter().map(|t| t.name.as_str()).collect();
+    let n = names.len();
+    said.push(format!(
+        "{n} rows of families: {most} file of at most {} each: {}",
+        LIMITS[2],
+        names.join(" ")
+    ));
+    said
+}
+
 /// What is touched by too much, as sentences.
 pub(crate) fn check(touched: &[Touched]) -> Vec<String> {
     let mut findings: Vec<String> =
         touched.iter().filter(|t| t.files.len() > t.limit).map(ToString::to_string).collect();
-    for what in ["mixer", "operation"] {
-        if touched.iter().filter(|t| t.what == what).count() < 3 {
-            findings.push(format!("{KINDS}, {OPERATIONS}: three of each {what} at least were there"));
+    for (what, place) in [("mixer", KINDS), ("operation", OPERATIONS), ("family", CLASSES)] {
+        if touched.iter().filter(|t| t.what == what && !t.files.is_empty()).count() < 3 {
+            findings.push(format!("{place}: three of each {what} at least were there"));
         }
     }
     findings
@@ -82,6 +101,14 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
     };
     kinds.for_each(|kind| add("mixer", kind, LIMITS[0]));
     operations.filter(|&name| name != "mod").for_each(|name| add("operation", name, LIMITS[1]));
+    let rows = texts.iter().filter(|(name, _)| name.starts_with(CLASSES)).flat_map(|(_, text)| text.lines());
+    let rows =
+        rows.filter_map(|line| line.strip_prefix("const ")?.split_once(": Class").map(|(name, _)| name));
+    for name in rows.filter(|&name| name != ASSUMED) {
+        add("family", name, LIMITS[2]);
+    }
+    let mixers: Vec<String> = all.iter().filter(|t| t.what == "mixer").map(|t| t.name.clone()).collect();
+    all.retain(|t| t.what != "family" || !mixers.contains(&t.name.to_lowercase()));
     for (file, text) in texts {
         let beside = |folder: &&str| file.starts_with(folder);
         let test = file.contains("/tests/") || file.ends_with("/tests.rs") || !file.contains("/src/");
@@ -95,9 +122,20 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
                 spoken(item.to_token_stream(), &mut names);
             }
         }
-        for touched in all.iter_mut().filter(|t| (t.what == "operation") == below) {
-            let plain = touched.name.replace('_', "");
-            if file == WORDS || names.iter().any(|name| name.contains(&plain)) {
+        for touched in &mut all {
+            let plain = touched.name.replace('_', "").to_lowercase();
+            let named = || names.iter().any(|name| plain_of(name).contains(&plain));
+            // A row's own word, and that of a variant: others are of tokenizers, or what rows lend each other.
+            let type_like = |name: &str| name.starts_with(char::is_uppercase) && plain_of(name) == plain;
+            let counts = match touched.what {
+                "family" => {
+                    !NAMESAKES.iter().any(|&place| file.starts_with(place))
+                        && names.iter().any(|name| type_like(name))
+                }
+                "operation" => below && named(),
+                _ => !below && !file.starts_with(ROWS) && (file == WORDS || named()),
+            };
+            if counts {
                 touched.files.insert(file.clone());
             }
         }
@@ -113,12 +151,17 @@ fn attributes(item: &syn::Item) -> Option<&[syn::Attribute]> {
     }
 }
 
-/// The identifiers of code, in small letters and without underscores.
+/// An identifier in small letters and without underscores.
+fn plain_of(name: &str) -> String {
+    name.replace('_', "").to_lowercase()
+}
+
+/// The identifiers of code.
 fn spoken(tokens: TokenStream, names: &mut BTreeSet<String>) {
     for token in tokens {
         match token {
             TokenTree::Group(group) => spoken(group.stream(), names),
-            TokenTree::Ident(ident) => drop(names.insert(ident.to_string().replace('_', "").to_lowercase())),
+            TokenTree::Ident(ident) => drop(names.insert(ident.to_string())),
             TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
@@ -141,7 +184,9 @@ mod tests {
             text("crates/ms-nn/src/b.rs", "/// Like `AB`.\nfn f() -> &'static str { \"a_b\" }"),
             text("crates/ms-nn/src/c.rs", "#[cfg(test)] mod tests { use crate::AB; }"),
             text("crates/ms-nn/tests/d.rs", "use crate::AB;"),
-            text("crates/ms-spec/src/hf/classes/a_b.rs", "use crate::AB;"),
+            text("crates/ms-spec/src/hf/classes/a_b.rs", "use crate::AB;\nconst D_1: Class = class!(AB);"),
+            text("crates/ms-nn/src/e.rs", "fn d1() -> D1 { \"d_1\" }"),
+            text("crates/ms-nn/src/f.rs", "fn d1() -> D1x { \"d_1\" }"),
         ];
         let of = |name: &str| {
             let all = count(&texts).unwrap();
@@ -150,10 +195,13 @@ mod tests {
         };
         assert_eq!(of("a_b"), ["crates/ms-nn/src/a.rs", KINDS, WORDS]);
         assert_eq!(of("scan_it"), ["crates/ms-core/src/ops.rs", "crates/ms-reference/src/recurrent/mod.rs"]);
+        assert_eq!(of("D_1"), ["crates/ms-nn/src/e.rs", "crates/ms-spec/src/hf/classes/a_b.rs"]);
+        let all = said(&count(&texts).unwrap());
+        assert_eq!(all.last().unwrap(), "1 rows of families: 2 file of at most 1 each: D_1");
         let many = Touched { what: "mixer", name: "c".into(), files: BTreeSet::from(["x".into()]), limit: 0 };
         let said = check(&[many]);
         assert!(said[0].contains("mixer c: 1 files of at most 0: x"), "{said:?}");
         // A list that was not found is not a short one.
-        assert_eq!(said.len(), 3);
+        assert_eq!(said.len(), 4);
     }
 }

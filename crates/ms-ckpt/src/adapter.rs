@@ -1,17 +1,17 @@
 //! Low-rank adapters: `W' = W + (alpha / r) B A`, added on the way from a file to a file.
 //!
-//! An adapter's tensors are globals of a checkpoint like any other: beside the parameter `X.weight` stand
-//! `X.lora_A.default.weight` (`[r, in]`) and `X.lora_B.default.weight` (`[out, r]`, rows in the canonical order);
-//! those of stacked experts have the experts in front. Adapters of Hugging Face's fused-apart projections are parts of
-//! one parameter, each for rows of its own.
+//! An adapter's tensors are globals of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and `[out, r]`,
+//! rows in the canonical order; those of stacked experts have the experts in front. Adapters of Hugging Face's fused-apart
+//! projections are parts of one parameter, each for rows of its own.
 
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use ms_core::{DType, Region, Shape};
-use ms_spec::ParamSpec;
+use ms_spec::{ParamSpec, Slot};
 
 use crate::lens::Lens;
+use crate::name::{Matrix, Name};
 
 /// The argument that names the rank of a block.
 pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
@@ -42,17 +42,16 @@ pub enum Arithmetic {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     /// Global `[r, in]`.
-    pub(crate) a: String,
+    pub(crate) a: Name,
     /// Global `[rows, r]`.
-    pub(crate) b: String,
+    pub(crate) b: Name,
     /// Which rows of the parameter, in the order of `b`.
     pub(crate) rows: Region,
 }
 
 /// Canonical names of the two matrices of a parameter's adapter.
-pub(crate) fn names(parameter: &str) -> [String; 2] {
-    let stem = parameter.strip_suffix(".weight").unwrap_or(parameter);
-    [format!("{stem}.lora_A.default.weight"), format!("{stem}.lora_B.default.weight")]
+pub(crate) fn names(parameter: &Slot) -> [Name; 2] {
+    Matrix::BOTH.map(|matrix| Name::low_rank(matrix, parameter, None))
 }
 
 /// The parts of both matrices that belong to a part of a parameter `[…, out, in]`, and their global shapes.
@@ -83,10 +82,10 @@ pub(crate) fn lenses(spec: &ParamSpec, lens: &Lens, rank: usize) -> [(Shape, Len
     [(a, form(a_part)), (b, form(b_part))]
 }
 
-/// What a file calls the two matrices beside a tensor.
-pub(crate) fn local_names(name: &str) -> [String; 2] {
-    match name.strip_suffix(".weight") {
-        Some(stem) => [format!("{stem}.lora_A.default.weight"), format!("{stem}.lora_B.default.weight")],
+/// What a file calls the two matrices beside a tensor, which may be a module's weight.
+pub(crate) fn local_names(name: &str, module: Option<&str>) -> [String; 2] {
+    match module {
+        Some(module) => Matrix::BOTH.map(|matrix| matrix.beside(module)),
         None => [format!("{name}_lora_a"), format!("{name}_lora_b")],
     }
 }
@@ -169,4 +168,4 @@ impl Loaded {
 }
 
 /// Adapters by the parameter that they change.
-pub(crate) type Adapters = BTreeMap<String, Vec<Part>>;
+pub(crate) type Adapters = BTreeMap<Slot, Vec<Part>>;

@@ -20,19 +20,20 @@ use serde_json::json;
 use crate::adapter::{self, BLOCK_RANK, Part};
 use crate::checkpoint::Checkpoint;
 use crate::layout::peft;
+use crate::name::{Matrix as Half, Name};
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Mapped, Result};
 
 /// A matrix that is being made.
 struct Matrix {
-    name: String,
+    name: Name,
     shape: [usize; 2],
     dtype: DType,
     bytes: Vec<u8>,
 }
 
 impl Matrix {
-    fn zeros(name: String, shape: [usize; 2], dtype: DType) -> Self {
+    fn zeros(name: Name, shape: [usize; 2], dtype: DType) -> Self {
         Self { name, shape, dtype, bytes: vec![0; shape[0] * shape[1] * dtype.size()] }
     }
 
@@ -59,7 +60,7 @@ impl Checkpoint {
         let rank = rank.ok_or_else(|| Error::folder(self.root(), "adapters of different ranks"))?;
         let (mut matrices, mut joined) = (Vec::new(), Vec::new());
         for spec in params(self.config()) {
-            let Some(parts) = self.adapters.get(&spec.name) else { continue };
+            let Some(parts) = self.adapters.get(&spec.slot) else { continue };
             let [out, columns] = spec.shape[..] else {
                 return Err(Error::Cut(format!(
                     "the adapter of {} cannot be filled up: merge it",
@@ -71,7 +72,7 @@ impl Checkpoint {
             let mut types = parts.iter().flat_map(|p| [&p.a, &p.b]);
             let same = types.all(|name| self.dtype(name).is_ok_and(|d| d == first));
             let dtype = if same { first } else { DType::F32 };
-            let [a_name, b_name] = adapter::names(&spec.name);
+            let [a_name, b_name] = adapter::names(&spec.slot);
             let mut a = Matrix::zeros(a_name.clone(), [rank * blocks, columns], dtype);
             let mut b = Matrix::zeros(b_name.clone(), [out, rank * blocks], dtype);
             for part in parts {
@@ -97,7 +98,7 @@ impl Checkpoint {
             }
             matrices.extend([a, b]);
             let rows = Region::along(&spec.shape, 0, std::iter::once(0..out));
-            joined.push((spec.name, vec![Part { a: a_name, b: b_name, rows }]));
+            joined.push((spec.slot, vec![Part { a: a_name, b: b_name, rows }]));
         }
         let mut this = self;
         for (name, parts) in joined {
@@ -124,7 +125,7 @@ impl Checkpoint {
         }
         let (mut matrices, mut parted) = (Vec::new(), Vec::new());
         for spec in params(self.config()) {
-            let Some(parts) = self.adapters.get(&spec.name) else { continue };
+            let Some(parts) = self.adapters.get(&spec.slot) else { continue };
             let ([part], [_, columns]) = (&parts[..], &spec.shape[..]) else { return Ok(self) };
             let dtype = self.dtype(&part.a)?;
             if self.dtype(&part.b)? != dtype {
@@ -137,12 +138,11 @@ impl Checkpoint {
             if projections.len() * rank > all {
                 return Ok(self);
             }
+            let apart = projections.len() > 1;
             for (block, rows) in projections.into_iter().enumerate() {
                 let numbers: Vec<usize> = rows.ranges.iter().cloned().flatten().collect();
-                let name = |matrix: &str| {
-                    format!("{}.{block}.{matrix}.weight", spec.name.trim_end_matches(".weight"))
-                };
-                let mut b_own = Matrix::zeros(name("lora_B"), [numbers.len(), rank], dtype);
+                let name = |matrix| Name::low_rank(matrix, &spec.slot, apart.then_some(block));
+                let mut b_own = Matrix::zeros(name(Half::B), [numbers.len(), rank], dtype);
                 for (i, &row) in numbers.iter().enumerate() {
                     let values = &mut b[(row * all + block * rank) * size..][..rank * size];
                     b_own.at(i, 0, rank).copy_from_slice(values);
@@ -153,14 +153,14 @@ impl Checkpoint {
                     continue; // a projection without an adapter
                 }
                 let shape = [rank, *columns];
-                let a_own = Matrix { name: name("lora_A"), shape, dtype, bytes: a_own.to_vec() };
+                let a_own = Matrix { name: name(Half::A), shape, dtype, bytes: a_own.to_vec() };
                 own.push(Part { a: a_own.name.clone(), b: b_own.name.clone(), rows });
                 matrices.extend([a_own, b_own]);
             }
             if b.iter().any(|byte| *byte != 0) {
                 return Ok(self);
             }
-            parted.push((spec.name, own));
+            parted.push((spec.slot, own));
         }
         let mut this = self;
         this.adapters.extend(parted);
@@ -174,7 +174,7 @@ impl Checkpoint {
     fn blocks(&self) -> Result<usize> {
         let mut most = 1;
         for spec in params(self.config()) {
-            let apart = self.adapters.get(&spec.name).is_some_and(|p| p.iter().any(|p| !p.rows.is_whole()));
+            let apart = self.adapters.get(&spec.slot).is_some_and(|p| p.iter().any(|p| !p.rows.is_whole()));
             if apart {
                 most = most.max(peft::projections(self.config(), &spec)?.len());
             }
@@ -183,7 +183,7 @@ impl Checkpoint {
     }
 
     /// The bytes of a matrix of an adapter.
-    fn matrix(&self, name: &str, dtype: DType) -> Result<Vec<u8>> {
+    fn matrix(&self, name: &Name, dtype: DType) -> Result<Vec<u8>> {
         let shape = self.global(name)?.shape;
         let mut bytes = vec![0; shape.numel() * dtype.size()];
         self.read_named(name, &Region::whole(&shape), None, dtype, &mut bytes)?;
@@ -195,7 +195,7 @@ impl Checkpoint {
         for m in matrices {
             self.files.push(Mapped::held(&self.root, m.bytes));
             self.stored.push(Stored {
-                name: m.name.clone(),
+                name: m.name.to_string(),
                 file: self.files.len() - 1,
                 dtype: m.dtype,
                 shape: m.shape.to_vec(),

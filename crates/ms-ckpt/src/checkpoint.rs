@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
-use crate::optim::{STATES, parameter_of};
+use crate::name::{Name, State, What};
 use crate::runs::{Gap, RunIndex};
 use crate::stored::{Global, Piece, Stored};
 use crate::strided::gather;
@@ -70,7 +70,7 @@ pub struct Checkpoint {
     pub(crate) config_json: Option<Value>,
     pub(crate) files: Vec<Mapped>,
     pub(crate) stored: Vec<Stored>,
-    pub(crate) globals: BTreeMap<String, Global>,
+    pub(crate) globals: BTreeMap<Name, Global>,
     pub(crate) iteration: u64,
     pub(crate) args: Map<String, Value>,
     pub(crate) state: Value,
@@ -79,7 +79,7 @@ pub struct Checkpoint {
     /// Low-rank adapters, by the parameter they change.
     pub(crate) adapters: Adapters,
     /// Equal copies of parts that other ranks hold: the parameter and the part.
-    pub(crate) copies: Vec<(String, Piece)>,
+    pub(crate) copies: Vec<(Name, Piece)>,
     /// How they are added to what is read, if they are.
     pub(crate) merge: Option<Merge>,
 }
@@ -122,7 +122,7 @@ impl Checkpoint {
 
     /// Whether AdamW's moments of every trained parameter are there, and their float32 weights, or weights that are float32.
     pub fn has_optimizer(&self) -> bool {
-        self.has_states(&STATES[1..])
+        self.has_states(&[State::ExpAvg.word(), State::ExpAvgSq.word()])
     }
 
     /// Whether the optimizer's state `names` of every trained parameter are there, and its unrounded weights, or weights that
@@ -130,16 +130,16 @@ impl Checkpoint {
     pub fn has_states(&self, names: &[&str]) -> bool {
         let mut trained = ms_spec::params(&self.config).into_iter().filter(ms_spec::ParamSpec::trained);
         trained.all(|spec| {
-            let have =
-                |state: &str| self.globals.contains_key(&format!("optimizer.state.{state}.{}", spec.name));
-            let wide = self.globals.get(&spec.name).is_some_and(|g| g.dtype == g.dtype.wide());
-            (wide || have(STATES[0])) && names.iter().all(|name| have(name))
+            let have = |state: &State| self.has(&Name::state(*state, &spec.slot));
+            let of = |name: &str| State::ALL.iter().find(|state| state.word() == name);
+            let wide = self.globals.get(spec.name.as_str()).is_some_and(|g| g.dtype == g.dtype.wide());
+            (wide || have(&State::Master)) && names.iter().all(|name| of(name).is_some_and(have))
         })
     }
 
     /// Names, global shapes and element types, in the order of names.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &Shape, DType)> {
-        self.globals.iter().map(|(name, g)| (name.as_str(), &g.shape, g.dtype))
+        self.globals.iter().map(|(name, g)| (&**name, &g.shape, g.dtype))
     }
 
     /// Whether a global tensor is there.
@@ -152,14 +152,33 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Missing`].
     pub fn dtype(&self, name: &str) -> Result<DType> {
-        let name = if self.lacks(name) { "rm_head.weight" } else { name };
-        self.global(name).map(|g| g.dtype)
+        let name = self.name(name)?;
+        let head = Slot { part: Part::Reward, ..HEAD };
+        let name = if self.lacks(&name) { Name::weight(&head) } else { name };
+        self.global(&name).map(|g| g.dtype)
+    }
+
+    /// What a tensor of this name is: one that is there, or one that another stands for.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    fn name(&self, name: &str) -> Result<Name> {
+        if let Some((name, _)) = self.globals.get_key_value(name) {
+            return Ok(name.clone());
+        }
+        let weights = self.globals.keys().filter_map(|name| match name.what() {
+            What::Weight(slot) => Some(Name::state(State::Master, &slot)),
+            _ => None,
+        });
+        let mut others = IDLE.iter().map(Name::weight).chain(weights);
+        let missing = || Error::Missing { path: self.root.clone(), name: name.to_owned() };
+        others.find(|other| **other == *name).ok_or_else(missing)
     }
 
     /// Whether a parameter of a reward model is not in the files and stands for zeros.
-    fn lacks(&self, name: &str) -> bool {
-        let idle = || IDLE.iter().any(|slot| slot.name() == name);
-        self.config.reward && !self.globals.contains_key(name) && idle()
+    fn lacks(&self, name: &Name) -> bool {
+        let idle = matches!(name.what(), What::Weight(slot) if is_idle(&slot));
+        self.config.reward && idle && !self.has(name)
     }
 
     /// Every stored tensor, file by file.
@@ -186,7 +205,7 @@ impl Checkpoint {
     /// If `out` has another length than the region.
     pub fn read_f32(&self, spec: &ParamSpec, region: &Region, out: &mut [f32]) -> Result<()> {
         let mut at = 0;
-        self.copy(&spec.name, region, None, DType::F32, &mut |bytes| {
+        self.copy(&Name::weight(&spec.slot), region, None, DType::F32, &mut |bytes| {
             for (o, b) in out[at..].iter_mut().zip(bytes.chunks_exact(4)) {
                 *o = f32::from_le_bytes(b.try_into().expect("exact chunk"));
             }
@@ -205,7 +224,7 @@ impl Checkpoint {
     /// # Panics
     /// If `out` has another length than the region's bytes.
     pub fn read(&self, spec: &ParamSpec, region: &Region, dtype: DType, out: &mut [u8]) -> Result<()> {
-        self.read_named(&spec.name, region, None, dtype, out)
+        self.read_into(&Name::weight(&spec.slot), region, None, dtype, out)
     }
 
     /// Reads elements `flat` (all if `None`) of a region of any global tensor, such as an optimizer moment.
@@ -223,6 +242,17 @@ impl Checkpoint {
         dtype: DType,
         out: &mut [u8],
     ) -> Result<()> {
+        self.read_into(&self.name(name)?, region, flat, dtype, out)
+    }
+
+    fn read_into(
+        &self,
+        name: &Name,
+        region: &Region,
+        flat: Option<Range<usize>>,
+        dtype: DType,
+        out: &mut [u8],
+    ) -> Result<()> {
         let mut at = 0;
         self.copy(name, region, flat, dtype, &mut |bytes| {
             out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -233,17 +263,20 @@ impl Checkpoint {
         Ok(())
     }
 
-    pub(crate) fn global(&self, name: &str) -> Result<&Global> {
-        let found = self.globals.get(name);
+    pub(crate) fn global(&self, name: &Name) -> Result<&Global> {
         // Weights that are float32 have no second copy in the optimizer.
-        let weight = || name.strip_prefix("optimizer.state.fp32_param.").and_then(|p| self.globals.get(p));
-        found.or_else(weight).ok_or_else(|| Error::Missing { path: self.root.clone(), name: name.to_owned() })
+        let weight = || match name.what() {
+            What::State(State::Master, slot) => self.globals.get(&Name::weight(&slot)),
+            _ => None,
+        };
+        let found = self.globals.get(name).or_else(weight);
+        found.ok_or_else(|| Error::Missing { path: self.root.clone(), name: name.to_string() })
     }
 
     /// Hands the bytes of a region, in its local order and as `dtype`, to `sink`, piece by piece.
     pub(crate) fn copy(
         &self,
-        name: &str,
+        name: &Name,
         region: &Region,
         flat: Option<Range<usize>>,
         dtype: DType,
@@ -268,7 +301,7 @@ impl Checkpoint {
     /// Hands over runs of the flattened global tensor, whatever its shape.
     pub(crate) fn copy_flat(
         &self,
-        name: &str,
+        name: &Name,
         region: &Region,
         dtype: DType,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
@@ -278,7 +311,7 @@ impl Checkpoint {
 
     fn copy_runs(
         &self,
-        name: &str,
+        name: &Name,
         region: &Region,
         flat: Option<Range<usize>>,
         dtype: DType,
@@ -297,6 +330,7 @@ impl Checkpoint {
         let row: usize = global.shape.iter().skip(1).product();
         let last_row =
             self.config.vocab.min(global.shape.first().copied().unwrap_or(1)).saturating_sub(1) * row;
+        let moment = matches!(name.what(), What::State(state, _) if state != State::Master);
         let mut local = 0;
         for (start, len) in region.runs() {
             let (from, to) = (local.max(flat.start), (local + len).min(flat.end));
@@ -309,8 +343,8 @@ impl Checkpoint {
             while at < end {
                 let (source, n) = if at < stored {
                     (at, end.min(stored) - at)
-                } else if name.starts_with("optimizer.state.exp_avg") {
-                    // Nothing was learned of them: their moments are zero.
+                } else if moment {
+                    // Nothing was learned of them.
                     out.push(
                         &vec![0; row * global.dtype.size()][..(end - at).min(row) * global.dtype.size()],
                         global.dtype,
@@ -352,14 +386,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    fn check_shape(&self, name: &str, global: &Global, region: &Region) -> Result<()> {
-        let skip = usize::from(counts_words(parameter_of(name)));
+    fn check_shape(&self, name: &Name, global: &Global, region: &Region) -> Result<()> {
+        let skip = usize::from(counts_words(name));
         if global.shape.len() == region.shape.len() && global.shape[skip..] == region.shape[skip..] {
             return Ok(());
         }
         Err(Error::Shape {
             path: self.root.clone(),
-            name: name.to_owned(),
+            name: name.to_string(),
             want: region.shape.to_vec(),
             got: global.shape.to_vec(),
         })
@@ -451,9 +485,10 @@ pub(crate) fn is_idle(what: &Slot) -> bool {
     IDLE.contains(what)
 }
 
-/// Whether the first dimension of a parameter is the vocabulary, whose rows may be padded.
-pub(crate) fn counts_words(name: &str) -> bool {
-    [Slot::WORDS, HEAD, Slot { bias: true, ..HEAD }].iter().any(|slot| slot.name() == name)
+/// Whether the first dimension of a parameter or of its optimizer's state is the vocabulary, whose rows may be padded.
+pub(crate) fn counts_words(name: &Name) -> bool {
+    const TABLES: [Slot; 3] = [Slot::WORDS, HEAD, Slot { bias: true, ..HEAD }];
+    matches!(name.what(), What::Weight(slot) | What::State(_, slot) if TABLES.contains(&slot))
 }
 
 /// The output layer.

@@ -6,6 +6,7 @@ use ms_core::{DType, Region, Shape};
 
 use crate::Result;
 use crate::checkpoint::{Checkpoint, counts_words};
+use crate::name::Name;
 
 /// How a tensor of one checkpoint relates to the tensor of the same name in another.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +86,7 @@ impl Checkpoint {
         folders.into_iter().try_for_each(crate::sharded::check_sums)
     }
 
-    fn floats(&self, name: &str, region: &Region, out: &mut Vec<f32>) -> Result<()> {
+    fn floats(&self, name: &Name, region: &Region, out: &mut Vec<f32>) -> Result<()> {
         out.clear();
         self.copy(name, region, None, DType::F32, &mut |bytes| {
             out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("exact chunk"))));
@@ -100,7 +101,7 @@ impl Checkpoint {
     /// # Errors
     /// What reading them shows to be damaged.
     pub fn compare(&self, other: &Self, each: &mut dyn FnMut(Compared)) -> Result<()> {
-        let names: BTreeSet<&String> = self.globals.keys().chain(other.globals.keys()).collect();
+        let names: BTreeSet<&Name> = self.globals.keys().chain(other.globals.keys()).collect();
         let (mut a, mut b) = (Vec::new(), Vec::new());
         for name in names {
             let (first, second) = (self.globals.get(name), other.globals.get(name));
@@ -136,13 +137,13 @@ impl Checkpoint {
                     }
                 }
             };
-            each(Compared { name: name.clone(), dtypes, relation });
+            each(Compared { name: name.to_string(), dtypes, relation });
         }
         Ok(())
     }
 
     /// The shape of a tensor without rows that only pad the vocabulary.
-    fn without_padding(&self, name: &str, shape: &Shape) -> Shape {
+    fn without_padding(&self, name: &Name, shape: &Shape) -> Shape {
         let mut dims = shape.to_vec();
         if let Some(rows) = dims.first_mut().filter(|_| counts_words(name)) {
             *rows = (*rows).min(self.config.vocab);
@@ -169,7 +170,7 @@ impl Checkpoint {
             found.tensors += 1;
             found.elements += global.shape.numel();
             if bad > 0 {
-                found.not_finite.push((name.clone(), bad));
+                found.not_finite.push((name.to_string(), bad));
             }
         }
         for (name, piece) in &self.copies {
@@ -187,7 +188,7 @@ impl Checkpoint {
             if first != copy {
                 let file = self.files[stored.file].path();
                 let file = file.strip_prefix(&self.root).unwrap_or(file).display().to_string();
-                found.unequal_copies.push((name.clone(), file));
+                found.unequal_copies.push((name.to_string(), file));
             }
         }
         Ok(found)

@@ -33,6 +33,7 @@ pub mod layout;
 mod lens;
 mod load;
 mod merge;
+mod name;
 mod nf4;
 mod open;
 mod optim;
@@ -53,6 +54,7 @@ pub use error::{Error, Result};
 pub use finite::Written;
 pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration, present};
 pub use ms_files::Mapped;
+pub use name::{Matrix, Name, State, What};
 pub use open::{open, open_iteration, open_with};
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
@@ -93,10 +95,10 @@ impl Checkpoint {
                 }
                 _ => spec.name.clone(),
             };
-            let global = self.globals.remove(&from);
+            let global = self.globals.remove(from.as_str());
             let global =
                 global.ok_or_else(|| Error::Missing { path: self.root.clone(), name: from.clone() })?;
-            globals.insert(spec.name, global);
+            globals.insert(Name::weight(&spec.slot), global);
         }
         self.globals = globals;
         self.config = changed.validate().map_err(Error::spec(&self.root))?;

@@ -1,20 +1,22 @@
 //! Adapters of a checkpoint: taken from another one, and added to what is read.
 
 use ms_core::{DType, Region, Shape};
+use ms_spec::Slot;
 
 use crate::adapter::{BLOCK_RANK, Loaded, Matrices, Merge};
 use crate::checkpoint::Checkpoint;
+use crate::name::{Name, What};
 use crate::{Error, Result};
 
 impl Checkpoint {
     /// Parameters that have an adapter.
-    pub fn adapted(&self) -> impl Iterator<Item = &str> {
-        self.adapters.keys().map(String::as_str)
+    pub fn adapted(&self) -> impl Iterator<Item = &Slot> {
+        self.adapters.keys()
     }
 
     /// Whether there is nothing but adapters.
     pub fn is_adapter(&self) -> bool {
-        !self.adapters.is_empty() && !self.globals.contains_key("embedding.word_embeddings.weight")
+        !self.adapters.is_empty() && !self.has(&Slot::WORDS.name())
     }
 
     /// The rank of the adapters; `None` without some, or if they differ.
@@ -63,12 +65,17 @@ impl Checkpoint {
     }
 
     /// The adapter of the rows of `name` that have elements in `bounds`.
-    pub(crate) fn load_adapter(&self, name: &str, bounds: &std::ops::Range<usize>) -> Result<Option<Loaded>> {
-        let (Some(merge), Some(parts)) = (self.merge, self.adapters.get(name)) else { return Ok(None) };
+    pub(crate) fn load_adapter(
+        &self,
+        name: &Name,
+        bounds: &std::ops::Range<usize>,
+    ) -> Result<Option<Loaded>> {
+        let (Some(merge), What::Weight(slot)) = (self.merge, name.what()) else { return Ok(None) };
+        let Some(parts) = self.adapters.get(&slot) else { return Ok(None) };
         let shape = self.global(name)?.shape;
         let dtype = self.global(name)?.dtype;
         if !matches!(dtype, DType::Bf16 | DType::F16 | DType::F32) {
-            return Err(Error::Cast { name: name.to_owned(), from: DType::F32, to: dtype });
+            return Err(Error::Cast { name: name.to_string(), from: DType::F32, to: dtype });
         }
         let n = shape.len();
         let (out, columns) = (shape[n - 2], shape[n - 1]);
@@ -81,7 +88,7 @@ impl Checkpoint {
         for part in parts {
             for expert in experts.clone() {
                 let lead = (n == 3).then(|| expert..expert + 1);
-                let read = |name: &str| -> Result<(Vec<f32>, Shape)> {
+                let read = |name: &Name| -> Result<(Vec<f32>, Shape)> {
                     let shape = self.global(name)?.shape;
                     let region = match &lead {
                         Some(lead) => Region {

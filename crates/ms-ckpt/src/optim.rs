@@ -1,7 +1,7 @@
 //! Optimizer state: what a training checkpoint holds beside the weights.
 //!
-//! In a checkpoint of any form the state of a parameter are globals of their own, `optimizer.state.NAME.PARAMETER`, with
-//! the parameter's shape; so they are cut, copied and read like weights. Megatron's rank files hold them as flat buffers
+//! In a checkpoint of any form the state of a parameter are globals of their own ([`State`](crate::State)), with the
+//! parameter's shape; so they are cut, copied and read like weights. Megatron's rank files hold them as flat buffers
 //! ([`flat_places`]) or tensor by tensor.
 
 use ms_core::DType;
@@ -10,10 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::torch::Node;
 
-/// Names of the tensors that AdamW keeps for a parameter: the weight in float32 and the two moments.
-pub(crate) const STATES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
-
-/// What the flat buffers of a distributed optimizer call them.
+/// What the flat buffers of a distributed optimizer call what AdamW keeps.
 pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
 
 /// Name of the file of a distributed optimizer, beside the weights of a rank.
@@ -57,12 +54,6 @@ fn groups_of(optimizer: &Node) -> Option<Vec<&Node>> {
         Node::List(groups) => Some(groups.iter().collect()),
         _ => None,
     }
-}
-
-/// The parameter that a global belongs to: itself, or the one whose state it is.
-pub(crate) fn parameter_of(name: &str) -> &str {
-    let state = |s: &&str| name.strip_prefix("optimizer.state.")?.strip_prefix(*s)?.strip_prefix('.');
-    STATES.iter().find_map(state).unwrap_or(name)
 }
 
 /// A parameter of a rank, as its optimizer sees it.
@@ -176,11 +167,5 @@ mod tests {
         assert_eq!((size(&args, 0, 0), size(&args, 1, 0)), (Some(333), None));
         args.insert("ddp_bucket_size".into(), json!(7));
         assert_eq!(size(&args, 0, 0), Some(7));
-    }
-
-    #[test]
-    fn state_belongs_to_its_parameter() {
-        assert_eq!(parameter_of("optimizer.state.exp_avg_sq.output_layer.weight"), "output_layer.weight");
-        assert_eq!(parameter_of("output_layer.weight"), "output_layer.weight");
     }
 }

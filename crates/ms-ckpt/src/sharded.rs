@@ -31,6 +31,7 @@ use crate::checkpoint::{Checkpoint, Form};
 pub use crate::iterations::MANIFEST;
 use crate::iterations::{iteration_name, write_tracker};
 use crate::layout::hf;
+use crate::name::Names;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
 use crate::stored::{Global, Piece as Part, Stored};
@@ -360,7 +361,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
     let mut files: Vec<Mapped> = Vec::new();
     let mut stored: Vec<Stored> = Vec::new();
     let mut by_file: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    let mut globals = BTreeMap::new();
+    let (names, mut globals) = (Names::of(&config), BTreeMap::new());
     for tensor in manifest.tensors {
         if tensor.shape.len() > ms_core::MAX_RANK {
             return Err(Error::malformed(
@@ -421,7 +422,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                 view: None,
             });
         }
-        globals.insert(tensor.name, Global { shape, dtype: tensor.dtype, pieces });
+        globals.insert(names.find(tensor.name), Global { shape, dtype: tensor.dtype, pieces });
     }
     let beside = root.join("config.json");
     let config_json = beside.is_file().then(|| hf::read_json(&beside)).transpose()?;

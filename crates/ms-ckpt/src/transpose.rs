@@ -3,6 +3,7 @@
 use ms_core::{DType, Region};
 
 use crate::checkpoint::Checkpoint;
+use crate::name::Name;
 use crate::{Error, Result};
 
 /// Bytes of a strip.
@@ -30,7 +31,7 @@ impl Checkpoint {
     /// As [`Checkpoint::copy`], with the last two dimensions of the region swapped.
     pub(crate) fn copy_transposed(
         &self,
-        name: &str,
+        name: &Name,
         region: &Region,
         dtype: DType,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,

@@ -8,14 +8,14 @@ use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::{DType, GridSizes};
 use ms_spec::{Block, ModelConfig, Placement, Stages, hf};
-use ms_testing::tree;
+use ms_testing::{golden_model, golden_models, tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
 
-/// A small model of every family: what its `config.json` says beside the sizes that all have.
-fn families() -> Vec<Value> {
+/// Forms of families beside their samples: what `config.json` says beside the sizes that all have.
+fn forms() -> Vec<Value> {
     let mla = json!({"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8});
     let deepseek = json!({
         "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 1,
@@ -167,12 +167,28 @@ fn families() -> Vec<Value> {
     ]
 }
 
-fn config(family: usize, layers: usize) -> ModelConfig {
+/// The sample models of all families.
+fn samples() -> Vec<String> {
+    golden_models().into_iter().filter(|name| !name.starts_with("shared/")).collect()
+}
+
+/// How many models there are: forms with any number of layers, and samples with their own.
+fn count() -> usize {
+    forms().len() + samples().len()
+}
+
+fn config(number: usize, layers: usize) -> ModelConfig {
+    let forms = forms();
+    let Some(form) = forms.get(number) else {
+        let folder = golden_model(&samples()[number - forms.len()]).unwrap();
+        let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        return hf::read_config(&hf::parse_json(&text).unwrap()).unwrap();
+    };
     let mut json = json!({
         "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4,
         "num_key_value_heads": 2, "vocab_size": 64
     });
-    for (key, value) in families()[family].as_object().unwrap() {
+    for (key, value) in form.as_object().unwrap() {
         json[key] = value.clone();
     }
     for key in ["num_hidden_layers", "num_layers", "n_layer"] {
@@ -227,6 +243,14 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
         }
         _ => (sizes, false),
     };
+    let fits =
+        |s: &GridSizes| c.moe.is_none() || ms_spec::check_expert_cut(c, s.ep, s.etp.unwrap_or(s.tp)).is_ok();
+    let alone = GridSizes { tp, ..GridSizes::default() };
+    let (sizes, extend_ep) = match (fits(&sizes), fits(&alone)) {
+        (true, _) => (sizes, extend_ep),
+        (false, true) => (alone, false),
+        (false, false) => (GridSizes { etp: Some(1), ..alone }, false),
+    };
     let mut stages = Stages { pp, ..Stages::default() };
     match choice >> 8 & 3 {
         1 if pp > 1 => stages.dual_pipe = c.layers.is_multiple_of(2 * pp),
@@ -272,11 +296,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn every_family_goes_through_any_cut_and_back_byte_for_byte(
-        family in 0..families().len(), layers in prop::sample::select(vec![2usize, 4]),
+        model in 0..count(), layers in prop::sample::select(vec![2usize, 4]),
         first in (prop::sample::select(vec![1usize, 2]), 1usize..4, prop::sample::select(vec![1usize, 2, 4]), any::<u32>()),
         second in (prop::sample::select(vec![1usize, 2]), 1usize..3, prop::sample::select(vec![1usize, 2, 4]), any::<u32>()),
     ) {
-        let c = config(family, layers);
+        let c = config(model, layers);
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         make(&path("hf"), &c);
@@ -299,8 +323,8 @@ proptest! {
 
 #[test]
 fn every_family_is_written_by_layer_and_read_again() {
-    for family in 0..families().len() {
-        let c = config(family, 4);
+    for model in 0..count() {
+        let c = config(model, 4);
         let dir = tempfile::tempdir().unwrap();
         make(&dir.path().join("hf"), &c);
         let source = open(&dir.path().join("hf")).unwrap();

@@ -8,9 +8,9 @@ use ms_ckpt::layout::mcore::{Experts, Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
-use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, Name, Plan, Run, RunOptions, State, open};
 use ms_core::{DType, GridSizes, Region};
-use ms_spec::{ModelConfig, ParamSpec, Stages, params};
+use ms_spec::{ModelConfig, ParamSpec, Slot, Stages, params};
 use ms_testing::tree;
 use proptest::prelude::*;
 use serde_json::json;
@@ -259,4 +259,54 @@ fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() 
     for state in ["param", "exp_avg", "exp_avg_sq"] {
         assert_eq!(buffer(&file(&folder), state), buffer(&file(&dir.path().join("again")), state), "{state}");
     }
+}
+
+#[test]
+fn what_stands_for_states_is_known_from_what_they_are() {
+    let (dir, config) = (tempfile::tempdir().unwrap(), config(false, false, 1));
+    let specs = params(&config);
+    let words = &specs[0];
+    assert_eq!(words.slot, Slot::WORDS);
+    // The table of words is float32 and has no master weights; a name that only looks like a state of it is nobody's.
+    let looks = "optimizer.state.exp_avg.other".to_owned();
+    let state = |state| Name::state(state, &words.slot).to_string();
+    let named = [words.name.clone(), state(State::ExpAvg), state(State::Momentum), looks.clone()];
+    let bytes = named.each_ref().map(|name| values(name, words.shape.numel(), 4));
+    let pieces: Vec<Piece<'_>> = named
+        .iter()
+        .zip(&bytes)
+        .map(|(name, bytes)| Piece {
+            name,
+            shape: words.shape,
+            dtype: DType::F32,
+            region: Region::whole(&words.shape),
+            flat: None,
+            bytes: bytes[..].into(),
+        })
+        .collect();
+    let writer = Writer::create(dir.path(), 1).unwrap();
+    writer.write_rank(0, &pieces).unwrap();
+    writer.finish(&config, &json!({})).unwrap();
+    let found = open(dir.path()).unwrap();
+
+    // Read with four more rows: of weights the last is repeated, of what was learned there is nothing.
+    let (rows, width) = (words.shape[0], words.shape[1]);
+    let padded = Region::whole(&[rows + 4, width].into());
+    let read = |name: &str| -> ms_ckpt::Result<Vec<u8>> {
+        let mut got = vec![1; padded.shape.numel() * 4];
+        found.read_named(name, &padded, None, DType::F32, &mut got)?;
+        Ok(got)
+    };
+    let last = bytes[0][(rows - 1) * width * 4..].repeat(4);
+    let weight = [&bytes[0][..], &last[..]].concat();
+    assert!(read(&words.name).unwrap() == weight);
+    assert!(read(&state(State::Master)).unwrap() == weight, "the weight is its own master");
+    for (moment, bytes) in [(State::ExpAvg, &bytes[1]), (State::Momentum, &bytes[2])] {
+        let want = [&bytes[..], &vec![0; 4 * width * 4]].concat();
+        assert!(read(&state(moment)).unwrap() == want, "{moment:?}");
+    }
+    let missing = read(&state(State::ExpAvgSq)).unwrap_err().to_string();
+    assert!(missing.contains(&state(State::ExpAvgSq)), "{missing}");
+    let shape = read(&looks).unwrap_err().to_string();
+    assert!(shape.contains(&looks), "a tensor of no vocabulary is not padded: {shape}");
 }

@@ -25,7 +25,7 @@ fn main() {
     let (prompt, new) = (number("prompt", 512), number("new", 32));
     let (hidden, heads) = (number("hidden", 1536), number("heads", 12));
     let config = ModelConfig {
-        family: Family::Llama,
+        family: Family::LLAMA,
         layers: number("layers", 20),
         hidden,
         ffn: number("ffn", 4608),

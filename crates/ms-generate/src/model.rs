@@ -105,8 +105,8 @@ impl LoadedModel {
         }
         for (i, spec) in model.specs().iter().enumerate() {
             if !spec.trained() && dtype != dtype.wide() {
-                let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
-                source.read_f32(spec, &Region::whole(&spec.shape), wide.as_mut_slice()?)?;
+                let mut wide = Tensor::zeros(device.arena(), dtype.wide(), spec.shape);
+                source.read(spec, &Region::whole(&spec.shape), dtype.wide(), wide.bytes_mut()?)?;
                 store.set_wide(ParamId(i as u32), wide)?;
             }
         }

@@ -65,8 +65,4 @@ impl OptimBackend for Reference {
         let scaled: Vec<f64> = reals(x)?.iter().map(|x| factor * x).collect();
         add_to("accumulate", &mut sum, &scaled)
     }
-
-    fn has_non_finite(&self, x: &Tensor) -> Result<bool> {
-        Ok(reals(x)?.iter().any(|x| !x.is_finite()))
-    }
 }

@@ -125,7 +125,7 @@ impl Default for ModelConfig {
     /// A plain Llama of size 0, to fill in: `ModelConfig { layers: 2, ..ModelConfig::default() }`.
     fn default() -> Self {
         Self {
-            family: Family::Llama,
+            family: Family::LLAMA,
             layers: 0,
             hidden: 0,
             ffn: 0,

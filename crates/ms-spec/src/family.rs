@@ -1,68 +1,82 @@
-//! The families. What their Hugging Face classes say stands in `hf::classes`, and which a model is of in `hf`.
+//! Families: what is known of them beside their classes.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-macro_rules! families {
-    ($($name:ident $doc:literal),+ $(,)?) => {
-        /// Family of a model: decides Hugging Face's spelling of its configuration and tensors, not its mathematics.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Family {
-            $(#[doc = $doc] $name,)+
-        }
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-        impl Family {
-            /// Every family.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-        }
-    };
+use crate::hf::tensors::{LLAMA_TENSORS, Respelling, Tensors};
+
+/// Family of a model: decides Hugging Face's spelling of its configuration and tensors, not its mathematics. Each stands in a row
+/// of a file of `hf::classes`, with its classes.
+#[derive(Clone, Copy)]
+pub struct Family {
+    name: &'static str,
+    tensors: &'static Tensors,
+    respelled: Option<&'static Respelling>,
 }
 
-families! {
-    Llama "Llama 1 to 3 and what shares its classes.",
-    Mistral "Mistral: a Llama, possibly with a sliding window.",
-    Qwen2 "Qwen1.5, Qwen2, Qwen2.5: biases in q, k and v.",
-    Qwen3 "Qwen3: q and k are normalised per head.",
-    Aquila "Aquila: a Llama with its own class.",
-    InternLm "InternLM: biases in all attention projections.",
-    InternLm2 "InternLM2 and 2.5: packed `wqkv`.",
-    InternLm3 "InternLM3: a Llama with optional biases.",
-    SeedOss "Seed-OSS: biases in q, k and v.",
-    Baichuan "Baichuan 1 and 2: packed `W_pack`; 13B with ALiBi.",
-    Qwen1 "Qwen, the first generation.",
-    Qwen2Moe "Qwen1.5-MoE and Qwen2-MoE: a gated shared expert.",
-    Qwen3Moe "Qwen3-MoE.",
-    Qwen3Next "Qwen3-Next: gated delta net layers, gated attention.",
-    Mixtral "Mixtral.",
-    MiniMaxM2 "MiniMax-M2: norms over whole projections.",
-    ChatGlm "ChatGLM3 and GLM-4 in their own class.",
-    Glm "GLM-4-9B in transformers' class.",
-    Glm4 "GLM-4-0414 and GLM-Z1: sandwich norms.",
-    Glm4Moe "GLM-4.5.",
-    GlmMoeDsa "GLM-5: latent and sparse attention.",
-    Ling "Ling 2.0 and Ring (BailingMoeV2).",
-    HunyuanMoe "Hunyuan-Large.",
-    HyV3 "Hunyuan 3.",
-    Phi3 "Phi-3.5-mini: packed projections, longrope.",
-    PhiMoe "Phi-3.5-MoE: LayerNorm, biases, sparsemixer.",
-    Gemma "Gemma.",
-    Gemma2 "Gemma 2: sandwich norms, softcaps, alternating windows.",
-    MiniCpm "MiniCPM, dense and MoE: scaled embedding, residual and logits.",
-    MiniCpm3 "MiniCPM3: latent attention.",
-    Granite "Granite: scaled embedding, residual, scores and logits.",
-    Olmo2 "`OLMo` 2: norms behind the sublayers, and over whole projections.",
-    Plm "PLM: latent attention, squared ReLU.",
-    DeepseekV2 "DeepSeek-V2, V2-Lite, V2.5.",
-    DeepseekV3 "DeepSeek-V3 and R1.",
-    KimiK2 "Kimi-K2: DeepSeek-V3 with other sizes.",
-    DeepseekV32 "DeepSeek-V3.2: sparse attention.",
-    DeepseekV4 "DeepSeek-V4: hyper-connections, attention to pooled entries, experts by a table of tokens.",
-    Bloom "Bloom.",
-    Gpt2 "GPT-2 and GPT-3.",
-    GptOss "gpt-oss: sinks, biases everywhere.",
-    LongCat "LongCat-Flash: shortcut blocks, zero experts.",
-    Step3p5 "Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.",
-    Mamba2 "Mamba2.",
-    Mamba3 "Mamba3: one kind of layer, without norms before the mixers.",
-    Megatron "Only described by Megatron's arguments: no Hugging Face class is known.",
+impl Family {
+    /// Llama 1 to 3 and what shares its classes.
+    pub const LLAMA: Self = Self::new("Llama", &LLAMA_TENSORS);
+    /// Only described by Megatron's arguments: no Hugging Face class is known.
+    pub const MEGATRON: Self = Self::new("Megatron", &LLAMA_TENSORS);
+
+    pub(crate) const fn new(name: &'static str, tensors: &'static Tensors) -> Self {
+        Self { name, tensors, respelled: None }
+    }
+
+    pub(crate) const fn respelled(self, respelled: &'static Respelling) -> Self {
+        Self { respelled: Some(respelled), ..self }
+    }
+
+    /// The pattern of a tensor's name, by what the tensor is; `None` where a family has no such tensor.
+    pub fn pattern(self, key: &str) -> Option<&'static str> {
+        self.tensors.pattern(key)
+    }
+
+    /// The usual name of a tensor that a program spells otherwise.
+    pub fn usual(self, name: &str) -> Option<String> {
+        self.respelled.and_then(|other| other.usual(name))
+    }
+
+    /// What files of ours call it: `deepseek_v3`.
+    fn word(self) -> String {
+        let mut word = String::new();
+        for (i, c) in self.name.chars().enumerate() {
+            if i > 0 && c.is_uppercase() {
+                word.push('_');
+            }
+            word.push(c.to_ascii_lowercase());
+        }
+        word
+    }
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Family {}
+
+impl Serialize for Family {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.word())
+    }
+}
+
+impl<'de> Deserialize<'de> for Family {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let found = Self::all().chain([Self::MEGATRON]).find(|family| family.word() == word);
+        found.ok_or_else(|| D::Error::custom(format!("unknown family `{word}`")))
+    }
 }

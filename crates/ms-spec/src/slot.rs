@@ -285,11 +285,17 @@ impl Slot {
 
     /// Megatron-core's name, with layers counted over the whole model.
     pub fn name(&self) -> String {
+        format!("{}{}", self.module_name(), self.ending())
+    }
+
+    /// The name of the module that has it, or of the tensor itself where it is none of a module.
+    pub fn module_name(&self) -> String {
+        let module = self.module(Role::word);
         match (self.place, self.part) {
-            (Place::Layer(layer), _) => format!("decoder.layers.{layer}.{}", self.inner()),
-            (Place::Mtp(k), Part::Last) => format!("mtp.final_layernorms.{k}{}", self.ending()),
-            (Place::Mtp(k), _) => format!("mtp.layers.{k}.{}{}", self.inside_module(), self.inner()),
-            (Place::Embedding | Place::Head, _) => self.inner(),
+            (Place::Layer(layer), _) => format!("decoder.layers.{layer}.{module}"),
+            (Place::Mtp(k), Part::Last) => format!("mtp.final_layernorms.{k}"),
+            (Place::Mtp(k), _) => format!("mtp.layers.{k}.{}{module}", self.inside_module()),
+            (Place::Embedding | Place::Head, _) => module,
         }
     }
 

@@ -270,7 +270,7 @@ fn models_that_no_class_describes_have_no_family_and_survive_their_arguments() {
         let path = ms_testing::golden_model(name).unwrap().join("args.json");
         let args: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let config = megatron::from_args(args.as_object().unwrap()).unwrap();
-        assert_eq!(config.family, Family::Megatron, "{name}");
+        assert_eq!(config.family, Family::MEGATRON, "{name}");
         assert_eq!(megatron::from_args(&megatron::to_args(&config)).unwrap(), config, "{name}");
         assert!(hf::write_config(&config, hf::Dialect::V4).is_err(), "{name}");
     }

@@ -9,6 +9,7 @@
 
 mod data;
 mod families;
+mod samples;
 
 pub use data::write_data_sets;
 pub use families::{converted_model, form_of, golden_model, golden_models};

@@ -39,7 +39,7 @@ fn step_on(
     change: impl FnOnce(&mut TrainConfig),
 ) -> StepReport {
     let model = ModelConfig {
-        family: Family::Llama,
+        family: Family::LLAMA,
         layers: 2,
         hidden: 16,
         ffn: 24,

@@ -54,8 +54,8 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<(Ch
         return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
             .hint("pass --lora-alpha, the number it was trained with");
     };
-    let kept: Vec<&str> = source.adapted().collect();
-    tracing::info!("merging {} adapters of rank {rank}, scaled by {}", kept.len(), alpha / rank as f64);
+    let count = source.adapted().count();
+    tracing::info!("merging {count} adapters of rank {rank}, scaled by {}", alpha / rank as f64);
     let merge = Merge { scale: alpha / rank as f64, arithmetic: lora.arithmetic };
     Ok((source.merged(merge)?, 1.0))
 }
@@ -103,11 +103,14 @@ fn check(source: &Checkpoint, lora: &Lora, rank: usize) -> anyhow::Result<()> {
     if lora.targets.is_empty() {
         return Ok(());
     }
-    for parameter in source.adapted() {
-        let module = parameter.trim_end_matches(".weight").rsplit('.').next().unwrap_or(parameter);
+    for slot in source.adapted() {
+        // A module is meant by the end of its name, as peft has it.
+        let module = format!(".{}", slot.module_name());
+        let meant = |target: &str| module.ends_with(&format!(".{target}"));
         anyhow::ensure!(
-            lora.targets.iter().any(|t| t == module || legacy(t) == module),
-            "{parameter} has an adapter, but {module} is not among --lora-target-modules {}",
+            lora.targets.iter().any(|t| meant(t) || meant(legacy(t))),
+            "{} has an adapter, but its module is not among --lora-target-modules {}",
+            slot.name(),
             lora.targets.join(" ")
         );
     }

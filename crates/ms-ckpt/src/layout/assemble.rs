@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ms_core::Region;
-use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, params};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, Slot, params};
 
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
@@ -14,7 +14,8 @@ use super::spread::Spread;
 use crate::adapter::{self, Adapters, Part};
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
-use crate::optim::{Held, STATES};
+use crate::name::{Name, State, What};
+use crate::optim::Held;
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
@@ -33,9 +34,9 @@ impl Opened {
         let mut adapters = Adapters::new();
         let mut copies = Vec::new();
         let mut states = Vec::new();
-        let mut globals: BTreeMap<String, Global> = BTreeMap::new();
+        let mut globals: BTreeMap<Name, Global> = BTreeMap::new();
         // Where a piece begins in its tensor: equal copies on other ranks are left out.
-        let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
+        let mut seen: BTreeSet<(Name, usize)> = BTreeSet::new();
         for file in &self.ranks {
             let mut used: BTreeSet<usize> = BTreeSet::new();
             let mut trained: Vec<Trained> = Vec::new();
@@ -70,7 +71,7 @@ impl Opened {
                 if local.spec.trained() {
                     trained.push(Trained::new(i, stored, &local, spread));
                 }
-                let name = local.spec.name;
+                let name = Name::weight(&local.spec.slot);
                 let region = local.lens.region;
                 let first = region.runs().next().map_or(0, |r| r.0);
                 let piece = Piece { stored: i, region, flat: None, view };
@@ -94,15 +95,16 @@ impl Opened {
                 return Err(Error::malformed(&file.path, what));
             }
         }
-        let mut wanted: Vec<(String, usize)> = globals
+        let mut wanted: Vec<(Name, usize)> = globals
             .iter()
-            .filter(|(name, _)| name.contains(".lora_"))
+            .filter(|(name, _)| matches!(name.what(), What::LowRank(..)))
             .map(|(name, g)| (name.clone(), g.shape.numel()))
             .collect();
         if !only_adapters {
-            let lacks = |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(&s.name);
+            let lacks =
+                |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(s.name.as_str());
             let all = params(config).into_iter().filter(|s| !lacks(s));
-            wanted.extend(all.map(|s| (s.name, s.shape.numel())));
+            wanted.extend(all.map(|s| (Name::weight(&s.slot), s.shape.numel())));
         }
         if only_adapters && adapters.is_empty() {
             return Err(Error::folder(folder, "neither weights of the model nor adapters"));
@@ -112,15 +114,15 @@ impl Opened {
                 .get(&name)
                 .map_or(0, |g| g.pieces.iter().map(|p| p.region.local_shape().numel()).sum());
             if have != numel {
-                return Err(Error::Missing { path: folder.to_owned(), name });
+                return Err(Error::Missing { path: folder.to_owned(), name: name.to_string() });
             }
         }
-        let whole = |name: &str, g: &Global| {
+        let whole = |name: &Name, g: &Global| {
             let have: usize = g.pieces.iter().map(|p| p.region.local_shape().numel()).sum();
-            !name.starts_with("optimizer.state.") || have == g.shape.numel()
+            !matches!(name.what(), What::State(..)) || have == g.shape.numel()
         };
         if let Some((name, _)) = globals.iter().find(|(name, g)| !whole(name, g)) {
-            return Err(Error::Missing { path: folder.to_owned(), name: name.clone() });
+            return Err(Error::Missing { path: folder.to_owned(), name: name.to_string() });
         }
         Ok(Assembled { globals, adapters, copies, states })
     }
@@ -131,7 +133,7 @@ impl Opened {
         file: &RankFile,
         beside: &States,
         mut trained: Vec<Trained>,
-        globals: &mut BTreeMap<String, Global>,
+        globals: &mut BTreeMap<Name, Global>,
         states: &mut Vec<Stored>,
     ) -> Result<()> {
         if trained.is_empty() {
@@ -144,9 +146,9 @@ impl Opened {
         let shapes: Vec<Vec<usize>> = trained.iter().map(|t| self.stored[t.stored].shape.clone()).collect();
         let found = beside.place(&held, &shapes, &self.args, file.numbers.p)?;
         for (t, state) in trained.into_iter().zip(found).filter(|(t, _)| !t.copy) {
-            for (which, stored) in STATES.iter().zip(state) {
+            for (which, stored) in State::ADAM.into_iter().zip(state) {
                 let Some(stored) = stored else { continue };
-                let name = format!("optimizer.state.{which}.{}", t.name);
+                let name = Name::state(which, &t.slot);
                 let view = t.lens.view(stored.strides.as_deref());
                 let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
                 let (shape, dtype) = (t.lens.region.shape, stored.dtype);
@@ -160,7 +162,7 @@ impl Opened {
                     continue;
                 }
                 let stored_at = self.stored.len() + states.len();
-                states.push(Stored { name, ..stored });
+                states.push(Stored { name: name.to_string(), ..stored });
                 global.pieces.push(Piece {
                     stored: stored_at,
                     region: t.lens.region.clone(),
@@ -178,11 +180,12 @@ impl Opened {
         file: &RankFile,
         local: &Local,
         used: &mut BTreeSet<usize>,
-        globals: &mut BTreeMap<String, Global>,
-        seen: &mut BTreeSet<(String, usize)>,
+        globals: &mut BTreeMap<Name, Global>,
+        seen: &mut BTreeSet<(Name, usize)>,
         adapters: &mut Adapters,
     ) -> Result<()> {
-        let [a, b] = adapter::local_names(&local.name).map(|n| file.tensors.get(&(local.chunk, n)).copied());
+        let [a, b] = adapter::local_names(&local.name, local.module.as_deref());
+        let [a, b] = [a, b].map(|n| file.tensors.get(&(local.chunk, n)).copied());
         let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
         let n = local.spec.shape.len();
         let grouped = local.lens.transposed;
@@ -193,13 +196,13 @@ impl Opened {
             true => a_shape.iter().product::<usize>() / (experts * columns).max(1),
             false => a_shape.first().copied().unwrap_or(0),
         };
-        if n < 2 || rank == 0 || rank > 1 << 16 || local.name.contains("linear_qk_") {
+        if n < 2 || rank == 0 || rank > 1 << 16 || local.split {
             return Err(Error::malformed(
                 &file.path,
                 format!("tensor {}: an adapter of this form", local.name),
             ));
         }
-        let names = adapter::names(&local.spec.name);
+        let names = adapter::names(&local.spec.slot);
         let parts = adapter::lenses(&local.spec, &local.lens, rank);
         for ((i, name), (shape, lens)) in [a, b].into_iter().zip(&names).zip(parts) {
             let stored = &self.stored[i];
@@ -233,17 +236,17 @@ impl Opened {
         }
         let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
         let [a, b] = names;
-        adapters.entry(local.spec.name.clone()).or_insert_with(|| vec![Part { a, b, rows }]);
+        adapters.entry(local.spec.slot).or_insert_with(|| vec![Part { a, b, rows }]);
         Ok(())
     }
 }
 
 /// What the files of all ranks make up together.
 pub(super) struct Assembled {
-    pub(super) globals: BTreeMap<String, Global>,
+    pub(super) globals: BTreeMap<Name, Global>,
     pub(super) adapters: Adapters,
     /// Parts that are there once more.
-    pub(super) copies: Vec<(String, Piece)>,
+    pub(super) copies: Vec<(Name, Piece)>,
     /// Tensors of optimizers, numbered behind the stored ones.
     pub(super) states: Vec<Stored>,
 }
@@ -252,7 +255,7 @@ pub(super) struct Assembled {
 struct Trained {
     /// The weight among the stored tensors.
     stored: usize,
-    name: String,
+    slot: Slot,
     lens: Lens,
     /// The weight is another rank's too, and its state is read there.
     copy: bool,
@@ -262,7 +265,7 @@ struct Trained {
 impl Trained {
     fn new(i: usize, stored: &Stored, local: &Local, spread: &Spread) -> Self {
         let held = local.held(spread, stored.dtype);
-        Self { stored: i, name: local.spec.name.clone(), lens: local.lens.clone(), copy: local.copy, held }
+        Self { stored: i, slot: local.spec.slot, lens: local.lens.clone(), copy: local.copy, held }
     }
 }
 

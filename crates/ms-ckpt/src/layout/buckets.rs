@@ -32,7 +32,8 @@ use super::spread::Spread;
 use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
-use crate::optim::{BUFFERS, Held, STATES, bucket_size, flat_places, inner, optimizers};
+use crate::name::{Name, State};
+use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
 use crate::stored::{Global, Piece, Stored};
 use crate::torch::{Node, TensorRef, TensorView};
 use crate::{Error, Result};
@@ -61,7 +62,7 @@ struct Flat {
 }
 
 /// Globals of the optimizer state, by name.
-pub(super) type States = BTreeMap<String, Global>;
+pub(super) type States = BTreeMap<Name, Global>;
 
 impl Opened<'_> {
     /// Whether there is state of this kind.
@@ -96,7 +97,7 @@ impl Opened<'_> {
     pub(super) fn by_rank(
         &mut self,
         args: &Map<String, Value>,
-        weights: &BTreeMap<String, Global>,
+        weights: &BTreeMap<Name, Global>,
         order: Order,
     ) -> Result<States> {
         let slots = self.slots()?;
@@ -105,7 +106,7 @@ impl Opened<'_> {
         let mut states = States::new();
         for rank in spread.ranks() {
             let locals = registered(self.config, &spread, &placement, rank, order)?;
-            let type_of = |l: &Local| weights.get(&l.spec.name).map_or(DType::Bf16, |g| g.dtype);
+            let type_of = |l: &Local| weights.get(l.spec.name.as_str()).map_or(DType::Bf16, |g| g.dtype);
             let all: Vec<(Local, Held)> = locals
                 .into_iter()
                 .filter(|l| l.spec.trained())
@@ -140,7 +141,7 @@ impl Opened<'_> {
                 .sum::<usize>()
                 != g.shape.numel()
         }) {
-            return Err(Error::Missing { path: self.folder.to_owned(), name: name.clone() });
+            return Err(Error::Missing { path: self.folder.to_owned(), name: name.to_string() });
         }
         Ok(states)
     }
@@ -334,8 +335,8 @@ impl Opened<'_> {
         states: &mut States,
     ) -> Result<()> {
         let first = |r: &Region| r.runs().next().map_or(0, |r| r.0);
-        for (state, row) in STATES.iter().zip(rows) {
-            let name = format!("optimizer.state.{state}.{}", local.spec.name);
+        for (state, row) in State::ADAM.into_iter().zip(rows) {
+            let name = Name::state(state, &local.spec.slot);
             let shape = local.spec.shape;
             let global = states.entry(name.clone()).or_insert_with(|| Global {
                 shape,
@@ -362,7 +363,12 @@ impl Opened<'_> {
                         format!("{name}: a transposed matrix that data-parallel ranks share is not read");
                     return Err(Error::folder(self.folder, what));
                 }
-                self.stored.push(Stored { shape, start: at, name: name.clone(), ..self.stored[i].clone() });
+                self.stored.push(Stored {
+                    shape,
+                    start: at,
+                    name: name.to_string(),
+                    ..self.stored[i].clone()
+                });
                 let flat = (!whole).then(|| from - range.start..to - range.start);
                 let region = local.lens.region.clone();
                 global.pieces.push(Piece { stored: self.stored.len() - 1, region, flat, view });
@@ -381,7 +387,7 @@ pub(super) fn settle(checkpoint: &mut Checkpoint, folder: &Path, ways: Vec<Resul
     for way in ways {
         match way {
             Ok(states) => {
-                let names: BTreeSet<String> = states.keys().cloned().collect();
+                let names: BTreeSet<Name> = states.keys().cloned().collect();
                 checkpoint.globals.extend(states);
                 if masters_are_the_weights(checkpoint)? {
                     return Ok(());
@@ -411,7 +417,7 @@ fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
             let floats = bytes.chunks_exact(4);
             Ok(floats.map(|b| f32::from_le_bytes(b.try_into().expect("exact chunk"))).collect())
         };
-        let name = format!("optimizer.state.{}.{}", STATES[0], spec.name);
+        let name = Name::state(State::Master, &spec.slot);
         if !checkpoint.has(&name) {
             return Ok(false);
         }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::names::Names;
 use super::torch_dist::opened::Opened;
 use crate::dcp::{self, Metadata};
-use crate::optim::STATES;
+use crate::name::{Name, State};
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
@@ -44,22 +44,22 @@ impl Opened<'_> {
     ///
     /// # Errors
     /// A tensor that is missing or has another shape than the model needs.
-    pub(super) fn named_as_hugging_face(&mut self) -> Result<BTreeMap<String, Global>> {
+    pub(super) fn named_as_hugging_face(&mut self) -> Result<BTreeMap<Name, Global>> {
         let mut globals = BTreeMap::new();
         for spec in params(self.config) {
             let weight = |name: &str| PREFIXES.map(|prefix| format!("{prefix}{name}")).to_vec();
             let found = self.of_projections(&spec, &weight)?;
             match found {
-                Some(global) => drop(globals.insert(spec.name.clone(), global)),
+                Some(global) => drop(globals.insert(Name::weight(&spec.slot), global)),
                 None if self.config.reward && crate::checkpoint::is_idle(&spec.slot) => continue,
                 None => {
                     return Err(Error::Missing { path: self.folder.to_owned(), name: spec.name });
                 }
             }
-            for state in STATES {
-                let moment = |name: &str| vec![format!("optimizer.state.{name}.{state}")];
+            for state in State::ADAM {
+                let moment = |name: &str| vec![format!("optimizer.state.{name}.{}", state.word())];
                 if let Some(global) = self.of_projections(&spec, &moment)? {
-                    globals.insert(format!("optimizer.state.{state}.{}", spec.name), global);
+                    globals.insert(Name::state(state, &spec.slot), global);
                 }
             }
         }
@@ -72,8 +72,10 @@ impl Opened<'_> {
     /// A damaged chunk.
     pub(super) fn optimizer_steps(&mut self) -> Result<Value> {
         let metadata = self.metadata;
-        let step = |key: &&String| key.starts_with("optimizer.state.") && key.ends_with(".step");
-        let found = metadata.tensors.keys().find(step).map(|key| (key, &metadata.tensors[key]));
+        let names = Names::new(self.config);
+        let named = params(self.config).into_iter().filter_map(|spec| names.of(&spec).ok()).flatten();
+        let mut steps = named.map(|named| format!("optimizer.state.{}.step", named.name));
+        let found = steps.find_map(|key| metadata.tensors.get_key_value(&key));
         let Some((key, tensor)) = found.filter(|(_, t)| t.chunks.len() == 1 && t.dtype == Some(DType::F32))
         else {
             return Ok(Value::Null);

@@ -10,9 +10,9 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
-use super::schemes::{self, ALIASES};
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
+use crate::name::Name;
 use crate::stored::{Codes, Global, Piece, Stored};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, fp8, safetensors};
@@ -140,13 +140,8 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         }
         files.push(file);
     }
-    for (usual, other) in ALIASES {
-        if let (false, Some(&i)) = (by_name.contains_key(*usual), by_name.get(*other)) {
-            by_name.insert((*usual).to_owned(), i);
-        }
-    }
     for (i, t) in stored.iter().enumerate() {
-        if let Some(usual) = schemes::usual(config.family, &t.name) {
+        if let Some(usual) = config.family.usual(&t.name) {
             by_name.entry(usual).or_insert(i);
         }
     }
@@ -178,8 +173,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
 /// Where a class gives the embedding more rows than the vocabulary has, and the output layer as many: rows that stand for no
 /// token are left out.
 fn drop_surplus_rows(config: &ModelConfig, by_name: &BTreeMap<String, usize>, stored: &mut [Stored]) {
-    let scheme = schemes::of(config.family);
-    let place = |slot: &str| by_name.get(scheme.pattern(slot)?).copied();
+    let place = |slot: &str| by_name.get(config.family.pattern(slot)?).copied();
     let (Some(embedding), Some(head), false) = (place("embed.surplus"), place("head"), config.tied) else {
         return;
     };
@@ -222,7 +216,7 @@ fn is_reward(config: &ModelConfig, by_name: &BTreeMap<String, usize>) -> Result<
 /// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them, and
 /// a class whose one module has a name without a number (Qwen3-Next's) has no field for it.
 fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>) {
-    let scheme = schemes::of(config.family);
+    let scheme = config.family;
     let mark = scheme.pattern("mtp.eh_proj").or_else(|| scheme.pattern("mtp.norm")).unwrap_or("");
     if !mark.is_empty() && !mark.contains('{') {
         config.mtp = usize::from(by_name.contains_key(mark));
@@ -243,7 +237,7 @@ fn assemble(
     files: &[Mapped],
     stored: &[Stored],
     by_name: &BTreeMap<String, usize>,
-) -> Result<BTreeMap<String, Global>> {
+) -> Result<BTreeMap<Name, Global>> {
     let names = Names::new(config);
     let mut globals = BTreeMap::new();
     for spec in params(config) {
@@ -275,7 +269,7 @@ fn assemble(
         }
         // A reward model lacks some.
         let Some(dtype) = dtype else { continue };
-        globals.insert(spec.name, Global { shape: spec.shape, dtype, pieces });
+        globals.insert(Name::weight(&spec.slot), Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)
 }
@@ -285,7 +279,7 @@ fn report_unused(
     path: &Path,
     config: &ModelConfig,
     by_name: &BTreeMap<String, usize>,
-    globals: &BTreeMap<String, Global>,
+    globals: &BTreeMap<Name, Global>,
 ) {
     let used: BTreeSet<usize> = globals.values().flat_map(|g| g.pieces.iter().map(|p| p.stored)).collect();
     let again: BTreeSet<String> = tensors(config).map_or_else(
@@ -312,7 +306,7 @@ fn report_unused(
 
 /// The usual name of a tensor of a folder.
 pub(crate) fn usual(config: &ModelConfig, name: &str) -> String {
-    schemes::usual(config.family, name).unwrap_or_else(|| name.to_owned())
+    config.family.usual(name).unwrap_or_else(|| name.to_owned())
 }
 
 /// A tensor of a Hugging Face folder.

@@ -14,7 +14,6 @@ pub mod peft;
 mod rank_file;
 pub(crate) mod rank_tensors;
 mod ranks;
-mod schemes;
 pub(crate) mod spelling;
 pub(crate) mod spread;
 mod spread_args;

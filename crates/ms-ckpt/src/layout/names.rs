@@ -9,7 +9,6 @@ use std::ops::Range;
 use ms_core::Region;
 use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
-use super::schemes::{self, Scheme};
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
 use crate::{Error, Result};
@@ -18,6 +17,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: String,
+    /// The module whose weight it is, if it is one's.
+    pub(crate) module: Option<String>,
     pub(crate) lens: Lens,
     /// Another name for elements that a first one holds too: only written, and read only if the first is missing.
     pub(crate) copy: bool,
@@ -26,7 +27,6 @@ pub(crate) struct Named {
 /// Finds the Hugging Face tensors that make up one parameter, in the order in which `transformers` lists them.
 pub(super) struct Names<'a> {
     config: &'a ModelConfig,
-    scheme: &'static Scheme,
 }
 
 /// Where a name's placeholders point.
@@ -39,7 +39,7 @@ struct At {
 
 impl<'a> Names<'a> {
     pub(super) fn new(config: &'a ModelConfig) -> Self {
-        Self { config, scheme: schemes::of(config.family) }
+        Self { config }
     }
 
     /// # Errors
@@ -68,7 +68,7 @@ impl<'a> Names<'a> {
             (Place::Mtp(k), Part::Last) => self.whole(spec, "mtp.norm", at(layers + k)),
             (Place::Mtp(k), Part::Prediction | Part::LastStreams) => {
                 let joint = what.role == Role::EhProj;
-                if joint && self.scheme.pattern("mtp.e_proj").is_some() {
+                if joint && self.config.family.pattern("mtp.e_proj").is_some() {
                     let half = spec.shape[1] / 2;
                     let columns = |range| Lens::plain(Region::along(&spec.shape, 1, [range]));
                     return [("mtp.e_proj", 0..half), ("mtp.h_proj", half..2 * half)]
@@ -93,7 +93,8 @@ impl<'a> Names<'a> {
             (Part::Output, _) => ("head", "mtp.head"),
             (Part::Reward, _) => {
                 let lens = Lens::plain(Region::whole(&spec.shape));
-                return vec![Named { name: "score.weight".to_owned(), lens, copy: false }];
+                let module = Some("score".to_owned());
+                return vec![Named { name: "score.weight".to_owned(), module, lens, copy: false }];
             }
             (Part::LastStreams, _) => {
                 return self.whole(spec, &format!("own.{}", what.module(Role::word)), at);
@@ -155,10 +156,11 @@ impl<'a> Names<'a> {
         self.whole(spec, slot, at)
     }
 
-    fn name(&self, slot: &str, bias: bool, at: At) -> Option<String> {
-        let pattern = self.scheme.pattern(slot)?;
+    /// The name of a tensor, and the module whose weight it is.
+    fn name(&self, slot: &str, bias: bool, at: At) -> Option<(String, Option<String>)> {
+        let pattern = self.config.family.pattern(slot)?;
         // Layers behind the last may have names of their own.
-        let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
+        let ahead = at.layer.checked_sub(self.config.layers).zip(self.config.family.pattern("mtp.layer"));
         let pattern = match ahead {
             Some((k, own)) => {
                 let layers = if pattern.starts_with("layers.") { "layers.{L}" } else { "model.layers.{L}" };
@@ -170,15 +172,17 @@ impl<'a> Names<'a> {
             .replace("{L}", &at.layer.to_string())
             .replace("{E}", &at.expert.to_string())
             .replace("{S}", &at.half.to_string());
-        Some(match (bias, name.strip_suffix(".weight")) {
-            (true, Some(stem)) => format!("{stem}.bias"),
-            (true, None) => format!("{name}_bias"),
-            _ => name,
+        let module = name.strip_suffix(".weight").map(str::to_owned);
+        Some(match (bias, module) {
+            (true, Some(module)) => (format!("{module}.bias"), None),
+            (true, None) => (format!("{name}_bias"), None),
+            (false, module) => (name, module),
         })
     }
 
     fn one(&self, slot: &str, bias: bool, at: At, lens: Lens) -> Option<Named> {
-        Some(Named { name: self.name(slot, bias, at)?, lens, copy: false })
+        let (name, module) = self.name(slot, bias, at)?;
+        Some(Named { name, module, lens, copy: false })
     }
 
     /// A tensor that holds all of the parameter, as it is or transposed.
@@ -245,7 +249,7 @@ impl<'a> Names<'a> {
     fn experts(&self, spec: &ParamSpec, first: bool, at: At) -> Vec<Named> {
         let (gated, bias) = (self.config.activation.gated(), spec.slot.bias);
         // All experts in one tensor, input-major; gate and up alternate.
-        if self.scheme.pattern("experts.down").is_some() {
+        if self.config.family.pattern("experts.down").is_some() {
             let slot = if first { "experts.gate_up" } else { "experts.down" };
             let region = match first && gated {
                 true => {
@@ -259,7 +263,7 @@ impl<'a> Names<'a> {
             return self.one(slot, bias, at, lens).into_iter().collect();
         }
         // All experts in one tensor for each part.
-        if self.scheme.pattern("experts.down.stacked").is_some() {
+        if self.config.family.pattern("experts.down.stacked").is_some() {
             let half = spec.shape[1] / 2;
             let parts = match first {
                 true => vec![("experts.gate.stacked", 0..half), ("experts.up.stacked", half..2 * half)],

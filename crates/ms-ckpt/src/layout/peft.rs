@@ -1,6 +1,6 @@
 //! Adapter folders of Hugging Face's peft: `adapter_config.json` and `adapter_model.safetensors`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ms_core::{Region, Shape};
@@ -11,6 +11,7 @@ use super::hf;
 use super::names::Names;
 use crate::adapter::{Adapters, Part};
 use crate::checkpoint::{Checkpoint, Form};
+use crate::name::{Matrix, Name};
 use crate::stored::{Global, Piece};
 use crate::{Error, Result};
 
@@ -64,25 +65,28 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         stored.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
     let mut globals = BTreeMap::new();
     let mut adapters = Adapters::new();
-    let mut used = 0;
+    let mut used = BTreeSet::new();
     let names = Names::new(config);
     for spec in params(config).iter().filter(|s| s.shape.len() == 2) {
         let Ok(all) = names.of(spec) else { continue };
-        for named in all.into_iter().filter(|n| !n.copy) {
-            let Some(stem) = named.name.strip_suffix(".weight") else { continue };
-            let find = |matrix: &str| {
+        let own: Vec<_> = all.into_iter().filter(|n| !n.copy).collect();
+        let apart = own.len() > 1;
+        for (number, named) in own.into_iter().enumerate() {
+            let Some(module) = &named.module else { continue };
+            let find = |matrix: Matrix| {
+                let matrix = matrix.word();
                 let spellings = [
-                    format!("{PREFIX}{stem}.{matrix}.weight"),
-                    format!("{PREFIX}{stem}.{matrix}.default.weight"),
+                    format!("{PREFIX}{module}.{matrix}.weight"),
+                    format!("{PREFIX}{module}.{matrix}.default.weight"),
                 ];
                 spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
             };
-            let (Some(a), Some(b)) = (find("lora_A"), find("lora_B")) else { continue };
+            let (Some(a), Some(b)) = (find(Matrix::A), find(Matrix::B)) else { continue };
             let rank = stored[a].shape.first().copied().unwrap_or(0);
             let rows = named.lens.region.local_shape()[0];
             let want = [(a, vec![rank, spec.shape[1]]), (b, vec![rows, rank])];
-            let mut keys = Vec::new();
-            for (i, want) in want {
+            let names = Matrix::BOTH.map(|m| Name::low_rank(m, &spec.slot, apart.then_some(number)));
+            for ((i, want), name) in want.into_iter().zip(&names) {
                 let s = &stored[i];
                 if s.shape != want || named.lens.transposed || rank == 0 {
                     let (name, got) = (s.name.clone(), s.shape.clone());
@@ -91,18 +95,17 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
                 let shape = Shape::new(&want);
                 let (region, view) = (Region::whole(&shape), s.strides.clone());
                 let pieces = vec![Piece { stored: i, region, flat: None, view }];
-                let key = s.name.clone();
-                globals.insert(key.clone(), Global { shape, dtype: s.dtype, pieces });
-                keys.push(key);
-                used += 1;
+                globals.insert(name.clone(), Global { shape, dtype: s.dtype, pieces });
+                used.insert(i);
             }
             let rows = named.lens.region;
-            let part = Part { a: keys[0].clone(), b: keys[1].clone(), rows };
-            adapters.entry(spec.name.clone()).or_default().push(part);
+            let [a, b] = names;
+            let part = Part { a, b, rows };
+            adapters.entry(spec.slot).or_default().push(part);
         }
     }
-    if used != stored.len() {
-        let left = stored.iter().find(|s| !globals.contains_key(&s.name)).map_or("", |s| s.name.as_str());
+    if let Some((_, left)) = stored.iter().enumerate().find(|(i, _)| !used.contains(i)) {
+        let left = &left.name;
         return Err(Error::malformed(&weights, format!("tensor {left}: the model has no such module")));
     }
     let mut args = Map::new();
@@ -130,7 +133,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
 /// A tensor of an adapter folder: its name, the global it comes from, and which part of it.
 pub(crate) struct PeftTensor {
     pub(crate) name: String,
-    pub(crate) global: String,
+    pub(crate) global: Name,
     pub(crate) region: Region,
 }
 
@@ -145,17 +148,14 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
     let names = Names::new(config);
     let (mut all, mut modules) = (Vec::new(), Vec::new());
     for spec in params(config) {
-        let Some(parts) = source.adapters.get(&spec.name) else { continue };
+        let Some(parts) = source.adapters.get(&spec.slot) else { continue };
         let projections = projections(config, &spec)?;
         if parts.iter().any(|p| !p.rows.is_whole() && !projections.contains(&p.rows)) {
             return Err(Error::Cut(format!("an adapter of {} covers rows of no projection", spec.name)));
         }
         for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
-            let stem = named
-                .name
-                .strip_suffix(".weight")
-                .filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
-            let stem = stem.ok_or_else(|| {
+            let module = named.module.filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
+            let module = module.ok_or_else(|| {
                 Error::Cut(format!("the adapter of {} has no form in a peft folder", spec.name))
             })?;
             let same = parts.iter().find(|p| p.rows == named.lens.region);
@@ -167,12 +167,13 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
                 Some(_) => Region::whole(&b),
                 None => Region::along(&b, 0, named.lens.region.ranges.clone()),
             };
-            let name = |matrix: &str| format!("{PREFIX}{stem}.{matrix}.weight");
-            all.push(PeftTensor { name: name("lora_A"), global: part.a.clone(), region: Region::whole(&a) });
-            all.push(PeftTensor { name: name("lora_B"), global: part.b.clone(), region: b_rows });
-            let module = stem.rsplit('.').next().unwrap_or(stem).to_owned();
-            if !modules.contains(&module) {
-                modules.push(module);
+            let name = |matrix: Matrix| format!("{PREFIX}{module}.{}.weight", matrix.word());
+            all.push(PeftTensor { name: name(Matrix::A), global: part.a.clone(), region: Region::whole(&a) });
+            all.push(PeftTensor { name: name(Matrix::B), global: part.b.clone(), region: b_rows });
+            // What peft finds the module by: the last word of its name.
+            let word = module.rsplit('.').next().unwrap_or(&module).to_owned();
+            if !modules.contains(&word) {
+                modules.push(word);
             }
         }
     }

@@ -27,6 +27,9 @@ pub struct Spelling {
     pub nf4: bool,
 }
 
+/// What stands behind a module's name in that of its weight.
+const WEIGHT: &str = ".weight";
+
 /// Version of upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Version {
@@ -52,10 +55,14 @@ pub enum Experts {
 pub(crate) struct Local {
     pub(crate) chunk: usize,
     pub(crate) name: String,
+    /// The module whose weight it is; `None` for biases, and for tensors that no module alone has.
+    pub(crate) module: Option<String>,
     /// Another name under which it may be found: Transformer Engine's, whatever else a file looks like.
     pub(crate) also: Option<String>,
     pub(crate) spec: ParamSpec,
     pub(crate) lens: Lens,
+    /// It is one of several that the parameter's rows on the rank are shared out over.
+    pub(crate) split: bool,
     /// The same elements stand elsewhere: written for Megatron, not needed when read.
     pub(crate) copy: bool,
     /// The model's output layer is its embedding.
@@ -121,17 +128,19 @@ impl<'a> Speller<'a> {
         let what = &spec.slot;
         let region = self.spread.region(spec, rank)?;
         let tied = self.config.tied;
-        let local = |name: String, also, lens: Lens| Local {
+        let local = |(module, ending): (String, &str), also, lens: Lens| Local {
             chunk,
-            name,
+            name: format!("{module}{ending}"),
+            module: (ending == WEIGHT).then_some(module),
             also,
             spec: spec.clone(),
             lens,
+            split: false,
             copy: false,
             tied,
         };
         if self.spelling.legacy {
-            return Ok(vec![local(legacy(what, slot), None, Lens::plain(region))]);
+            return Ok(vec![local((legacy(what, slot), ""), None, Lens::plain(region))]);
         }
         let prefix = match what.place {
             Place::Layer(_) => format!("decoder.layers.{slot}."),
@@ -139,7 +148,9 @@ impl<'a> Speller<'a> {
             Place::Mtp(k) => format!("mtp.layers.{k}.{}", what.inside_module()),
             Place::Embedding | Place::Head => String::new(),
         };
-        let inside = |(name, lens): (String, Lens)| local(format!("{prefix}{name}"), None, lens);
+        let inside = |(module, ending, lens): (String, &'static str, Lens)| {
+            local((format!("{prefix}{module}"), ending), None, lens)
+        };
         if what.part == Part::Experts {
             return Ok(self.experts(what, &region).into_iter().map(inside).collect());
         }
@@ -147,26 +158,28 @@ impl<'a> Speller<'a> {
             && let Some(parts) = self.split_up_projection(spec, &region)
         {
             let attention = Part::Attention.path();
-            let named = parts.into_iter().map(|(name, lens)| (format!("{attention}.{name}.weight"), lens));
-            return Ok(named.map(inside).collect());
+            let named = parts.into_iter().map(|(name, lens)| (format!("{attention}.{name}"), WEIGHT, lens));
+            return Ok(named.map(inside).map(|local| Local { split: true, ..local }).collect());
         }
         // Without prediction layers the final norm is the decoder's; some files say so with them, too.
         let last = |within: bool| {
             let decoder = if within { "decoder." } else { "" };
-            format!("{decoder}{}{}", what.role.word(), what.ending())
+            format!("{decoder}{}", what.role.word())
         };
+        let ending = what.ending();
         let (name, also) = match (what.place, what.part) {
             (Place::Mtp(k), Part::Last) if self.v1() => {
-                (format!("mtp_layers.{k}.final_layernorm.weight"), None)
+                ((format!("mtp_layers.{k}.final_layernorm"), WEIGHT), None)
             }
-            (Place::Mtp(_), Part::Last) => (what.name(), None),
+            (Place::Mtp(_), Part::Last) => ((what.module_name(), ending), None),
             (_, Part::Last) => {
                 let own = self.config.mtp == 0 && self.config.hyper.is_none();
-                (last(own), Some(last(!own)))
+                ((last(own), ending), Some(format!("{}{ending}", last(!own))))
             }
             _ => {
                 let fused = fused(what).map(|name| format!("{prefix}{name}"));
-                (format!("{prefix}{}", self.module(what)), fused)
+                let (module, ending) = self.module(what);
+                ((format!("{prefix}{module}"), ending), fused)
             }
         };
         Ok(vec![local(name, also, Lens::plain(region))])
@@ -181,7 +194,7 @@ impl<'a> Speller<'a> {
         let embedding = &specs[0];
         let mut push = |name: String| -> Result<()> {
             let mut local = self.locals(embedding, rank, chunk, 0)?.swap_remove(0);
-            (local.name, local.also, local.copy) = (name, None, true);
+            (local.name, local.module, local.also, local.copy) = (name, None, None, true);
             copies.push(local);
             Ok(())
         };
@@ -207,8 +220,8 @@ impl<'a> Speller<'a> {
         self.spelling.version == Version::V2_0_0
     }
 
-    /// The name of a parameter behind its layer's number.
-    fn module(&self, what: &Slot) -> String {
+    /// The name of a parameter behind its layer's number, in two: its module, and what stands behind that.
+    fn module(&self, what: &Slot) -> (String, &'static str) {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
         // Norms of layers without a packed projection stand alone.
@@ -219,8 +232,8 @@ impl<'a> Speller<'a> {
             _ => false,
         };
         match fused(what) {
-            Some(name) if fuses => name,
-            _ if what.role == Role::GateWeight && self.v1() => "mlp.shared_expert_gate.weight".to_owned(),
+            Some(name) if fuses => (name, ""),
+            _ if what.role == Role::GateWeight && self.v1() => ("mlp.shared_expert_gate".to_owned(), WEIGHT),
             _ if self.v1() && self.config.mla().is_some() => {
                 let word = |role: Role| match role {
                     Role::LinearQUpProj => "linear_qb",
@@ -228,9 +241,9 @@ impl<'a> Speller<'a> {
                     Role::KvLayernorm => "k_layernorm",
                     _ => role.word(),
                 };
-                format!("{}{}", what.module(word), what.ending())
+                (what.module(word), what.ending())
             }
-            _ => what.inner(),
+            _ => (what.module(Role::word), what.ending()),
         }
     }
 
@@ -252,7 +265,7 @@ impl<'a> Speller<'a> {
     }
 
     /// A rank's experts: one by one, or all in one tensor.
-    fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, Lens)> {
+    fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
         let (path, module, kind) = (what.part.path(), what.role.word(), what.ending());
         let all = region.lead.clone().unwrap_or_else(|| match region.dim {
             0 => region.ranges.first().cloned().unwrap_or(0..0),
@@ -268,18 +281,18 @@ impl<'a> Speller<'a> {
             };
             // Each expert's matrix is transposed; the stack is then given another shape without being moved.
             let lens = Lens { shape, ..Lens::turned(region.clone()) };
-            return vec![(name, lens)];
+            return vec![(name, "", lens)];
         }
         let one = |(j, expert): (usize, usize)| {
-            let name = match self.spelling.experts {
-                Experts::Grouped => format!("{path}.{module}{kind}{j}"),
-                Experts::Sequential => format!("{path}.local_experts.{j}.{module}{kind}"),
+            let (name, ending) = match self.spelling.experts {
+                Experts::Grouped => (format!("{path}.{module}{kind}{j}"), ""),
+                Experts::Sequential => (format!("{path}.local_experts.{j}.{module}"), kind),
             };
             let part = match region.dim {
                 0 => Region::along(&region.shape, 0, std::iter::once(expert..expert + 1)),
                 _ => Region { lead: Some(expert..expert + 1), ..region.clone() },
             };
-            (name, Lens::single(part))
+            (name, ending, Lens::single(part))
         };
         all.enumerate().map(one).collect()
     }

@@ -14,7 +14,7 @@ mod laid;
 pub(super) mod opened;
 
 pub use laid::Modules;
-pub(crate) use laid::{sections, written};
+pub(crate) use laid::{in_layer, module, sections, written};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -8,7 +8,7 @@ use ms_spec::{ModelConfig, ParamSpec, Place};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
-use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, target, type_of};
+use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, parameter, target, type_of};
 use crate::Result;
 use crate::adapter;
 use crate::iterations::{TRACKER, iteration_name};
@@ -16,6 +16,7 @@ use crate::layout::rank_tensors::{rank_path, rank_tensors};
 use crate::layout::spelling::{Local, Spelling};
 use crate::layout::spread::Spread;
 use crate::lens::Lens;
+use crate::name::Name;
 use crate::safetensors::make_header;
 
 impl Plan {
@@ -42,15 +43,15 @@ impl Plan {
             for local in rank_tensors(config, spread, &placement, spelling, rank)? {
                 let dtype = type_of(&local.spec, dtype_of)?;
                 if run.optimizer && local.spec.trained() {
-                    held.push((tensors.len(), local.held(spread, dtype)));
+                    held.push((tensors.len(), local.spec.slot, local.held(spread, dtype)));
                 }
                 let (chunk, nf4) =
                     (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
-                let adapter = run.adapters.get(&local.spec.name).filter(|_| !local.copy);
+                let adapter = run.adapters.get(&local.spec.slot).filter(|_| !local.copy);
                 let adapter = adapter.map(|beside| adapter_targets(beside, &local, dtype_of)).transpose()?;
                 // Under an adapter stands the frozen weight.
-                let name = match (&adapter, local.name.strip_suffix(".weight")) {
-                    (Some(_), Some(stem)) => format!("{stem}.base_layer.weight"),
+                let name = match (&adapter, &local.module) {
+                    (Some(_), Some(module)) => format!("{module}.base_layer.weight"),
                     _ => local.name.clone(),
                 };
                 tensors.push(Target { chunk, nf4, ..target(name, &local.spec, &local.lens, dtype) });
@@ -59,8 +60,8 @@ impl Plan {
             let path = rank_path(run.iteration, rank, spread);
             let (mut end, mut beside, mut flat) = (Vec::new(), Vec::new(), None);
             if run.optimizer {
-                let parameters: Vec<Parameter<'_>> =
-                    held.into_iter().map(|(i, held)| Parameter { target: &tensors[i], held }).collect();
+                let one = |(i, slot, held): (usize, _, _)| Parameter { target: &tensors[i], slot, held };
+                let parameters: Vec<Parameter<'_>> = held.into_iter().map(one).collect();
                 (end, beside) = run.beside_weights(&parameters, tensors.len());
                 flat = run.distributed().then(|| run.flat_file(&path, &parameters, spread.numbers(rank).p));
             }
@@ -97,20 +98,23 @@ impl Plan {
                 if !written.insert((&spec.name, start)) {
                     continue;
                 }
-                for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
-                    let name = format!("{prefix}{}", spec.name);
+                for (state, dtype) in run.tensors_of(spec, dtype_of)? {
+                    let name = parameter(state, spec);
                     let part = json!({"file": file, "key": name, "region": region});
-                    match place.get(&name) {
+                    match place.get(&*name) {
                         Some(&i) => tensors[i]["parts"].as_array_mut().expect("made below").push(part),
                         None => {
-                            place.insert(name.clone(), tensors.len());
+                            place.insert(name.to_string(), tensors.len());
                             let shape = spec.shape.to_vec();
                             tensors
                                 .push(json!({"name": name, "shape": shape, "dtype": dtype, "parts": [part]}));
                         }
                     }
                     let lens = Lens::plain(region.clone());
-                    list.push(Target { parameter: name.clone(), ..target(name, spec, &lens, dtype) });
+                    list.push(Target {
+                        parameter: name.clone(),
+                        ..target(name.to_string(), spec, &lens, dtype)
+                    });
                 }
             }
             let names: Vec<_> = list.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
@@ -136,9 +140,9 @@ impl Plan {
 
 /// The two matrices of an adapter beside a rank's part of its parameter.
 fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
-    let names = adapter::local_names(&local.name);
+    let names = adapter::local_names(&local.name, local.module.as_deref());
     let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);
-    let one = |((name, parameter), (_, lens)): ((String, &String), (Shape, Lens))| {
+    let one = |((name, parameter), (_, lens)): ((String, &Name), (Shape, Lens))| {
         let dtype = dtype_of(parameter)?;
         let made = target(name, &local.spec, &lens, dtype);
         Ok(Target { chunk: local.chunk, parameter: parameter.clone(), ..made })

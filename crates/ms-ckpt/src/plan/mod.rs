@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::checkpoint::Checkpoint;
 use crate::finite::{Counter, Written};
 use crate::lens::Lens;
+use crate::name::{Name, State};
 use crate::sums;
 use crate::torch::Object;
 use crate::{Error, Result};
@@ -44,7 +45,7 @@ pub struct Target {
     /// Name in the file.
     pub name: String,
     /// Canonical name.
-    pub parameter: String,
+    pub parameter: Name,
     /// Element type.
     pub dtype: DType,
     /// Dimensions in the file.
@@ -301,5 +302,19 @@ fn type_of(spec: &ParamSpec, dtype_of: &DTypeOf<'_>) -> Result<DType> {
 
 fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
     let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
-    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, nf4: false, chunk: 0 }
+    Target {
+        name,
+        parameter: Name::weight(&spec.slot),
+        dtype,
+        shape,
+        region,
+        transposed,
+        nf4: false,
+        chunk: 0,
+    }
+}
+
+/// The name of a parameter, or of a state of it.
+fn parameter(state: Option<State>, spec: &ParamSpec) -> Name {
+    state.map_or_else(|| Name::weight(&spec.slot), |state| Name::state(state, &spec.slot))
 }

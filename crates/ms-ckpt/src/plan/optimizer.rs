@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use ms_core::DType;
+use ms_spec::Slot;
 use serde_json::{Map, Value, json};
 
 use super::{Container, FilePlan, Run, Target};
 use crate::layout::optimizer::buffer_order;
-use crate::optim::{BUFFERS, FILE, Held, STATES, bucket_size, flat_places};
+use crate::name::{Name, State};
+use crate::optim::{BUFFERS, FILE, Held, bucket_size, flat_places};
 use crate::torch::{Key, Object};
 
 /// A flat buffer: its elements, and where targets of the file lie in it. The gaps are zero.
@@ -24,14 +26,15 @@ pub(super) const BESIDE: usize = usize::MAX;
 /// A parameter of a rank: the target that holds its weight, and how its optimizer sees it.
 pub(super) struct Parameter<'a> {
     pub(super) target: &'a Target,
+    pub(super) slot: Slot,
     pub(super) held: Held,
 }
 
 /// The target of a state of a parameter.
-fn state_target(parameter: &Parameter<'_>, which: usize) -> Target {
-    let name = format!("optimizer.state.{}.{}", STATES[which], parameter.target.parameter);
+fn state_target(parameter: &Parameter<'_>, state: State) -> Target {
+    let name = Name::state(state, &parameter.slot);
     Target {
-        name: name.clone(),
+        name: name.to_string(),
         parameter: name,
         dtype: DType::F32,
         chunk: BESIDE,
@@ -59,16 +62,16 @@ impl Run {
                 let list: Vec<&Held> = inside.iter().map(|p| &p.held).collect();
                 let (places, numel) = flat_places(&list, bucket_size(&self.args, (stage, chunk), all));
                 let mut entries = Vec::new();
-                for (which, name) in BUFFERS.iter().enumerate() {
+                for (state, name) in State::ADAM.into_iter().zip(BUFFERS) {
                     let mut parts: Vec<(usize, usize)> = Vec::new();
                     // Bytes come in the order of the buffer: the last parameter first.
                     for (place, parameter) in places.iter().zip(&inside).rev() {
                         parts.push((*place, tensors.len()));
-                        tensors.push(state_target(parameter, which));
+                        tensors.push(state_target(parameter, state));
                     }
                     let tensor =
                         Object::Tensor { storage: buffers.len(), dtype: DType::F32, shape: vec![numel] };
-                    entries.push(((*name).to_owned(), tensor));
+                    entries.push((name.to_owned(), tensor));
                     buffers.push(Buffer { numel, parts });
                 }
                 entries.push(("numel_unpadded".to_owned(), Object::Plain(json!(numel))));
@@ -108,8 +111,8 @@ impl Run {
                 let inner = Object::Dict(vec![("param_groups".to_owned(), Object::List(groups))]);
                 return Object::Dict(vec![("optimizer".to_owned(), inner)]);
             }
-            let mut tensor = |parameter: &Parameter<'_>, which: usize| {
-                tensors.push(state_target(parameter, which));
+            let mut tensor = |parameter: &Parameter<'_>, state: State| {
+                tensors.push(state_target(parameter, state));
                 let shape = parameter.target.shape.clone();
                 Object::Tensor { storage: first + tensors.len() - 1, dtype: DType::F32, shape }
             };
@@ -120,11 +123,12 @@ impl Run {
                 let from = states.len();
                 let mut wide = Vec::new();
                 for parameter in of_group {
-                    let moments = [1, 2].map(|which| (STATES[which].to_owned(), tensor(parameter, which)));
+                    let moments = [State::ExpAvg, State::ExpAvgSq];
+                    let moments = moments.map(|state| (state.word().to_owned(), tensor(parameter, state)));
                     states.push((Key::Int(states.len()), Object::Dict(moments.to_vec())));
                     if parameter.held.dtype != DType::F32 {
                         half = true;
-                        wide.push(tensor(parameter, 0));
+                        wide.push(tensor(parameter, State::Master));
                     }
                 }
                 fields.insert("params".to_owned(), json!((from..states.len()).collect::<Vec<_>>()));

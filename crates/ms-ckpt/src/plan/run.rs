@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use ms_core::DType;
-use ms_spec::ParamSpec;
+use ms_spec::{ParamSpec, Slot};
 use serde_json::{Map, Value, json};
 
 use super::{ArgsForm, DTypeOf};
 use crate::adapter::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
-use crate::optim::STATES;
+use crate::name::{Name, State};
 use crate::torch::Object;
 use crate::{Error, Result};
 
@@ -28,14 +28,14 @@ pub struct Run {
     /// Whether the tensors of the optimizer are written.
     pub optimizer: bool,
     /// Adapters that are written beside the weights, by parameter.
-    pub adapters: BTreeMap<String, Beside>,
+    pub adapters: BTreeMap<Slot, Beside>,
 }
 
 /// An adapter of a whole parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// Global tensors `[r, in]` and `[out, r]`.
-    pub matrices: [String; 2],
+    pub matrices: [Name; 2],
     /// Its rank.
     pub rank: usize,
 }
@@ -77,7 +77,8 @@ impl Run {
     /// # Errors
     /// Projections that are one parameter here and have an adapter each: [`Checkpoint::with_joined_adapters`] makes one.
     pub fn with_adapters(mut self, source: &Checkpoint) -> Result<Self> {
-        for (parameter, parts) in &source.adapters {
+        for (slot, parts) in &source.adapters {
+            let parameter = slot.name();
             let [part] = &parts[..] else {
                 let what =
                     format!("{parameter} has {} adapters, for rows of its own each: merge them", parts.len());
@@ -91,7 +92,7 @@ impl Run {
             let shape = source.global(&part.a)?.shape;
             let rank = shape[shape.len() - 2];
             let matrices = [part.a.clone(), part.b.clone()];
-            self.adapters.insert(parameter.clone(), Beside { matrices, rank });
+            self.adapters.insert(*slot, Beside { matrices, rank });
         }
         if let Some(lora) = self.adapters.values().next() {
             self.args.insert("lora_r".to_owned(), json!(lora.rank));
@@ -102,15 +103,15 @@ impl Run {
         Ok(self)
     }
 
-    /// What is written of a parameter: beginnings of names, and types.
+    /// What is written of a parameter, itself first, and types.
     pub(super) fn tensors_of(
         &self,
         spec: &ParamSpec,
         dtype_of: &DTypeOf<'_>,
-    ) -> Result<Vec<(String, DType)>> {
-        let mut all = vec![(String::new(), super::type_of(spec, dtype_of)?)];
+    ) -> Result<Vec<(Option<State>, DType)>> {
+        let mut all = vec![(None, super::type_of(spec, dtype_of)?)];
         if self.optimizer && spec.trained() {
-            all.extend(STATES.map(|s| (format!("optimizer.state.{s}."), DType::F32)));
+            all.extend(State::ADAM.map(|state| (Some(state), DType::F32)));
         }
         Ok(all)
     }

@@ -9,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::run::SPACE;
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target};
 use crate::Result;
 use crate::dcp::{self, Placed, Written};
 use crate::iterations::{TRACKER, iteration_name};
@@ -18,6 +18,7 @@ use crate::layout::spread::Spread;
 use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
+use crate::name::State;
 use crate::torch::{Object, archive_bytes, archive_of};
 
 /// The file of objects that are not tensors.
@@ -59,7 +60,8 @@ impl Plan {
                 if sections.is_empty() {
                     sections.push(("", 0..usize::MAX));
                 }
-                for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
+                for (state, dtype) in run.tensors_of(spec, dtype_of)? {
+                    let prefix = state.map_or_else(String::new, State::prefix);
                     // A chunk is a box: the halves of a gated layer are two.
                     let boxes = region.ranges.iter().flat_map(|range| {
                         sections.iter().map(move |s| (s, range.start.max(s.1.start)..range.end.min(s.1.end)))
@@ -73,7 +75,7 @@ impl Plan {
                             continue;
                         }
                         let mut target = target(key.clone(), spec, &Lens::plain(part), dtype);
-                        target.parameter = format!("{prefix}{}", spec.name);
+                        target.parameter = parameter(state, spec);
                         target.shape.clone_from(&sizes);
                         let length = archive_bytes("archive", &target.archived(), &[target.bytes()]);
                         let written = tensors.entry(key.clone()).or_insert_with(|| Written {
@@ -155,13 +157,18 @@ impl<'a> Keys<'a> {
 
     /// The key of a parameter, and the layer's number if layers stand in front.
     fn of(&self, spec: &ParamSpec) -> (String, Option<usize>) {
-        let slot = match spec.slot.place {
+        let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
+        let laid =
+            torch_dist::written(spec, self.slot_of(spec), self.stacked, packed, self.config, self.modules);
+        (laid.key, laid.layer)
+    }
+
+    /// The number of a parameter's layer among all slots.
+    fn slot_of(&self, spec: &ParamSpec) -> usize {
+        match spec.slot.place {
             Place::Layer(layer) => self.slots.iter().position(|s| *s == Some(layer)).unwrap_or(layer),
             _ => 0,
-        };
-        let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
-        let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config, self.modules);
-        (laid.key, laid.layer)
+        }
     }
 
     /// The key's own sizes: of `rows` of a parameter, which are all or a section.
@@ -184,11 +191,10 @@ impl<'a> Keys<'a> {
             if what.bias || !what.role.is_linear() {
                 continue;
             }
-            let (key, layer) = self.of(spec);
-            let module = key.strip_suffix(what.ending()).unwrap_or(&key);
+            let (prefix, layer) = torch_dist::in_layer(self.slot_of(spec), self.stacked);
             let experts = if what.part == Part::Experts { spec.shape[0] } else { 1 };
             let (at, of) = layer.map_or((0, 1), |l| (l, self.slots.len()));
-            let mut push = |module: &str| match experts {
+            let mut push = |module: String| match experts {
                 1 => drop(keys.insert(format!("{module}._extra_state/shard_{at}_{of}"))),
                 n => (0..n).for_each(|e| {
                     let shard = match layer {
@@ -198,10 +204,9 @@ impl<'a> Keys<'a> {
                     keys.insert(format!("{module}._extra_state/{shard}"));
                 }),
             };
-            push(module);
-            let parent = module.strip_suffix(what.role.word());
-            if let Some(attention) = parent.filter(|_| what.is(Part::Attention, Role::LinearProj)) {
-                push(&format!("{attention}core_attention"));
+            push(format!("{prefix}{}", torch_dist::module(what)));
+            if what.is(Part::Attention, Role::LinearProj) {
+                push(format!("{prefix}{}", what.module(|_| "core_attention")));
             }
         }
         keys.into_iter().collect()

@@ -238,7 +238,7 @@ fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, by
         let file = FilePlan { path, ..file.clone() };
         let sum = write_one(&file, folder, true, &mut |t, sink| {
             let spec =
-                specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
+                specs.iter().find(|s| *s.name == *t.parameter).expect("plans name parameters of the table");
             let mut whole = bytes(spec)?;
             let held = if spec.integral { DType::F32 } else { t.dtype };
             assert_eq!(
@@ -343,14 +343,16 @@ pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iterat
 #[cfg(test)]
 mod tests {
     use ms_core::{DType, Region};
+    use ms_spec::Slot;
 
     use super::*;
+    use crate::Name;
 
     #[test]
     fn the_parts_of_a_file_are_neighbours_of_about_equal_size() {
         let tensor = |n: usize| Target {
             name: n.to_string(),
-            parameter: n.to_string(),
+            parameter: Name::weight(&Slot::WORDS),
             dtype: DType::U8,
             shape: vec![n],
             region: Region::whole(&[n].into()),

@@ -449,9 +449,4 @@ seam! {
     /// # Errors
     /// If sizes or element types do not fit.
     later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
-    /// Whether an element is infinite or not a number.
-    ///
-    /// # Errors
-    /// If `x` is not f32.
-    answer fn has_non_finite(&self, x: &Tensor) -> Result<bool>;
 }

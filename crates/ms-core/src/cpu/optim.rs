@@ -72,8 +72,4 @@ impl OptimBackend for CpuBackend {
         elementwise::axpy(&self.cpu, sum.as_mut_slice()?, x.as_slice()?, factor as f32)?;
         Ok(())
     }
-
-    fn has_non_finite(&self, x: &Tensor) -> Result<bool> {
-        Ok(reduce::has_non_finite(&self.cpu, x.as_slice::<f32>()?))
-    }
 }

@@ -178,10 +178,6 @@ impl OptimBackend for MetaBackend {
     fn accumulate(&self, _: TensorMut<'_>, _: &Tensor, _: f64) -> Result<()> {
         Ok(())
     }
-
-    fn has_non_finite(&self, _: &Tensor) -> Result<bool> {
-        Ok(false)
-    }
 }
 
 /// Rows and another width.

@@ -6,7 +6,6 @@ mod tests;
 
 pub use ms_operands::ExactSum;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::Disjoint;
@@ -18,9 +17,6 @@ use crate::{Cpu, Element, Result};
 mod body {
     use crate::Element;
 
-    const LANES: usize = 16;
-    const CHAINS: usize = 4;
-
     /// `sum += row` for each row of `x`, first row first.
     #[inline(always)]
     pub(super) fn column_sums<E: Element>(sum: &mut [f32], x: &[E]) {
@@ -31,33 +27,14 @@ mod body {
             }
         }
     }
-
-    /// Whether the part holds an infinity or NaN.
-    #[inline(always)]
-    pub(super) fn has_non_finite<E: Element>(x: &[E]) -> bool {
-        // x · 0 is 0 for a finite x and NaN otherwise; a NaN stays in the sum.
-        let mut acc = [0f32; CHAINS * LANES];
-        let (blocks, tail) = x.as_chunks::<{ CHAINS * LANES }>();
-        for b in blocks {
-            for l in 0..CHAINS * LANES {
-                acc[l] += b[l].to_f32() * 0.0;
-            }
-        }
-        for (l, v) in tail.iter().enumerate() {
-            acc[l] += v.to_f32() * 0.0;
-        }
-        acc.iter().any(|v| v.is_nan())
-    }
 }
 
 instances! {
     fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32) = exact::add_squares;
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
-    fn has_non_finite_part<E: Element>(x: &[E]) -> bool = body::has_non_finite;
 }
 
-/// Elements of a part.
-const PART: usize = 4096;
+/// Parts of a sum of squares that one thread takes at a time.
 const PARTS_PER_UNIT: usize = 16;
 /// Rows of a part of a column sum; fixed likewise.
 const ROWS: usize = 64;
@@ -105,18 +82,4 @@ pub fn column_sums<E: Element>(cpu: &Cpu, out: &mut [f32], x: &[E], rows: usize,
         column_sums_part(cpu.isa(), out, partials);
     });
     Ok(())
-}
-
-/// Whether any element is infinite or not a number.
-pub fn has_non_finite<E: Element>(cpu: &Cpu, x: &[E]) -> bool {
-    let found = AtomicBool::new(false);
-    let unit = PART * PARTS_PER_UNIT;
-    cpu.for_each_unit(x.len().div_ceil(unit), |u| {
-        if !found.load(Ordering::Relaxed)
-            && has_non_finite_part(cpu.isa(), &x[u * unit..x.len().min((u + 1) * unit)])
-        {
-            found.store(true, Ordering::Relaxed);
-        }
-    });
-    found.into_inner()
 }

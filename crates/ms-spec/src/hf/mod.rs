@@ -6,12 +6,12 @@ mod common;
 mod latent;
 mod moe;
 mod rope;
+pub(crate) mod tensors;
 #[cfg(test)]
 mod tests;
 
 pub use crate::field::Dialect;
 use crate::fields::Fields;
-use classes::CLASSES;
 use serde_json::Value;
 
 use crate::{Error, Family, ModelConfig, Result};
@@ -21,12 +21,18 @@ const SOURCE: &str = "config.json";
 impl Family {
     /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.
     pub fn model_type(self) -> Option<&'static str> {
-        CLASSES.iter().filter(|c| c.family == self).map(|c| c.model_type()).next_back()
+        classes::all().filter(|c| c.family == self).map(|c| c.model_type()).last()
     }
 
-    /// The first whose Hugging Face class can say such a model; [`Family::Megatron`] if none can.
+    /// Every family that has a Hugging Face class.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let mut last = None;
+        classes::all().map(|class| class.family).filter(move |family| last.replace(*family) != Some(*family))
+    }
+
+    /// The first whose Hugging Face class can say such a model; [`Family::MEGATRON`] if none can.
     pub(crate) fn of(c: &ModelConfig) -> Self {
-        CLASSES.iter().find(|class| class.says(c)).map_or(Self::Megatron, |class| class.family)
+        classes::all().find(|class| class.says(c)).map_or(Self::MEGATRON, |class| class.family)
     }
 }
 
@@ -45,8 +51,8 @@ pub fn read_config(json: &Value) -> Result<ModelConfig> {
 /// Reads an object whose `model_type` names a class.
 pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
     let model_type = f.text("model_type")?.ok_or_else(|| f.missing("model_type"))?;
-    let Some(class) = CLASSES.iter().find(|c| c.types.contains(&model_type)) else {
-        let mut known: Vec<&str> = CLASSES.iter().map(|c| c.types[0]).collect();
+    let Some(class) = classes::all().find(|c| c.types.contains(&model_type)) else {
+        let mut known: Vec<&str> = classes::all().map(|c| c.types[0]).collect();
         known.dedup();
         let known = known.join(", ");
         return Err(f.unsupported(format!("model type `{model_type}` is not supported; supported: {known}")));
@@ -57,14 +63,14 @@ pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
 /// Writes a configuration that `transformers` reads.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a model of [`crate::Family::Megatron`], which no Hugging Face class describes, and for one
+/// [`Error::Unsupported`] for a model of [`crate::Family::MEGATRON`], which no Hugging Face class describes, and for one
 /// with parts that its family's class has no words for, which the file would lose.
 pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
-    let classes = || CLASSES.iter().filter(|c| c.family == config.family);
+    let classes = || classes::all().filter(|c| c.family == config.family);
     if let Some(class) = classes().find(|c| c.says(config)) {
         return class.write(config, dialect);
     }
-    let what = match classes().next_back() {
+    let what = match classes().last() {
         None => "no Hugging Face class describes this model".to_owned(),
         Some(class) => {
             class.write(config, dialect)?;

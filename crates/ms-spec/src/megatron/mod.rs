@@ -258,7 +258,7 @@ mod tests {
             "untie_embeddings_and_output_weights": true, "num_nextn_predict_layers": 1
         });
         let c = from_args(args.as_object().unwrap()).unwrap();
-        assert_eq!(c.family, Family::DeepseekV3);
+        assert_eq!(c.family.model_type(), Some("deepseek_v3"));
         let total: usize = crate::params(&c).iter().map(|p| p.shape.numel()).sum();
         // 671 billion, and 11.5 of the prediction layer, whose embedding and output layer are the model's.
         assert_eq!(total / 1_000_000_000, 682);
@@ -333,7 +333,7 @@ mod tests {
         });
         args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let c = from_args(args.as_object().unwrap()).unwrap();
-        assert_eq!((c.family, c.layers, c.mtp), (Family::DeepseekV4, 43, 1));
+        assert_eq!((c.family.model_type(), c.layers, c.mtp), (Some("deepseek_v4"), 43, 1));
         let params = crate::params(&c);
         let total = |mtp: bool| -> usize {
             let part =

@@ -48,7 +48,7 @@ impl Size {
         });
         let feed = if moe.is_some() { Feed::Moe } else { Feed::Dense };
         let model = ModelConfig {
-            family: Family::Llama,
+            family: Family::LLAMA,
             layers: self.layers,
             hidden: self.hidden,
             ffn: self.ffn,

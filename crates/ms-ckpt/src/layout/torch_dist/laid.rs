@@ -194,14 +194,24 @@ pub(crate) fn written(
     };
     let inner = match alternatives(what).next().filter(|_| fused) {
         Some(alternative) => alternative,
-        None if what.part == Part::Experts => {
-            format!("{}.experts.{}{}", what.part.path(), what.role.word(), what.ending())
-        }
-        None => what.inner(),
+        None => format!("{}{}", module(what), what.ending()),
     };
-    let (prefix, layer) = match stacked {
+    let (prefix, layer) = in_layer(slot, stacked);
+    Laid { key: format!("{prefix}{inner}"), layer, expert: None, rows: None }
+}
+
+/// What stands before names within a layer at `slot`, and its number if layers stand in front.
+pub(crate) fn in_layer(slot: usize, stacked: bool) -> (String, Option<usize>) {
+    match stacked {
         true => ("decoder.layers.".to_owned(), Some(slot)),
         false => (format!("decoder.layers.{slot}."), None),
-    };
-    Laid { key: format!("{prefix}{inner}"), layer, expert: None, rows: None }
+    }
+}
+
+/// The module of a weight within its layer, as it is written.
+pub(crate) fn module(what: &Slot) -> String {
+    match what.part {
+        Part::Experts => format!("{}.experts.{}", what.part.path(), what.role.word()),
+        _ => what.module(Role::word),
+    }
 }

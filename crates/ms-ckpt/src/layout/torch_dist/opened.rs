@@ -10,7 +10,8 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, params};
 use super::laid::{Laid, forms};
 use crate::dcp::{self, Chunk, Metadata, Tensor};
 use crate::layout::described::number_in;
-use crate::optim::{BUFFERS, STATES};
+use crate::name::{Name, State};
+use crate::optim::BUFFERS;
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Mapped, Result};
 
@@ -31,7 +32,7 @@ pub(in crate::layout) struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    pub(in crate::layout) fn globals(&mut self) -> Result<BTreeMap<String, Global>> {
+    pub(in crate::layout) fn globals(&mut self) -> Result<BTreeMap<Name, Global>> {
         let mut globals = BTreeMap::new();
         let slots = self.slots()?;
         for spec in params(self.config) {
@@ -48,14 +49,15 @@ impl Opened<'_> {
                 path: self.folder.to_owned(),
                 name: forms[0].first().map_or_else(|| spec.name.clone(), |l| l.key.clone()),
             })?;
-            globals.insert(spec.name.clone(), global);
-            for state in STATES {
+            globals.insert(Name::weight(&spec.slot), global);
+            for state in State::ADAM {
                 // Master weights have two names: of the space of the model, and of gathered buffers.
-                let names = if state == STATES[0] { &[STATES[0], BUFFERS[0]][..] } else { &[state][..] };
+                let own = state.word();
+                let names = if state == State::Master { &[own, BUFFERS[0]][..] } else { &[own][..] };
                 for name in names {
                     let found = self.global(&spec, &format!("optimizer.state.{name}."), &forms)?;
                     if let Some(global) = found {
-                        globals.insert(format!("optimizer.state.{state}.{}", spec.name), global);
+                        globals.insert(Name::state(state, &spec.slot), global);
                         break;
                     }
                 }

@@ -11,11 +11,15 @@ use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, NO_DROPOUT, head_dim, heads, sizes};
 use crate::hf::latent::INDEXER;
 use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
+use crate::hf::tensors::{Respelling, Tensors};
 use crate::hf::{Dialect, Fields, rope};
 use crate::sizes::{
     Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Pooled, Router, RouterDtype, Score,
 };
 use crate::{Error, Family, ModelConfig, Result, Rope, RopeScaling};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[DEEPSEEK_V4];
 
 const WINDOW: &str = "sliding_attention";
 const PICKED: &str = "compressed_sparse_attention";
@@ -25,8 +29,9 @@ const RATIOS: [usize; 2] = [4, 128];
 const BASE: f64 = 160_000.0;
 const HASHED: usize = 3;
 
-pub(super) const DEEPSEEK_V4: Class = class!(
-    Family::DeepseekV4,
+/// DeepSeek-V4: hyper-connections, attention to pooled entries, experts by a table of tokens.
+const DEEPSEEK_V4: Class = class!(
+    Family::new("DeepseekV4", &DEEPSEEK_V4_TENSORS).respelled(&TRANSFORMERS),
     ["deepseek_v4"],
     "DeepseekV4ForCausalLM",
     |c| {
@@ -285,3 +290,68 @@ fn lacks(c: &ModelConfig) -> Option<&'static str> {
     };
     (!same(true) || !same(false)).then_some("entries of more than two sizes")
 }
+
+/// DeepSeek-V4's files have the words of its authors' own program.
+const DEEPSEEK_V4_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "embed.weight"),
+        ("head", "head.weight"),
+        ("norm", "norm.weight"),
+        ("norm1", "layers.{L}.attn_norm.weight"),
+        ("norm2", "layers.{L}.ffn_norm.weight"),
+        ("q_norm", "layers.{L}.attn.q_norm.weight"),
+        ("kv_a_norm", "layers.{L}.attn.kv_norm.weight"),
+        ("q_b", "layers.{L}.attn.wq_b.weight"),
+        ("own.self_attention.linear_q", "layers.{L}.attn.wq_a.weight"),
+        ("own.self_attention.linear_kv", "layers.{L}.attn.wkv.weight"),
+        ("own.self_attention.attn_sink", "layers.{L}.attn.attn_sink"),
+        ("own.self_attention.linear_o_down_proj", "layers.{L}.attn.wo_a.weight"),
+        ("own.self_attention.linear_o_up_proj", "layers.{L}.attn.wo_b.weight"),
+        ("own.self_attention.compressor.ape", "layers.{L}.attn.compressor.ape"),
+        ("own.self_attention.compressor.norm", "layers.{L}.attn.compressor.norm.weight"),
+        ("own.self_attention.compressor.wgate", "layers.{L}.attn.compressor.wgate.weight"),
+        ("own.self_attention.compressor.wkv", "layers.{L}.attn.compressor.wkv.weight"),
+        ("own.self_attention.indexer.kv_compressor.ape", "layers.{L}.attn.indexer.compressor.ape"),
+        ("own.self_attention.indexer.kv_compressor.norm", "layers.{L}.attn.indexer.compressor.norm.weight"),
+        ("own.self_attention.indexer.kv_compressor.wgate", "layers.{L}.attn.indexer.compressor.wgate.weight"),
+        ("own.self_attention.indexer.kv_compressor.wkv", "layers.{L}.attn.indexer.compressor.wkv.weight"),
+        ("own.self_attention.indexer.wq_b", "layers.{L}.attn.indexer.wq_b.weight"),
+        ("own.self_attention.indexer.weights_proj", "layers.{L}.attn.indexer.weights_proj.weight"),
+        ("own.attn_mhc.hc_base", "layers.{L}.hc_attn_base"),
+        ("own.attn_mhc.hc_fn", "layers.{L}.hc_attn_fn"),
+        ("own.attn_mhc.hc_scale", "layers.{L}.hc_attn_scale"),
+        ("own.mlp_mhc.hc_base", "layers.{L}.hc_ffn_base"),
+        ("own.mlp_mhc.hc_fn", "layers.{L}.hc_ffn_fn"),
+        ("own.mlp_mhc.hc_scale", "layers.{L}.hc_ffn_scale"),
+        ("own.hc_head.hc_base", "hc_head_base"),
+        ("own.hc_head.hc_fn", "hc_head_fn"),
+        ("own.hc_head.hc_scale", "hc_head_scale"),
+        ("router", "layers.{L}.ffn.gate.weight"),
+        ("router_bias", "layers.{L}.ffn.gate.bias"),
+        ("own.mlp.router.tid2eid", "layers.{L}.ffn.gate.tid2eid"),
+        ("expert.gate", "layers.{L}.ffn.experts.{E}.w1.weight"),
+        ("expert.up", "layers.{L}.ffn.experts.{E}.w3.weight"),
+        ("expert.down", "layers.{L}.ffn.experts.{E}.w2.weight"),
+        ("shared.gate", "layers.{L}.ffn.shared_experts.w1.weight"),
+        ("shared.up", "layers.{L}.ffn.shared_experts.w3.weight"),
+        ("shared.down", "layers.{L}.ffn.shared_experts.w2.weight"),
+        // Prediction layers stand beside the others; vocabulary matrices are shared.
+        ("mtp.layer", "mtp.{K}"),
+        ("mtp.enorm", "mtp.{K}.enorm.weight"),
+        ("mtp.hnorm", "mtp.{K}.hnorm.weight"),
+        ("mtp.e_proj", "mtp.{K}.e_proj.weight"),
+        ("mtp.h_proj", "mtp.{K}.h_proj.weight"),
+        ("mtp.norm", "mtp.{K}.norm.weight"),
+        ("mtp.hc_head.hc_base", "mtp.{K}.hc_head_base"),
+        ("mtp.hc_head.hc_fn", "mtp.{K}.hc_head_fn"),
+        ("mtp.hc_head.hc_scale", "mtp.{K}.hc_head_scale"),
+    ],
+};
+
+/// transformers 5.23 writes it under names that are half its own.
+const TRANSFORMERS: Respelling = Respelling {
+    prefix: "model.",
+    names: &[("embed_tokens.weight", "embed.weight"), ("lm_head.weight", "head.weight")],
+    parts: &[("hc_head.hc_", "hc_head_"), (".attn.norm.", ".attn.kv_norm.")],
+};

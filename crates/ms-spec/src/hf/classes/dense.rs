@@ -4,19 +4,31 @@ use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_SWITCHED};
 use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE};
+use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
 
-pub(super) const LLAMA: Class = class!(
-    Family::Llama,
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] =
+    &[LLAMA, QWEN2, QWEN3, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2, INTERNLM3];
+
+/// Llama 1 to 3 and what shares its classes.
+const LLAMA: Class = class!(
+    Family::LLAMA,
     ["llama"],
     "LlamaForCausalLM",
     |_| {},
     &[DECODER, ROPE, &[ACTIVATION, BIAS, MLP_BIAS]],
 );
 
-pub(super) const AQUILA: Class =
-    class!(Family::Aquila, ["aquila"], "AquilaForCausalLM", |_| {}, &[DECODER, ROPE, &[ACTIVATION]]);
+/// Aquila: a Llama with its own class.
+const AQUILA: Class = class!(
+    Family::new("Aquila", &LLAMA_TENSORS),
+    ["aquila"],
+    "AquilaForCausalLM",
+    |_| {},
+    &[DECODER, ROPE, &[ACTIVATION]]
+);
 
 pub(super) fn qwen2(c: &mut ModelConfig) {
     c.bias = Biases { qkv: true, ..Biases::default() };
@@ -24,8 +36,9 @@ pub(super) fn qwen2(c: &mut ModelConfig) {
     c.sliding_window = Some(4096);
 }
 
-pub(super) const QWEN2: Class = class!(
-    Family::Qwen2,
+/// Qwen1.5, Qwen2, Qwen2.5: biases in q, k and v.
+const QWEN2: Class = class!(
+    Family::new("Qwen2", &LLAMA_TENSORS),
     ["qwen2"],
     "Qwen2ForCausalLM",
     qwen2,
@@ -39,16 +52,18 @@ pub(super) fn qwen3(c: &mut ModelConfig) {
     c.head_dim = 128;
 }
 
-pub(super) const QWEN3: Class = class!(
-    Family::Qwen3,
+/// Qwen3: q and k are normalised per head.
+const QWEN3: Class = class!(
+    Family::new("Qwen3", &LLAMA_TENSORS),
     ["qwen3"],
     "Qwen3ForCausalLM",
     qwen3,
     &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED]],
 );
 
-pub(super) const MISTRAL: Class = class!(
-    Family::Mistral,
+/// Mistral: a Llama, possibly with a sliding window.
+const MISTRAL: Class = class!(
+    Family::new("Mistral", &LLAMA_TENSORS),
     ["mistral"],
     "MistralForCausalLM",
     |c| {
@@ -66,8 +81,9 @@ const ONE_BIAS: Field = Field::flag_as(
     },
 );
 
-pub(super) const INTERNLM: Class = class!(
-    Family::InternLm,
+/// InternLM: biases in all attention projections.
+const INTERNLM: Class = class!(
+    Family::new("InternLm", &LLAMA_TENSORS),
     ["internlm"],
     "InternLMForCausalLM",
     |c| {
@@ -76,8 +92,9 @@ pub(super) const INTERNLM: Class = class!(
     &[DECODER, ROPE, &[ACTIVATION, ONE_BIAS]],
 );
 
-pub(super) const INTERNLM2: Class = class!(
-    Family::InternLm2,
+/// InternLM2 and 2.5: packed `wqkv`.
+const INTERNLM2: Class = class!(
+    Family::new("InternLm2", &INTERNLM2_TENSORS),
     ["internlm2"],
     "InternLM2ForCausalLM",
     |_| {},
@@ -85,8 +102,8 @@ pub(super) const INTERNLM2: Class = class!(
 );
 
 /// The published class has fields of its own, `qkv_bias` and `bias`; transformers' takes Llama's, which are read first.
-pub(super) const INTERNLM3: Class = class!(
-    Family::InternLm3,
+const INTERNLM3: Class = class!(
+    Family::new("InternLm3", &LLAMA_TENSORS),
     ["internlm3"],
     "InternLM3ForCausalLM",
     |c| {
@@ -119,8 +136,9 @@ pub(super) const INTERNLM3: Class = class!(
     ],
 );
 
-pub(super) const SEED_OSS: Class = class!(
-    Family::SeedOss,
+/// Seed-OSS: biases in q, k and v.
+const SEED_OSS: Class = class!(
+    Family::new("SeedOss", &LLAMA_TENSORS),
     ["seed_oss"],
     "SeedOssForCausalLM",
     |c| {
@@ -143,11 +161,18 @@ pub(super) fn glm(c: &mut ModelConfig) {
     c.head_dim = 128;
 }
 
-pub(super) const GLM: Class =
-    class!(Family::Glm, ["glm"], "GlmForCausalLM", glm, &[DECODER, PARTIAL_ROPE, &[ACTIVATION, QKV_BIAS]]);
+/// GLM-4-9B in transformers' class.
+const GLM: Class = class!(
+    Family::new("Glm", &GLM_TENSORS),
+    ["glm"],
+    "GlmForCausalLM",
+    glm,
+    &[DECODER, PARTIAL_ROPE, &[ACTIVATION, QKV_BIAS]]
+);
 
-pub(super) const GLM4: Class = class!(
-    Family::Glm4,
+/// GLM-4-0414 and GLM-Z1: sandwich norms.
+const GLM4: Class = class!(
+    Family::new("Glm4", &GLM4_TENSORS),
     ["glm4"],
     "Glm4ForCausalLM",
     |c| {
@@ -157,8 +182,9 @@ pub(super) const GLM4: Class = class!(
     GLM.fields,
 );
 
-pub(super) const PHI3: Class = class!(
-    Family::Phi3,
+/// Phi-3.5-mini: packed projections, longrope.
+const PHI3: Class = class!(
+    Family::new("Phi3", &PHI3_TENSORS),
     ["phi3"],
     "Phi3ForCausalLM",
     |c| {
@@ -168,8 +194,9 @@ pub(super) const PHI3: Class = class!(
     &[DECODER, PHI_ROPE, &[ACTIVATION, WINDOW]],
 );
 
-pub(super) const OLMO2: Class = class!(
-    Family::Olmo2,
+/// `OLMo` 2: norms behind the sublayers, and over whole projections.
+const OLMO2: Class = class!(
+    Family::new("Olmo2", &OLMO2_TENSORS),
     ["olmo2"],
     "Olmo2ForCausalLM",
     |c| {
@@ -179,3 +206,50 @@ pub(super) const OLMO2: Class = class!(
     },
     &[DECODER, ROPE, &[ACTIVATION, BIAS]],
 );
+
+const PHI3_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("qkv_cat", "model.layers.{L}.self_attn.qkv_proj.weight"),
+        ("gate_up", "model.layers.{L}.mlp.gate_up_proj.weight"),
+    ],
+};
+
+const GLM_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[("gate_up", "model.layers.{L}.mlp.gate_up_proj.weight")],
+};
+
+const GLM4_TENSORS: Tensors = Tensors {
+    parent: Some(&GLM_TENSORS),
+    rows: &[
+        ("post_attn_norm", "model.layers.{L}.post_self_attn_layernorm.weight"),
+        ("post_mlp_norm", "model.layers.{L}.post_mlp_layernorm.weight"),
+    ],
+};
+
+const OLMO2_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("norm1", ""),
+        ("norm2", ""),
+        ("post_attn_norm", "model.layers.{L}.post_attention_layernorm.weight"),
+        ("post_mlp_norm", "model.layers.{L}.post_feedforward_layernorm.weight"),
+    ],
+};
+
+const INTERNLM2_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "model.tok_embeddings.weight"),
+        ("head", "output.weight"),
+        ("norm", "model.norm.weight"),
+        ("norm1", "model.layers.{L}.attention_norm.weight"),
+        ("norm2", "model.layers.{L}.ffn_norm.weight"),
+        ("qkv_grouped", "model.layers.{L}.attention.wqkv.weight"),
+        ("o", "model.layers.{L}.attention.wo.weight"),
+        ("gate", "model.layers.{L}.feed_forward.w1.weight"),
+        ("up", "model.layers.{L}.feed_forward.w3.weight"),
+        ("down", "model.layers.{L}.feed_forward.w2.weight"),
+    ],
+};

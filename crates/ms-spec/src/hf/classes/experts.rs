@@ -12,11 +12,29 @@ use crate::hf::moe::{
     router, scale, shared, top_k,
 };
 use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
+use crate::hf::tensors::{EXPERTS_TENSORS, LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score, SharedExpert};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
-pub(super) const MIXTRAL: Class = class!(
-    Family::Mixtral,
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[
+    MIXTRAL,
+    QWEN3_MOE,
+    QWEN2_MOE,
+    GLM4_MOE,
+    PHI_MOE,
+    GPT_OSS,
+    MINIMAX_M2,
+    LING,
+    HY_V3,
+    HUNYUAN_V1,
+    HUNYUAN_LARGE,
+    QWEN3_NEXT,
+];
+
+/// Mixtral.
+const MIXTRAL: Class = class!(
+    Family::new("Mixtral", &MIXTRAL_TENSORS),
     ["mixtral"],
     "MixtralForCausalLM",
     |c| {
@@ -37,8 +55,9 @@ pub(super) const MIXTRAL: Class = class!(
 const QWEN_EXPERTS: &[Field] =
     &[count("num_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), WIDTH, RENORMALISE];
 
-pub(super) const QWEN2_MOE: Class = class!(
-    Family::Qwen2Moe,
+/// Qwen1.5-MoE and Qwen2-MoE: a gated shared expert.
+const QWEN2_MOE: Class = class!(
+    Family::new("Qwen2Moe", &SINGLE_SHARED_TENSORS),
     ["qwen2_moe"],
     "Qwen2MoeForCausalLM",
     |c| {
@@ -54,8 +73,9 @@ pub(super) const QWEN2_MOE: Class = class!(
     ],
 );
 
-pub(super) const QWEN3_MOE: Class = class!(
-    Family::Qwen3Moe,
+/// Qwen3-MoE.
+const QWEN3_MOE: Class = class!(
+    Family::new("Qwen3Moe", &EXPERTS_TENSORS),
     ["qwen3_moe"],
     "Qwen3MoeForCausalLM",
     |c| {
@@ -91,8 +111,9 @@ const DELTA_LAYERS: Field = Field::rule(
     },
 );
 
-pub(super) const QWEN3_NEXT: Class = class!(
-    Family::Qwen3Next,
+/// Qwen3-Next: gated delta net layers, gated attention.
+const QWEN3_NEXT: Class = class!(
+    Family::new("Qwen3Next", &QWEN3_NEXT_TENSORS),
     ["qwen3_next"],
     "Qwen3NextForCausalLM",
     |c| {
@@ -124,8 +145,9 @@ pub(super) const QWEN3_NEXT: Class = class!(
     ],
 );
 
-pub(super) const PHI_MOE: Class = class!(
-    Family::PhiMoe,
+/// Phi-3.5-MoE: LayerNorm, biases, sparsemixer.
+const PHI_MOE: Class = class!(
+    Family::new("PhiMoe", &MIXTRAL_TENSORS),
     ["phimoe"],
     "PhimoeForCausalLM",
     |c| {
@@ -153,8 +175,9 @@ pub(super) const PHI_MOE: Class = class!(
     ],
 );
 
-pub(super) const GPT_OSS: Class = class!(
-    Family::GptOss,
+/// gpt-oss: sinks, biases everywhere.
+const GPT_OSS: Class = class!(
+    Family::new("GptOss", &GPT_OSS_TENSORS),
     ["gpt_oss"],
     "GptOssForCausalLM",
     |c| {
@@ -213,8 +236,9 @@ const MINIMAX_NORMS: Field = Field::rule(
     },
 );
 
-pub(super) const MINIMAX_M2: Class = class!(
-    Family::MiniMaxM2,
+/// MiniMax-M2: norms over whole projections.
+const MINIMAX_M2: Class = class!(
+    Family::new("MiniMaxM2", &MIXTRAL_TENSORS),
     ["minimax_m2"],
     "MiniMaxM2ForCausalLM",
     |c| {
@@ -246,8 +270,9 @@ const PER_HEAD_NORMS: Field = Field::flag_as(
     |c, on| c.qk_norm = if on { QkNorm::PerHead } else { QkNorm::None },
 );
 
-pub(super) const GLM4_MOE: Class = class!(
-    Family::Glm4Moe,
+/// GLM-4.5.
+const GLM4_MOE: Class = class!(
+    Family::new("Glm4Moe", &EXPERTS_TENSORS),
     ["glm4_moe"],
     "Glm4MoeForCausalLM",
     |c| {
@@ -276,8 +301,9 @@ pub(super) const GLM4_MOE: Class = class!(
     ],
 );
 
-pub(super) const LING: Class = class!(
-    Family::Ling,
+/// Ling 2.0 and Ring (BailingMoeV2).
+const LING: Class = class!(
+    Family::new("Ling", &LING_TENSORS),
     ["bailing_moe", "bailing_moe_v2"],
     "BailingMoeV2ForCausalLM",
     |c| {
@@ -338,8 +364,9 @@ fn take_router_type(c: &mut ModelConfig, word: &str) -> bool {
     true
 }
 
-pub(super) const HY_V3: Class = class!(
-    Family::HyV3,
+/// Hunyuan 3.
+const HY_V3: Class = class!(
+    Family::new("HyV3", &HY_V3_TENSORS),
     ["hy_v3"],
     "HYV3ForCausalLM",
     |c| {
@@ -420,8 +447,8 @@ const ALPHA: Field = Field::reading(|f, c| {
 });
 
 /// The class of transformers: it always has a shared expert, and divides the experts' weights by their sum.
-pub(super) const HUNYUAN_V1: Class = class!(
-    Family::HunyuanMoe,
+const HUNYUAN_V1: Class = class!(
+    Family::new("HunyuanMoe", &HY_V1_TENSORS),
     ["hunyuan_v1_moe"],
     "HunYuanMoEV1ForCausalLM",
     |c| {
@@ -463,8 +490,8 @@ const SHARED_KEYS: Field = Field::rule(
 );
 
 /// The published class: it divides the experts' weights only where there are several.
-pub(super) const HUNYUAN_LARGE: Class = class!(
-    Family::HunyuanMoe,
+const HUNYUAN_LARGE: Class = class!(
+    Family::new("HunyuanMoe", &HY_V1_TENSORS),
     ["hunyuan"],
     "HunYuanForCausalLM",
     hunyuan,
@@ -479,3 +506,90 @@ pub(super) const HUNYUAN_LARGE: Class = class!(
         ],
     ],
 );
+
+const SINGLE_SHARED_TENSORS: Tensors = Tensors {
+    parent: Some(&EXPERTS_TENSORS),
+    rows: &[
+        ("shared.gate", "model.layers.{L}.mlp.shared_expert.gate_proj.weight"),
+        ("shared.up", "model.layers.{L}.mlp.shared_expert.up_proj.weight"),
+        ("shared.down", "model.layers.{L}.mlp.shared_expert.down_proj.weight"),
+        ("shared_gate", "model.layers.{L}.mlp.shared_expert_gate.weight"),
+    ],
+};
+
+const QWEN3_NEXT_TENSORS: Tensors = Tensors {
+    parent: Some(&SINGLE_SHARED_TENSORS),
+    rows: &[
+        ("own.self_attention.A_log", "model.layers.{L}.linear_attn.A_log"),
+        ("own.self_attention.dt_bias", "model.layers.{L}.linear_attn.dt_bias"),
+        ("own.self_attention.conv1d", "model.layers.{L}.linear_attn.conv1d.weight"),
+        ("own.self_attention.in_proj_qkvz", "model.layers.{L}.linear_attn.in_proj_qkvz.weight"),
+        ("own.self_attention.in_proj_ba", "model.layers.{L}.linear_attn.in_proj_ba.weight"),
+        ("own.self_attention.norm", "model.layers.{L}.linear_attn.norm.weight"),
+        ("own.self_attention.out_proj", "model.layers.{L}.linear_attn.out_proj.weight"),
+        // The prediction layer is a model of its own beside the first; vocabulary matrices are shared.
+        ("mtp.layer", "mtp.layers.{K}"),
+        ("mtp.embed", ""),
+        ("mtp.enorm", "mtp.pre_fc_norm_embedding.weight"),
+        ("mtp.hnorm", "mtp.pre_fc_norm_hidden.weight"),
+        ("mtp.eh_proj", "mtp.fc.weight"),
+        ("mtp.norm", "mtp.norm.weight"),
+        ("mtp.head", ""),
+    ],
+};
+
+const MIXTRAL_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("router", "model.layers.{L}.block_sparse_moe.gate.weight"),
+        ("router_bias", "model.layers.{L}.block_sparse_moe.e_score_correction_bias"),
+        ("expert.gate", "model.layers.{L}.block_sparse_moe.experts.{E}.w1.weight"),
+        ("expert.up", "model.layers.{L}.block_sparse_moe.experts.{E}.w3.weight"),
+        ("expert.down", "model.layers.{L}.block_sparse_moe.experts.{E}.w2.weight"),
+    ],
+};
+
+const LING_TENSORS: Tensors = Tensors {
+    parent: Some(&EXPERTS_TENSORS),
+    rows: &[
+        ("embed", "model.word_embeddings.weight"),
+        ("qkv_cat", "model.layers.{L}.attention.query_key_value.weight"),
+        ("q_norm", "model.layers.{L}.attention.query_layernorm.weight"),
+        ("k_norm", "model.layers.{L}.attention.key_layernorm.weight"),
+        ("o", "model.layers.{L}.attention.dense.weight"),
+        ("router_bias", "model.layers.{L}.mlp.gate.expert_bias"),
+    ],
+};
+
+const HY_V1_TENSORS: Tensors = Tensors {
+    parent: Some(&EXPERTS_TENSORS),
+    rows: &[
+        ("q_norm", "model.layers.{L}.self_attn.query_layernorm.weight"),
+        ("k_norm", "model.layers.{L}.self_attn.key_layernorm.weight"),
+        ("router", "model.layers.{L}.mlp.gate.wg.weight"),
+        ("shared.gate", "model.layers.{L}.mlp.shared_mlp.gate_proj.weight"),
+        ("shared.up", "model.layers.{L}.mlp.shared_mlp.up_proj.weight"),
+        ("shared.down", "model.layers.{L}.mlp.shared_mlp.down_proj.weight"),
+    ],
+};
+
+const HY_V3_TENSORS: Tensors = Tensors {
+    parent: Some(&HY_V1_TENSORS),
+    rows: &[
+        ("q_norm", "model.layers.{L}.self_attn.q_norm.weight"),
+        ("k_norm", "model.layers.{L}.self_attn.k_norm.weight"),
+        ("router", "model.layers.{L}.mlp.router.gate.weight"),
+        ("router_bias", "model.layers.{L}.mlp.expert_bias"),
+    ],
+};
+
+/// gpt-oss stacks its experts, input-major, with gate and up in even and odd columns.
+const GPT_OSS_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("sinks", "model.layers.{L}.self_attn.sinks"),
+        ("router", "model.layers.{L}.mlp.router.weight"),
+        ("experts.gate_up", "model.layers.{L}.mlp.experts.gate_up_proj"),
+        ("experts.down", "model.layers.{L}.mlp.experts.down_proj"),
+    ],
+};

@@ -10,8 +10,12 @@ use crate::hf::common::{
     WINDOW_SWITCHED, head_dim, heads, sizes,
 };
 use crate::hf::rope::{ROPE, ROPE_READ};
+use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Biases, Position};
 use crate::{Family, ModelConfig, Norm};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[BAICHUAN2, BAICHUAN, QWEN1, CHATGLM, BLOOM, GPT2];
 
 /// The models of 13 billion parameters call the longest position otherwise, and have no rotation.
 const BAICHUAN_POSITION: Field = Field::rule(
@@ -37,8 +41,9 @@ const BAICHUAN_HEAD: Field = Field::reading(|f, c| {
     Ok(())
 });
 
-pub(super) const BAICHUAN: Class = class!(
-    Family::Baichuan,
+/// Baichuan 1 and 2: packed `W_pack`; 13B with ALiBi.
+const BAICHUAN: Class = class!(
+    Family::new("Baichuan", &BAICHUAN_TENSORS),
     ["baichuan"],
     "BaiChuanForCausalLM",
     |c| {
@@ -48,14 +53,15 @@ pub(super) const BAICHUAN: Class = class!(
     |c| c.unit_head_rows.then_some("normalised rows of the output layer")
 );
 
-pub(super) const BAICHUAN2: Class = Class {
+const BAICHUAN2: Class = Class {
     name: "BaichuanForCausalLM",
     lacks: |c| (!c.unit_head_rows).then_some("rows of the output layer as they are"),
     ..BAICHUAN
 };
 
-pub(super) const QWEN1: Class = class!(
-    Family::Qwen1,
+/// Qwen, the first generation.
+const QWEN1: Class = class!(
+    Family::new("Qwen1", &QWEN1_TENSORS),
     ["qwen"],
     "QWenLMHeadModel",
     |c| {
@@ -79,8 +85,9 @@ pub(super) const QWEN1: Class = class!(
     ],
 );
 
-pub(super) const CHATGLM: Class = class!(
-    Family::ChatGlm,
+/// ChatGLM3 and GLM-4 in their own class.
+const CHATGLM: Class = class!(
+    Family::new("ChatGlm", &CHATGLM_TENSORS),
     ["chatglm"],
     "ChatGLMModel",
     |c| {
@@ -165,8 +172,9 @@ const BLOOM_NAMES: Names = Names {
 const FOUR_WIDE: Field =
     Field::size("n_inner", |c| Some(&mut c.ffn)).or(FFN).else_by(|c| c.ffn = c.hidden.saturating_mul(4));
 
-pub(super) const BLOOM: Class = class!(
-    Family::Bloom,
+/// Bloom.
+const BLOOM: Class = class!(
+    Family::new("Bloom", &BLOOM_TENSORS),
     ["bloom"],
     "BloomForCausalLM",
     bloom,
@@ -183,8 +191,9 @@ pub(super) const BLOOM: Class = class!(
 
 const GPT2_NAMES: Names = Names { hidden: "n_embd", positions: "n_positions", ..BLOOM_NAMES };
 
-pub(super) const GPT2: Class = class!(
-    Family::Gpt2,
+/// GPT-2 and GPT-3.
+const GPT2: Class = class!(
+    Family::new("Gpt2", &GPT2_TENSORS),
     ["gpt2"],
     "GPT2LMHeadModel",
     |c| {
@@ -220,3 +229,72 @@ fn take_gpt2_activation(c: &mut ModelConfig, word: &str) -> bool {
     }
     GPT2_ACTIVATIONS.contains(&word)
 }
+
+const BAICHUAN_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[("qkv_cat", "model.layers.{L}.self_attn.W_pack.weight")],
+};
+
+const QWEN1_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "transformer.wte.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "transformer.ln_f.weight"),
+        ("norm1", "transformer.h.{L}.ln_1.weight"),
+        ("norm2", "transformer.h.{L}.ln_2.weight"),
+        ("qkv_cat", "transformer.h.{L}.attn.c_attn.weight"),
+        ("o", "transformer.h.{L}.attn.c_proj.weight"),
+        ("up", "transformer.h.{L}.mlp.w1.weight"),
+        ("gate", "transformer.h.{L}.mlp.w2.weight"),
+        ("down", "transformer.h.{L}.mlp.c_proj.weight"),
+    ],
+};
+
+/// GPT-2 keeps linear layers as `[in, out]`: slots that end in `.T`.
+const GPT2_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "transformer.wte.weight"),
+        ("positions", "transformer.wpe.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "transformer.ln_f.weight"),
+        ("norm1", "transformer.h.{L}.ln_1.weight"),
+        ("norm2", "transformer.h.{L}.ln_2.weight"),
+        ("qkv_cat.T", "transformer.h.{L}.attn.c_attn.weight"),
+        ("o.T", "transformer.h.{L}.attn.c_proj.weight"),
+        ("fc1.T", "transformer.h.{L}.mlp.c_fc.weight"),
+        ("down.T", "transformer.h.{L}.mlp.c_proj.weight"),
+    ],
+};
+
+const BLOOM_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "transformer.word_embeddings.weight"),
+        ("embed_norm", "transformer.word_embeddings_layernorm.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "transformer.ln_f.weight"),
+        ("norm1", "transformer.h.{L}.input_layernorm.weight"),
+        ("norm2", "transformer.h.{L}.post_attention_layernorm.weight"),
+        ("qkv_grouped", "transformer.h.{L}.self_attention.query_key_value.weight"),
+        ("o", "transformer.h.{L}.self_attention.dense.weight"),
+        ("fc1", "transformer.h.{L}.mlp.dense_h_to_4h.weight"),
+        ("down", "transformer.h.{L}.mlp.dense_4h_to_h.weight"),
+    ],
+};
+
+const CHATGLM_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "transformer.embedding.word_embeddings.weight"),
+        ("head", "transformer.output_layer.weight"),
+        ("norm", "transformer.encoder.final_layernorm.weight"),
+        ("norm1", "transformer.encoder.layers.{L}.input_layernorm.weight"),
+        ("norm2", "transformer.encoder.layers.{L}.post_attention_layernorm.weight"),
+        ("qkv_cat", "transformer.encoder.layers.{L}.self_attention.query_key_value.weight"),
+        ("o", "transformer.encoder.layers.{L}.self_attention.dense.weight"),
+        ("gate_up", "transformer.encoder.layers.{L}.mlp.dense_h_to_4h.weight"),
+        ("down", "transformer.encoder.layers.{L}.mlp.dense_4h_to_h.weight"),
+    ],
+};

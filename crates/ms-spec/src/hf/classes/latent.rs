@@ -12,8 +12,13 @@ use crate::hf::moe::{
     ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
 };
 use crate::hf::rope::INTERLEAVED_ROPE;
+use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
 use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::{Family, ModelConfig, Rope};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] =
+    &[MINICPM3, PLM, DEEPSEEK_V2, DEEPSEEK_V3, KIMI_K2, DEEPSEEK_V32, GLM_MOE_DSA, LONGCAT];
 
 /// Latent attention with neighbouring pairs rotated.
 fn deepseek(c: &mut ModelConfig) {
@@ -21,8 +26,9 @@ fn deepseek(c: &mut ModelConfig) {
     c.attention = LATENT;
 }
 
-pub(super) const PLM: Class = class!(
-    Family::Plm,
+/// PLM: latent attention, squared ReLU.
+const PLM: Class = class!(
+    Family::new("Plm", &PLM_TENSORS),
     ["plm"],
     "PLMForCausalLM",
     |c| {
@@ -33,8 +39,9 @@ pub(super) const PLM: Class = class!(
     &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA],
 );
 
-pub(super) const MINICPM3: Class = class!(
-    Family::MiniCpm3,
+/// MiniCPM3: latent attention.
+const MINICPM3: Class = class!(
+    Family::new("MiniCpm3", &DEEPSEEK_TENSORS),
     ["minicpm3"],
     "MiniCPM3ForCausalLM",
     |c| {
@@ -76,8 +83,9 @@ const EXPERTS: &[Field] = &[
     shared("n_shared_experts"),
 ];
 
-pub(super) const DEEPSEEK_V2: Class = class!(
-    Family::DeepseekV2,
+/// DeepSeek-V2, V2-Lite, V2.5.
+const DEEPSEEK_V2: Class = class!(
+    Family::new("DeepseekV2", &DEEPSEEK_TENSORS),
     ["deepseek_v2"],
     "DeepseekV2ForCausalLM",
     |c| {
@@ -94,8 +102,9 @@ const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_FROM_3];
 const V3_ROUTER: Router =
     Router { groups: Some(GroupLimit { groups: 8, keep: 4, by: GroupScore::Best(2) }), scale: 2.5, ..NOAUX };
 
-pub(super) const DEEPSEEK_V3: Class = class!(
-    Family::DeepseekV3,
+/// DeepSeek-V3 and R1.
+const DEEPSEEK_V3: Class = class!(
+    Family::new("DeepseekV3", &DEEPSEEK_TENSORS),
     ["deepseek_v3"],
     "DeepseekV3ForCausalLM",
     |c| {
@@ -107,8 +116,8 @@ pub(super) const DEEPSEEK_V3: Class = class!(
 );
 
 /// A class beside the published weights, which assumes nothing of groups and dense layers.
-pub(super) const KIMI_K2: Class = class!(
-    Family::KimiK2,
+const KIMI_K2: Class = class!(
+    Family::new("KimiK2", &DEEPSEEK_TENSORS),
     ["kimi_k2"],
     DEEPSEEK_V3.name,
     |c| {
@@ -134,8 +143,9 @@ fn sparse(c: &mut ModelConfig, heads: usize, interleaved: bool) {
     c.moe = experts(V3_ROUTER);
 }
 
-pub(super) const DEEPSEEK_V32: Class = class!(
-    Family::DeepseekV32,
+/// DeepSeek-V3.2: sparse attention.
+const DEEPSEEK_V32: Class = class!(
+    Family::new("DeepseekV32", &DEEPSEEK_TENSORS),
     ["deepseek_v32"],
     "DeepseekV32ForCausalLM",
     |c| {
@@ -146,8 +156,9 @@ pub(super) const DEEPSEEK_V32: Class = class!(
     |c| (0..c.layers).any(|l| c.layer(l).borrows_index).then_some("picks that layers share")
 );
 
-pub(super) const GLM_MOE_DSA: Class = class!(
-    Family::GlmMoeDsa,
+/// GLM-5: latent and sparse attention.
+const GLM_MOE_DSA: Class = class!(
+    Family::new("GlmMoeDsa", &DEEPSEEK_TENSORS),
     ["glm_moe_dsa"],
     "GlmMoeDsaForCausalLM",
     |c| {
@@ -187,8 +198,9 @@ const LONGCAT_SIZES: &[Field] = {
     &[vocab, LONGCAT_LAYERS, hidden, eps, positions, bounds]
 };
 
-pub(super) const LONGCAT: Class = class!(
-    Family::LongCat,
+/// LongCat-Flash: shortcut blocks, zero experts.
+const LONGCAT: Class = class!(
+    Family::new("LongCat", &LONGCAT_TENSORS),
     ["longcat_flash"],
     "LongcatFlashForCausalLM",
     |c| {
@@ -247,3 +259,47 @@ fn scale_keys(c: &mut ModelConfig, on: bool) {
     let hidden = c.hidden;
     mla(c).into_iter().for_each(|m| m.kv_scale = latent_scale(hidden, Some(m.kv_rank), on));
 }
+
+const DEEPSEEK_TENSORS: Tensors = Tensors {
+    parent: Some(&EXPERTS_TENSORS),
+    rows: &[
+        ("q_a", "model.layers.{L}.self_attn.q_a_proj.weight"),
+        ("q_a_norm", "model.layers.{L}.self_attn.q_a_layernorm.weight"),
+        ("q_b", "model.layers.{L}.self_attn.q_b_proj.weight"),
+        ("kv_a", "model.layers.{L}.self_attn.kv_a_proj_with_mqa.weight"),
+        ("kv_a_norm", "model.layers.{L}.self_attn.kv_a_layernorm.weight"),
+        ("kv_b", "model.layers.{L}.self_attn.kv_b_proj.weight"),
+        ("own.self_attention.dsa_indexer.wq_b", "model.layers.{L}.self_attn.indexer.wq_b.weight"),
+        ("own.self_attention.dsa_indexer.wk", "model.layers.{L}.self_attn.indexer.wk.weight"),
+        ("own.self_attention.dsa_indexer.k_norm", "model.layers.{L}.self_attn.indexer.k_norm.weight"),
+        (
+            "own.self_attention.dsa_indexer.weights_proj",
+            "model.layers.{L}.self_attn.indexer.weights_proj.weight",
+        ),
+    ],
+};
+
+const PLM_TENSORS: Tensors =
+    Tensors { parent: Some(&DEEPSEEK_TENSORS), rows: &[("fc1", "model.layers.{L}.mlp.up_proj.weight")] };
+
+/// LongCat's layers have two halves: `{S}`.
+const LONGCAT_TENSORS: Tensors = Tensors {
+    parent: Some(&EXPERTS_TENSORS),
+    rows: &[
+        ("norm1", "model.layers.{L}.input_layernorm.{S}.weight"),
+        ("norm2", "model.layers.{L}.post_attention_layernorm.{S}.weight"),
+        ("q", "model.layers.{L}.self_attn.{S}.q_proj.weight"),
+        ("q_a", "model.layers.{L}.self_attn.{S}.q_a_proj.weight"),
+        ("q_a_norm", "model.layers.{L}.self_attn.{S}.q_a_layernorm.weight"),
+        ("q_b", "model.layers.{L}.self_attn.{S}.q_b_proj.weight"),
+        ("kv_a", "model.layers.{L}.self_attn.{S}.kv_a_proj_with_mqa.weight"),
+        ("kv_a_norm", "model.layers.{L}.self_attn.{S}.kv_a_layernorm.weight"),
+        ("kv_b", "model.layers.{L}.self_attn.{S}.kv_b_proj.weight"),
+        ("o", "model.layers.{L}.self_attn.{S}.o_proj.weight"),
+        ("gate", "model.layers.{L}.mlps.{S}.gate_proj.weight"),
+        ("up", "model.layers.{L}.mlps.{S}.up_proj.weight"),
+        ("down", "model.layers.{L}.mlps.{S}.down_proj.weight"),
+        ("router", "model.layers.{L}.mlp.router.classifier.weight"),
+        ("router_bias", "model.layers.{L}.mlp.router.e_score_correction_bias"),
+    ],
+};

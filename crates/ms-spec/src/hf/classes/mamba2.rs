@@ -6,15 +6,20 @@ use crate::field::Field;
 use crate::fields::Fields;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, Names, recurrent, sizes};
+use crate::hf::tensors::{Respelling, Tensors};
 use crate::sizes::{Feed, Layer, Mamba2, Mixer};
 use crate::{Error, Family, ModelConfig, Result};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[MAMBA2];
 
 fn mixer(c: &mut ModelConfig) -> Option<&mut Mamba2> {
     c.mamba2.as_mut()
 }
 
-pub(super) const MAMBA2: Class = class!(
-    Family::Mamba2,
+/// Mamba2.
+const MAMBA2: Class = class!(
+    Family::new("Mamba2", &MAMBA2_TENSORS).respelled(&SINGULAR),
     ["mamba2"],
     "Mamba2ForCausalLM",
     |c| {
@@ -104,3 +109,27 @@ fn read_limits(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     mixer(c).into_iter().for_each(|m| m.dt_limit = limit);
     Ok(())
 }
+
+const MAMBA2_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "backbone.embeddings.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "backbone.norm_f.weight"),
+        ("norm1", "backbone.layers.{L}.norm.weight"),
+        ("own.mixer.A_log", "backbone.layers.{L}.mixer.A_log"),
+        ("own.mixer.D", "backbone.layers.{L}.mixer.D"),
+        ("own.mixer.dt_bias", "backbone.layers.{L}.mixer.dt_bias"),
+        ("own.mixer.conv1d", "backbone.layers.{L}.mixer.conv1d.weight"),
+        ("own.mixer.in_proj", "backbone.layers.{L}.mixer.in_proj.weight"),
+        ("own.mixer.norm", "backbone.layers.{L}.mixer.norm.weight"),
+        ("own.mixer.out_proj", "backbone.layers.{L}.mixer.out_proj.weight"),
+    ],
+};
+
+/// Some files have the embedding in the singular.
+const SINGULAR: Respelling = Respelling {
+    prefix: "",
+    names: &[("backbone.embedding.weight", "backbone.embeddings.weight")],
+    parts: &[],
+};

@@ -10,15 +10,20 @@ use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, Names, recurrent, sizes};
+use crate::hf::tensors::Tensors;
 use crate::sizes::{Feed, Layer, Mamba3, Mixer};
 use crate::{Error, Family, ModelConfig, Result};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[MAMBA3];
 
 fn mixer(c: &mut ModelConfig) -> Option<&mut Mamba3> {
     c.mamba3.as_mut()
 }
 
-pub(super) const MAMBA3: Class = class!(
-    Family::Mamba3,
+/// Mamba3: one kind of layer, without norms before the mixers.
+const MAMBA3: Class = class!(
+    Family::new("Mamba3", &MAMBA3_TENSORS),
     ["mamba3"],
     "Mamba3ForCausalLM",
     |c| {
@@ -100,3 +105,25 @@ fn write_sizes(c: &ModelConfig, w: &mut Writer) {
     }
     w.set("rope_fraction", json!(fraction));
 }
+
+const MAMBA3_TENSORS: Tensors = Tensors {
+    parent: None,
+    rows: &[
+        ("embed", "model.embeddings.weight"),
+        // The class gives it at least 200000 rows, and the output layer as many as the vocabulary has.
+        ("embed.surplus", "model.embeddings.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "model.norm_f.weight"),
+        ("own.mixer.B_bias", "model.layers.{L}.mamba.B_bias"),
+        ("own.mixer.B_norm", "model.layers.{L}.mamba.B_norm.weight"),
+        ("own.mixer.C_bias", "model.layers.{L}.mamba.C_bias"),
+        ("own.mixer.C_norm", "model.layers.{L}.mamba.C_norm.weight"),
+        ("own.mixer.D", "model.layers.{L}.mamba.D"),
+        ("own.mixer.dt_bias", "model.layers.{L}.mamba.dt_bias"),
+        ("own.mixer.in_proj", "model.layers.{L}.mamba.in_proj.weight"),
+        ("own.mixer.mimo_o", "model.layers.{L}.mamba.mimo_o"),
+        ("own.mixer.mimo_x", "model.layers.{L}.mamba.mimo_x"),
+        ("own.mixer.mimo_z", "model.layers.{L}.mamba.mimo_z"),
+        ("own.mixer.out_proj", "model.layers.{L}.mamba.out_proj.weight"),
+    ],
+};

@@ -7,8 +7,12 @@ use crate::hf::common::{
 };
 use crate::hf::moe::{self, DENSE_WIDTH, ROUTER};
 use crate::hf::rope::ROPE;
+use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Block, Router};
 use crate::{Family, ModelConfig, Norm};
+
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[GEMMA, GEMMA2, MINICPM, GRANITE];
 
 fn gemma(c: &mut ModelConfig) {
     c.norm = Norm::RmsUnitOffset;
@@ -29,11 +33,18 @@ const EXACT_GELU: Field = Field::reading(|f, c| {
     Ok(())
 });
 
-pub(super) const GEMMA: Class =
-    class!(Family::Gemma, ["gemma"], "GemmaForCausalLM", gemma, &[DECODER, ROPE, GEMMA_SCALE],);
+/// Gemma.
+const GEMMA: Class = class!(
+    Family::new("Gemma", &LLAMA_TENSORS),
+    ["gemma"],
+    "GemmaForCausalLM",
+    gemma,
+    &[DECODER, ROPE, GEMMA_SCALE],
+);
 
-pub(super) const GEMMA2: Class = class!(
-    Family::Gemma2,
+/// Gemma 2: sandwich norms, softcaps, alternating windows.
+const GEMMA2: Class = class!(
+    Family::new("Gemma2", &GEMMA2_TENSORS),
     ["gemma2"],
     "Gemma2ForCausalLM",
     |c| {
@@ -78,8 +89,9 @@ pub(super) fn minicpm(c: &mut ModelConfig) {
     c.scales.embedding = 12.0;
 }
 
-pub(super) const MINICPM: Class = class!(
-    Family::MiniCpm,
+/// MiniCPM, dense and MoE: scaled embedding, residual and logits.
+const MINICPM: Class = class!(
+    Family::new("MiniCpm", &MINICPM_TENSORS),
     ["minicpm"],
     "MiniCPMForCausalLM",
     |c| {
@@ -102,8 +114,9 @@ pub(super) const MINICPM: Class = class!(
     ],
 );
 
-pub(super) const GRANITE: Class = class!(
-    Family::Granite,
+/// Granite: scaled embedding, residual, scores and logits.
+const GRANITE: Class = class!(
+    Family::new("Granite", &LLAMA_TENSORS),
     ["granite"],
     "GraniteForCausalLM",
     |_| {},
@@ -136,3 +149,22 @@ pub(super) const GRANITE: Class = class!(
 fn attention_multiplier(c: &mut ModelConfig, scale: f64) {
     c.scores.scale = (scale != (c.head_dim as f64).powf(-0.5)).then_some(scale);
 }
+
+const MINICPM_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("router", "model.layers.{L}.mlp.gate.weight"),
+        ("expert.gate", "model.layers.{L}.mlp.experts.{E}.w1.weight"),
+        ("expert.up", "model.layers.{L}.mlp.experts.{E}.w3.weight"),
+        ("expert.down", "model.layers.{L}.mlp.experts.{E}.w2.weight"),
+    ],
+};
+
+const GEMMA2_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("post_attn_norm", "model.layers.{L}.post_attention_layernorm.weight"),
+        ("norm2", "model.layers.{L}.pre_feedforward_layernorm.weight"),
+        ("post_mlp_norm", "model.layers.{L}.post_feedforward_layernorm.weight"),
+    ],
+};

@@ -11,12 +11,17 @@ use crate::field::{Field, Writer};
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, GROUPS, QUERY_SCALAR, SIZES, WINDOW_LISTED, head_dim, window_kind};
 use crate::hf::moe::{self, NOAUX, moe, read_layers_from, router, shared_of};
+use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::hf::{Fields, rope};
 use crate::sizes::{Feed, Layer, Limits, RouterDtype, Score, Windowed};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
-pub(super) const STEP3P5: Class = class!(
-    Family::Step3p5,
+/// The classes of this file. Of those that can say a model that has none, the first is taken.
+pub(super) const CLASSES: &[Class] = &[STEP3P5];
+
+/// Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.
+const STEP3P5: Class = class!(
+    Family::new("Step3p5", &STEP3P5_TENSORS),
     ["step3p5"],
     "Step3p5ForCausalLM",
     |c| {
@@ -243,3 +248,19 @@ fn lacks(c: &ModelConfig) -> Option<&'static str> {
     let two = other.is_some_and(|o| stretched(o) && stretched(&c.rope.scaling) && *o != c.rope.scaling);
     two.then_some("two kinds of stretched rotation")
 }
+
+/// Step-3.5 has its experts beside the dense network, all in one tensor for each part.
+const STEP3P5_TENSORS: Tensors = Tensors {
+    parent: Some(&LLAMA_TENSORS),
+    rows: &[
+        ("head_gate", "model.layers.{L}.self_attn.g_proj.weight"),
+        ("router", "model.layers.{L}.moe.gate.weight"),
+        ("router_bias", "model.layers.{L}.moe.router_bias"),
+        ("experts.gate.stacked", "model.layers.{L}.moe.gate_proj.weight"),
+        ("experts.up.stacked", "model.layers.{L}.moe.up_proj.weight"),
+        ("experts.down.stacked", "model.layers.{L}.moe.down_proj.weight"),
+        ("shared.gate", "model.layers.{L}.share_expert.gate_proj.weight"),
+        ("shared.up", "model.layers.{L}.share_expert.up_proj.weight"),
+        ("shared.down", "model.layers.{L}.share_expert.down_proj.weight"),
+    ],
+};
