@@ -34,8 +34,6 @@ instances! {
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
 }
 
-/// Parts of a sum of squares that one thread takes at a time.
-const PARTS_PER_UNIT: usize = 16;
 /// Rows of a part of a column sum; fixed likewise.
 const ROWS: usize = 64;
 

@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Family, hf};
+    use crate::hf;
 
     #[test]
     fn a_configuration_survives_the_way_through_arguments() {
