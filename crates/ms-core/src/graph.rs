@@ -187,7 +187,7 @@ pub trait Op: Send {
 /// Element type and shape of a tensor, which need no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Like {
-    pub(crate) dtype: DType,
+    dtype: DType,
     shape: Shape,
 }
 

@@ -516,8 +516,8 @@ impl Checkpointing {
     }
 }
 
-/// Checkpoints of which the newest alone stays (Megatron's non-persistent ones). Nothing but this program reads them: they have no
-/// files for Megatron.
+/// Checkpoints of which the newest alone stays (Megatron's non-persistent ones). Nothing but this program reads them: they have
+/// no files for Megatron.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passing {
     /// Their folder.

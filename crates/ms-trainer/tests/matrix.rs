@@ -20,7 +20,9 @@ use ms_spec::ModelConfig;
 use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
 use ms_trainer::{IndexerTraining, Routing};
 use parity::{Case, Fault, Wrong, alone_routing, apart, other_bits, rehearsed, run, run_with};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// What a run that equals one rank's has shown besides.
@@ -188,23 +190,38 @@ fn any_topology_trains_as_one_rank() {
     let (mut wrong, mut rows, mut done) = (Vec::new(), String::new(), 0);
     let (mut least, mut without_tokens, mut counted) = ([f64::INFINITY; 2], 0, 0);
     let (mut again, mut most_again) = (0, 0);
-    for kind in MODELS {
-        let (mut equal, before) = (0, wrong.len());
-        for drawn in runs.iter().filter(|run| run.kind == kind) {
-            done += 1;
-            if only.as_ref().is_some_and(|only| !only.contains(&done)) {
-                continue;
-            }
+    let in_turn = || MODELS.iter().flat_map(|&kind| runs.iter().filter(move |run| run.kind == kind));
+    let wanted = |number: usize| only.as_ref().is_none_or(|only| only.contains(&number));
+    let steps = if all { 20 } else { 3 };
+    let to_do: Vec<(usize, &Run, bool)> = (1..)
+        .zip(in_turn())
+        .filter(|(number, _)| wanted(*number))
+        .map(|(number, drawn)| (number, drawn, all || single.below(4) == 0))
+        .collect();
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(&(number, drawn, also_single)) = to_do.get(next.fetch_add(1, Ordering::Relaxed)) {
             if only.is_some() {
-                eprintln!("{done}: {drawn:?}");
+                eprintln!("{number}: {drawn:?}");
             }
-            let (count, also_single) = if all { (20, true) } else { (3, single.below(4) == 0) };
-            let (started, outcome) = (Instant::now(), check(drawn, count, also_single));
+            let (started, outcome) = (Instant::now(), check(drawn, steps, also_single));
             if all {
                 let said = outcome.as_ref().err().map_or("equal", String::as_str);
-                let seconds = started.elapsed().as_secs_f32();
-                eprintln!("{done} of {}: {kind:?} {:?}, {seconds:.1} s: {said}", runs.len(), drawn.sizes);
+                let (seconds, kind, sizes) = (started.elapsed().as_secs_f32(), drawn.kind, drawn.sizes);
+                eprintln!("{number} of {}: {kind:?} {sizes:?}, {seconds:.1} s: {said}", runs.len());
             }
+            outcomes.lock().unwrap().insert(number, outcome);
+        }
+    };
+    // Ranks of one run wait for each other much of the time.
+    let workers = if all { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let mut outcomes = outcomes.into_inner().unwrap();
+    for kind in MODELS {
+        let (mut equal, before) = (0, wrong.len());
+        for _ in runs.iter().filter(|run| run.kind == kind) {
+            done += 1;
+            let Some(outcome) = outcomes.remove(&done) else { continue };
             match outcome {
                 Ok(shown) => {
                     equal += 1;

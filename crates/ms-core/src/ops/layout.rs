@@ -72,10 +72,10 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
 
 struct Cast(Like);
 op!(Cast, "cast", light added, |op, cx, dy| {
-    let (like, device) = (op.0, cx.device.clone());
-    let dy = device.cast(&dy, like.dtype.wide())?;
-    let again = dy.clone();
-    let computed = cx.weight_gradient(0, like, move |device, grad| device.accumulate(grad, &again, 1.0))?;
+    let computed = cx.weight_gradient(0, op.0, move |device, grad| {
+        let dy = device.cast(&dy, grad.dtype())?;
+        device.accumulate(grad, &dy, 1.0)
+    })?;
     Ok(vec![computed])
 });
 

@@ -4,8 +4,8 @@ use super::{Draw, Model};
 use crate::parity::Case;
 use ms_core::Dispatcher;
 use ms_spec::{
-    Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2,
-    Mixer, Mla, ModelConfig, Moe, Norm, Pooled, Position, QkNorm, Rope, Router, Score, Scores, SharedExpert,
+    Attention, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2, Mixer, Mla,
+    ModelConfig, Moe, Pooled, Position, Rope, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::Routing;
 
@@ -226,22 +226,6 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
             .collect(),
         false => c.pattern,
     };
-    // Norms and biases of many families, in one model of three.
-    let plain = matches!(kind, Model::Dense | Model::Experts | Model::Sinks);
-    let many = plain && draw.below(3) == 0;
-    // Norms of what is nearly nothing, of which more are here, would take digits of whole gradients.
-    let norm_eps = if many { 1e-2 } else { c.norm_eps };
-    let (block, norm, qk_norm, bias, softcap) = match many {
-        true => (
-            draw.of(&[Block::Pre, Block::Sandwich, Block::Post]),
-            draw.of(&[Norm::Rms, Norm::LayerNorm]),
-            draw.of(&[QkNorm::None, QkNorm::PerHead, QkNorm::PerHeadAfterRope, QkNorm::WholeProjection]),
-            Biases { qkv: draw.coin(), out: draw.coin(), mlp: draw.coin(), head: draw.coin() },
-            draw.of(&[None, Some(3.0)]),
-        ),
-        false => (c.block, c.norm, c.qk_norm, c.bias, c.scores.softcap),
-    };
-    let scores = Scores { softcap, ..c.scores };
     let router = c.moe.as_ref().map(|m| m.router);
     // Groups, and choices in turn or by balance, are of experts with weights.
     let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.even_choice;
@@ -250,12 +234,6 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     ModelConfig {
         position,
         pattern,
-        block,
-        norm,
-        norm_eps,
-        qk_norm,
-        bias,
-        scores,
         moe: c.moe.map(|moe| Moe { zero_experts, ..moe }),
         mtp_hidden_first,
         ..c
