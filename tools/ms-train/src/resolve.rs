@@ -63,7 +63,7 @@ options! {
         throughput: bool = "--log-throughput", "TFLOP/s in the log line";
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
         num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
-        layers: bool = "--moe-per-layer-logging", "auxiliary losses of each layer's router in the metrics file and TensorBoard";
+        layers: bool = "--moe-per-layer-logging", "auxiliary losses of each layer's router in the metrics file and TensorBoard", group = "Optimizer";
         compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
         skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", group = "Batch", range = "[0,9223372036854775807]";
         metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");

@@ -15,8 +15,8 @@ options! {
             own = own_or("print_args", "false");
         explain: bool = "--explain", "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at",
             group = "Configuration", own = own_or("explain", "false");
-        json: bool = "--json", "one JSON object on stdout", group = "Configuration", own = own_or("json", "false");
-        quiet: bool = "--quiet", "no progress, warnings and errors only", own = own_or("quiet", "false");
+        json: bool = "--json", "one JSON object on stdout", own = own_or("json", "false");
+        quiet: bool = "--quiet", "no progress, warnings and errors only", group = "Configuration", own = own_or("quiet", "false");
         verbose: bool = "--verbose", "debug messages", own = own_or("verbose", "false");
         log_format: String = "--log-format", "form of messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
     }
