@@ -19,6 +19,10 @@ fn stacked(op: &'static str, x: &Tensor, w: &Shape, routes: &Routes, out: bool) 
     Ok((n, k))
 }
 
+fn widened(x: impl Into<f64>) -> f64 {
+    x.into()
+}
+
 impl MoeBackend for CpuBackend {
     fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)> {
         let (t, count) = logits.as_matrix();
@@ -79,7 +83,7 @@ impl MoeBackend for CpuBackend {
                 Some(d) => d.as_mut_slice::<R>()?,
                 None => &mut [],
             };
-            Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale)?.into())
+            Ok(widened(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale)?))
         })
     }
 

@@ -21,7 +21,7 @@ const SOURCE: &str = "config.json";
 impl Family {
     /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.
     pub fn model_type(self) -> Option<&'static str> {
-        classes::all().filter(|c| c.family == self).map(|c| c.model_type()).last()
+        classes::all().filter(|c| c.family == self).map(class::Class::model_type).last()
     }
 
     /// Every family that has a Hugging Face class.
