@@ -11,7 +11,8 @@ mod page;
 mod parity;
 mod slips;
 
-use drawn::{Draw, MODELS, Model, Pairs, Run, model, shape, sizes};
+use drawn::pairs::Pairs;
+use drawn::{Draw, MODELS, Model, Run, model, shape, sizes};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_dist::{ContextParallel, Remap};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 mod models;
-mod pairs;
+pub(crate) mod pairs;
 
 use crate::parity::Case;
 pub(crate) use models::model;
@@ -15,7 +15,6 @@ use ms_nn::{Capacity, Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
-pub(crate) use pairs::Pairs;
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
