@@ -56,6 +56,9 @@ impl OptimBackend for CpuBackend {
     }
 
     fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()> {
+        if sum.shape().numel() != x.numel() {
+            return Err(Error::Shape { op: "accumulate", name: "x", want: sum.shape(), got: x.shape() });
+        }
         if sum.dtype() == DType::F64 {
             expect("accumulate", "x", x, DType::F64, &x.shape())?;
             sum.as_mut_slice::<f64>()?
@@ -66,9 +69,6 @@ impl OptimBackend for CpuBackend {
         }
         expect("accumulate", "x", x, DType::F32, &x.shape())?;
         op_span!("accumulate", 2 * x.numel(), 12 * x.numel());
-        if sum.shape().numel() != x.numel() {
-            return Err(Error::Shape { op: "accumulate", name: "x", want: sum.shape(), got: x.shape() });
-        }
         elementwise::axpy(&self.cpu, sum.as_mut_slice()?, x.as_slice()?, factor as f32)?;
         Ok(())
     }
