@@ -84,6 +84,9 @@ pub enum Error {
         /// As wanted.
         to: ms_core::DType,
     },
+    /// A model that cannot be shared out to ranks as asked.
+    #[error(transparent)]
+    Share(ms_spec::Error),
     /// A way of cutting that cannot be.
     #[error("{0}")]
     Cut(String),

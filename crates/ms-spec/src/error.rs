@@ -1,5 +1,21 @@
 //! What can be wrong with a description of a model.
 
+/// A wish of how layers are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// So many stages.
+    Stages,
+    /// So many layers in each.
+    List,
+    /// Chunks of so many layers.
+    Chunks,
+    /// Slots without a layer.
+    Empty,
+}
+
+/// Megatron's names of the arguments that sizes are made of: in each row the first that is given makes one.
+pub type Made = &'static [&'static [&'static str]];
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,8 +49,13 @@ pub enum Error {
         what: String,
     },
     /// Sizes that do not fit together.
-    #[error("model: {0}")]
-    Inconsistent(String),
+    #[error("model: {what}")]
+    Inconsistent {
+        /// What does not fit.
+        what: String,
+        /// The arguments that make it.
+        made: Made,
+    },
     /// The model cannot be cut as asked.
     #[error("{what}: {size} does not divide by {axis} {ranks}")]
     Cut {
@@ -60,8 +81,13 @@ pub enum Error {
         reason: &'static str,
     },
     /// Layers cannot be shared out to stages as asked.
-    #[error("{0}")]
-    Placement(String),
+    #[error("{what}")]
+    Placement {
+        /// Which of the wishes cannot be.
+        wish: Wish,
+        /// What does not fit.
+        what: String,
+    },
     /// A tensor cannot be cut as asked.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
@@ -70,10 +96,32 @@ pub enum Error {
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+impl Error {
+    /// Sizes of no argument's that do not fit together.
+    pub(crate) fn inconsistent(what: impl Into<String>) -> Self {
+        Self::of(&[], what)
+    }
+
+    /// Sizes that do not fit together, and what they are made of.
+    pub(crate) fn of(made: Made, what: impl Into<String>) -> Self {
+        Self::Inconsistent { what: what.into(), made }
+    }
+
+    /// Megatron's names of the arguments that it is about: in each row those that can make the same, of which the first that is
+    /// given does.
+    pub fn made(&self) -> Vec<Vec<&'static str>> {
+        match self {
+            Self::Missing { field, .. } | Self::Field { field, .. } => vec![vec![*field]],
+            Self::Inconsistent { made, .. } => made.iter().map(|row| row.to_vec()).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Checks that so many of something divide by so many others.
-pub(crate) fn divides(what: &str, n: usize, by: &str, d: usize) -> Result<()> {
+pub(crate) fn divides(made: Made, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
     match n.is_multiple_of(d) {
         true => Ok(()),
-        false => Err(Error::Inconsistent(format!("{n} {what} do not divide by {d} {by}"))),
+        false => Err(Error::of(made, format!("{n} {what} do not divide by {d} {by}"))),
     }
 }

@@ -47,7 +47,7 @@ mod validate;
 
 pub use activations::PassBytes;
 pub use config::ModelConfig;
-pub use error::{Error, Result};
+pub use error::{Error, Made, Result, Wish};
 pub use expert_bytes::{ExpertBytes, ExpertExchange};
 pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};

@@ -3,7 +3,7 @@
 use crate::params::ParamSpec;
 use crate::parts::tree::params;
 use crate::slot::{Place, Slot};
-use crate::{Error, ModelConfig, Result};
+use crate::{Error, ModelConfig, Result, Wish};
 use serde::{Deserialize, Serialize};
 
 /// How layers are shared out to pipeline stages, as flags say it.
@@ -75,6 +75,10 @@ impl Item {
     }
 }
 
+fn refused(wish: Wish, what: impl Into<String>) -> Error {
+    Error::Placement { wish, what: what.into() }
+}
+
 impl Stages {
     /// Layers by stage, chunk and slot; `None`: an empty slot.
     ///
@@ -85,16 +89,14 @@ impl Stages {
         let (n, pp) = (slots.len(), self.pp);
         let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
         if ways.iter().filter(|w| **w).count() > 1 {
-            return Err(Error::Placement(
-                "a layer list, interleaved chunks and DualPipeV exclude each other".to_owned(),
-            ));
+            let what = "a layer list, interleaved chunks and DualPipeV exclude each other";
+            return Err(refused(Wish::List, what));
         }
         if let Some(list) = &self.layer_list {
             let sum = list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
             if list.is_empty() || pp == 0 || list.len() % pp != 0 || sum != Some(n) {
-                return Err(Error::Placement(format!(
-                    "layer list {list:?}: expected {pp} numbers with the sum {n}"
-                )));
+                let what = format!("layer list {list:?}: expected {pp} numbers with the sum {n}");
+                return Err(refused(Wish::List, what));
             }
             let mut rest = slots.into_iter();
             let mut stages = vec![Vec::new(); pp];
@@ -104,14 +106,13 @@ impl Stages {
             return Ok(stages);
         }
         if pp == 0 || n % pp != 0 {
-            return Err(Error::Placement(format!("{n} layers do not divide by pipeline size {pp}")));
+            return Err(refused(Wish::Stages, format!("{n} layers do not divide by pipeline size {pp}")));
         }
         if self.dual_pipe {
             if n % (2 * pp) != 0 {
                 let parts = 2 * pp;
-                return Err(Error::Placement(format!(
-                    "{n} layers do not divide by the {parts} chunks of DualPipeV"
-                )));
+                let what = format!("{n} layers do not divide by the {parts} chunks of DualPipeV");
+                return Err(refused(Wish::Stages, what));
             }
             let k = n / pp / 2;
             let chunk = |first: usize| slots[first..first + k].to_vec();
@@ -122,10 +123,11 @@ impl Stages {
             || (n / pp) % per_chunk != 0
             || (self.layers_per_chunk.is_some() && per_chunk >= n / pp)
         {
-            return Err(Error::Placement(format!(
-                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {} layers",
-                n / pp
-            )));
+            let all = n / pp;
+            let what = format!(
+                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {all} layers"
+            );
+            return Err(refused(Wish::Chunks, what));
         }
         let chunks = n / pp / per_chunk;
         let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
@@ -145,10 +147,11 @@ impl Stages {
         let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
         for &at in &self.noop {
             if at > slots.len() {
-                return Err(Error::Placement(format!(
-                    "expected empty slots up to {}, behind {layers} layers and the empty slots before, found {at}",
-                    slots.len()
-                )));
+                let most = slots.len();
+                let what = format!(
+                    "expected empty slots up to {most}, behind {layers} layers and the empty slots before, found {at}"
+                );
+                return Err(refused(Wish::Empty, what));
             }
             slots.insert(at, None);
         }

@@ -3,7 +3,7 @@
 use crate::error::divides;
 use crate::parts::RECURRENCES;
 use crate::sizes::{Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Position};
-use crate::{Error, ModelConfig, Result};
+use crate::{Error, Made, ModelConfig, Result};
 
 /// A limit far above any model, so that no product of two sizes can overflow.
 const MOST: usize = 1 << 28;
@@ -11,11 +11,21 @@ const MOST: usize = 1 << 28;
 /// The same for what is listed one by one.
 pub(crate) const MOST_PARTS: usize = 1 << 14;
 
-fn within(name: &str, size: usize, most: usize) -> Result<()> {
+fn within(made: Made, name: &str, size: usize, most: usize) -> Result<()> {
     match (1..=most).contains(&size) {
         true => Ok(()),
-        false => Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}"))),
+        false => Err(Error::of(made, format!("{name}: expected 1 to {most}, got {size}"))),
     }
+}
+
+/// What heads are made of, and groups of experts.
+const HEADS: Made = &[&["num_attention_heads"], &["num_query_groups"]];
+const GROUPS: Made = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
+
+/// Heads without a size of their own that do not share the hidden size.
+pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
+    let made: Made = &[&["hidden_size"], &["num_attention_heads"]];
+    Error::of(made, format!("hidden size {hidden} does not divide by {heads} heads"))
 }
 
 impl ModelConfig {
@@ -29,9 +39,7 @@ impl ModelConfig {
         }
         let (hidden, heads) = (self.hidden, self.heads);
         if self.head_dim == 0 && heads > 0 && !hidden.is_multiple_of(heads) {
-            return Err(Error::Inconsistent(format!(
-                "hidden size {hidden} does not divide by {heads} heads"
-            )));
+            return Err(heads_of_hidden(hidden, heads));
         }
         for (name, size) in self.sizes() {
             let most = match name {
@@ -40,101 +48,106 @@ impl ModelConfig {
                 "rounds of streams" => 1000,
                 _ => MOST,
             };
-            within(name, size, most)?;
+            within(&[], name, size, most)?;
         }
-        let states = || RECURRENCES.into_iter().filter_map(|kind| Some((kind.what, (kind.of)(&self)?)));
-        for (what, sizes) in states() {
-            sizes
-                .sizes()
-                .into_iter()
-                .try_for_each(|size| within(&format!("size of the {what}"), size, MOST))?;
+        let states = || RECURRENCES.into_iter().filter_map(|kind| Some((kind, (kind.of)(&self)?)));
+        for (kind, sizes) in states() {
+            let what = format!("size of the {}", kind.what);
+            sizes.sizes().into_iter().try_for_each(|size| within(kind.made, &what, size, MOST))?;
         }
         if self.max_positions > MOST {
             let n = self.max_positions;
-            return Err(Error::Inconsistent(format!("positions: expected at most {MOST}, got {n}")));
+            return Err(Error::inconsistent(format!("positions: expected at most {MOST}, got {n}")));
         }
         if self.has(Mixer::Attention) {
-            divides("query heads", self.heads, "key/value heads", self.groups)?;
+            divides(HEADS, "query heads", self.heads, "key/value heads", self.groups)?;
         }
         if let Some(w) = &self.windowed {
-            divides("query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
+            divides(&[], "query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
             if self.sliding_window.is_none() || self.mla().is_some() {
-                return Err(Error::Inconsistent(
-                    "layers differ by a sliding window, which the model does not have".to_owned(),
+                return Err(Error::inconsistent(
+                    "layers differ by a sliding window, which the model does not have",
                 ));
             }
         }
         let limits = self.pattern.iter().flat_map(|l| [l.limits.experts, l.limits.dense]).flatten();
         for limit in limits {
             if limit.is_nan() || limit <= 0.0 || self.activation != Activation::Swiglu {
-                return Err(Error::Inconsistent(format!(
+                return Err(Error::inconsistent(format!(
                     "limit {limit} of an activation: expected more than 0, and SwiGLU"
                 )));
             }
         }
         if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
             let (p, v) = (self.padded_vocab, self.vocab);
-            return Err(Error::Inconsistent(format!(
+            return Err(Error::inconsistent(format!(
                 "padded vocabulary {p} is smaller than the vocabulary {v}"
             )));
         }
         if !self.pattern.is_empty() && self.pattern.len() != self.layers {
             let (n, l) = (self.pattern.len(), self.layers);
-            return Err(Error::Inconsistent(format!("{n} layers are described, the model has {l}")));
+            return Err(Error::inconsistent(format!("{n} layers are described, the model has {l}")));
         }
         if self.reward && self.mtp > 0 {
-            return Err(Error::Inconsistent("a reward model has no prediction layers".to_owned()));
+            return Err(Error::inconsistent("a reward model has no prediction layers"));
         }
         if self.block == Block::Shortcut && self.mtp > 0 {
             // Upstream leaves out the modules that LongCat's files have: its `modeling_longcat_flash.py` passes over `model.mtp`.
-            return Err(Error::Inconsistent(
-                "a model of shortcut blocks has no prediction layers".to_owned(),
-            ));
+            return Err(Error::inconsistent("a model of shortcut blocks has no prediction layers"));
         }
+        let lacks = |what: &str| format!("a layer needs {what}, which the model does not have");
         let needs = |on: bool, what: &str| match on {
             true => Ok(()),
-            false => Err(Error::Inconsistent(format!("a layer needs {what}, which the model does not have"))),
+            false => Err(Error::inconsistent(lacks(what))),
         };
         needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
         needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
         for kind in RECURRENCES.iter().filter(|kind| self.has(kind.mixer)) {
-            needs((kind.of)(&self).is_some(), &format!("a {}", kind.what))?;
+            (kind.of)(&self).ok_or_else(|| Error::of(kind.made, lacks(&format!("a {}", kind.what))))?;
         }
         if let Some(m) = &self.moe {
             if m.top_k > m.experts + m.zero_experts {
                 let (k, e) = (m.top_k, m.experts + m.zero_experts);
-                return Err(Error::Inconsistent(format!("{k} experts per token of {e}")));
+                return Err(Error::of(
+                    &[&["moe_router_topk"], &["num_experts"]],
+                    format!("{k} experts per token of {e}"),
+                ));
             }
             if let Some(g) = &m.router.groups {
-                divides("experts", m.experts, "groups", g.groups)?;
+                divides(GROUPS, "experts", m.experts, "groups", g.groups)?;
                 if g.keep == 0 || g.keep > g.groups {
                     let (keep, groups) = (g.keep, g.groups);
-                    return Err(Error::Inconsistent(format!(
-                        "{keep} open groups of {groups} groups of experts"
-                    )));
+                    return Err(Error::of(
+                        &[&["moe_router_group_topk", "topk_group"]],
+                        format!("{keep} open groups of {groups} groups of experts"),
+                    ));
                 }
                 let all = m.experts / g.groups.max(1);
                 if let GroupScore::Best(count) = g.by
                     && (count == 0 || (count > 2 && count > all))
                 {
-                    return Err(Error::Inconsistent(format!(
-                        "groups of {all} experts are judged by their best: expected 1 to {all} of them, found {count}"
-                    )));
+                    return Err(Error::of(
+                        &[&["moe_router_topk"], &["moe_router_group_topk", "topk_group"]],
+                        format!(
+                            "groups of {all} experts are judged by their best: expected 1 to {all} of them, found {count}"
+                        ),
+                    ));
                 }
                 if g.by == GroupScore::Alike {
-                    divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
+                    let made: Made = &[&["moe_router_topk"], &["moe_router_num_groups", "n_group"]];
+                    divides(made, "experts per token", m.top_k, "groups that give as many each", g.groups)?;
                 }
             }
         }
         if self.attention != Attention::Grouped && self.position != Position::Rope {
             let what = "attention by latents or to pooled entries: expected rotary positions";
-            return Err(Error::Inconsistent(what.to_owned()));
+            return Err(Error::of(&[&["position_embedding_type"]], what));
         }
         if let Some(a) = self.compressed() {
-            divides("query heads", self.heads, "groups of outputs", a.out_groups)?;
+            divides(&[], "query heads", self.heads, "groups of outputs", a.out_groups)?;
             if self.groups != 1 || self.sliding_window.is_none() {
                 let what = "attention to pooled entries: expected one key head and a sliding window";
-                return Err(Error::Inconsistent(what.to_owned()));
+                return Err(Error::inconsistent(what));
             }
         }
         let pooled = |l: &Layer| l.pooled.is_some();
@@ -146,12 +159,12 @@ impl ModelConfig {
         needs(!self.pattern.iter().any(picked) || self.indexer.is_some(), "an indexer")?;
         if self.hyper.is_some() && self.block != Block::Pre {
             let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
-            return Err(Error::Inconsistent(what.to_owned()));
+            return Err(Error::inconsistent(what));
         }
         let attends = |l: &Layer| matches!(l.mixer, Mixer::Attention | Mixer::None);
         if self.block == Block::Post && !self.pattern.iter().all(attends) {
             let what = "layers without norms before their sublayers: expected attention";
-            return Err(Error::Inconsistent(what.to_owned()));
+            return Err(Error::inconsistent(what));
         }
         states().try_for_each(|(_, sizes)| sizes.check())?;
         let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
@@ -159,9 +172,10 @@ impl ModelConfig {
         for rotated in [self.rotated()].into_iter().chain(windowed) {
             let most = self.mla().map_or(self.head_dim, |m| m.rope);
             if rotates && (rotated == 0 || !rotated.is_multiple_of(2) || rotated > most) {
-                return Err(Error::Inconsistent(format!(
-                    "{rotated} rotated elements per head: expected an even number up to {most}"
-                )));
+                return Err(Error::of(
+                    &[&["rotary_percent", "kv_channels"]],
+                    format!("{rotated} rotated elements per head: expected an even number up to {most}"),
+                ));
             }
         }
         Ok(self)

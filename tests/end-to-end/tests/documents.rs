@@ -100,12 +100,17 @@ fn unknown(commands: &str, root: &Path) -> Vec<String> {
                 .filter(|task| !tasks.contains(&format!("{task:?}")))
                 .map(|task| format!("xtask {task}")),
         );
+        let holds =
+            |file: &str| packages.iter().flat_map(|(_, folder)| folder).any(|f| f.join(file).is_file());
+        let module = |place: &str, name: &str| {
+            ["", "/mod", "/main"].iter().any(|end| holds(&format!("tests/{place}{name}{end}.rs")))
+        };
         for test in behind("--test") {
-            let found = packages
-                .iter()
-                .flat_map(|(_, folder)| folder)
-                .any(|f| f.join(format!("tests/{test}.rs")).is_file());
-            missing.extend((!found).then(|| format!("--test {test}")));
+            missing.extend((!module("", test)).then(|| format!("--test {test}")));
+            // Its modules that are named.
+            let named = words.iter().filter_map(|word| word.strip_suffix("::"));
+            let unknown = named.filter(|name| !module(&format!("{test}/"), name));
+            missing.extend(unknown.map(|name| format!("{test} {name}::")));
         }
     }
     missing
@@ -223,8 +228,10 @@ fn blocks_reasons_and_examples_are_found() {
         unknown("cargo xtask tidy\ncargo test -p ms-spec -p end-to-end --test documents\n", &root),
         [] as [&str; 0]
     );
-    let none = "cargo xtask tid\ncargo test -p ms-none --test none\ncargo test -p ms-spec --test documents\n";
-    assert_eq!(unknown(none, &root), ["xtask tid", "-p ms-none", "--test none", "--test documents"]);
+    let none = "cargo xtask tid\ncargo test -p ms-none --test none\ncargo test -p ms-spec --test documents\n\
+                cargo test -p ms-trainer --test all families:: familes::\n";
+    let all = ["xtask tid", "-p ms-none", "--test none", "--test documents", "all familes::"];
+    assert_eq!(unknown(none, &root), all);
     let found = examples("p", "  ms-a b \\\n    c\ntext\n  ms-d\n");
     assert_eq!(
         found.iter().map(|b| b.commands.as_str()).collect::<Vec<_>>(),

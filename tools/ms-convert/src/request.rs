@@ -41,6 +41,14 @@ pub(crate) struct Lora {
     pub(crate) kept: bool,
 }
 
+/// Multi-token prediction layers that are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Predictors {
+    pub(crate) count: usize,
+    /// The flag that says so.
+    pub(crate) flag: &'static str,
+}
+
 /// A conversion.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -79,7 +87,7 @@ pub(crate) struct Request {
     /// Keep the first layers only.
     pub(crate) layers: Option<usize>,
     /// Keep so many multi-token prediction layers; `None`: all.
-    pub(crate) mtp: Option<usize>,
+    pub(crate) mtp: Option<Predictors>,
     /// Keep so many of the leading dense layers; `None`: all.
     pub(crate) leading_dense: Option<usize>,
     /// Whether a source without args has its experts shared out over tensor-parallel ranks.
@@ -161,7 +169,8 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
     }
     if head {
         request.sharding = Sharding::PerLayer;
-        request.mtp = Some(o.reading.mtp.value.unwrap_or(0));
+        let written = o.reading.mtp.written.unwrap_or("--mtp-num-layers");
+        request.mtp = Some(Predictors { count: o.reading.mtp.value.unwrap_or(0), flag: written });
         return Ok(request);
     }
     // convert_ckpt.py loads weights in config.json's type and stores them as --params-dtype; towards Hugging Face
@@ -236,7 +245,10 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
             Some("local") => Modules::Local,
             _ => Modules::TransformerEngine,
         },
-        mtp: [&o.reading.mtp, &o.reading.mtp_of_scripts].iter().find_map(|n| n.given().copied().flatten()),
+        mtp: [&o.reading.mtp, &o.reading.mtp_of_scripts].iter().find_map(|n| {
+            let flag = n.written?;
+            Some(Predictors { count: n.value?, flag })
+        }),
         // Upstream takes 0 for not given (convert_hf2mg.py, 2026).
         leading_dense: if head { o.reading.leading_dense.filter(|&n| n > 0) } else { None },
         extended: c.extend_ep.then_some(true),

@@ -13,12 +13,12 @@ use ms_ckpt::layout::peft;
 use ms_ckpt::{CHECKSUMS, Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
-use ms_core::DType;
-use ms_spec::{Feed, ModelConfig, hf};
+use ms_core::{Axis, DType};
+use ms_spec::{Feed, ModelConfig, Wish, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
-use crate::request::{OutputType, Request};
+use crate::request::{OutputType, Predictors, Request};
 
 /// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
 const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", "tiktoken"];
@@ -31,7 +31,6 @@ pub(crate) fn run(request: &Request, o: &Options, args: &Args) -> anyhow::Result
     say_what_is_not_cut(request, o);
     convert(request, o, args).map_err(|error| match culprit(&error, o) {
         Some(flag) => Usage(format!("{flag}: {error:#}")).into(),
-        None if error.to_string().starts_with("--padded-vocab-size") => Usage(error.to_string()).into(),
         None => error,
     })
 }
@@ -53,20 +52,26 @@ fn say_what_is_not_cut(request: &Request, o: &Options) {
 
 /// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
 fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
-    let (cut, read) = (&o.cutting, &o.reading);
-    let words = [
-        ("divide by pipeline size", cut.pp.written),
-        ("does not divide by tp ", cut.tp.written),
-        ("does not divide by ep ", cut.ep.written),
-        ("does not divide by etp ", cut.etp.written),
-        ("expected at least two equal ones in a stage", cut.layers_per_chunk.written),
-        ("layer list", cut.layer_list.as_ref().map(|_| "--num-layer-list")),
-        ("empty slots", cut.noop.as_ref().map(|_| "--noop-layers")),
-        ("multi-token prediction: ", read.mtp.written),
-        ("multi-token prediction: ", read.mtp_of_scripts.written),
-    ];
-    let text = format!("{error:#}");
-    words.iter().filter(|(words, _)| text.contains(words)).find_map(|(_, flag)| *flag)
+    let cut = &o.cutting;
+    let refused = error.chain().find_map(|error| match error.downcast_ref() {
+        Some(ms_ckpt::Error::Share(refused)) => Some(refused),
+        _ => None,
+    })?;
+    match refused {
+        ms_spec::Error::Cut { axis, ranks, .. } | ms_spec::Error::Rule { axis, ranks, .. } => match axis {
+            Axis::Tp if cut.tp.value == *ranks => cut.tp.written,
+            Axis::Tp => cut.etp.written,
+            Axis::Ep => cut.ep.written,
+            _ => None,
+        },
+        ms_spec::Error::Placement { wish, .. } => match wish {
+            Wish::Stages => cut.pp.written,
+            Wish::Chunks => cut.layers_per_chunk.written,
+            Wish::List => cut.layer_list.as_ref().map(|_| "--num-layer-list"),
+            Wish::Empty => cut.noop.as_ref().map(|_| "--noop-layers"),
+        },
+        _ => None,
+    }
 }
 
 fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
@@ -177,13 +182,15 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
         kept.truncate(n);
     }
     let mtp = c.mtp;
-    if let Some(n) = request.mtp.filter(|_| request.from == Form::Hf) {
-        anyhow::ensure!(
-            n <= mtp,
-            "multi-token prediction: {n} layers were asked for, the checkpoint has {mtp}"
-        );
+    let asked = request.mtp.as_ref().filter(|_| request.from == Form::Hf);
+    if let Some(Predictors { flag, count }) = asked
+        && *count > mtp
+    {
+        anyhow::bail!(Usage(format!(
+            "{flag}: {count} multi-token prediction layers were asked for, the checkpoint has {mtp}"
+        )));
     }
-    let mtp = request.mtp.filter(|_| request.from == Form::Hf).unwrap_or(mtp);
+    let mtp = asked.map_or(mtp, |asked| asked.count);
     if kept.len() < c.layers || mtp < c.mtp {
         source = source.with_layers(&kept, mtp)?;
     }
@@ -272,7 +279,10 @@ fn target_config(
         let rows = request.true_vocab.unwrap_or(config.padded_vocab);
         config.padded_vocab = match request.padded_vocab {
             Some(padded) if padded < config.vocab => {
-                anyhow::bail!("--padded-vocab-size {padded} is smaller than the vocabulary {}", config.vocab)
+                let all = config.vocab;
+                anyhow::bail!(Usage(format!(
+                    "--padded-vocab-size {padded} is smaller than the vocabulary {all}"
+                )))
             }
             Some(padded) => padded,
             None => rows.next_multiple_of(request.divisor * request.sizes.tp),

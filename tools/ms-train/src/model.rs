@@ -67,42 +67,11 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
     }
 }
 
-/// The flag that a model's error is about, where one is known by its words; of several that make a size those that were given.
+/// The flags that a model's error is about: of several that can make a size the first that was given.
 fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> String {
-    let text = error.to_string();
-    let about = |words: &str| text.contains(words);
-    let first = |dests: &&[&str]| dests.iter().find_map(|dest| flags.written(dest));
-    let made: Vec<_> = ms_spec::megatron::made_of(&text).iter().filter_map(first).collect();
-    if !made.is_empty() {
-        return made.join(", ");
-    }
-    let field = text.split('`').nth(1).filter(|field| flags.written(field).is_some());
-    let flag = if let Some(flag) = field.and_then(|field| flags.written(field)) {
-        flag
-    } else if about("hybrid pattern") && flags.written("hybrid_override_pattern").is_some() {
-        "--hybrid-override-pattern"
-    } else if about("rotated elements") && flags.written("rotary_percent").is_some() {
-        "--rotary-percent"
-    } else if about("rotated elements") && flags.written("kv_channels").is_some() {
-        "--kv-channels"
-    } else if about("hidden size") && about("divide by") {
-        "--hidden-size, --num-attention-heads"
-    } else if about("query heads do not divide by") {
-        "--num-attention-heads, --num-query-groups"
-    } else if about("experts per token of") {
-        "--moe-router-topk, --num-experts"
-    } else if about("open groups of") {
-        "--topk-group"
-    } else if about("are judged by their best") {
-        "--moe-router-topk, --moe-router-group-topk"
-    } else if about("expected rotary positions") {
-        "--position-embedding-type"
-    } else if about("gated delta net") && flags.written("full_attention_interval").is_some() {
-        "--full-attention-interval"
-    } else {
-        ""
-    };
-    flag.to_owned()
+    let given = |names: Vec<&str>| names.iter().find_map(|name| flags.written(name));
+    let made: Vec<_> = error.made().into_iter().filter_map(given).collect();
+    made.join(", ")
 }
 
 /// Tokens of a plan's vocabulary where neither flags nor a tokenizer say.

@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
 #[allow(dead_code)] // a part of what the matrix of parity uses
-#[path = "../../../crates/ms-trainer/tests/drawn/mod.rs"]
+#[path = "../../../crates/ms-trainer/tests/all/drawn/mod.rs"]
 mod drawn;
 mod machines;
-#[path = "../../../crates/ms-trainer/tests/parity/mod.rs"]
+#[path = "../../../crates/ms-trainer/tests/all/parity/mod.rs"]
 mod parity;
 mod rows;
 mod tiny;

@@ -91,17 +91,17 @@ impl Spread {
     /// What each stage holds.
     ///
     /// # Errors
-    /// [`Error::Cut`] with the numbers if the slots cannot be shared out so.
+    /// [`Error::Share`] with the numbers if the slots cannot be shared out so.
     pub fn placement(&self, config: &ModelConfig) -> Result<Placement> {
-        Placement::new(config, &self.stages).map_err(|e| Error::Cut(e.to_string()))
+        Placement::new(config, &self.stages).map_err(Error::Share)
     }
 
     /// Layers by slot, over all stages; `None`: an empty slot.
     ///
     /// # Errors
-    /// [`Error::Cut`] for an empty slot beyond the others.
+    /// [`Error::Share`] for an empty slot beyond the others.
     pub(crate) fn slots(&self, layers: usize) -> Result<Vec<Option<usize>>> {
-        self.stages.slots(layers).map_err(|e| Error::Cut(e.to_string()))
+        self.stages.slots(layers).map_err(Error::Share)
     }
 
     /// Ranks along an axis, as the arguments of Megatron count them.
@@ -136,18 +136,18 @@ impl Spread {
     /// The piece of a parameter that a rank holds.
     ///
     /// # Errors
-    /// [`Error::Cut`] naming what does not divide.
+    /// [`Error::Share`] naming what does not divide.
     pub(crate) fn region(&self, spec: &ParamSpec, rank: usize) -> Result<Region> {
-        ms_spec::local(spec, &self.grid, rank).map_err(|e| Error::Cut(e.to_string()))
+        ms_spec::local(spec, &self.grid, rank).map_err(Error::Share)
     }
 
     /// Checks that the model can be cut so, and that upstream writes such files: of whole experts no more than the larger
     /// of the two sizes.
     ///
     /// # Errors
-    /// [`Error::Cut`] naming what does not divide.
+    /// [`Error::Share`] naming what does not divide.
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<()> {
-        let refused = |e: ms_spec::Error| Error::Cut(e.to_string());
+        let refused = Error::Share;
         let (tp, ep, etp) =
             (self.grid.size(Axis::Tp), self.grid.size(Axis::Ep), self.grid.expert().size(Axis::Tp));
         ms_spec::check_cut(config, tp).map_err(refused)?;

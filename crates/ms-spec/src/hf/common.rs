@@ -77,7 +77,7 @@ pub(super) const fn sizes(names: Names) -> [Field; 6] {
 const BOUNDS: Field = Field::reading(|f, c| {
     if c.layers == 0 || c.layers > MOST_PARTS {
         let got = c.layers;
-        return Err(Error::Inconsistent(format!("layers: expected 1 to {MOST_PARTS}, got {got}")));
+        return Err(Error::inconsistent(format!("layers: expected 1 to {MOST_PARTS}, got {got}")));
     }
     match c.max_positions {
         0 => Err(f.unsupported("field `max_position_embeddings`: expected at least 1, got 0")),
@@ -283,7 +283,7 @@ pub(super) const ALL: &[Field] = &[
     Field::size("num_nextn_predict_layers", |c| Some(&mut c.mtp)).written_if(|c| c.mtp > 0),
     Field::reading(|_, c| match c.mtp {
         0..=64 => Ok(()),
-        n => Err(Error::Inconsistent(format!("prediction layers: expected at most 64, got {n}"))),
+        n => Err(Error::inconsistent(format!("prediction layers: expected at most 64, got {n}"))),
     }),
     Field::rule(read_dtype, write_dtype),
     Field::rule(read_ids, write_ids),

@@ -1,7 +1,10 @@
 //! Which layers of a hybrid mix tokens by state space (`M`), by attention (`*`), or not at all (`-`).
 
 use crate::fields::Fields;
-use crate::{Error, Result};
+use crate::{Error, Made, Result};
+
+/// What an error of the pattern is about.
+pub(crate) const PATTERN: Made = &[&["hybrid_override_pattern"]];
 
 /// A letter per layer, from a pattern or from the shares of attention and feed-forward layers.
 ///
@@ -25,13 +28,13 @@ pub(crate) fn letters(f: &Fields<'_>, layers: usize) -> Result<String> {
     let Some(pattern) = f.text("hybrid_override_pattern")? else { return Ok(spread) };
     if pattern.chars().count() != layers {
         let found = pattern.chars().count();
-        return Err(f.unsupported(format!("hybrid pattern: expected {layers} letters, got {found}")));
+        return Err(Error::of(PATTERN, format!("hybrid pattern: expected {layers} letters, got {found}")));
     }
     let counts = |letters: &str| ['M', '*', '-'].map(|kind| letters.matches(kind).count());
     if attention + mlp > 0.0 && counts(pattern) != counts(&spread) {
-        return Err(f.unsupported(format!(
-            "hybrid pattern: {pattern} has other numbers of layers than the ratios make: {spread}"
-        )));
+        let what =
+            format!("hybrid pattern: {pattern} has other numbers of layers than the ratios make: {spread}");
+        return Err(Error::of(PATTERN, what));
     }
     Ok(pattern.to_owned())
 }

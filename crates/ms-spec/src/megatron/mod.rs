@@ -71,13 +71,6 @@ pub fn from_args_of(family: Family, args: &Map<String, Value>) -> Result<ModelCo
     read(&Fields { source: SOURCE, map: args, asked: None }, Some(family))
 }
 
-/// The arguments that make a size of which an error speaks, where it is one of a mixer with a state: of each list the first that
-/// is given.
-pub fn made_of(error: &str) -> &'static [&'static [&'static str]] {
-    let mut made = RECURRENCES.iter().flat_map(|kind| kind.made);
-    made.find(|(words, _)| error.contains(words)).map_or(&[], |(_, by)| by)
-}
-
 /// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
 pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
     let asked = RefCell::default();

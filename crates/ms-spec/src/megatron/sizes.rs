@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Attention, Block, Layer, Position};
-use crate::validate::MOST_PARTS;
+use crate::validate::{MOST_PARTS, heads_of_hidden};
 use crate::{Error, Norm, QkNorm, Result};
 
 /// What messages call these arguments.
@@ -64,25 +64,26 @@ pub(super) const SIZES: &[Field] = &[
     ),
     Field::flag("embed_layernorm", |c| Some(&mut c.embedding_norm)),
     SCALES,
-    Field::size("mtp_num_layers", |c| Some(&mut c.mtp))
-        .or(&["mtp_num_layers", "num_nextn_predict_layers"])
-        .written_if(|c| c.mtp > 0),
+    Field::size("mtp_num_layers", |c| Some(&mut c.mtp)).or(MODULES).written_if(|c| c.mtp > 0),
     Field::alias("num_nextn_predict_layers", |c| Some(c.mtp).filter(|&n| n > 0)),
     Field::reading(|_, c| match c.mtp {
         0..=MOST_PARTS => Ok(()),
-        n => Err(Error::Inconsistent(format!("prediction layers: {n} are too many"))),
+        n => Err(Error::of(&[MODULES], format!("prediction layers: {n} are too many"))),
     }),
     Field::flag_as("untie_embeddings_and_output_weights", |c| Some(!c.tied), |c, on| c.tied = !on),
     Field::float("init_method_std", |c| Some(&mut c.init_std)),
     DTYPE,
 ];
 
+/// Names of the number of prediction modules.
+const MODULES: &[&str] = &["mtp_num_layers", "num_nextn_predict_layers"];
+
 /// Slots without those that are empty.
 const LAYERS: Field = Field::rule(
     |f, c| {
         c.layers = f.need("num_layers")?.saturating_sub(noop_slots(f)?.len());
         match c.layers > MOST_PARTS {
-            true => Err(Error::Inconsistent(format!("layers: {} are too many", c.layers))),
+            true => Err(Error::of(&[&["num_layers"]], format!("layers: {} are too many", c.layers))),
             false => Ok(()),
         }
     },
@@ -190,9 +191,7 @@ const HEAD_DIM: Field = Field::rule(
             Some(dim) => dim,
             None if heads > 0 && hidden.is_multiple_of(heads) => hidden / heads,
             None => {
-                return Err(Error::Inconsistent(format!(
-                    "hidden size {hidden} does not divide by {heads} heads"
-                )));
+                return Err(heads_of_hidden(hidden, heads));
             }
         };
         Ok(())

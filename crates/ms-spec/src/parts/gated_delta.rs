@@ -10,7 +10,7 @@ use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
-use crate::{ModelConfig, Part, Result, Role};
+use crate::{Made, ModelConfig, Part, Result, Role};
 
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::GatedDelta,
@@ -18,7 +18,7 @@ pub(crate) static KIND: Recurrence = Recurrence {
     norm: Some(Role::InputLayernorm),
     rule: RULE,
     arguments: ARGUMENTS,
-    made: &[("value heads do not divide by", &[&["linear_num_value_heads"], &["linear_num_key_heads"]])],
+    made: &[&["full_attention_interval"]],
     of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
 };
 
@@ -83,7 +83,8 @@ impl Recurrent for GatedDelta {
     }
 
     fn check(&self) -> Result<()> {
-        divides("value heads", self.value_heads, "key heads", self.key_heads)
+        let made: Made = &[&["linear_num_value_heads"], &["linear_num_key_heads"]];
+        divides(made, "value heads", self.value_heads, "key heads", self.key_heads)
     }
 
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {

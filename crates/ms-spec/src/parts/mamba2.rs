@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::error::divides;
 use crate::field::Field;
 use crate::kept::{Activations, Kept};
-use crate::megatron::hybrid::letters;
+use crate::megatron::hybrid::{PATTERN, letters};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init, dt};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{Feed, Layer, Mamba2, Mixer, Position};
-use crate::{ModelConfig, Part, Result, Role};
+use crate::{Error, Made, ModelConfig, Part, Result, Role};
 
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::Mamba2,
@@ -19,10 +19,7 @@ pub(crate) static KIND: Recurrence = Recurrence {
     norm: Some(Role::Norm),
     rule: RULE,
     arguments: ARGUMENTS,
-    made: &[
-        ("size of the state-space mixer", &[INNER_WIDTH, &["mamba_head_dim"]]),
-        ("state-space heads do not divide by", &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]]),
-    ],
+    made: &[INNER_WIDTH, &["mamba_head_dim"]],
     of: |c| c.mamba2.as_ref().map(|sizes| sizes as _),
 };
 
@@ -90,7 +87,7 @@ const LETTERS: Field = Field::rule(
             'M' => Ok(Layer { mixer: Mixer::Mamba2, feed: Feed::None, ..Layer::default() }),
             '*' => Ok(Layer { feed: Feed::None, ..Layer::default() }),
             '-' => Ok(Layer { mixer: Mixer::None, ..Layer::default() }),
-            other => Err(f.unsupported(format!("hybrid pattern: expected M, * or -, got {other}"))),
+            other => Err(Error::of(PATTERN, format!("hybrid pattern: expected M, * or -, got {other}"))),
         };
         c.pattern = letters(f, c.layers)?.chars().map(layer).collect::<crate::Result<_>>()?;
         if !c.has(Mixer::Attention) {
@@ -133,7 +130,8 @@ impl Recurrent for Mamba2 {
     }
 
     fn check(&self) -> Result<()> {
-        divides("state-space heads", self.heads, "groups", self.groups)
+        let made: Made = &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]];
+        divides(made, "state-space heads", self.heads, "groups", self.groups)
     }
 
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {

@@ -43,7 +43,7 @@ impl Recurrent for Mamba3 {
     fn check(&self) -> Result<()> {
         let (a, s) = (self.angles, self.state);
         match 2 * a > s {
-            true => Err(Error::Inconsistent(format!("{a} angles turn more than the {s} elements of a key"))),
+            true => Err(Error::inconsistent(format!("{a} angles turn more than the {s} elements of a key"))),
             false => Ok(()),
         }
     }

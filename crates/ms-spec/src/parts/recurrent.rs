@@ -5,10 +5,7 @@ use crate::kept::{Activations, Kept};
 use crate::params::{Init, Table};
 use crate::rule::Rule;
 use crate::sizes::Mixer;
-use crate::{ModelConfig, Result, Role};
-
-/// Words of an error about a size, and the arguments that make it: of each list the first that is given.
-pub(crate) type Made = (&'static str, &'static [&'static [&'static str]]);
+use crate::{Made, ModelConfig, Result, Role};
 
 /// A kind of mixer with a state, whatever sizes a model has of it.
 pub(crate) struct Recurrence {
@@ -21,8 +18,8 @@ pub(crate) struct Recurrence {
     pub(crate) rule: Rule,
     /// Megatron's arguments of it.
     pub(crate) arguments: &'static [Field],
-    /// What they make.
-    pub(crate) made: &'static [Made],
+    /// Those that its sizes are made of.
+    pub(crate) made: Made,
     /// A model's sizes of it.
     pub(crate) of: fn(&ModelConfig) -> Option<&dyn Recurrent>,
 }

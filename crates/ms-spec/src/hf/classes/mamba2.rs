@@ -85,7 +85,7 @@ fn read_heads(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Some(width) if width == inner => Ok(()),
         _ => {
             let (heads, head_dim) = (m.heads, m.head_dim);
-            Err(Error::Inconsistent(format!("{heads} heads of {head_dim} are not {expand} times {hidden}")))
+            Err(Error::inconsistent(format!("{heads} heads of {head_dim} are not {expand} times {hidden}")))
         }
     }
 }

@@ -69,7 +69,7 @@ fn read_sizes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let inner = expand.saturating_mul(hidden);
     if m.head_dim == 0 || !inner.is_multiple_of(m.head_dim) {
         let head_dim = m.head_dim;
-        return Err(Error::Inconsistent(format!(
+        return Err(Error::inconsistent(format!(
             "{expand} times {hidden} does not divide into heads of {head_dim}"
         )));
     }
@@ -90,7 +90,7 @@ fn read_sizes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         let state = m.state;
         let what =
             format!("a state of {state} does not divide by {quarters}, which turned halves of keys need");
-        return Err(Error::Inconsistent(what));
+        return Err(Error::inconsistent(what));
     }
     Ok(())
 }

@@ -1,0 +1,84 @@
+//! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time
+//! that is counted, not measured.
+
+use crate::wire::{Time, time_of_work_where};
+use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes, RingCache};
+use ms_dist::{ContextParallel, Exchange, LinearOverlap};
+use ms_nn::{Keeping, Swapped};
+use ms_spec::{Attention, Mla, ModelConfig};
+use ms_trainer::parity::Trial;
+use ms_trainer::{Rates, TrainConfig};
+
+const MLA: Mla = Mla {
+    q_rank: Some(16),
+    kv_rank: 8,
+    nope: 6,
+    rope: 2,
+    value: 8,
+    q_scale: 1.0,
+    kv_scale: 1.0,
+    normed: true,
+};
+const LENGTH: usize = 64;
+
+/// Four layers, two micro-batches, whose gradients are formed by themselves and in a step.
+const PASSES: usize = 4 * 2 * 2;
+
+/// Elements of a token that a rank gathers for up projections: latents of keys and values, of queries, the shared part of keys.
+const WIDTHS: [usize; 3] = [8, 16, 2];
+
+/// What a step of two micro-batches takes on the first of two tensor-parallel ranks that share the tokens.
+fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
+    let size = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, groups: 4, ..ModelConfig::tiny() };
+    let model = ModelConfig { attention: Attention::Latent(MLA), ..size };
+    let tp_overlap = LinearOverlap { latents, ..LinearOverlap::default() };
+    let config = TrainConfig {
+        tp_overlap,
+        keeping,
+        check_for_nan: false,
+        ..TrainConfig::steps(model, DType::F64, LENGTH, 1)
+    };
+    let trial = Trial {
+        config,
+        grid: Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap(),
+        sequence_parallel: true,
+        context: ContextParallel::Gather,
+        ring_cache: RingCache::default(),
+        dispatcher: Dispatcher::default(),
+        overlap_experts: false,
+        rates: Rates::from((1e-3, 0.1)),
+    };
+    let latents = WIDTHS.map(|width| LENGTH / 2 * width * 8);
+    let on_wire = move |of: &Exchange<'_>, _: &str| {
+        let bytes = of.own.as_ref().map_or(0, |own| own.bytes().len());
+        of.kind == "all_gather" && of.name == "enter_tp" && latents.contains(&bytes)
+    };
+    time_of_work_where(&trial, Box::new(on_wire), per_byte)
+}
+
+#[test]
+fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
+    let none = Keeping::default();
+    // Of each pass through a layer three are gathered, and two again where they are formed again.
+    for (what, keeping, exchanges) in [
+        ("kept", none, 3 * PASSES),
+        ("formed again", Keeping { latents_up_again: true, ..none }, 5 * PASSES),
+        ("swapped", Keeping { swapped: Swapped::ATTENTION, ..none }, 3 * PASSES),
+    ] {
+        let [plain, beside] = [false, true].map(|latents| {
+            let quick = time(latents, keeping, 0.0);
+            let per_byte = 0.01 * quick.now / time(latents, keeping, 1.0).wire;
+            let slow = time(latents, keeping, per_byte);
+            assert_eq!(slow.exchanges, exchanges, "{what}");
+            ((slow.now - quick.now) / slow.wire, quick.now)
+        });
+        println!(
+            "{what}: a step waits for {:.2} of the wire's time, beside products {:.2}",
+            plain.0, beside.0
+        );
+        assert_eq!(plain.1, beside.1, "{what}: the same products");
+        assert!((plain.0 - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {}", plain.0);
+        // Latents of keys and values come first, with nothing beside them: 8 of 26 elements.
+        assert!(beside.0 < 0.4, "{what}: {}", beside.0);
+    }
+}

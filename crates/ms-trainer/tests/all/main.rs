@@ -1,0 +1,36 @@
+//! Training on ranks: one program for all of it, so that it is linked once and its tests share the cores.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod alibi;
+mod beside;
+mod bits;
+mod borders;
+mod delayed;
+mod dispatch;
+mod drawn;
+mod executed;
+mod families;
+mod faults;
+mod formulas;
+mod held_back;
+mod holds;
+mod indexers;
+mod keeping;
+mod latents;
+mod matrix;
+mod memory;
+mod optimizer_forms;
+mod overlap;
+mod overlap_loss;
+mod page;
+mod parity;
+mod prediction;
+mod rates;
+mod remapped;
+mod replicas;
+mod rounded_gradients;
+mod scaling;
+mod slips;
+mod volumes;
+mod wire;

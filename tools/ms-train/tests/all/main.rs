@@ -1,0 +1,33 @@
+//! The program, as its users call it: one test program for most of it, so that it is linked once and its tests share the cores.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod data_flags;
+mod deepseek_v4;
+mod golden_topologies;
+mod half;
+mod keeping;
+mod mamba3;
+mod optimizer_forms;
+mod other_forms;
+mod parity;
+mod picked_keys;
+mod plan_goldens;
+mod planning;
+mod refusals;
+mod room;
+mod routers;
+mod said;
+mod saving;
+mod schedule;
+mod scripts;
+mod stages;
+mod swapping;
+#[path = "../tiny/mod.rs"]
+mod tiny;
+mod topology;
+mod train;
+mod upcycling;
+mod variable_lengths;
+mod watching;
+mod windows;

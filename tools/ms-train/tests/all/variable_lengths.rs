@@ -1,0 +1,68 @@
+//! Fine-tuning on rows of the batch's own length.
+
+use assert_cmd::Command;
+use ms_data::indexed::{IndexedWriter, TokenType};
+use serde_json::Value;
+use std::path::Path;
+
+/// 24 samples of 4 to 29 tokens; the first two of every micro-batch of four have 29.
+fn samples(dir: &Path) {
+    let length = |row: usize| if row % 4 < 2 { 29 } else { 4 + row % 20 };
+    type Column = (&'static str, fn(usize) -> i32);
+    let columns: [Column; 3] = [
+        ("input_ids", |t| (t * 7 % 60) as i32),
+        ("attention_mask", |_| 1),
+        ("labels", |t| (t * 7 % 60) as i32),
+    ];
+    for (key, value) in columns {
+        let mut writer =
+            IndexedWriter::create(dir.join(format!("set_packed_{key}_document")), TokenType::I32).unwrap();
+        for row in 0..24 {
+            writer.sequence(&(0..length(row)).map(value).collect::<Vec<_>>()).unwrap();
+            writer.end_document().unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
+    let metrics = dir.join(name);
+    let common = "--num-layers 1 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 64 --normalization RMSNorm \
+        --swiglu --position-embedding-type rope --disable-bias-linear --max-position-embeddings 64 --padded-vocab-size 300 \
+        --vocab-size 300 --micro-batch-size 4 --global-batch-size 4 --lr 1e-3 --min-lr 1e-3 --train-iters 5 --stage sft \
+        --seed 7 --log-interval 1 --split 100,0,0 --eval-iters 0 --no-shuffle --prompt-type empty";
+    let run = Command::cargo_bin("ms-train")
+        .unwrap()
+        .env("MS_NO_PROGRESS", "1")
+        .args(common.split_whitespace())
+        .args(flags.split_whitespace())
+        .args(["--data-path", &dir.join("set").display().to_string()])
+        .args(["--tokenizer-name-or-path", &dir.join("tok").display().to_string()])
+        .args(["--metrics-file", &metrics.display().to_string()])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{flags}: {}", String::from_utf8_lossy(&run.stderr));
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64()).collect()
+}
+
+#[test]
+fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    ms_text::bpe::train(&options, ["words".to_owned()]).unwrap().write(dir.path().join("tok")).unwrap();
+    samples(dir.path());
+    // 29 tokens are filled up to 32, more than the 30 of a sample.
+    let variable = losses(dir.path(), "a", "--seq-length 30 --variable-seq-lengths");
+    assert_eq!(variable.len(), 5);
+    assert!(variable.iter().all(|loss| loss.is_finite()));
+    // Neither the amount of padding nor, as positions are relative, its side decides the loss.
+    let close = |other: &[f64]| variable.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-4 * a.abs());
+    let fixed = losses(dir.path(), "b", "--seq-length 30");
+    assert!(close(&fixed), "{variable:?} {fixed:?}");
+    let left =
+        losses(dir.path(), "c", "--seq-length 30 --variable-seq-lengths --tokenizer-padding-side left");
+    assert!(close(&left), "{variable:?} {left:?}");
+    let wide = losses(dir.path(), "d", "--seq-length 30 --variable-seq-lengths --pad-to-multiple-of 25");
+    assert!(close(&wide), "{variable:?} {wide:?}");
+}
