@@ -87,6 +87,9 @@ pub enum Error {
     /// A model that cannot be shared out to ranks as asked.
     #[error(transparent)]
     Share(ms_spec::Error),
+    /// A model that training shares out so, but whose files nobody else would read.
+    #[error("{0}, and upstream's Megatron reads no such files")]
+    Unread(ms_spec::Error),
     /// A way of cutting that cannot be.
     #[error("{0}")]
     Cut(String),

@@ -54,7 +54,7 @@ fn say_what_is_not_cut(request: &Request, o: &Options) {
 fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
     let cut = &o.cutting;
     let refused = error.chain().find_map(|error| match error.downcast_ref() {
-        Some(ms_ckpt::Error::Share(refused)) => Some(refused),
+        Some(ms_ckpt::Error::Share(refused) | ms_ckpt::Error::Unread(refused)) => Some(refused),
         _ => None,
     })?;
     match refused {
@@ -123,8 +123,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     let run = if carried { Run::of(&source) } else { Run::default() };
     let run = adapters::keep(run, &source, request, factor)?;
     if matches!(request.to, Form::Mcore | Form::Legacy) {
-        ms_spec::check_whole_heads(&config, request.sizes.tp)
-            .map_err(|e| ms_ckpt::Error::Cut(format!("{e}, and upstream's Megatron reads no such files")))?;
+        ms_spec::check_whole_heads(&config, request.sizes.tp).map_err(ms_ckpt::Error::Unread)?;
     }
     let spread = || Spread::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
     let mut plan = match request.to {
