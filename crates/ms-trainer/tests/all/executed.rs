@@ -2,6 +2,7 @@
 //! kept as the schedule finds.
 
 use crate::parity::{Case, run, small_experts};
+use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Placement};
 use ms_trace::{Event, Recorder};
 use ms_trainer::parity::{Shape, batches};
@@ -67,21 +68,32 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         (3, 3, 2, true, PipelineOrder::Drawn(7)),
         (1, 4, 1, false, plain),
     ];
-    let ways = [(false, false, false), (true, false, false), (false, true, true), (true, true, false)];
-    for ((pp, micro, chunks, dual, order), (beside, experts, in_bubble)) in
+    // Passes beside others, experts, what runs again in the bubble, and ranks along tp and dp with what layers run again.
+    let none = Recompute::None;
+    let ways = [
+        (false, false, false, (1, 1, none)),
+        (true, false, false, (1, 1, none)),
+        (false, true, true, (1, 1, none)),
+        (true, true, false, (1, 1, none)),
+        (false, false, true, (2, 1, none)),
+        (true, false, false, (1, 2, Recompute::Uniform(1))),
+        (false, true, false, (2, 2, Recompute::Block(1))),
+    ];
+    for ((pp, micro, chunks, dual, order), (beside, experts, in_bubble, (tp, dp, recompute))) in
         cases.into_iter().flat_map(|case| ways.map(|way| (case, way)))
     {
         // Weight gradients that are put off, and chunks from both ends, have no passes that keep inputs alone.
         let in_bubble = in_bubble && matches!(order, PipelineOrder::Plain { .. });
         let config = model(pp * chunks, experts).validate().unwrap();
-        let mut case = Case::of(pp, 1, 1, pp, 1);
-        (case.order, case.passes_beside) = (order, beside);
+        let mut case = Case::of(tp * dp * pp, tp, 1, pp, 1);
+        (case.order, case.passes_beside, case.recompute) = (order, beside, recompute);
+        case.sequence_parallel = tp > 1;
         if in_bubble {
             case.replay = Replay::InBubble;
         }
         case.stages.dual_pipe = dual;
         case.stages.layers_per_chunk = (chunks > 1 && !dual).then_some(1);
-        let shape = Shape { rows: 1, length: 8, micro, packed: false };
+        let shape = Shape { rows: 1, length: 8, micro: micro * dp, packed: false };
         let steps = batches(&config, shape, 1);
         drop(recorder.take());
         run(&config, &case, Routing::default(), &steps).unwrap();
@@ -90,18 +102,21 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         let schedule = order.schedule(&placement.order(), micro, beside).unwrap();
         pairs += schedule.beside.iter().map(BTreeSet::len).sum::<usize>();
         let simulated = schedule.simulate().unwrap();
-        for stage in 0..pp {
-            let of_stage = events.iter().filter(|e| e.rank == stage).filter_map(action);
+        for rank in 0..case.world {
+            let stage = rank / (tp * dp);
+            let of_stage = events.iter().filter(|e| e.rank == rank).filter_map(action);
             let (actions, live): (Vec<String>, Vec<usize>) = of_stage.unzip();
             // The gradients of the first step are looked at before it is trained.
             let (first, second) = actions.split_at(actions.len() / 2);
-            assert_eq!(first.join(" "), schedule.text(stage), "{order:?}, beside {beside}, stage {stage}");
-            assert_eq!(first, second);
+            let at = format!("{order:?}, beside {beside}, rank {rank}");
+            assert_eq!(first.join(" "), schedule.text(stage), "{at}");
+            assert_eq!(first, second, "{at}");
             let last = |chunk| schedule.chain.last() == Some(&(stage, chunk));
             let only_inputs = if in_bubble { schedule.beyond(stage, last) } else { BTreeSet::new() };
             run_again += only_inputs.len();
             let planned = schedule.in_flight(stage, &only_inputs);
-            let what = format!("{order:?}, beside {beside}, in bubble {in_bubble}, stage {stage}");
+            let what =
+                format!("{order:?}, beside {beside}, in bubble {in_bubble}, tp {tp}, dp {dp}, stage {stage}");
             assert_eq!(live, [&planned[..], &planned].concat(), "{what}");
             if !in_bubble {
                 assert_eq!(planned.iter().max(), Some(&simulated.max_in_flight[stage]), "{what}");

@@ -1,8 +1,8 @@
 //! The sample models, and small ones with sparse attention.
 
 use ms_spec::{
-    Attention, Compressed, Feed, Indexer, Layer, Mla, ModelConfig, Moe, Pooled, QkNorm, Rope, Router,
-    RouterDtype, Score, Scores, SharedExpert,
+    Attention, Compressed, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, Pooled,
+    QkNorm, Rope, Router, RouterDtype, Score, Scores, SharedExpert,
 };
 use ms_testing::{golden_model, golden_models};
 
@@ -86,6 +86,47 @@ pub(crate) fn pooled() -> ModelConfig {
         attention: Attention::Compressed(Compressed { q_rank: 16, out_groups: 2, out_rank: 8, rope }),
         indexer: Some(Indexer { heads: 2, head_dim: 8, top_k: 3, interleaved: true }),
         pattern: vec![layer(true, 4), layer(false, 8), Layer::default(), layer(true, 2)],
+        ..dense()
+    }
+}
+
+/// Delta nets, with one layer of attention in two.
+pub(crate) fn delta_nets() -> ModelConfig {
+    let sizes = GatedDelta { key_heads: 2, value_heads: 4, key_dim: 8, value_dim: 6, conv: 3 };
+    ModelConfig { gated_delta: Some(sizes), ..every_other(Mixer::GatedDelta) }
+}
+
+/// Mamba2, with one layer of attention in two.
+pub(crate) fn states() -> ModelConfig {
+    let sizes = Mamba2 {
+        heads: 4,
+        head_dim: 8,
+        groups: 2,
+        state: 6,
+        conv: 3,
+        chunk: 8,
+        bias: false,
+        conv_bias: true,
+        dt_limit: (0.0, None),
+        dt_init: (0.001, 0.1),
+        residual_f32: false,
+        norm_eps: 1e-5,
+    };
+    ModelConfig { mamba2: Some(sizes), ..every_other(Mixer::Mamba2) }
+}
+
+fn every_other(mixer: Mixer) -> ModelConfig {
+    let layer = |mixer| Layer { mixer, ..Layer::default() };
+    let pattern = [mixer, Mixer::Attention, mixer, Mixer::Attention].map(layer).to_vec();
+    ModelConfig { pattern, norm_eps: 1e-4, ..dense() }
+}
+
+/// Sinks, and a window in one layer of two.
+pub(crate) fn sinks() -> ModelConfig {
+    ModelConfig {
+        scores: Scores { sinks: true, ..Scores::default() },
+        sliding_window: Some(5),
+        pattern: (0..4).map(|l| Layer { global: l % 2 == 1, ..Layer::default() }).collect(),
         ..dense()
     }
 }
