@@ -9,7 +9,6 @@ mod borders;
 mod delayed;
 mod dispatch;
 mod drawn;
-mod executed;
 mod families;
 mod faults;
 mod formulas;

@@ -1,5 +1,7 @@
 //! Runs of one model on any topology, and what must be equal between them.
 
+#![allow(dead_code)] // each program uses its part
+
 pub(crate) mod samples;
 
 use ms_core::{

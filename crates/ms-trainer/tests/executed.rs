@@ -1,12 +1,17 @@
 //! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, during each as many passes
-//! kept as the schedule finds.
+//! kept as the schedule finds. A program of its own, since what it records is what all threads do.
 
-use crate::parity::{Case, run, small_experts};
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+#[path = "all/parity/mod.rs"]
+mod parity;
+
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Placement};
 use ms_trace::{Event, Recorder};
 use ms_trainer::parity::{Shape, batches};
 use ms_trainer::{PipelineOrder, Replay, Routing};
+use parity::{Case, run, small_experts};
 use std::collections::BTreeSet;
 use tracing_subscriber::prelude::*;
 
