@@ -287,12 +287,12 @@ impl Tensor {
         Ok(copy)
     }
 
-    /// A copy in f32 of float16 values; all others as they are.
+    /// A wide copy of float16 values; all others as they are.
     pub(crate) fn widened(&self) -> Self {
         if self.dtype != DType::F16 {
             return self.clone();
         }
-        let mut wide = Self::uninit(self.arena(), DType::F32, self.shape);
+        let mut wide = Self::uninit(self.arena(), self.dtype.wide(), self.shape);
         if !self.is_meta() {
             let whole = wide.whole_mut().expect("a fresh tensor is unique");
             let from: &[half::f16] = bytemuck::cast_slice(whole.begin_copy(self));

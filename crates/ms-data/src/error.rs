@@ -79,14 +79,16 @@ pub enum Error {
         reason: String,
     },
     /// A record cannot be used.
-    #[error("{path}: record {record}: {reason}")]
+    #[error("{path}: record {record}: {}{reason}", line.map(|n| format!("line {n}: ")).unwrap_or_default())]
     Record {
         /// The file.
         path: PathBuf,
         /// Number of the record in that file, from 1.
         record: u64,
+        /// Number of the line that it begins in, where that is another number.
+        line: Option<u64>,
         /// What was expected and found.
-        reason: String,
+        reason: Reason,
     },
     /// Options contradict each other or miss something.
     #[error("{0}")]
@@ -120,6 +122,61 @@ pub enum Error {
     /// Text could not become tokens.
     #[error(transparent)]
     Text(#[from] ms_text::Error),
+}
+
+/// Why a record cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It lacks a field, or the field is null.
+    #[error("{field}: missing or null")]
+    Missing {
+        /// The field, by its path in the record.
+        field: String,
+    },
+    /// It has more bytes than records may have.
+    #[error("{0}")]
+    TooLong(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Reason {
+    pub(crate) fn missing(field: impl Into<String>) -> Self {
+        Self::Missing { field: field.into() }
+    }
+
+    pub(crate) fn too_long(limit: usize) -> Self {
+        Self::TooLong(format!("longer than {limit} bytes"))
+    }
+
+    /// The same of a field within another.
+    pub(crate) fn within(self, place: &str) -> Self {
+        match self {
+            Self::Missing { field } => Self::Missing { field: format!("{place}.{field}") },
+            Self::TooLong(said) => Self::TooLong(format!("{place}.{said}")),
+            Self::Other(said) => Self::Other(format!("{place}.{said}")),
+        }
+    }
+
+    /// Of an error of reading that may carry one.
+    pub(crate) fn of(error: &std::io::Error) -> Self {
+        let carried = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
+        carried.cloned().unwrap_or_else(|| Self::Other(error.to_string()))
+    }
+}
+
+impl From<String> for Reason {
+    fn from(said: String) -> Self {
+        Self::Other(said)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(said: &str) -> Self {
+        Self::Other(said.to_owned())
+    }
 }
 
 impl From<ms_files::Error> for Error {

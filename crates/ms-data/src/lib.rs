@@ -37,7 +37,7 @@ mod split;
 pub mod token_stream;
 
 pub use documents::Documents;
-pub use error::Error;
+pub use error::{Error, Reason};
 pub use loader::{Loader, LoaderConfig, MicroBatch, RowLayout};
 pub use ms_files::{AtomicFile, Settled};
 pub use safetensors_samples::SafetensorsSamples;

@@ -91,7 +91,7 @@ impl GradSink for GradBuckets {
         if self.dtype != DType::Bf16 {
             return work(self.whole(p)?);
         }
-        let mut added = Tensor::zeros(&self.arena, DType::F32, self.places[p.0 as usize].shape);
+        let mut added = Tensor::zeros(&self.arena, DType::Bf16.wide(), self.places[p.0 as usize].shape);
         work(added.whole_mut()?)?;
         if added.is_meta() {
             return Ok(());

@@ -149,8 +149,8 @@ impl Sequence {
     /// Takes the next token by `logits`; `own` are the model's, before anything was done to them.
     fn advance(
         &mut self,
-        logits: &[f32],
-        own: &[f32],
+        logits: &[f64],
+        own: &[f64],
         limits: &Limits,
         room: usize,
         on_token: impl FnOnce(u32) -> bool,
@@ -173,8 +173,8 @@ impl Sequence {
 }
 
 /// Log-probability of entry `i` under the softmax of `logits`.
-pub fn log_softmax(logits: &[f32], i: usize) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    f64::from(logits[i] - max) - sum.ln()
+pub fn log_softmax(logits: &[f64], i: usize) -> f64 {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|&l| (l - max).exp()).sum();
+    (logits[i] - max) - sum.ln()
 }

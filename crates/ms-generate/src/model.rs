@@ -118,12 +118,12 @@ impl LoadedModel {
         self.model.config()
     }
 
-    /// Logits `[T, V]` of whole sequences, f32, without the padding of the vocabulary. `cu_seqlens` holds the
+    /// Logits `[T, V]` of whole sequences, in f64 whatever they were computed in, without the padding of the vocabulary. `cu_seqlens` holds the
     /// first token of each sequence and, last, `T`.
     ///
     /// # Errors
     /// If a token is not in the vocabulary, a sequence is too long, or a logit is not finite.
-    pub fn logits(&self, tokens: &[i32], cu_seqlens: &[i32]) -> Result<Vec<f32>> {
+    pub fn logits(&self, tokens: &[i32], cu_seqlens: &[i32]) -> Result<Vec<f64>> {
         self.check_tokens(tokens)?;
         let mut positions = vec![0i32; tokens.len()];
         for pair in cu_seqlens.windows(2) {
@@ -144,15 +144,14 @@ impl LoadedModel {
         Ok(logits)
     }
 
-    /// Logits `[T, V]` of hidden states `[T, H]`, f32, without the padding of the vocabulary.
+    /// Logits `[T, V]` of hidden states `[T, H]`, in f64 whatever they were computed in, without the padding of the vocabulary.
     ///
     /// # Errors
     /// If shapes do not fit.
-    pub fn logits_of(&self, hidden: &Tensor) -> Result<Vec<f32>> {
+    pub fn logits_of(&self, hidden: &Tensor) -> Result<Vec<f64>> {
         let logits = self.model.logits(&self.device, &self.store, hidden)?;
         let (padded, vocab) = (self.config().padded_vocab, self.config().vocab);
-        let values = self.device.cast(&logits, DType::F32)?;
-        let values = values.ready()?.as_slice::<f32>()?;
+        let values = logits.ready()?.to_reals()?;
         Ok(values.chunks_exact(padded).flat_map(|row| &row[..vocab]).copied().collect())
     }
 
@@ -169,7 +168,7 @@ impl LoadedModel {
 ///
 /// # Errors
 /// [`Error::NotFinite`] if one is infinite or no number.
-pub(crate) fn check_finite(logits: &[f32], sequence: usize, token: usize) -> Result<()> {
+pub(crate) fn check_finite(logits: &[f64], sequence: usize, token: usize) -> Result<()> {
     match logits.iter().all(|x| x.is_finite()) {
         true => Ok(()),
         false => Err(Error::NotFinite { sequence, token }),

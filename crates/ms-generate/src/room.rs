@@ -72,14 +72,14 @@ impl Needs {
             .map(|item| sizes.of_items(config, std::slice::from_ref(item), (0, 1)).kept)
             .max()
             .unwrap_or(0);
-        // As numbers, as bytes, as a file.
-        let row = config.padded_vocab as u64 * 12;
+        // As bytes and as a file, in the type that is written; a row is formed in f64.
+        let row = config.padded_vocab as u64 * 2 * dtype.wide().size() as u64;
         Self {
             cache: match work.slots {
                 0 => self.cache,
                 slots => self.cache.saturating_add(model.cache_bytes(dtype, slots, capacity)),
             },
-            activations: (one as u64).saturating_add(row),
+            activations: (one as u64).saturating_add(row.max(config.padded_vocab as u64 * 24)),
             results: work.rows.saturating_mul(row),
             ..self
         }

@@ -60,14 +60,14 @@ impl Sampling {
     ///
     /// # Source
     /// Keskar et al., arXiv:1909.05858, section 4.1, as Hugging Face transformers applies it: once per token.
-    pub(crate) fn penalise(&self, logits: &mut [f32], occurred: impl Iterator<Item = u32>) {
+    pub(crate) fn penalise(&self, logits: &mut [f64], occurred: impl Iterator<Item = u32>) {
         if self.repetition_penalty == 1.0 {
             return;
         }
         let mut seen: Vec<u32> = occurred.collect();
         seen.sort_unstable();
         seen.dedup();
-        let penalty = self.repetition_penalty as f32;
+        let penalty = self.repetition_penalty;
         for token in seen {
             if let Some(logit) = logits.get_mut(token as usize) {
                 *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
@@ -96,12 +96,12 @@ impl Sampler {
     }
 
     /// The next token after `logits` (one per token of the vocabulary).
-    pub fn choose(&mut self, logits: &[f32]) -> u32 {
+    pub fn choose(&mut self, logits: &[f64]) -> u32 {
         if self.rule.temperature == 0.0 || self.rule.top_k == 1 {
             return argmax(logits);
         }
         self.candidates.clear();
-        let z = logits.iter().map(|&x| f64::from(x) / self.rule.temperature);
+        let z = logits.iter().map(|&x| x / self.rule.temperature);
         self.candidates.extend(z.enumerate().map(|(i, z)| (i as u32, z)));
         // Likeliest first; equal logits in the order of their ids.
         let by_logit = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
@@ -145,11 +145,11 @@ impl Sampler {
 }
 
 /// The first of the largest values: the greedy choice.
-pub fn argmax(values: &[f32]) -> u32 {
+pub fn argmax(values: &[f64]) -> u32 {
     let best = values
         .iter()
         .enumerate()
-        .fold((0, f32::NEG_INFINITY), |best, (i, &v)| if v > best.1 { (i, v) } else { best });
+        .fold((0, f64::NEG_INFINITY), |best, (i, &v)| if v > best.1 { (i, v) } else { best });
     best.0 as u32
 }
 
@@ -157,7 +157,7 @@ pub fn argmax(values: &[f32]) -> u32 {
 mod tests {
     use super::*;
 
-    fn counts(rule: Sampling, logits: &[f32], draws: usize) -> Vec<usize> {
+    fn counts(rule: Sampling, logits: &[f64], draws: usize) -> Vec<usize> {
         let mut sampler = Sampler::new(rule, 0).unwrap();
         let mut counts = vec![0; logits.len()];
         for _ in 0..draws {
@@ -169,9 +169,9 @@ mod tests {
     #[test]
     fn draws_follow_the_softmax() {
         let rule = Sampling { temperature: 2.0, top_k: 0, top_p: 0.0, seed: 3, ..Sampling::GREEDY };
-        let logits = [0.0f32, 2.0, 4.0];
+        let logits = [0.0f64, 2.0, 4.0];
         let counts = counts(rule, &logits, 20_000);
-        let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l) / 2.0).exp()).collect();
+        let weights: Vec<f64> = logits.iter().map(|&l| (l / 2.0).exp()).collect();
         for (c, w) in counts.iter().zip(&weights) {
             let share = *c as f64 / 20_000.0;
             assert!((share - w / weights.iter().sum::<f64>()).abs() < 0.015, "{counts:?}");
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_first_token_past_the_mass_is_kept() {
         // Shares 0.5, 0.3, 0.2: the mass before the second is 0.5 <= 0.6, before the third 0.8 > 0.6.
-        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
+        let logits = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
         let counts = counts(
             Sampling { temperature: 1.0, top_k: 0, top_p: 0.6, seed: 9, ..Sampling::GREEDY },
             &logits,
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn min_p_keeps_what_is_likely_beside_the_likeliest() {
         // Shares 0.5, 0.3, 0.2 of which 0.3 / 0.5 is 0.6 and 0.2 / 0.5 is 0.4.
-        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
+        let logits = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
         let rule = |min_p| Sampling { temperature: 1.0, min_p, seed: 9, ..Sampling::GREEDY };
         let counts = |min_p| counts(rule(min_p), &logits, 2000);
         assert!(counts(0.5)[1] > 0 && counts(0.5)[2] == 0);
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn what_occurred_becomes_less_likely_once() {
         let rule = Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY };
-        let mut logits = [4.0f32, -1.0, 3.0, 0.5];
+        let mut logits = [4.0f64, -1.0, 3.0, 0.5];
         rule.penalise(&mut logits, [0, 1, 0, 9].into_iter());
         assert_eq!(logits, [2.0, -2.0, 3.0, 0.5]);
-        let mut same = [4.0f32, -1.0];
+        let mut same = [4.0f64, -1.0];
         Sampling::GREEDY.penalise(&mut same, [0, 1].into_iter());
         assert_eq!(same, [4.0, -1.0]);
         assert!(Sampling { repetition_penalty: 0.0, ..Sampling::GREEDY }.validate().is_err());

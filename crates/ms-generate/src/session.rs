@@ -51,13 +51,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens.
+    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were computed in.
     ///
     /// Sequences go through the model one after the other, so that none feels the others.
     ///
     /// # Errors
     /// If a sequence is empty, too long or has unknown tokens, or logits are not finite.
-    pub fn start(&mut self, sequences: &[(usize, &[u32])]) -> Result<Vec<Vec<f32>>> {
+    pub fn start(&mut self, sequences: &[(usize, &[u32])]) -> Result<Vec<Vec<f64>>> {
         let mut last = Vec::with_capacity(sequences.len());
         for (index, &(slot, tokens)) in sequences.iter().enumerate() {
             if tokens.is_empty() {
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If a sequence gets too long, a token is unknown, or logits are not finite.
-    pub fn next(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Vec<f32>>> {
+    pub fn next(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Vec<f64>>> {
         let new: Vec<(usize, &[u32])> =
             tokens.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
         let hidden = self.extend(&new)?;
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
     }
 
     /// Logits after the last token of each slot, of whose hidden states there is a row: one product for all.
-    fn logits(&self, slots: &[usize], hidden: &Tensor) -> Result<Vec<Vec<f32>>> {
+    fn logits(&self, slots: &[usize], hidden: &Tensor) -> Result<Vec<Vec<f64>>> {
         let logits = self.model.logits_of(hidden)?;
         let rows = slots.iter().zip(logits.chunks_exact(self.model.config().vocab));
         rows.map(|(&slot, row)| {

@@ -16,10 +16,6 @@ fn open(dtype: DType) -> (LoadedModel, Vec<Vec<i32>>, f64) {
     (model, tokens.chunks(ids.shape[1]).map(<[i32]>::to_vec).collect(), spread)
 }
 
-fn wide(values: &[f32]) -> Vec<f64> {
-    values.iter().map(|&v| f64::from(v)).collect()
-}
-
 #[test]
 fn packed_sequences_do_not_see_each_other() {
     let (m, rows, _) = open(DType::F32);
@@ -32,13 +28,13 @@ fn packed_sequences_do_not_see_each_other() {
         want.extend(m.logits(part, &[0, part.len() as i32]).unwrap());
     }
     let got = m.logits(&parts.concat(), &borders).unwrap();
-    assert_close("packed", &got, &wide(&want), 1e-5, 1e-5);
+    assert_close("packed", &got, &want, 1e-5, 1e-5);
 }
 
 #[test]
 fn sequences_grow_side_by_side_in_the_cache_by_any_number_of_tokens() {
     let (m, rows, _) = open(DType::F32);
-    let whole: Vec<Vec<f32>> = rows.iter().map(|r| m.logits(r, &[0, r.len() as i32]).unwrap()).collect();
+    let whole: Vec<Vec<f64>> = rows.iter().map(|r| m.logits(r, &[0, r.len() as i32]).unwrap()).collect();
     let vocab = whole[0].len() / rows[0].len();
     let mut cache = m.model.cache(&m.device, DType::F32, 3, 20);
     let mut done = [0usize; 2];
@@ -58,7 +54,7 @@ fn sequences_grow_side_by_side_in_the_cache_by_any_number_of_tokens() {
             assert_close(
                 &format!("sequence {s} from {}", done[s]),
                 &got[at..at + want.len()],
-                &wide(want),
+                want,
                 1e-4,
                 1e-4,
             );
@@ -76,8 +72,8 @@ fn bf16_stays_near_and_chooses_the_same_experts_of_hashed_layers() {
     let tokens = &rows[0][..4];
     let got = m.logits(tokens, &[0, 4]).unwrap();
     let want = f.logits(tokens, &[0, 4]).unwrap();
-    let far = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    assert!(f64::from(far) < 0.1 * spread, "{far} of {spread}");
+    let far = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
+    assert!(far < 0.1 * spread, "{far} of {spread}");
     let table = m.model.specs().iter().position(|s| s.integral).unwrap();
     assert_eq!(m.store.get(ParamId(table as u32)).dtype(), DType::F32);
 }

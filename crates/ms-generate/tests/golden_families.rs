@@ -62,7 +62,6 @@ fn check(family: &str) {
     other[first] = (other[first] + 1) % row as u32;
     let again = session.start(&[(0, &other)]).unwrap().swap_remove(0);
     let fresh = Session::new(&g.model, 1, g.seq).start(&[(0, &other)]).unwrap().swap_remove(0);
-    let fresh: Vec<f64> = fresh.iter().map(|&v| f64::from(v)).collect();
     assert_close(&format!("{family}, after going back"), &again, &fresh, 1e-4, 1e-4);
 }
 

@@ -7,12 +7,12 @@ use ms_generate::{LoadedModel, Quantization, Session};
 use ms_testing::{golden_model, read_golden};
 
 /// The median over tokens of the root mean square of the differences, as a share of that of `want` around its mean.
-fn error(got: &[f32], want: &[f32], row: usize) -> f64 {
+fn error(got: &[f64], want: &[f64], row: usize) -> f64 {
     assert_eq!(got.len(), want.len());
-    let of = |(got, want): (&[f32], &[f32])| {
-        let mean = want.iter().map(|&w| f64::from(w)).sum::<f64>() / row as f64;
-        let spread: f64 = want.iter().map(|&w| (f64::from(w) - mean).powi(2)).sum();
-        let off: f64 = got.iter().zip(want).map(|(&g, &w)| (f64::from(g) - f64::from(w)).powi(2)).sum();
+    let of = |(got, want): (&[f64], &[f64])| {
+        let mean = want.iter().sum::<f64>() / row as f64;
+        let spread: f64 = want.iter().map(|&w| (w - mean).powi(2)).sum();
+        let off: f64 = got.iter().zip(want).map(|(&g, &w)| (g - w).powi(2)).sum();
         (off / spread).sqrt()
     };
     let mut tokens: Vec<f64> = got.chunks(row).zip(want.chunks(row)).map(of).collect();
@@ -35,7 +35,7 @@ fn check(family: &str) {
             LoadedModel::load(&source, source.config(), DType::F32, quantization, device, Some(seq), None);
         model.unwrap_or_else(|e| panic!("{family}: {e}"))
     };
-    let answers = |model: &LoadedModel| -> (Vec<f32>, Vec<f32>) {
+    let answers = |model: &LoadedModel| -> (Vec<f64>, Vec<f64>) {
         let whole = model.logits(&tokens, &[0, seq as i32]).unwrap_or_else(|e| panic!("{family}: {e}"));
         let mut session = Session::new(model, 1, seq);
         session.start(&[(0, &known[..seq / 2])]).unwrap();

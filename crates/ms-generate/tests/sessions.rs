@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use ms_core::{DType, Device};
-use ms_generate::{Generated, Limits, LoadedModel, Sampling, Session, generate, resume};
+use ms_generate::{Generated, Limits, LoadedModel, Sampling, Session, generate, log_softmax, resume};
 
 const LIMITS: Limits = Limits { max_new_tokens: 4, stop_tokens: Vec::new() };
 
@@ -53,6 +53,48 @@ fn a_batch_is_its_sequences_bit_for_bit() {
                 }
             }
         }
+    }
+}
+
+/// A token at a time through the cache, beside the definition over the whole sequence: twelve digits, of which f32 has seven.
+#[test]
+fn in_f64_log_likelihoods_have_the_digits_of_f64() {
+    for family in ["aquila", "qwen3", "mixtral"] {
+        let dir = ms_testing::golden_model(family).unwrap();
+        let m = LoadedModel::open(&dir, DType::F64, ms_reference::device(), Some(32)).unwrap();
+        let tokens = prompt(&m, 9, 1);
+        let mut session = Session::new(&m, 1, 32);
+        let mut logits = session.start(&[(0, &tokens[..1])]).unwrap().swap_remove(0);
+        let mut got = 0.0;
+        for &token in &tokens[1..] {
+            got += log_softmax(&logits, token as usize);
+            logits = session.next(&[(0, token)]).unwrap().swap_remove(0);
+        }
+        let ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
+        let (positions, borders): (Vec<i32>, _) = ((0..8).collect(), [0, 8]);
+        let batch = ms_nn::Batch::new(m.device.arena(), &ids[..8], &positions, &borders).unwrap();
+        let mut g = ms_core::Graph::inference(&m.device);
+        let hidden = m.model.forward(&mut g, &m.store, &m.ctx, &batch).unwrap();
+        let all = m.model.logits(&m.device, &m.store, hidden.value()).unwrap().to_reals().unwrap();
+        let row = m.config().padded_vocab;
+        let want: f64 = all
+            .chunks(row)
+            .zip(&ids[1..])
+            .map(|(of, &next)| {
+                let of = &of[..m.config().vocab];
+                of[next as usize] - of.iter().map(|l| l.exp()).sum::<f64>().ln()
+            })
+            .sum();
+        assert!((got - want).abs() < 1e-12 * want.abs(), "{family}: {got:.16} and {want:.16}");
+        let rounded: f64 = all
+            .chunks(row)
+            .zip(&ids[1..])
+            .map(|(of, &next)| {
+                let of: Vec<f64> = of[..m.config().vocab].iter().map(|&l| f64::from(l as f32)).collect();
+                log_softmax(&of, next as usize)
+            })
+            .sum();
+        assert!((rounded - want).abs() > 1e-10 * want.abs(), "{family}: f32 has as many digits");
     }
 }
 

@@ -13,6 +13,9 @@ const PIECE: usize = 1 << 14;
 /// so the initial model is the same on every topology, and a rank draws no more than its own. (Megatron draws per rank from
 /// torch's generator: other numbers of the same distribution.)
 ///
+/// They are drawn in f32 on purpose, whatever type the weights have: a model in f64 begins with the very values of one in f32, so
+/// that the two can be compared from the first step on.
+///
 /// # Errors
 /// If a weight does not divide among the ranks or `store` is in use.
 pub fn init_params(

@@ -144,11 +144,11 @@ pub fn read_golden(path: &Path) -> (BTreeMap<String, Golden>, BTreeMap<String, S
 /// # Panics
 /// If the lengths differ or an element is outside the tolerance or not a number.
 #[track_caller]
-pub fn assert_close(what: &str, got: &[f32], want: &[f64], rtol: f64, atol: f64) {
+pub fn assert_close(what: &str, got: &[impl Copy + Into<f64>], want: &[f64], rtol: f64, atol: f64) {
     assert_eq!(got.len(), want.len(), "{what}: length");
     let mut worst = (0.0f64, 0usize);
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
-        let excess = (f64::from(g) - w).abs() / (atol + rtol * w.abs());
+        let excess = (g.into() - w).abs() / (atol + rtol * w.abs());
         let excess = if excess.is_nan() { f64::INFINITY } else { excess };
         if excess > worst.0 {
             worst = (excess, i);
@@ -158,7 +158,7 @@ pub fn assert_close(what: &str, got: &[f32], want: &[f64], rtol: f64, atol: f64)
     assert!(
         worst.0 <= 1.0,
         "{what}: element {i}: got {}, want {}, {:.2} times the tolerance (rtol {rtol:e}, atol {atol:e})",
-        got[i],
+        got[i].into(),
         want[i],
         worst.0
     );

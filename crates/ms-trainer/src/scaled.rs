@@ -73,7 +73,7 @@ impl Scaled {
         Self { stored, values, scales: BTreeMap::new(), whole: BTreeMap::new() }
     }
 
-    /// The part of `len` elements that begins at `at`.
+    /// The part of `len` elements that begins at `at`, in f32: codes and scales hold no more.
     pub(crate) fn read(&self, device: &Device, (at, len): (usize, usize)) -> Result<Tensor> {
         if let Some(whole) = self.whole.get(&at) {
             return Ok(whole.copied()?);

@@ -85,6 +85,7 @@ impl Lower {
         self.lowered.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1)
     }
 
+    /// f32 whatever else is computed with: a value is 32 bits, of which two halves are kept.
     fn join(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
         let lower = self.halves.slice_flat(at, [len])?;
         if lower.is_meta() {
@@ -159,7 +160,7 @@ fn bytes(t: &Tensor) -> usize {
 
 /// What is kept in bf16 as it is computed with.
 fn widened(device: &Device, values: Tensor) -> Result<Tensor> {
-    Ok(if values.dtype() == DType::Bf16 { device.cast(&values, DType::F32)? } else { values })
+    Ok(if values.dtype() == DType::Bf16 { device.cast(&values, values.dtype().wide())? } else { values })
 }
 
 impl State {
@@ -177,7 +178,7 @@ impl State {
     ) -> Result<Tensor> {
         Ok(match self {
             Self::Here(all) => all.slice_flat(at, [len])?.copied()?,
-            Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
+            Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, all.dtype().wide())?,
             Self::Away(all) => widened(device, all.read(device.arena(), at, len)?)?,
             Self::Scaled(all) => all.read(device, (at, len))?,
             // What is kept as a whole does not wait for weights on their way.

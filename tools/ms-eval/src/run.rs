@@ -244,12 +244,12 @@ fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
 }
 
 /// The logits after `ids`, which become the sequence of the session's one slot.
-fn begun(session: &mut Session<'_>, ids: &[u32]) -> Result<Vec<f32>> {
+fn begun(session: &mut Session<'_>, ids: &[u32]) -> Result<Vec<f64>> {
     Ok(session.start(&[(0, ids)])?.swap_remove(0))
 }
 
 /// The logits after one more token.
-fn continued(session: &mut Session<'_>, token: u32) -> Result<Vec<f32>> {
+fn continued(session: &mut Session<'_>, token: u32) -> Result<Vec<f64>> {
     Ok(session.next(&[(0, token)])?.swap_remove(0))
 }
 
@@ -285,7 +285,7 @@ fn generate(
 fn continuation(
     session: &mut Session<'_>,
     prompt: &[u32],
-    formed: &mut Option<(usize, Vec<f32>)>,
+    formed: &mut Option<(usize, Vec<f64>)>,
     tokens: &[u32],
     choice: &str,
     window: usize,
@@ -313,7 +313,7 @@ fn continuation(
     Ok(sum + log_likelihood(&logits, *last, choice)?)
 }
 
-fn log_likelihood(logits: &[f32], token: u32, choice: &str) -> Result<f64> {
+fn log_likelihood(logits: &[f64], token: u32, choice: &str) -> Result<f64> {
     ensure!(
         (token as usize) < logits.len(),
         "token {token} of the choice {choice} is not in the model's vocabulary of {}; is this the model's own tokenizer?",

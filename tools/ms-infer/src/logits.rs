@@ -12,7 +12,7 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`;
+/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` to `--output`: float64 with `--dtype fp64`, else float32;
 /// `--json` says what was written.
 ///
 /// # Errors
@@ -33,7 +33,11 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     }
     let borders: Vec<i32> = (0..=batch).map(|b| (b * seq) as i32).collect();
     // One sequence at a time: the logits of all of them are the result, but not their activations.
-    let mut logits = Vec::with_capacity(batch * seq * vocab);
+    let dtype = match model.store.dtype().wide() {
+        DType::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    };
+    let mut logits = Vec::with_capacity(batch * seq * vocab * dtype.bitsize() / 8);
     for row in 0..batch {
         let tokens = &ids[row * seq..(row + 1) * seq];
         let of_row = model.logits(tokens, &[0, borders[1]]).map_err(|e| match e {
@@ -42,12 +46,15 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
             }
             other => other,
         })?;
-        logits.extend(of_row);
+        match dtype {
+            Dtype::F64 => logits.extend(of_row.iter().flat_map(|v| v.to_le_bytes())),
+            _ => logits.extend(of_row.iter().flat_map(|&v| (v as f32).to_le_bytes())),
+        }
     }
     let shape = [batch, seq, vocab];
-    write(output, &shape, &logits)?;
+    write(output, dtype, &shape, &logits)?;
     if args.json() {
-        let report = json!({"output": output.display().to_string(), "tensor": "logits", "dtype": "float32", "shape": shape});
+        let report = json!({"output": output.display().to_string(), "tensor": "logits", "dtype": if dtype == Dtype::F64 { "float64" } else { "float32" }, "shape": shape});
         writeln!(std::io::stdout().lock(), "{report}")?;
     }
     Ok(())
@@ -79,9 +86,8 @@ fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {
     Ok((values, batch, seq))
 }
 
-fn write(path: &Path, shape: &[usize], values: &[f32]) -> Result<()> {
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let view = TensorView::new(Dtype::F32, shape.to_vec(), &bytes)?;
+fn write(path: &Path, dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Result<()> {
+    let view = TensorView::new(dtype, shape.to_vec(), bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
     Ok(ms_files::write_file(path, &file)?)
 }

@@ -45,6 +45,11 @@ fn logits_are_those_of_transformers_for_every_family() {
         let got = run("fp32");
         assert_eq!(got.shape, reference["logits"].shape);
         assert_close(family, &got.f32(), &reference["logits"].values, 0.0, 5e-4);
+        // What is computed in f64 is written in f64.
+        let got = run("fp64").values;
+        assert_close(family, &got, &reference["logits"].values, 0.0, 5e-4);
+        let digits = got.iter().filter(|&&v| v != f64::from(v as f32)).count();
+        assert!(2 * digits > got.len(), "{family}: {digits} of {} have more digits than f32", got.len());
         // bf16 keeps 8 bits: single logits near zero may be off by their size, the whole may not.
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
         let (rounded, want) = (run("bf16").values, &reference["logits"].values);

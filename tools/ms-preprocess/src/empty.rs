@@ -3,6 +3,7 @@
 use crate::cli::Tokenize;
 use crate::recognise::{fields, first_record, messages, style};
 use anyhow::{Result, bail};
+use ms_data::Reason;
 use ms_data::handler::{Handler, RecordKind};
 use ms_data::preprocess::Report;
 use ms_data::records::InputFile;
@@ -69,14 +70,14 @@ fn why(handler: &Handler, inputs: &[InputFile]) -> (String, String) {
 
 /// An error with what may help, where it is that a record lacks a field that its style has, or is too long.
 pub(crate) fn explained(error: anyhow::Error, job: &Tokenize) -> anyhow::Error {
-    let long = error.chain().any(|cause| cause.to_string().contains("longer than"));
-    if long {
+    let reason = error.chain().find_map(|cause| match cause.downcast_ref::<ms_data::Error>()? {
+        ms_data::Error::Record { reason, .. } => Some(reason),
+        _ => None,
+    });
+    if matches!(reason, Some(Reason::TooLong(_))) {
         return error.context("hint: --max-record-bytes takes longer ones, --on-error skip passes over them");
     }
-    let missing = error.chain().any(|cause| match cause.downcast_ref::<ms_data::Error>() {
-        Some(ms_data::Error::Record { reason, .. }) => reason.ends_with(": missing or null"),
-        _ => false,
-    });
+    let missing = matches!(reason, Some(Reason::Missing { .. }));
     let Some(record) = first_record(&job.inputs).filter(|_| missing) else { return error };
     let kind = job.options.kind;
     let help = match (messages(&record, kind), style(&record)) {

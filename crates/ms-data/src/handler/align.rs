@@ -3,6 +3,7 @@
 use super::alignment::{Aligned, Alignment};
 use super::fields::{AlpacaFields, FieldMap, SharegptFields};
 use super::openai;
+use crate::Reason;
 use ms_text::python_json;
 use ms_text::template::{Message, Role};
 use serde_json::{Map, Value};
@@ -24,7 +25,7 @@ pub(super) enum Reading {
 
 impl FieldMap {
     /// The conversation of a record, if it has a prompt and an answer and its roles are in order.
-    pub(super) fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, String> {
+    pub(super) fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, Reason> {
         let alignment = match self {
             Self::Alpaca(fields) => fields.align(record, reading)?,
             Self::Sharegpt(fields) => match reading {
@@ -46,7 +47,7 @@ impl FieldMap {
 }
 
 impl AlpacaFields {
-    fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, String> {
+    fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, Reason> {
         let mut prompt = Vec::new();
         let mut oddity = None;
         if let Some(Value::Array(pairs)) = self.history.as_ref().and_then(|name| record.get(name)) {
@@ -100,11 +101,13 @@ impl AlpacaFields {
 }
 
 /// One answer, or several; the encoder does not take several.
-fn answers(record: &Record, name: &str) -> Result<Vec<String>, String> {
+fn answers(record: &Record, name: &str) -> Result<Vec<String>, Reason> {
     match record.get(name) {
         Some(Value::Array(list)) => list
             .iter()
-            .map(|value| value.as_str().map(str::to_owned).ok_or_else(|| format!("{name}: expected texts")))
+            .map(|value| {
+                value.as_str().map(str::to_owned).ok_or_else(|| format!("{name}: expected texts").into())
+            })
             .collect(),
         _ => Ok(vec![text(record, name)?.to_owned()]),
     }
@@ -112,12 +115,12 @@ fn answers(record: &Record, name: &str) -> Result<Vec<String>, String> {
 
 impl SharegptFields {
     /// The system text of a record and its messages without it.
-    pub(super) fn split_system<'a>(&self, record: &'a Record) -> Result<(String, &'a [Value]), String> {
+    pub(super) fn split_system<'a>(&self, record: &'a Record) -> Result<(String, &'a [Value]), Reason> {
         let name = self.messages.as_deref().ok_or("map-keys switches messages off")?;
         let messages = match record.get(name) {
             Some(Value::Array(list)) => list.as_slice(),
-            None | Some(Value::Null) => return Err(format!("{name}: missing or null")),
-            Some(_) => return Err(format!("{name}: expected a list of messages")),
+            None | Some(Value::Null) => return Err(Reason::missing(name)),
+            Some(_) => return Err(format!("{name}: expected a list of messages").into()),
         };
         if let Some((first, rest)) = messages.split_first()
             && self.system_tag.is_some()
@@ -141,7 +144,7 @@ impl SharegptFields {
         }
     }
 
-    fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, String> {
+    fn align(&self, record: &Record, reading: Reading) -> Result<Alignment, Reason> {
         let (system, messages) = self.split_system(record)?;
         let mut turns = Vec::new();
         let mut oddity = None;
@@ -184,7 +187,7 @@ impl SharegptFields {
     }
 
     /// Messages in threes: system, user, assistant.
-    fn align_threes(&self, record: &Record) -> Result<Alignment, String> {
+    fn align_threes(&self, record: &Record) -> Result<Alignment, Reason> {
         let name = self.messages.as_deref().ok_or("map-keys switches messages off")?;
         let messages = record.get(name).and_then(Value::as_array);
         let messages = messages.ok_or_else(|| format!("{name}: expected a list of messages"))?;
@@ -223,26 +226,26 @@ impl SharegptFields {
         candidates.into_iter().find(|(tag, _)| tag.as_deref() == role).map(|(_, role)| role)
     }
 
-    pub(super) fn content(&self, message: &Value) -> Result<Option<String>, String> {
+    pub(super) fn content(&self, message: &Value) -> Result<Option<String>, Reason> {
         let tag = self.content_tag.as_deref().ok_or("map-keys switches content_tag off")?;
         match message.get(tag) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(format!("{tag}: expected the text of a message")),
+            Some(_) => Err(format!("{tag}: expected the text of a message").into()),
         }
     }
 }
 
 /// A field that must be text.
-pub(super) fn text<'a>(record: &'a Record, name: &str) -> Result<&'a str, String> {
-    text_or_null(record, name)?.ok_or_else(|| format!("{name}: missing or null"))
+pub(super) fn text<'a>(record: &'a Record, name: &str) -> Result<&'a str, Reason> {
+    text_or_null(record, name)?.ok_or_else(|| Reason::missing(name))
 }
 
 /// A field that may be null or absent.
-pub(super) fn text_or_null<'a>(record: &'a Record, name: &str) -> Result<Option<&'a str>, String> {
+pub(super) fn text_or_null<'a>(record: &'a Record, name: &str) -> Result<Option<&'a str>, Reason> {
     match record.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("{name}: expected a text")),
+        Some(_) => Err(format!("{name}: expected a text").into()),
     }
 }

@@ -4,13 +4,13 @@ use super::align::text;
 use super::alignment::Aligned;
 use super::{Encoded, Handler, Row, signed, three_columns};
 use crate::sft::IGNORED;
-use crate::{Error, Result as DataResult, Upstream};
+use crate::{Error, Reason, Result as DataResult, Upstream};
 use ms_text::template::{Message, Role, Turn, shares};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::{Map, Value, json};
 
 type Record = Map<String, Value>;
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Reason>;
 
 /// Upstream's head cuts conversations to this many tokens when no length is given.
 const HEAD_CUTOFF: usize = 100_000;

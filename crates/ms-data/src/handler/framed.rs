@@ -4,11 +4,12 @@
 
 use super::align::text;
 use super::{Handler, Row, three_columns};
+use crate::Reason;
 use crate::sft::IGNORED;
 use serde_json::{Map, Value};
 
 type Record = Map<String, Value>;
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Reason>;
 
 /// The frame of old-style instruction records; part of the bytes.
 const SYSTEM: &str = "Below is an instruction that describes a task, paired with an input that provides further \
@@ -118,12 +119,12 @@ fn moss_turns(record: &Record) -> Result<Vec<(String, String)>> {
             Value::Null => continue,
             Value::Object(turn) if turn.is_empty() => continue,
             Value::Object(turn) => turn,
-            _ => return Err(format!("chat.{name}: expected an object")),
+            _ => return Err(format!("chat.{name}: expected an object").into()),
         };
         let side = |key: &str, marks: [&str; 2]| {
-            let said = text(turn, key).map_err(|e| format!("chat.{name}.{e}"))?;
+            let said = text(turn, key).map_err(|e| e.within(&format!("chat.{name}")))?;
             let said = marks.iter().fold(said.to_owned(), |said, mark| said.replace(mark, ""));
-            Ok::<_, String>(strip(&said).to_owned())
+            Ok::<_, Reason>(strip(&said).to_owned())
         };
         turns.push((side("Human", ["<eoh>", "<|Human|>: "])?, side("MOSS", ["<|MOSS|>:", "<eom>"])?));
     }

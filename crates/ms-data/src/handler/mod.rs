@@ -26,7 +26,7 @@ pub use kind::RecordKind;
 
 pub use crate::row::Row;
 use crate::sink::Level;
-use crate::{Error, Result, Upstream};
+use crate::{Error, Reason, Result, Upstream};
 use align::Reading;
 use alignment::Alignment;
 use ms_text::Tokenizer;
@@ -134,7 +134,7 @@ impl Alignments {
     ///
     /// # Errors
     /// What is wrong with the record.
-    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, String> {
+    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, Reason> {
         Ok(!self.kind.aligned() || matches!(self.align(record, file)?, Alignment::Conversation(..)))
     }
 
@@ -146,11 +146,11 @@ impl Alignments {
         match self.align(record, file) {
             Ok(Alignment::Conversation(..)) => None,
             Ok(Alignment::Dropped(reason)) => Some(reason.to_owned()),
-            Err(reason) => Some(reason),
+            Err(reason) => Some(reason.to_string()),
         }
     }
 
-    fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
+    fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, Reason> {
         let reading = match self.kind {
             RecordKind::OpenAiInstruction => Reading::OpenAi,
             RecordKind::Hunyuan => Reading::Threes,
@@ -279,7 +279,7 @@ impl Handler {
     ///
     /// # Errors
     /// What is wrong with the record.
-    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, String> {
+    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, Reason> {
         self.alignments.keeps(record, file)
     }
 
@@ -292,7 +292,7 @@ impl Handler {
     ///
     /// # Errors
     /// Those of [`Handler::encode_from`].
-    pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
+    pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, Reason> {
         self.encode_from(record, 0)
     }
 
@@ -305,7 +305,7 @@ impl Handler {
         &self,
         record: &Map<String, Value>,
         file: u32,
-    ) -> std::result::Result<Encoded, String> {
+    ) -> std::result::Result<Encoded, Reason> {
         let encoded = match self.options.kind {
             RecordKind::Pretrain => self.pretrain(record),
             RecordKind::AlpacaPretrain => self.alpaca_pretrain(record),
@@ -325,7 +325,7 @@ impl Handler {
         Ok(encoded)
     }
 
-    fn conversation(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Encoded, String> {
+    fn conversation(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Encoded, Reason> {
         let aligned = match self.alignments.align(record, file)? {
             Alignment::Conversation(aligned, oddity) => {
                 if self.options.strict {
@@ -334,7 +334,7 @@ impl Handler {
                 aligned
             }
             Alignment::Dropped(reason) if self.options.strict => {
-                return Err(format!("{reason}; upstream leaves such a record out"));
+                return Err(format!("{reason}; upstream leaves such a record out").into());
             }
             Alignment::Dropped(_) => return Ok(Encoded::Dropped),
         };
@@ -347,22 +347,22 @@ impl Handler {
         }
     }
 
-    fn template(&self) -> std::result::Result<&Template, String> {
-        self.template.as_ref().ok_or_else(|| "the handler has no prompt template".to_owned())
+    fn template(&self) -> std::result::Result<&Template, Reason> {
+        self.template.as_ref().ok_or_else(|| "the handler has no prompt template".into())
     }
 
-    fn eos(&self) -> std::result::Result<i32, String> {
-        self.tokenizer.eod().map(|id| id as i32).map_err(|e| e.to_string())
+    fn eos(&self) -> std::result::Result<i32, Reason> {
+        self.tokenizer.eod().map(|id| id as i32).map_err(|e| e.to_string().into())
     }
 
     /// Ids of a text with what the tokenizer puts around it.
-    fn framed(&self, text: &str) -> std::result::Result<Vec<i32>, String> {
-        self.tokenizer.encode_with_special(text).map(signed).map_err(|e| e.to_string())
+    fn framed(&self, text: &str) -> std::result::Result<Vec<i32>, Reason> {
+        self.tokenizer.encode_with_special(text).map(signed).map_err(|e| e.to_string().into())
     }
 
     /// Ids of a text alone.
-    fn plain(&self, text: &str) -> std::result::Result<Vec<i32>, String> {
-        self.tokenizer.encode(text).map(signed).map_err(|e| e.to_string())
+    fn plain(&self, text: &str) -> std::result::Result<Vec<i32>, Reason> {
+        self.tokenizer.encode(text).map(signed).map_err(|e| e.to_string().into())
     }
 }
 

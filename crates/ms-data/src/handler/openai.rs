@@ -2,11 +2,12 @@
 
 use super::alignment::{Aligned, Alignment};
 use super::fields::SharegptFields;
+use crate::Reason;
 use ms_text::template::{Message, Role, ToolCall};
 use serde_json::{Map, Value};
 
 /// The conversation of a record. Roles need not alternate: several results may follow several calls.
-pub(super) fn align(fields: &SharegptFields, record: &Map<String, Value>) -> Result<Alignment, String> {
+pub(super) fn align(fields: &SharegptFields, record: &Map<String, Value>) -> Result<Alignment, Reason> {
     let (system, messages) = fields.split_system(record)?;
     let mut turns = Vec::with_capacity(messages.len());
     for message in messages {
@@ -52,7 +53,7 @@ fn role(fields: &SharegptFields, message: &Value) -> Option<Role> {
     .map(|(_, role)| role)
 }
 
-fn calls(message: &Value) -> Result<Vec<ToolCall>, String> {
+fn calls(message: &Value) -> Result<Vec<ToolCall>, Reason> {
     let list = match message.get("tool_calls") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,

@@ -3,7 +3,7 @@
 use super::align::text;
 use super::{Handler, Row};
 use crate::sft::IGNORED;
-use crate::{Error, Result as DataResult};
+use crate::{Error, Reason, Result as DataResult};
 use ms_text::Tokenizer;
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ impl Reward {
 }
 
 impl Handler {
-    pub(super) fn process_reward(&self, record: &Map<String, Value>) -> Result<Row, String> {
+    pub(super) fn process_reward(&self, record: &Map<String, Value>) -> Result<Row, Reason> {
         let reward = self.reward.as_ref().ok_or("the handler has no reward tokens")?;
         let ids = self.plain(text(record, "input")?)?;
         let values =

@@ -2,12 +2,12 @@
 
 use super::alignment::Aligned;
 use super::{Encoded, Handler};
-use crate::{Error, Result as DataResult};
+use crate::{Error, Reason, Result as DataResult};
 use ms_text::Tokenizer;
 use ms_text::template::{Piece, Role, Template};
 use serde_json::Value;
 
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Reason>;
 
 /// Refuses a template that names tokens the tokenizer does not have: upstream puts the unknown token there, or nothing.
 pub(super) fn check_template(template: &Template, tokenizer: &Tokenizer) -> DataResult<()> {
@@ -37,7 +37,7 @@ pub(super) fn check_template(template: &Template, tokenizer: &Tokenizer) -> Data
 impl Handler {
     pub(super) fn check_conversation(&self, aligned: &Aligned, oddity: Option<&str>) -> Result<()> {
         if let Some(oddity) = oddity {
-            return Err(oddity.to_owned());
+            return Err(oddity.into());
         }
         let Some(template) = &self.template else { return Ok(()) };
         for message in aligned.prompt.iter().chain(&aligned.response) {
@@ -55,7 +55,8 @@ impl Handler {
             return Err(format!(
                 "its tools are not in a form that the template {} describes, so they vanish",
                 template.name
-            ));
+            )
+            .into());
         }
         Ok(())
     }
@@ -78,7 +79,8 @@ impl Handler {
                 return Err(format!(
                     "it has {} tokens, which is not below --seq-length {limit}; upstream leaves it out",
                     column.len()
-                ));
+                )
+                .into());
             }
         }
         Ok(())

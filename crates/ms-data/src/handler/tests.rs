@@ -23,7 +23,7 @@ impl Bench {
 
 fn encode(handler: &Handler, record: Value) -> std::result::Result<Encoded, String> {
     let Value::Object(record) = record else { panic!("a record is an object") };
-    handler.encode(&record)
+    handler.encode(&record).map_err(|reason| reason.to_string())
 }
 
 fn row(handler: &Handler, record: Value) -> Row {

@@ -2,11 +2,11 @@
 
 use super::align::{text, text_or_null};
 use super::{Encoded, Handler, Row};
-use crate::Upstream;
+use crate::{Reason, Upstream};
 use serde_json::{Map, Value};
 
 type Record = Map<String, Value>;
-type Result<T> = std::result::Result<T, String>;
+type Result<T> = std::result::Result<T, Reason>;
 
 /// What stands before an Alpaca record's instruction; the missing space before USER is part of the bytes.
 const ALPACA_HEAD: &str = "A chat between a curious user and an artificial intelligence assistant. The assistant gives \
@@ -24,7 +24,7 @@ impl Handler {
 
     /// Source: MindSpeed-LLM v2.0.0 `data_handler.py`, the Alpaca pretraining handler. Missing fields read `None`.
     pub(super) fn alpaca_pretrain(&self, record: &Record) -> Result<Encoded> {
-        let field = |name: &str| Ok::<_, String>(text_or_null(record, name)?.unwrap_or("None"));
+        let field = |name: &str| Ok::<_, Reason>(text_or_null(record, name)?.unwrap_or("None"));
         let input = match text_or_null(record, "input")?.unwrap_or_default() {
             "" => "None".to_owned(),
             input => format!(" Input:\n{input}"),

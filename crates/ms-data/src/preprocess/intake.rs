@@ -91,12 +91,10 @@ impl Intake {
                 Err(error) if self.on_error == OnError::Stop => return Err(error),
                 Err(error) => {
                     let reason = match error {
-                        Error::Record { reason, .. } => reason,
+                        // File, number and line have places of their own.
+                        Error::Record { reason, .. } => reason.to_string(),
                         other => other.to_string(),
                     };
-                    // The line has a place of its own.
-                    let line = format!("line {}: ", record.line);
-                    let reason = reason.strip_prefix(&line).unwrap_or(&reason).to_owned();
                     out.report.rejected += 1;
                     out.rejects.push(Reject {
                         file: record.path.display().to_string(),

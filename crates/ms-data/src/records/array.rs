@@ -1,5 +1,6 @@
 //! Elements of a JSON array, one at a time, without holding the array.
 
+use crate::Reason;
 use std::io::{BufRead, Error, ErrorKind, Result};
 
 /// Finds the ends of an array's elements. Whether an element is valid JSON is for whoever parses it.
@@ -119,7 +120,8 @@ fn element(reader: &mut dyn BufRead, out: &mut Vec<u8>, limit: usize) -> Result<
         }
         let used = end.unwrap_or(buffer.len());
         if out.len() + used > limit {
-            return Err(bad("a record is longer than the limit"));
+            let reason = Reason::TooLong("a record is longer than the limit".into());
+            return Err(Error::new(ErrorKind::InvalidData, reason));
         }
         out.extend_from_slice(&buffer[..used]);
         reader.consume(used);

@@ -3,6 +3,7 @@
 //! RFC 4180 as most programs write it: a field in quotes may hold separators, line ends and doubled quotes; a quote
 //! inside a plain field is a character like any other. Rows end with `\n`, `\r\n` or `\r`; blank ones are left out.
 
+use crate::Reason;
 use serde_json::{Map, Value};
 use std::io::{BufRead, Error, ErrorKind, Result};
 
@@ -65,7 +66,8 @@ pub(super) fn next_row(
             }
             let used = end.unwrap_or(buffer.len());
             if out.len() + used > limit {
-                return Err(bad("a row is longer than the limit; perhaps a quote is never closed"));
+                let said = "a row is longer than the limit; perhaps a quote is never closed";
+                return Err(Error::new(ErrorKind::InvalidData, Reason::TooLong(said.into())));
             }
             out.extend_from_slice(&buffer[..used]);
             if end.is_none() {

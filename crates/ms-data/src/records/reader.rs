@@ -4,7 +4,7 @@ use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object, row_bytes};
 use super::csv::{Header, next_row};
 use super::{Compression, Format, InputFile, MAX_HELD_BYTES};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 use arrow_array::RecordBatch;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -40,7 +40,7 @@ enum Content {
     /// A row of a table.
     Row(Arc<RecordBatch>, usize),
     /// What cannot be read, and why.
-    Broken(String),
+    Broken(Reason),
 }
 
 impl RawRecord {
@@ -79,7 +79,10 @@ impl RawRecord {
             (Content::Bytes(bytes), Format::Lines) => (1, bytes.into()),
             (Content::Bytes(bytes), Format::Whole) => (2, bytes.into()),
             (Content::Bytes(bytes), _) => (0, bytes.into()),
-            (Content::Broken(reason), _) => (3, reason.as_bytes().into()),
+            (Content::Broken(reason), _) => {
+                let kind = if matches!(reason, Reason::TooLong(_)) { 4 } else { 3 };
+                (kind, reason.to_string().into_bytes().into())
+            }
             (Content::Cells(row, header), _) => portable_object(header.object(row)),
             (Content::Row(batch, row), _) => portable_object(object(batch, *row)),
         }
@@ -91,7 +94,10 @@ impl RawRecord {
         let (format, content) = match kind {
             1 => (Format::Lines, Content::Bytes(bytes)),
             2 => (Format::Whole, Content::Bytes(bytes)),
-            3 => (Format::Json, Content::Broken(String::from_utf8_lossy(&bytes).into_owned())),
+            3 => (Format::Json, Content::Broken(Reason::Other(String::from_utf8_lossy(&bytes).into_owned()))),
+            4 => {
+                (Format::Json, Content::Broken(Reason::TooLong(String::from_utf8_lossy(&bytes).into_owned())))
+            }
             _ => (Format::Json, Content::Bytes(bytes)),
         };
         Self { path, file, number, line, format, content }
@@ -103,12 +109,9 @@ impl RawRecord {
     }
 
     /// An error about this record.
-    pub fn error(&self, reason: impl Into<String>) -> Error {
-        let mut reason = reason.into();
-        if self.line > 0 && self.line != self.number {
-            reason = format!("line {}: {reason}", self.line);
-        }
-        Error::Record { path: self.path.to_path_buf(), record: self.number, reason }
+    pub fn error(&self, reason: impl Into<Reason>) -> Error {
+        let line = (self.line > 0 && self.line != self.number).then_some(self.line);
+        Error::Record { path: self.path.to_path_buf(), record: self.number, line, reason: reason.into() }
     }
 }
 
@@ -514,20 +517,14 @@ fn text_line(reader: &mut dyn BufRead, of_text: bool, limit: usize) -> std::io::
         }
         break;
     }
-    Ok(any.then(|| {
-        if too_long { Content::Broken(format!("longer than {limit} bytes")) } else { Content::Bytes(line) }
-    }))
+    Ok(any.then(|| if too_long { Content::Broken(Reason::too_long(limit)) } else { Content::Bytes(line) }))
 }
 
 fn whole(reader: &mut dyn BufRead, most: usize) -> std::io::Result<Content> {
     let mut bytes = Vec::new();
     let limit = (most as u64).saturating_add(1);
     let count = reader.take(limit).read_to_end(&mut bytes)?;
-    Ok(if count as u64 == limit {
-        Content::Broken(format!("longer than {most} bytes"))
-    } else {
-        Content::Bytes(bytes)
-    })
+    Ok(if count as u64 == limit { Content::Broken(Reason::too_long(most)) } else { Content::Bytes(bytes) })
 }
 
 fn table_row(
@@ -541,7 +538,7 @@ fn table_row(
     Ok(rows.as_mut().map(|(batch, row)| {
         *row += 1;
         if row_bytes(batch, *row - 1, limit) > limit {
-            return Content::Broken(format!("longer than {limit} bytes"));
+            return Content::Broken(Reason::too_long(limit));
         }
         Content::Row(Arc::clone(batch), *row - 1)
     }))
@@ -557,10 +554,11 @@ fn broken(path: &Path, record: u64, error: std::io::Error) -> Error {
     if !matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof | Other) {
         return Error::Io { path: path.into(), source: error };
     }
-    let reason = if error.kind() == UnexpectedEof { "it is cut short".to_owned() } else { error.to_string() };
-    if record == 0 {
-        Error::Input { path: path.into(), reason }
+    let reason = if error.kind() == UnexpectedEof { "it is cut short".into() } else { Reason::of(&error) };
+    // A first row of names that is too long is the first record as far as anyone can tell.
+    if record == 0 && !matches!(reason, Reason::TooLong(_)) {
+        Error::Input { path: path.into(), reason: reason.to_string() }
     } else {
-        Error::Record { path: path.into(), record, reason }
+        Error::Record { path: path.into(), record: record.max(1), line: None, reason }
     }
 }

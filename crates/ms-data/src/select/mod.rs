@@ -13,7 +13,7 @@ pub use mix::{Mix, mixed};
 pub use shuffle::{Shuffle, shuffled};
 
 use crate::records::RawRecord;
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 use ms_text::python_json;
 use serde_json::{Map, Value};
 
@@ -71,7 +71,7 @@ impl Scope {
     ///
     /// # Errors
     /// The field that is missing or null.
-    pub fn text(&self, record: &Map<String, Value>) -> std::result::Result<String, String> {
+    pub fn text(&self, record: &Map<String, Value>) -> std::result::Result<String, Reason> {
         let mut out = String::new();
         let mut push = |part: &str| {
             if !out.is_empty() {
@@ -84,7 +84,7 @@ impl Scope {
             Self::Fields(names) => {
                 for name in names {
                     match record.get(name) {
-                        None | Some(Value::Null) => return Err(format!("{name}: missing or null")),
+                        None | Some(Value::Null) => return Err(Reason::missing(name)),
                         Some(Value::String(text)) => push(text),
                         Some(other) => push(&python_json::dumps(other, None)),
                     }
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(Scope::Texts.text(&record).unwrap(), "x\nuser\ny");
         let fields = |names: &[&str]| Scope::Fields(names.iter().map(|n| (*n).to_owned()).collect());
         assert_eq!(fields(&["n", "a"]).text(&record).unwrap(), "3\nx");
-        assert_eq!(fields(&["z"]).text(&record).unwrap_err(), "z: missing or null");
+        assert_eq!(fields(&["z"]).text(&record).unwrap_err(), Reason::missing("z"));
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Messages {
             *sum += n;
             Some(*sum)
         }));
-        // Computed in f32.
-        let dtype = if config.dtype == DType::F16 { DType::F32 } else { config.dtype };
+        // Float16 weights are computed with wide.
+        let dtype = if config.dtype == DType::F16 { config.dtype.wide() } else { config.dtype };
         Self { model: config.model.clone(), dtype, before }
     }
 
