@@ -197,7 +197,7 @@ fn pretraining() {
 /// Gradients are means over the tokens of all micro-batches, the logged loss stays the mean over micro-batches.
 #[test]
 fn fine_tuning_by_tokens() {
-    let some: Vec<&str> = DENSE.into_iter().step_by(3).collect();
+    let some: Vec<&str> = DENSE.into_iter().step_by(3).chain(DENSE.into_iter().skip(1).step_by(4)).collect();
     let more = "--stage sft --finetune --calculate-per-token-loss";
     follows_series("llama-tiny-sft", &some, more, "steps_f64_calculate_per_token_loss");
 }

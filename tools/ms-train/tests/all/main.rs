@@ -15,6 +15,7 @@ mod picked_keys;
 mod plan_goldens;
 mod planning;
 mod refusals;
+mod resuming;
 mod room;
 mod routers;
 mod said;

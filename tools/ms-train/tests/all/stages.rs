@@ -1,6 +1,6 @@
 //! Stages and chunks with unequal numbers of layers train the same model, and their checkpoints go on anywhere.
 
-use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
+use crate::tiny::{counting, for_megatron, metrics, model, ms_train, refused, samples};
 use serde_json::Value;
 use std::path::Path;
 
@@ -58,12 +58,21 @@ fn however_layers_are_shared_out_the_model_trains_as_on_one_rank() {
         let way = ranks(way);
         let begun =
             losses(dir.path(), &data, &format!("{way} --save {save} --exit-interval 2 --ckpt-format torch"));
-        // On one rank, and on the same stages from Megatron's own files.
+        // On one rank.
         let rest = losses(dir.path(), &data, &format!("--load {save}"));
         assert_eq!((begun.len(), rest.len()), (2, 2), "{way}");
         for (got, want) in begun.iter().chain(&rest).zip(&straight) {
             assert!((got - want).abs() < 1e-10, "{way}: {got}, expected {want}");
         }
+        // On the same stages, from Megatron's own files alone: weights, to which it has no optimizer in float64.
+        let alone = format!("alone-{i}");
+        let folders = for_megatron(&dir.path().join(&save), 2, &dir.path().join(&alone));
+        assert_eq!(folders.len(), way.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap(), "{way}");
+        let [own, theirs] = [&save, &alone].map(|load| {
+            losses(dir.path(), &data, &format!("{way} --finetune --no-load-optim --load {load}"))
+        });
+        assert_eq!((own.len(), &own), (4, &theirs), "{way}: the same bits");
+        assert!((own[0] - straight[0]).abs() > 1e-3, "{way}: trained weights");
     }
 }
 
