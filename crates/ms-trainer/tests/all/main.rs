@@ -1,6 +1,6 @@
 //! Training on ranks: one program for all of it, so that it is linked once and its tests share the cores.
 
-#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
 mod alibi;
 mod beside;

@@ -1,6 +1,6 @@
 //! The program, as its users call it: one test program for most of it, so that it is linked once and its tests share the cores.
 
-#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
 mod data_flags;
 mod deepseek_v4;
