@@ -118,7 +118,8 @@ impl LoadedModel {
         self.model.config()
     }
 
-    /// Logits `[T, V]` of whole sequences, in f64 whatever they were computed in, without the padding of the vocabulary. `cu_seqlens` holds the
+    /// Logits `[T, V]` of whole sequences, in f64 whatever they were computed in, without the padding of the vocabulary.
+    /// `cu_seqlens` holds the
     /// first token of each sequence and, last, `T`.
     ///
     /// # Errors
