@@ -51,7 +51,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were computed in.
+    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were
+    /// computed in.
     ///
     /// Sequences go through the model one after the other, so that none feels the others.
     ///
