@@ -119,8 +119,7 @@ impl LoadedModel {
     }
 
     /// Logits `[T, V]` of whole sequences, in f64 whatever they were computed in, without the padding of the vocabulary.
-    /// `cu_seqlens` holds the
-    /// first token of each sequence and, last, `T`.
+    /// `cu_seqlens` holds the first token of each sequence and, last, `T`.
     ///
     /// # Errors
     /// If a token is not in the vocabulary, a sequence is too long, or a logit is not finite.

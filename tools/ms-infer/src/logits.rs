@@ -12,8 +12,8 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` to `--output`: float64 with `--dtype fp64`,
-/// else float32;
+/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`,
+/// writes `logits` `[B,S,V]` to `--output`: float64 with `--dtype fp64`, else float32;
 /// `--json` says what was written.
 ///
 /// # Errors

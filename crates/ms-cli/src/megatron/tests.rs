@@ -300,7 +300,7 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
     assert!(long.contains("--help upstream") && long.contains("ms-train help WORD"), "{long}");
     let others = upstream_help(trainer(), Upstream::V2_0_0);
-    assert!(others.contains("models of this kind are not in this version:\n"), "{others}");
+    assert!(others.contains("low precision is not in this version:\n"), "{others}");
     // Defaults are shown as they are typed, and a default that does not hold as upstream's.
     assert!(long.contains("[ulysses_cp_algo]") && !long.contains("[\"") && !long.contains("[[]]"), "{long}");
     for flag in ["--attention-dropout", "--hidden-dropout"] {
