@@ -5,6 +5,7 @@ use crate::scaler::LossScale;
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::state::OptimizerForm;
 use crate::{Error, Result};
+use ms_ckpt::layout::mcore::Spelling;
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
 use ms_dist::buckets::Bucketing;
@@ -110,6 +111,8 @@ pub struct TrainConfig {
     pub log_interval: u64,
     /// TFLOP/s in the log line.
     pub log_throughput: bool,
+    /// What jobs do is written to `progress.txt` beside checkpoints.
+    pub log_progress: bool,
     /// Norm of the weights in the log line.
     pub log_params_norm: bool,
     /// Zeros among the gradients in the log line.
@@ -203,6 +206,7 @@ impl TrainConfig {
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,
             log_throughput: false,
+            log_progress: false,
             log_params_norm: false,
             log_num_zeros: false,
             log_layers: false,
@@ -503,6 +507,8 @@ pub struct Checkpointing {
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.
     pub megatron_files: MegatronFiles,
+    /// What those call their tensors.
+    pub spelling: Spelling,
     /// The flags' schedule wins over the checkpoint's.
     pub override_schedule: bool,
     /// The checkpoint's schedule wins over the flags'.

@@ -4,14 +4,18 @@
 //! and norms of all. [`compare`] names the first thing in which two runs differ. Run on a device that computes in f64, what
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
+mod compare;
+
 use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, StepReport, TrainConfig};
-use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Region, RingCache, Rng};
+use ms_core::{Axis, Device, Dispatcher, Grid, GridRules, GridSizes, Region, RingCache, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, ParamSpec, Stages};
 use std::collections::BTreeMap;
+
+pub use compare::{Bounds, compare, worst};
 
 /// A model and how it is spread over ranks.
 #[derive(Clone)]
@@ -448,86 +452,4 @@ impl Trial {
         };
         threads::run(1, draw).map_err(failed)?.remove(0)
     }
-}
-
-/// How far two runs of one model may be apart, relative to the value.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Gradient of a parameter after the first step, of its norm.
-    pub gradient: f64,
-    /// Loss, auxiliary losses and predictions of every step.
-    pub loss: f64,
-    /// Norm of the gradient of every step.
-    pub norm: f64,
-    /// Values closer to zero are compared as if they were this far from it: what rounding of larger ones leaves.
-    pub floor: f64,
-    /// What routers do is compared at every step, not the first alone: rounding moves their weights.
-    pub routers_of_all_steps: bool,
-}
-
-impl Bounds {
-    /// What rounding leaves of `dtype`. In f32 a norm sums what rounding did to all.
-    pub fn of(dtype: DType) -> Self {
-        match dtype {
-            DType::F64 => {
-                Self { gradient: 1e-10, loss: 1e-10, norm: 1e-10, floor: 1e-3, routers_of_all_steps: true }
-            }
-            _ => Self { gradient: 3e-4, loss: 2e-5, norm: 6e-4, floor: 1.0, routers_of_all_steps: false },
-        }
-    }
-}
-
-/// Each parameter, as a forward pass comes to them, with the difference of its gradient relative to its own and, for small ones,
-/// the whole norm. A gap is infinitely far.
-fn differences<'a>(want: &'a Found, got: &'a Found) -> impl DoubleEndedIterator<Item = (&'a String, f64)> {
-    let norm = |g: &[f64]| g.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let total = want.gradients.values().map(|g| norm(g).powi(2)).sum::<f64>().sqrt();
-    want.order.iter().map(move |name| {
-        let (w, g) = (&want.gradients[name], &got.gradients[name]);
-        let difference: f64 = w.iter().zip(g).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-        let relative = difference / norm(w).max(1e-4 * total).max(1e-20);
-        (name, if relative.is_nan() { f64::INFINITY } else { relative })
-    })
-}
-
-/// The parameter whose gradient differs most, with the difference relative to its own and, for small ones, the whole norm.
-pub fn worst(want: &Found, got: &Found) -> (String, f64) {
-    let worst = differences(want, got).max_by(|a, b| a.1.total_cmp(&b.1));
-    worst.map_or_else(|| (String::from("none"), 0.0), |(name, relative)| (name.clone(), relative))
-}
-
-/// Compares two runs: every gradient of the first step, and over all steps every loss, norm and load of experts.
-///
-/// # Errors
-/// What differs first: of gradients as a backward pass forms them, so that what an error spoils stands behind it.
-pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), Apart> {
-    if let Some((name, relative)) = differences(want, got).rev().find(|d| d.1 > bounds.gradient) {
-        return Err(Apart::Gradient { name: name.clone(), relative, bound: bounds.gradient });
-    }
-    for (i, (w, g)) in want.reports.iter().zip(&got.reports).enumerate() {
-        let same = |what: &'static str, want: &[f64], got: &[f64], bound: f64| {
-            let close = |(a, b): (&f64, &f64)| (a - b).abs() <= bound * a.abs().max(bounds.floor);
-            if want.len() == got.len() && want.iter().zip(got).all(close) {
-                return Ok(());
-            }
-            Err(Apart::Step { step: i + 1, what, want: want.to_vec(), got: got.to_vec() })
-        };
-        same("loss", &[w.loss], &[g.loss], bounds.loss)?;
-        same("norm of the gradient", &[w.grad_norm], &[g.grad_norm], bounds.norm)?;
-        same("counted tokens", &[w.tokens as f64], &[g.tokens as f64], 0.0)?;
-        same("losses of predictions", &w.ahead, &g.ahead, bounds.loss)?;
-        let of = |r: &StepReport| Vec::from_iter(r.indexer);
-        same("loss of indexers", &of(w), &of(g), bounds.loss)?;
-        let load = |r: &StepReport| -> (Vec<f64>, Vec<f64>) {
-            let experts = r.experts.iter();
-            let tokens = experts.clone().flat_map(|e| e.tokens.values().flatten().map(|&n| n as f64));
-            (tokens.collect(), experts.flat_map(|e| e.auxiliary.each()).collect())
-        };
-        let ((want_tokens, want_balance), (tokens, balance)) = (load(w), load(g));
-        if i == 0 || bounds.routers_of_all_steps {
-            same("tokens of the experts", &want_tokens, &tokens, 0.0)?;
-            same("auxiliary loss", &want_balance, &balance, bounds.loss)?;
-        }
-    }
-    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{Error, Result};
 use ms_core::{Device, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
+use ms_trace::progress::{Done, Progress};
 use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,7 @@ struct Loop<'a> {
     metrics: Option<JsonLines>,
     validations: Option<JsonLines>,
     tensorboard: Option<EventFile>,
+    progress: Option<Progress>,
     iteration: u64,
     consumed: u64,
     /// Samples by which the schedule has gone on: those of iterations that were not skipped.
@@ -150,6 +152,7 @@ pub fn run(
         metrics: None,
         validations: None,
         tensorboard: None,
+        progress: None,
         iteration: 0,
         consumed: 0,
         scheduled: 0,
@@ -167,6 +170,10 @@ pub fn run(
     this.saved = Some(this.iteration);
     if reports {
         this.open_reports()?;
+        let checkpoints = config.checkpoint.save.as_ref().filter(|_| config.log_progress);
+        this.progress = checkpoints
+            .map(|dir| Progress::begin(dir, this.engine.ctx.grid.world(), start, this.flops))
+            .transpose()?;
     }
     this.train()
 }
@@ -210,7 +217,7 @@ impl Loop<'_> {
         config.checkpoint.no_save_optim = true;
         let state = RunState { from: dir.clone(), iteration: 1, ..state.clone() };
         Saving::begin(&config, &self.engine, &state, dir, false)?.go_on(&self.engine, true)?;
-        self.say_saved(1, dir);
+        self.say_saved(1, dir, false);
         Ok(())
     }
 
@@ -410,7 +417,7 @@ impl Loop<'_> {
     fn save_at_last(&mut self) -> Result<()> {
         if let Some(dir) = &self.config.checkpoint.save {
             self.begin_saving(dir, false)?.go_on(&self.engine, true)?;
-            self.say_saved(self.iteration, dir);
+            self.say_saved(self.iteration, dir, false);
         }
         Ok(())
     }
@@ -441,6 +448,9 @@ impl Loop<'_> {
         };
         let saving = Saving::begin(self.config, &self.engine, &state, dir, beside)?;
         self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes());
+        if beside {
+            self.note_progress(|progress| progress.checkpoint(self.done(), true));
+        }
         Ok(saving)
     }
 
@@ -450,18 +460,35 @@ impl Loop<'_> {
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
         let (iteration, dir) = (saving.iteration, saving.dir.clone());
         match saving.go_on(&self.engine, wait) {
-            Ok(None) => self.say_saved(iteration, &dir),
+            Ok(None) => self.say_saved(iteration, &dir, self.config.checkpoint.beside_training),
             Ok(left) => self.saving = left,
             Err(e) => return self.not_saved(iteration, e),
         }
         Ok(())
     }
 
-    fn say_saved(&self, iteration: u64, dir: &Path) {
+    fn say_saved(&self, iteration: u64, dir: &Path, beside: bool) {
         if self.reports {
             self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
             self.hooks.observer.saved(iteration);
         }
+        self.note_progress(|progress| match beside {
+            true => progress.completed(iteration),
+            false => progress.checkpoint(self.done(), false),
+        });
+    }
+
+    /// A note that could not be written leaves the run as it is, too.
+    fn note_progress(&self, note: impl FnOnce(&Progress) -> ms_trace::Result<()>) {
+        if let Some(Err(e)) = self.progress.as_ref().map(note) {
+            tracing::warn!("--log-progress: {e}; the run goes on without the note");
+        }
+    }
+
+    /// What has been done, for the progress file.
+    fn done(&self) -> Done {
+        let tokens = self.consumed * self.config.seq_length as u64;
+        Done { iteration: self.iteration, flops: self.flops, tokens }
     }
 
     /// A checkpoint that could not be written leaves the run as it is.

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::optimizer::{Share, state_names};
 use crate::scaler::LossScale;
 use crate::{Error, Result};
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::Spread;
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Checkpoint, Plan, Run, iteration_name, sharded};
 use ms_core::{Axis, DType, Device, Grid, GridSizes, ParamId, Region, Tensor};
@@ -401,11 +401,13 @@ fn write_megatron(
     run.optimizer &= dtype != DType::F64;
     run.args.entry("use_distributed_optimizer").or_insert(json!(false));
     let dtype_of = |name: &str| sealed.dtype(name);
+    let spelling = config.checkpoint.spelling;
+    let modules = if spelling.transformer_engine { Modules::TransformerEngine } else { Modules::Local };
     let plan = |spread: &Spread| match config.checkpoint.megatron_files {
         MegatronFiles::Distributed => {
-            Plan::torch_dist(&model, spread, Modules::default(), ArgsForm::Namespace, &dtype_of, &run)
+            Plan::torch_dist(&model, spread, modules, ArgsForm::Namespace, &dtype_of, &run)
         }
-        _ => Plan::mcore(&model, spread, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run),
+        _ => Plan::mcore(&model, spread, spelling, ArgsForm::Namespace, &dtype_of, &run),
     };
     let spread = spread(config, grid);
     let whole = spread.as_ref().ok() == Some(&Spread::default());

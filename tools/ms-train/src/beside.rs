@@ -17,7 +17,7 @@ options! {
         mc2: bool = "--use-ascend-mc2", "as --use-ascend-coc --coc-fused-kernel, for tensor-parallel ranks that share the tokens";
         former_mc2: bool = "--use-mc2", "--upstream head: as --use-ascend-mc2; v2.0.0 turns it off itself";
         latents: bool = "--mla-up-proj-tp-overlap", "latents of keys and values are worked at while those of queries are gathered, for tensor-parallel ranks that share the tokens", group = "Model families";
-        split: bool = "--mla-mm-split", "each up projection of latent attention as two products, by upstream; here the same values as one. --mla-up-proj-tp-overlap needs it", group = "Model families";
+        pub(crate) split: bool = "--mla-mm-split", "each up projection of latent attention as two products, by upstream; here the same values as one. --mla-up-proj-tp-overlap needs it", group = "Model families";
     }
 }
 

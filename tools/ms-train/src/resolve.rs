@@ -61,6 +61,7 @@ options! {
     pub(crate) struct Watching in "Logging" {
         interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
         throughput: bool = "--log-throughput", "TFLOP/s in the log line";
+        progress: bool = "--log-progress", "--save: progress.txt beside checkpoints says when jobs began, and at each checkpoint their throughput, operations and tokens";
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
         num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
         layers: bool = "--moe-per-layer-logging", "auxiliary losses of each layer's router in the metrics file and TensorBoard", group = "Optimizer";
@@ -268,7 +269,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
-    let checkpoint = checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, &model)?;
+    let checkpoint =
+        checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, (&model, o.beside.split))?;
     if !checkpoint.upcycling {
         checkpoint::check_model(&checkpoint, &o.model_flags, &model)?;
     }
@@ -326,6 +328,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         eval,
         log_interval: w.interval,
         log_throughput: w.throughput,
+        log_progress: w.progress,
         log_params_norm: w.params_norm,
         log_num_zeros: w.num_zeros,
         log_layers: w.layers,

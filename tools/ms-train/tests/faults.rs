@@ -72,7 +72,7 @@ fn losses(dir: &Path, file: &str) -> Vec<f64> {
 /// Goes on with two ranks from what there is; its losses are those of a run that nothing happened to.
 fn goes_on(dir: &Path, from: usize, more: &str) {
     train(dir, "2", "8", &format!("--load out --metrics-file on.jsonl {more}")).assert().success();
-    train(dir, "2", "8", "--metrics-file straight.jsonl").assert().success();
+    train(dir, "2", "8", &format!("--metrics-file straight.jsonl {more}")).assert().success();
     let (on, straight) = (losses(dir, "on.jsonl"), losses(dir, "straight.jsonl"));
     assert_eq!((on.len(), straight.len()), (8 - from, 8));
     for (on, straight) in on.iter().zip(&straight[from..]) {
@@ -82,13 +82,24 @@ fn goes_on(dir: &Path, from: usize, more: &str) {
 
 #[test]
 fn a_rank_that_dies_ends_all_and_the_run_goes_on_with_fewer() {
-    let dir = tempfile::tempdir().unwrap();
-    let save = "--tp 2 --save out --save-interval 2";
-    let said = failed_at_once("2 squared norm 5 panic", || train(dir.path(), "4", "8", save));
-    assert!(said.contains("rank 2 of 4: internal error: planted at squared norm"), "{said}");
-    // Iteration 5 is lost, which was not saved.
-    assert_eq!(latest(dir.path()), "4");
-    goes_on(dir.path(), 4, "");
+    // In the fifth iteration, at another place of another rank of another topology each.
+    for (rank, exchange, time, flags) in [
+        (2, "squared norm", 5, "--tp 2"),
+        (0, "loss", 5, "--cp 2"),
+        (3, "gradients", 5, ""),
+        (1, "a border", 9, "--pp 2 --num-layers 2"),
+        (3, "gradients of a border", 9, "--pp 2 --num-layers 2"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let save = format!("{flags} --save out --save-interval 2");
+        let fault = format!("{rank} {exchange} {time} panic");
+        let said = failed_at_once(&fault, || train(dir.path(), "4", "8", &save));
+        let named = format!("rank {rank} of 4: internal error: planted at {exchange}");
+        assert!(said.contains(&named), "{fault}: {said}");
+        // Iteration 5 is lost, which was not saved.
+        assert_eq!(latest(dir.path()), "4", "{fault}");
+        goes_on(dir.path(), 4, if flags.contains("layers") { "--num-layers 2" } else { "" });
+    }
 }
 
 #[test]

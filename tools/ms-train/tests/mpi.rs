@@ -165,7 +165,16 @@ fn same_bits(started: impl Fn(usize) -> Command, runs: impl IntoIterator<Item = 
 fn drawn_rows(count: usize) -> Vec<(usize, String)> {
     let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     println!("seed {seed}");
-    rows::rows(seed, count)
+    // What flags exclude each other is the program's to say.
+    let dir = tempfile::tempdir().unwrap();
+    let token = |row, place| counting(row, place) % rows::TOKENS;
+    let data = samples_of(dir.path(), (1, rows::GLOBAL, rows::LENGTH), token);
+    rows::rows(seed, count, |ranks, line| {
+        let mut planned = ms_train();
+        planned.args(line.split_whitespace()).args(["--train-iters", "1", "--dry-run", "--nproc-per-node"]);
+        planned.arg(ranks.to_string()).arg("--data-path").arg(&data);
+        planned.output().unwrap().status.success()
+    })
 }
 
 #[test]
@@ -249,9 +258,9 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
     assert!(said.contains("rank 2 failed: ") || said.contains("rank 2 of 4"), "{said}");
 }
 
-/// Four ranks of a run that saves each iteration, of which one is killed: how long all live on, after what is said is as it must
+/// Four ranks of a run that saves each iteration, of which `victim` is killed: how long all live on, after what is said is as it must
 /// be. The iteration whose metrics were written last is in `metrics.jsonl`.
-fn killed(dir: &Path) -> Duration {
+fn killed(dir: &Path, victim: usize, topology: &str) -> Duration {
     let data = samples(dir, 200, 8, counting);
     let file = dir.join("metrics.jsonl");
     let mut command = mpirun(4);
@@ -260,7 +269,8 @@ fn killed(dir: &Path) -> Duration {
         .args(MODEL.split_whitespace())
         .args(["--train-iters", "200", "--data-path"])
         .arg(&data);
-    command.args(["--tp", "2", "--save-interval", "1", "--save"]).arg(dir.join("save"));
+    command.args(topology.split_whitespace());
+    command.args(["--save-interval", "1", "--save"]).arg(dir.join("save"));
     command.arg("--metrics-file").arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("mpirun is installed: libopenmpi-dev, openmpi-bin");
     let readers = [reader(child.stdout.take().unwrap()), reader(child.stderr.take().unwrap())];
@@ -274,7 +284,7 @@ fn killed(dir: &Path) -> Duration {
     }
     let ranks = children(child.id());
     assert_eq!(ranks.len(), 4, "{ranks:?}");
-    let killed = Command::new("kill").args(["-9", &ranks[2].to_string()]).status().unwrap();
+    let killed = Command::new("kill").args(["-9", &ranks[victim].to_string()]).status().unwrap();
     assert!(killed.success());
     let start = Instant::now();
     while ranks.iter().any(living) {
@@ -288,31 +298,43 @@ fn killed(dir: &Path) -> Duration {
     }
     assert!(!child.wait().unwrap().success());
     let [_, said] = readers.map(|reader| String::from_utf8(reader.join().unwrap()).unwrap());
-    assert!(said.contains("rank 2") && said.contains("signal 9"), "{said}");
+    assert!(said.contains(&format!("rank {victim}")) && said.contains("signal 9"), "{said}");
     // Its neighbour has seen it, before mpirun ends anybody.
-    assert!(said.contains("rank 2 failed: process ") || said.contains(": rank 2 is gone"), "{said}");
+    let [failed, gone] = [format!("rank {victim} failed: process "), format!(": rank {victim} is gone")];
+    assert!(said.contains(&failed) || said.contains(&gone), "{said}");
     took
 }
 
 #[test]
 fn a_rank_that_is_killed_ends_all_and_is_named_and_fewer_go_on() {
-    // A machine that is busy with other tests has five tries at ending within a second.
-    let mut tries = Vec::new();
-    let dir = loop {
-        let dir = tempfile::tempdir().unwrap();
-        tries.push(killed(dir.path()));
-        if tries.last().is_some_and(|took| *took < Duration::from_secs(1)) {
-            break dir;
-        }
-        assert!(tries.len() < 5, "every rank ends within a second: {tries:?}");
-    };
-    let (data, save) = (dir.path().join("data.safetensors"), dir.path().join("save"));
-    let file = dir.path().join("metrics.jsonl");
+    for (victim, topology) in [
+        (2, "--tp 2"),
+        (0, "--tp 2 --pp 2"),
+        (3, "--cp 2 --use-distributed-optimizer --overlap-param-gather"),
+    ] {
+        // A machine that is busy with other tests has five tries at ending within a second.
+        let mut tries = Vec::new();
+        let dir = loop {
+            let dir = tempfile::tempdir().unwrap();
+            tries.push(killed(dir.path(), victim, topology));
+            if tries.last().is_some_and(|took| *took < Duration::from_secs(1)) {
+                break dir;
+            }
+            assert!(tries.len() < 5, "every rank ends within a second: {tries:?}");
+        };
+        fewer_go_on(dir.path());
+    }
+}
+
+/// Two processes go on from what the run in `dir` saved before it ended.
+fn fewer_go_on(dir: &Path) {
+    let (data, save) = (dir.join("data.safetensors"), dir.join("save"));
+    let file = dir.join("metrics.jsonl");
     // What was saved is whole, and two processes go on from it.
     let saved = std::fs::read_to_string(save.join("latest_checkpointed_iteration.txt")).unwrap();
     let saved: usize = saved.trim().parse().unwrap();
     assert!((2..200).contains(&saved) && saved + 1 >= metrics_so_far(&file), "{saved}");
-    two_go_on(dir.path(), &line_of(dir.path(), &data, saved + 3), saved, &[]);
+    two_go_on(dir, &line_of(dir, &data, saved + 3), saved, &[]);
 }
 
 /// A run that fails: what it says, every rank having ended within a second of the deed that it notes. A machine that is busy has

@@ -1,6 +1,7 @@
 //! Where a run's checkpoints come from and go to.
 
 use anyhow::{Result, bail};
+use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_options::{ModelFlags, Source};
@@ -19,6 +20,8 @@ options! {
         passing: Option<String> = "--non-persistent-ckpt-type", "where those are: global, in --non-persistent-global-ckpt-dir; a run begins with the newest of them if --load has no newer checkpoint";
         passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of checkpoints of which the newest alone stays (default: non_persistent in --save, and in --load)";
         pub(crate) format: Given<String> = "--ckpt-format", "format of written checkpoints";
+        implementation: String = "--transformer-impl", "modules of upstream's that Megatron's files are named for: its own or Transformer Engine's; the model is the same";
+        grouped: bool = "--moe-grouped-gemm", "Megatron's files hold experts grouped, as upstream's grouped products read them; what is computed is the same", group = "Experts";
         distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
         no_save_optim: bool = "--no-save-optim", "write weights only";
         no_load_optim: bool = "--no-load-optim", "read weights only";
@@ -40,7 +43,7 @@ pub(super) fn checkpointing(
     source: &Source,
     upstream: Upstream,
     planned: bool,
-    model: &ModelConfig,
+    (model, mla_split): (&ModelConfig, bool),
 ) -> Result<Checkpointing> {
     if o.upcycling {
         check_upcycling(o, source, planned, model)?;
@@ -57,6 +60,19 @@ pub(super) fn checkpointing(
                 load.display()
             )));
         }
+    }
+    let megatron_files = match o.format.given().map(String::as_str) {
+        Some("torch") => MegatronFiles::Ranks,
+        Some("torch_dist") => MegatronFiles::Distributed,
+        None if o.distributed && upstream == Upstream::V2_0_0 => MegatronFiles::Distributed,
+        _ => MegatronFiles::Absent,
+    };
+    let spelling = spelling(o, upstream, mla_split);
+    let ungrouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
+    if megatron_files == MegatronFiles::Ranks && ungrouped && model.moe.is_some() && model.bias.mlp {
+        bail!(Usage(
+            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it".into()
+        ));
     }
     let passing = passing(o)?;
     // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
@@ -78,15 +94,26 @@ pub(super) fn checkpointing(
         },
         passing,
         no_save_optim: o.no_save_optim,
-        megatron_files: match o.format.given().map(String::as_str) {
-            Some("torch") => MegatronFiles::Ranks,
-            Some("torch_dist") => MegatronFiles::Distributed,
-            None if o.distributed && upstream == Upstream::V2_0_0 => MegatronFiles::Distributed,
-            _ => MegatronFiles::Absent,
-        },
+        megatron_files,
+        spelling,
         override_schedule: o.flags_win,
         use_checkpoint_schedule: o.checkpoint_wins,
     })
+}
+
+/// What Megatron's files call a run's tensors: what upstream's modules of the same flags read.
+///
+/// # Source
+/// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/arguments.py`: Transformer Engine's modules are not taken.
+fn spelling(o: &Keeping, upstream: Upstream, mla_split: bool) -> Spelling {
+    let head = upstream == Upstream::Head;
+    Spelling {
+        version: if head { Version::Head } else { Version::V2_0_0 },
+        transformer_engine: head && o.implementation == "transformer_engine",
+        experts: if o.grouped { Experts::Grouped } else { Experts::Sequential },
+        mla_split,
+        ..Spelling::default()
+    }
 }
 
 /// Compares the model that flags describe with that of the checkpoint that is read, if there is one. What cannot be opened is

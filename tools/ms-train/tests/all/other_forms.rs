@@ -233,3 +233,59 @@ fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
         assert!(message.contains(said), "{more}: {message}");
     }
 }
+
+/// Whether a file has these bytes anywhere.
+fn has(file: &Path, text: &str) -> bool {
+    std::fs::read(file).unwrap().windows(text.len()).any(|bytes| bytes == text.as_bytes())
+}
+
+#[test]
+fn megatrons_files_are_named_as_upstreams_modules_of_the_flags_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let data = samples(dir.path(), 3);
+    let experts = "--num-experts 4 --moe-router-topk 2 --nproc-per-node 2 --tensor-model-parallel-size 2 \
+         --sequence-parallel --ckpt-format torch";
+    let qkv = "self_attention.linear_qkv.layer_norm_weight";
+    for (name, flags, there, absent) in [
+        ("each", "", vec!["mlp.experts.local_experts.1.linear_fc1.weight"], vec!["mlp.experts.weight1", qkv]),
+        ("grouped", "--moe-grouped-gemm", vec!["mlp.experts.weight1"], vec!["local_experts"]),
+        // Whole experts on the ranks that share the other matrices, which one file each holds.
+        (
+            "spread",
+            "--moe-grouped-gemm --moe-tp-extend-ep --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
+            vec!["mlp.experts.weight1"],
+            vec!["local_experts"],
+        ),
+        (
+            "engine",
+            "--upstream head --moe-grouped-gemm",
+            vec![qkv, "linear_fc1.weight1"],
+            vec!["experts.weight1"],
+        ),
+        ("local", "--upstream head --transformer-impl local", vec!["local_experts"], vec![qkv]),
+    ] {
+        let (save, alone) = (path(name), path(&format!("{name}-alone")));
+        let save = save.to_str().unwrap();
+        let flags: Vec<&str> = experts
+            .split_whitespace()
+            .chain(flags.split_whitespace())
+            .chain(["--save", save, "--exit-interval", "3"])
+            .collect();
+        let begun = train(&data, &path(&format!("{name}.jsonl")), &flags);
+        assert_eq!(begun.len(), 3, "{name}");
+        let folders = tiny::for_megatron(&path(name), 3, &alone);
+        assert_eq!(folders.len(), 2, "{name}: {folders:?}");
+        for folder in &folders {
+            let file = alone.join("iter_0000003").join(folder).join("model_optim_rng.pt");
+            for text in &there {
+                assert!(has(&file, text), "{name}, {folder}: {text}");
+            }
+            for text in &absent {
+                assert!(!has(&file, text), "{name}, {folder}: {text}");
+            }
+        }
+        // What they are called, they are read.
+        assert_eq!(open(&alone).unwrap().form(), Form::Mcore);
+    }
+}

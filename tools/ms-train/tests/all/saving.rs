@@ -257,3 +257,41 @@ fn a_run_goes_on_however_the_optimizers_state_is_kept() {
         std::fs::remove_dir_all(dir.path().join("half")).unwrap();
     }
 }
+
+#[test]
+fn jobs_note_their_progress_beside_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &str| {
+        let line = format!("--log-progress --save out --save-interval 2 {more}");
+        train(dir.path(), &line).assert().success();
+        let text = std::fs::read_to_string(dir.path().join("out/progress.txt")).unwrap();
+        text.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let first = run("--train-iters 4 --nproc-per-node 2");
+    let said = |lines: &[Vec<String>]| lines.iter().map(|line| line[3].clone()).collect::<Vec<_>>();
+    assert_eq!(said(&first), ["Starting job", "Saved checkpoint", "Saved checkpoint"]);
+    for line in &first {
+        assert!(line[1].starts_with("Job ID: ") && line[2] == "# GPUs: 2", "{line:?}");
+        let digits: String = line[0].chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(digits, "0000-00-00 00:00:00");
+    }
+    let iterations = |lines: &[Vec<String>]| -> Vec<String> {
+        lines.iter().filter_map(|line| line.get(4).cloned()).collect()
+    };
+    assert_eq!(iterations(&first), ["Iteration: 2", "Iteration: 4"]);
+    // Operations of one iteration, twice and four times.
+    let operations = |line: &[String]| -> f64 {
+        line[7].strip_prefix("Floating-point operations: ").unwrap().parse().unwrap()
+    };
+    assert!((operations(&first[2]) / operations(&first[1]) - 2.0).abs() < 0.01, "{first:?}");
+    assert_eq!(first[1][8], "Tokens (in billions): 0.00");
+    let second = run("--train-iters 6 --load out --nproc-per-node 1 --async-save");
+    assert_eq!(second[..3], first);
+    assert_eq!(
+        said(&second[3..]),
+        ["Starting job", "Saving async checkpoint", "Saved async checkpoint"],
+        "{second:?}"
+    );
+    assert_eq!(iterations(&second[3..]), ["Iteration: 6", "Iteration: 6"]);
+    assert!((operations(&second[4]) / operations(&first[1]) - 3.0).abs() < 0.01, "{second:?}");
+}
