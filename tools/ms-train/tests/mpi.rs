@@ -173,7 +173,15 @@ fn drawn_rows(count: usize) -> Vec<(usize, String)> {
         let mut planned = ms_train();
         planned.args(line.split_whitespace()).args(["--train-iters", "1", "--dry-run", "--nproc-per-node"]);
         planned.arg(ranks.to_string()).arg("--data-path").arg(&data);
-        planned.output().unwrap().status.success()
+        let done = planned.output().unwrap();
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            println!(
+                "not taken: {}",
+                said.lines().find(|line| line.starts_with("ms-train: ")).unwrap_or_default()
+            );
+        }
+        done.status.success()
     })
 }
 

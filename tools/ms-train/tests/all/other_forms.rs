@@ -253,7 +253,7 @@ fn megatrons_files_are_named_as_upstreams_modules_of_the_flags_are() {
         // Whole experts on the ranks that share the other matrices, which one file each holds.
         (
             "spread",
-            "--moe-grouped-gemm --moe-tp-extend-ep --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
+            "--moe-grouped-gemm --moe-tp-extend-ep --moe-token-dispatcher-type alltoall",
             vec!["mlp.experts.weight1"],
             vec!["local_experts"],
         ),

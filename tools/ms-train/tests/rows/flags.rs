@@ -52,7 +52,7 @@ pub(super) const WAYS: [&str; 40] = [
     "--optimizer",
 ];
 /// So many of them.
-pub(super) const MISSING: usize = 6;
+pub(super) const MISSING: usize = 2;
 
 /// Words of a command line.
 #[derive(Default)]
@@ -79,7 +79,16 @@ pub(super) fn flags(run: &Run) -> Option<String> {
     let has_experts = c.moe.is_some();
     let head = case.gather_beside_step
         || (has_experts && (case.rules == GridRules::Head || case.dispatcher == Dispatcher::AllToAll));
-    let ep = case.sizes.ep;
+    // There is such a flag for stages of several chunks alone.
+    if case.gather_beside_step && case.stages.layers_per_chunk.is_none() {
+        return None;
+    }
+    // Ranks beside those that share matrices: these are experts' ranks, too.
+    let extended = has_experts && !head && case.sizes.etp == Some(1);
+    if extended && !case.sizes.ep.is_multiple_of(*tp) {
+        return None;
+    }
+    let ep = if extended { case.sizes.ep / tp } else { case.sizes.ep };
     let mut line = Line(format!(
         "{} --seq-length {LENGTH} --micro-batch-size {} --global-batch-size {GLOBAL} --hidden-dropout {} --attention-dropout {} \
          --seed {} --lr 1e-2 --lr-decay-style constant --eval-iters 0 --tp {tp} --cp {cp} --pp {pp} --ep {ep}",
@@ -175,13 +184,15 @@ fn experts(run: &Run, moe: &Moe, head: bool, line: &mut Line) -> Option<()> {
         None => {}
         Some(n) if head => line.add(&format!("--expert-tensor-parallel-size {n}")),
         // Whole experts on all ranks that share matrices.
-        Some(1) if case.sizes.ep.is_multiple_of(case.sizes.tp) => line.add("--moe-tp-extend-ep"),
+        Some(1) => line.add("--moe-tp-extend-ep"),
         Some(_) => return None,
     }
     match (case.passes_beside, case.overlap_experts && moe.shared.is_some(), case.dispatcher) {
         (true, _, Dispatcher::AllGather) => return None,
         (true, ..) => line.add("--moe-fb-overlap"),
         (false, true, Dispatcher::AllGather) => line.add("--moe-allgather-overlap-comm"),
+        // Experts that keep less ask for the older name.
+        (false, true, _) if case.keeping.experts_again => line.add("--moe-alltoall-overlap-comm"),
         (false, true, _) => line.add("--moe-shared-expert-overlap"),
         (false, false, _) => {}
     }

@@ -17,7 +17,7 @@ pub(crate) const LENGTH: usize = 24;
 pub(crate) const TOKENS: i32 = 10;
 
 /// Drawings of each kind of model and number of ranks, of which those are run whose flags have not been there yet.
-const DRAWINGS: usize = 120;
+const DRAWINGS: usize = 400;
 
 /// `count` runs of all kinds of models in turn and of two, three and four ranks in turn, with their flags, each the drawing that
 /// brings most flags which no run before it has, among those that `taken` says the program takes.
@@ -30,7 +30,7 @@ pub(crate) fn rows(seed: u64, count: usize, taken: impl Fn(usize, &str) -> bool)
             sizes().into_iter().filter(|s| s[..4].iter().product::<usize>() == ranks).collect();
         let drawings = (0..DRAWINGS).filter_map(|variant| {
             let sizes = draw.of(&of_ranks);
-            Run::draw(kind, sizes, (seed, 1000 * found.len() + variant + 1)).as_ref().and_then(flags)
+            Run::draw(kind, sizes, (seed, DRAWINGS * found.len() + variant + 1)).as_ref().and_then(flags)
         });
         let new = |line: &str| named(line).filter(|name| !seen.contains(*name)).count();
         let mut drawings: Vec<String> = drawings.collect();
@@ -78,7 +78,6 @@ fn model(c: &ModelConfig, head: bool) -> Option<String> {
         .lines()
         .map(|line| line.split('\t').collect())
         .filter(|columns: &Vec<&str>| columns.len() > 5 && columns[1].split(',').any(|p| p == "train"))
-        .filter(|columns| ["both", if head { "head" } else { "v2.0.0" }].contains(&columns[2]))
         .collect();
     let mut line = Vec::new();
     let mut said = Map::new();
@@ -94,7 +93,11 @@ fn model(c: &ModelConfig, head: bool) -> Option<String> {
                     _ => columns[3] != "0",
                 }
         };
-        let Some(columns) = flags.iter().find(|columns| sets(columns)) else { continue };
+        // Runs of a version take flags of the other, too, where theirs has none.
+        let of_version =
+            |columns: &&Vec<&str>| ["both", if head { "head" } else { "v2.0.0" }].contains(&columns[2]);
+        let fits = || flags.iter().filter(|columns| sets(columns));
+        let Some(columns) = fits().find(of_version).or_else(|| fits().next()) else { continue };
         line.push(columns[0].to_owned());
         match &value {
             Value::Bool(_) => {}
