@@ -257,7 +257,7 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
         Recompute::Block(n) => line.add(&format!("{full} block --recompute-num-layers {n}")),
         Recompute::Uniform(n) => line.add(&format!("{full} uniform --recompute-num-layers {n}")),
         Recompute::BlockOfStage(n) => {
-            line.add(&format!("{full} block --recompute-num-layers {n} {of_stage}"))
+            line.add(&format!("{full} block --recompute-num-layers {n} {of_stage}"));
         }
     }
     for (count, flag) in
