@@ -1,8 +1,12 @@
-//! What a kind of mixer and a family touch: the source files that name them.
+//! What a kind of mixer, a part that only some models have and a family touch: the source files that name them.
 //!
 //! A mixer with a state says in one file what follows from its sizes, and the walks over parts ask the list of kinds instead of
-//! naming them. So few files name a kind beside tests: those of the part, and those of the operation that it scans with. Rows of
-//! families are a family's, kernels the operation's own folder; neither counts, nor do comments and texts.
+//! naming them. So few files name a kind beside tests: those of the part, and those of the operation that it scans with. A file
+//! names it by an identifier, or by a text that is a flag or an argument which the part's own file alone lists; rows of families
+//! count. Kernels are the operation's own folder and do not, nor do comments and other texts.
+//!
+//! Latent attention, attention to pooled entries and hyper-connections are counted by the words of identifiers, without rows of
+//! families, and may not come to be named by more files than they are.
 //!
 //! A family of known parts is a row of one file, and a sample, which is a folder beside the sources. Mixers' own families and the
 //! one that is assumed where none is named are spoken of elsewhere, and not counted.
@@ -27,7 +31,19 @@ const ASSUMED: &str = "LLAMA";
 /// Where a family's word is that of another thing: tokenizers, and Megatron's specifications of layers.
 const NAMESAKES: [&str; 3] =
     ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
-/// Files that may name a part, an operation and a family.
+/// Parts that only some models have: their file, the words that name them, and the files that may.
+const PARTS: [(&str, &[&str], usize); 3] = [
+    ("latent", &["latent", "latents", "mla"], 0),
+    ("compressed", &["compressed", "pooled"], 0),
+    ("hyper_connections", &["hyper", "streams"], 0),
+];
+/// Where each part has its file.
+const PART_FILES: &str = "crates/ms-spec/src/parts/";
+/// Where other arguments of Megatron's stand.
+const ARGUMENTS: &str = "crates/ms-spec/src/megatron/";
+/// What has compressed files, not attention.
+const FILES: [&str; 4] = ["crates/ms-data/", "crates/ms-files/", "crates/ascend-rs/", "tools/ms-preprocess/"];
+/// Files that may name a mixer, an operation and a family.
 const LIMITS: [usize; 3] = [8, 7, 1];
 /// Crates below the model: of operations, not of parts.
 const BELOW: [&str; 3] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-reference/"];
@@ -41,6 +57,10 @@ const BESIDE: [&str; 5] =
 pub(crate) struct Touched {
     what: &'static str,
     name: String,
+    /// Words of identifiers, where it is known by these.
+    words: &'static [&'static str],
+    /// Arguments, and flags as such, that its file alone lists.
+    own: BTreeSet<String>,
     files: BTreeSet<String>,
     limit: usize,
 }
@@ -82,7 +102,9 @@ pub(crate) fn said(touched: &[Touched]) -> Vec<String> {
 pub(crate) fn check(touched: &[Touched]) -> Vec<String> {
     let mut findings: Vec<String> =
         touched.iter().filter(|t| t.files.len() > t.limit).map(ToString::to_string).collect();
-    for (what, place) in [("mixer", KINDS), ("operation", OPERATIONS), ("family", CLASSES)] {
+    for (what, place) in
+        [("mixer", KINDS), ("part", PART_FILES), ("operation", OPERATIONS), ("family", CLASSES)]
+    {
         if touched.iter().filter(|t| t.what == what && !t.files.is_empty()).count() < 3 {
             findings.push(format!("{place}: three of each {what} at least were there"));
         }
@@ -96,16 +118,19 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
     let kinds = kinds.filter(|kind| kind.chars().all(|c| c.is_alphanumeric() || c == '_'));
     let operations = texts.iter().filter_map(|(name, _)| name.strip_prefix(OPERATIONS)?.strip_suffix(".rs"));
     let mut all: Vec<Touched> = Vec::new();
-    let mut add = |what, name: &str, limit| {
-        all.push(Touched { what, name: name.to_owned(), files: BTreeSet::new(), limit });
+    let lists = arguments(texts)?;
+    let mut add = |what, name: &str, words, limit| {
+        let own = if matches!(what, "mixer" | "part") { own_of(name, &lists) } else { BTreeSet::new() };
+        all.push(Touched { what, name: name.to_owned(), words, own, files: BTreeSet::new(), limit });
     };
-    kinds.for_each(|kind| add("mixer", kind, LIMITS[0]));
-    operations.filter(|&name| name != "mod").for_each(|name| add("operation", name, LIMITS[1]));
+    kinds.for_each(|kind| add("mixer", kind, &[], LIMITS[0]));
+    PARTS.iter().for_each(|&(name, words, limit)| add("part", name, words, limit));
+    operations.filter(|&name| name != "mod").for_each(|name| add("operation", name, &[], LIMITS[1]));
     let rows = texts.iter().filter(|(name, _)| name.starts_with(CLASSES)).flat_map(|(_, text)| text.lines());
     let rows =
         rows.filter_map(|line| line.strip_prefix("const ")?.split_once(": Class").map(|(name, _)| name));
     for name in rows.filter(|&name| name != ASSUMED) {
-        add("family", name, LIMITS[2]);
+        add("family", name, &[], LIMITS[2]);
     }
     let mixers: Vec<String> = all.iter().filter(|t| t.what == "mixer").map(|t| t.name.clone()).collect();
     all.retain(|t| t.what != "family" || !mixers.contains(&t.name.to_lowercase()));
@@ -116,12 +141,7 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
             continue;
         }
         let below = BELOW.iter().any(beside);
-        let mut names = BTreeSet::new();
-        for item in &syn::parse_file(text).with_context(|| file.clone())?.items {
-            if !attributes(item).is_some_and(is_test) {
-                spoken(item.to_token_stream(), &mut names);
-            }
-        }
+        let (names, texts) = words_of(text).with_context(|| file.clone())?;
         for touched in &mut all {
             let plain = touched.name.replace('_', "").to_lowercase();
             let named = || names.iter().any(|name| plain_of(name).contains(&plain));
@@ -133,7 +153,12 @@ fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
                         && names.iter().any(|name| type_like(name))
                 }
                 "operation" => below && named(),
-                _ => !below && !file.starts_with(ROWS) && (file == WORDS || named()),
+                "part" => {
+                    let of_word = |name: &String| words(name).iter().any(|w| touched.words.contains(&&**w));
+                    let counted = !below && !file.starts_with(ROWS) && !FILES.iter().any(beside);
+                    counted && (names.iter().any(of_word) || !touched.own.is_disjoint(&texts))
+                }
+                _ => !below && (file == WORDS || named() || !touched.own.is_disjoint(&texts)),
             };
             if counts {
                 touched.files.insert(file.clone());
@@ -156,13 +181,61 @@ fn plain_of(name: &str) -> String {
     name.replace('_', "").to_lowercase()
 }
 
-/// The identifiers of code.
-fn spoken(tokens: TokenStream, names: &mut BTreeSet<String>) {
+/// The words of an identifier in small letters: parts between underscores, or that begin with a capital.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before_small = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && before_small) {
+            words.push(String::new());
+        }
+        before_small = c.is_lowercase() || c.is_numeric();
+        words.last_mut().expect("there is one").extend(c.to_lowercase().filter(|&c| c != '_'));
+    }
+    words
+}
+
+/// The identifiers of code and its texts that may be an argument, beside tests; flags as the arguments that they set.
+fn words_of(text: &str) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let (mut names, mut texts) = (BTreeSet::new(), BTreeSet::new());
+    for item in &syn::parse_file(text)?.items {
+        if !attributes(item).is_some_and(is_test) {
+            spoken(item.to_token_stream(), &mut names, &mut texts);
+        }
+    }
+    Ok((names, texts))
+}
+
+/// The arguments that each file of parts and arguments lists.
+fn arguments(texts: &[(String, String)]) -> Result<Vec<(&str, BTreeSet<String>)>> {
+    let listing = |name: &&(String, String)| name.0.starts_with(PART_FILES) || name.0.starts_with(ARGUMENTS);
+    texts.iter().filter(listing).map(|(name, text)| Ok((name.as_str(), words_of(text)?.1))).collect()
+}
+
+/// What the file of a part lists and none else.
+fn own_of(part: &str, lists: &[(&str, BTreeSet<String>)]) -> BTreeSet<String> {
+    let own = format!("{PART_FILES}{part}.rs");
+    let (of, others): (Vec<_>, Vec<_>) = lists.iter().partition(|(file, _)| *file == own);
+    let others: BTreeSet<&String> = others.into_iter().flat_map(|(_, list)| list).collect();
+    of.into_iter().flat_map(|(_, list)| list).filter(|name| !others.contains(name)).cloned().collect()
+}
+
+/// The argument that a text is, or that the flag sets which it is.
+fn argument(literal: &str) -> Option<String> {
+    let text = literal.strip_prefix('"')?.strip_suffix('"')?;
+    let name = text.strip_prefix("--").map_or_else(|| text.to_owned(), |flag| flag.replace('-', "_"));
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    (name.contains('_') && name.chars().all(plain)).then_some(name)
+}
+
+/// The identifiers of code, and its texts that may be arguments.
+fn spoken(tokens: TokenStream, names: &mut BTreeSet<String>, texts: &mut BTreeSet<String>) {
     for token in tokens {
         match token {
-            TokenTree::Group(group) => spoken(group.stream(), names),
+            TokenTree::Group(group) => spoken(group.stream(), names, texts),
             TokenTree::Ident(ident) => drop(names.insert(ident.to_string())),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            TokenTree::Literal(literal) => texts.extend(argument(&literal.to_string())),
+            TokenTree::Punct(_) => {}
         }
     }
 }
@@ -180,6 +253,12 @@ mod tests {
             text("crates/ms-reference/src/recurrent/scan_it.rs", "fn scan() {}"),
             text("crates/ms-core/src/ops.rs", "fn scan_it(a: AB) {}"),
             text(WORDS, "enum Role { A, B }"),
+            text("crates/ms-spec/src/parts/a_b.rs", "const A: [&str; 2] = [\"a_size\", \"hidden_size\"];"),
+            text("crates/ms-spec/src/megatron/sizes.rs", "const A: &str = \"hidden_size\";"),
+            text("crates/ms-options/src/flags.rs", "const A: [&str; 2] = [\"--a-size\", \"--hidden-size\"];"),
+            text("tools/ms-train/src/a.rs", "const A: &str = \"--hidden-size\";"),
+            text("tools/ms-train/src/b.rs", "fn f(c: Mla) { c.latents_up(); }"),
+            text("tools/ms-train/src/c.rs", "fn f(c: ParamLayout, of: latently) {}"),
             text("crates/ms-nn/src/a.rs", "fn f(of: ABSizes) { scan_it(of) }"),
             text("crates/ms-nn/src/b.rs", "/// Like `AB`.\nfn f() -> &'static str { \"a_b\" }"),
             text("crates/ms-nn/src/c.rs", "#[cfg(test)] mod tests { use crate::AB; }"),
@@ -193,15 +272,25 @@ mod tests {
             let found = all.into_iter().find(|t| t.name == name).unwrap();
             found.files.into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(of("a_b"), ["crates/ms-nn/src/a.rs", KINDS, WORDS]);
+        let row = "crates/ms-spec/src/hf/classes/a_b.rs";
+        let (flags, part) = ("crates/ms-options/src/flags.rs", "crates/ms-spec/src/parts/a_b.rs");
+        assert_eq!(of("a_b"), ["crates/ms-nn/src/a.rs", flags, row, part, KINDS, WORDS]);
+        assert_eq!(of("latent"), ["tools/ms-train/src/b.rs"]);
         assert_eq!(of("scan_it"), ["crates/ms-core/src/ops.rs", "crates/ms-reference/src/recurrent/mod.rs"]);
         assert_eq!(of("D_1"), ["crates/ms-nn/src/e.rs", "crates/ms-spec/src/hf/classes/a_b.rs"]);
         let all = said(&count(&texts).unwrap());
         assert_eq!(all.last().unwrap(), "1 rows of families: 2 file of at most 1 each: D_1");
-        let many = Touched { what: "mixer", name: "c".into(), files: BTreeSet::from(["x".into()]), limit: 0 };
+        let many = Touched {
+            what: "mixer",
+            name: "c".into(),
+            words: &[],
+            own: BTreeSet::new(),
+            files: BTreeSet::from(["x".into()]),
+            limit: 0,
+        };
         let said = check(&[many]);
         assert!(said[0].contains("mixer c: 1 files of at most 0: x"), "{said:?}");
         // A list that was not found is not a short one.
-        assert_eq!(said.len(), 4);
+        assert_eq!(said.len(), 5);
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// How the tokens of a micro-batch are spread over the ranks of a context-parallel group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct TokenSharding {
     /// The documents, in the order of the whole micro-batch.
     pub documents: Vec<Segment>,
     /// What each rank holds, in the order of its rows.
@@ -32,7 +32,7 @@ pub struct Spread {
     pub positions: Vec<i32>,
 }
 
-impl Spread {
+impl TokenSharding {
     /// The pieces of several ranks whose rows stand one after the other.
     fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
         let of = |(i, &rank): (usize, &usize)| {
@@ -58,17 +58,17 @@ impl Spread {
         })
     }
 
-    /// [`Spread::in_order`] for the rows of all ranks, one after the other.
+    /// [`TokenSharding::in_order`] for the rows of all ranks, one after the other.
     pub(crate) fn order_of_all(&self, device: &Device) -> ms_core::Result<Arc<Routes>> {
         self.in_order(device, &self.joined(&(0..self.pieces.len()).collect::<Vec<_>>()))
     }
 }
 
 /// Weights dropped of the queries of `pieces`, whose keys `dropout` holds in the order of the whole micro-batch.
-fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> AttentionDropout {
+fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], sharding: &TokenSharding) -> AttentionDropout {
     let mut keys = vec![0; pieces.iter().map(|p| p.len).sum()];
     for p in pieces {
-        let first = spread.documents[p.document].q_start + p.place;
+        let first = sharding.documents[p.document].q_start + p.place;
         keys[p.row..p.row + p.len].copy_from_slice(&dropout.keys[first..first + p.len]);
     }
     AttentionDropout { keys: keys.into(), ..*dropout }
@@ -78,9 +78,9 @@ fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> 
 fn dropout_of_ranks(
     dropout: Option<&AttentionDropout>,
     ranks: &[Vec<Piece>],
-    spread: &Spread,
+    sharding: &TokenSharding,
 ) -> Vec<AttentionDropout> {
-    dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
+    dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, sharding))).collect()
 }
 
 /// Columns of keys, and of values, of rows of both.
@@ -371,7 +371,7 @@ pub fn context_attention(
     qkv: &Var,
     heads: HeadLayout,
     sinks: Option<&Var>,
-    spread: &Spread,
+    sharding: &TokenSharding,
     options: AttentionOptions,
     dropout: Option<AttentionDropout>,
     layer: usize,
@@ -379,8 +379,8 @@ pub fn context_attention(
     let cache = ctx.ring_cache.of_layer(layer);
     let u = ctx.ulysses.size();
     if u == 1 {
-        let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
-        let dropout = dropout_of_ranks(dropout.as_ref(), &ranks, spread);
+        let ranks: Vec<Vec<Piece>> = sharding.pieces.clone();
+        let dropout = dropout_of_ranks(dropout.as_ref(), &ranks, sharding);
         return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout, cache);
     }
     let shares = HeadShares::new(heads, u);
@@ -399,17 +399,17 @@ pub fn context_attention(
     // The ranks that exchange heads are neighbours: ring rank `i` and its Ulysses ranks hold `i·u .. (i+1)·u`.
     let ring_size = ctx.ring.size();
     let of_ring: Vec<Vec<Piece>> =
-        (0..ring_size).map(|i| spread.joined(&(i * u..(i + 1) * u).collect::<Vec<_>>())).collect();
+        (0..ring_size).map(|i| sharding.joined(&(i * u..(i + 1) * u).collect::<Vec<_>>())).collect();
     let out = match ring_size {
         1 => {
-            let order = spread.in_order(g.device(), &of_ring[0])?;
+            let order = sharding.in_order(g.device(), &of_ring[0])?;
             let rows = ops::dispatch(g, &gathered, &order)?;
-            let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+            let documents: Arc<[Segment]> = sharding.documents.as_slice().into();
             let out = ops::attention(g, &rows, own, sinks.as_ref(), &documents, options, dropout)?;
             ops::restore(g, &out, &order)?
         }
         _ => {
-            let dropout = dropout_of_ranks(dropout.as_ref(), &of_ring, spread);
+            let dropout = dropout_of_ranks(dropout.as_ref(), &of_ring, sharding);
             ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout, cache)?
         }
     };
@@ -421,8 +421,8 @@ pub fn context_attention(
 ///
 /// # Errors
 /// If a rank fails.
-pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-    let order = spread.order_of_all(g.device())?;
+pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenSharding) -> Result<Var> {
+    let order = sharding.order_of_all(g.device())?;
     let all = exchange(g, &ctx.among_cp(), x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
@@ -431,8 +431,8 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) 
 ///
 /// # Errors
 /// If a rank fails.
-pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
-    let order = spread.order_of_all(g.device())?;
+pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, sharding: &TokenSharding) -> Result<Var> {
+    let order = sharding.order_of_all(g.device())?;
     let all = ops::restore(g, y, &order)?;
     exchange(g, &ctx.among_cp(), &all, true)
 }

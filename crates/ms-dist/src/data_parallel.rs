@@ -41,7 +41,7 @@ impl Replicas {
 }
 
 /// Parameters whose gradients are summed over the same ranks: the dense ones of a chunk, or its experts.
-pub struct Family {
+pub struct FlatBuffer {
     /// The ranks that hold the same.
     pub replicas: Replicas,
     /// Numbers of the parameters, in registration order.
@@ -71,28 +71,28 @@ pub struct DataParallel {
 }
 
 impl DataParallel {
-    /// Data parallelism of parameters, each in one of `families`; families without parameters are left out. `turns` says of
+    /// Data parallelism of parameters, each in one of `flat`; buffers without parameters are left out. `turns` says of
     /// each parameter when a forward pass comes to it: the lower the earlier.
     ///
     /// # Panics
-    /// If a parameter is in no family or in two.
-    pub fn new(turns: &[usize], families: Vec<Family>) -> Self {
+    /// If a parameter is in no buffer or in two.
+    pub fn new(turns: &[usize], flat: Vec<FlatBuffer>) -> Self {
         let mut slots = vec![None; turns.len()];
-        let mut buffers = Vec::with_capacity(families.len());
+        let mut buffers = Vec::with_capacity(flat.len());
         let mut numel = 0;
-        for family in families.into_iter().filter(|f| !f.params.is_empty()) {
-            let plan = BucketPlan::new(&family.placed, family.replicas.intra.size(), family.bucketing);
-            for (i, &param) in family.params.iter().enumerate() {
+        for of in flat.into_iter().filter(|f| !f.params.is_empty()) {
+            let plan = BucketPlan::new(&of.placed, of.replicas.intra.size(), of.bucketing);
+            for (i, &param) in of.params.iter().enumerate() {
                 let id = ParamId(i as u32);
                 let slot: &mut Option<(usize, Shape)> = &mut slots[param];
-                assert!(slot.is_none(), "parameter {param} is in two families");
+                assert!(slot.is_none(), "parameter {param} is in two buffers");
                 *slot = Some((numel + plan.layout.start(id), plan.layout.shape(id)));
             }
             let size = plan.layout.numel();
-            buffers.push(Buffer { replicas: family.replicas, plan, params: family.params, start: numel });
+            buffers.push(Buffer { replicas: of.replicas, plan, params: of.params, start: numel });
             numel += size;
         }
-        let slots = slots.into_iter().map(|s| s.expect("every parameter is in a family")).collect();
+        let slots = slots.into_iter().map(|s| s.expect("every parameter is in a buffer")).collect();
         let layout = ParamLayout::new(slots, numel).expect("parameters were placed inside the buffer");
         let mut this = Self { buffers, layout: Arc::new(layout), order: Vec::new() };
         let first = |range: Range<usize>| {

@@ -13,7 +13,7 @@
 
 use crate::arriving::Arriving;
 use crate::mappings::Exchange;
-use crate::{Among, ParallelCtx, Result, Spread};
+use crate::{Among, ParallelCtx, Result, TokenSharding};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl GatheredRows {
     ///
     /// # Errors
     /// If a rank fails.
-    pub fn gather(&self, g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-        let order = spread.order_of_all(g.device())?;
+    pub fn gather(&self, g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenSharding) -> Result<Var> {
+        let order = sharding.order_of_all(g.device())?;
         let all = Exchange::Gather.apply(&*ctx.cp, self.rows, x.value().clone())?;
         let y = g.device().dispatch(&all, &order)?;
         let (ranks, gradients) = (ctx.among_cp(), self.gradients);
@@ -81,8 +81,14 @@ impl GatheredRows {
     ///
     /// # Errors
     /// If a rank fails.
-    pub fn again(&self, device: &Device, ctx: &ParallelCtx, x: &Tensor, spread: &Spread) -> Result<Tensor> {
-        rows_of_documents(device, ctx, x, spread, self.again)
+    pub fn again(
+        &self,
+        device: &Device,
+        ctx: &ParallelCtx,
+        x: &Tensor,
+        sharding: &TokenSharding,
+    ) -> Result<Tensor> {
+        rows_of_documents(device, ctx, x, sharding, self.again)
     }
 }
 
@@ -94,11 +100,11 @@ pub fn rows_of_documents(
     device: &Device,
     ctx: &ParallelCtx,
     x: &Tensor,
-    spread: &Spread,
+    sharding: &TokenSharding,
     name: &'static str,
 ) -> Result<Tensor> {
     let all = Exchange::Gather.apply(&*ctx.cp, name, x.clone())?;
-    let order = spread.order_of_all(device)?;
+    let order = sharding.order_of_all(device)?;
     Ok(device.dispatch(&all, &order)?)
 }
 
@@ -111,10 +117,10 @@ pub fn summed_shares(
     device: &Device,
     ctx: &ParallelCtx,
     x: &Tensor,
-    spread: &Spread,
+    sharding: &TokenSharding,
     name: &'static str,
 ) -> Result<Tensor> {
-    let by_rank = device.dispatch_backward(x, &*spread.order_of_all(device)?)?;
+    let by_rank = device.dispatch_backward(x, &*sharding.order_of_all(device)?)?;
     Ok(Exchange::SumShare.apply(&*ctx.cp, name, by_rank)?)
 }
 
@@ -127,7 +133,7 @@ pub fn picks_of_documents(
     device: &Device,
     ctx: &ParallelCtx,
     picks: &Tensor,
-    spread: &Spread,
+    sharding: &TokenSharding,
 ) -> Result<Tensor> {
     let all = Exchange::Gather.apply(&*ctx.cp, "picks", picks.clone())?;
     if all.is_meta() {
@@ -135,6 +141,6 @@ pub fn picks_of_documents(
     }
     let (width, rows) = (all.as_matrix().1, all.ready()?.as_slice::<i32>()?);
     let row = |&row: &u32| &rows[row as usize * width..][..width];
-    let in_order: Vec<i32> = spread.order_of_all(device)?.copies.iter().flat_map(row).copied().collect();
+    let in_order: Vec<i32> = sharding.order_of_all(device)?.copies.iter().flat_map(row).copied().collect();
     Ok(Tensor::from_slice(all.arena(), all.shape(), &in_order)?)
 }

@@ -2,7 +2,8 @@
 
 use crate::buckets::{Bucketing, Placed};
 use crate::{
-    Communicator, DataParallel, Fabric, Family, GradBuckets, ReduceOp, Reduction, Replicas, Result, threads,
+    Communicator, DataParallel, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction, Replicas, Result,
+    threads,
 };
 use ms_core::{Arena, DType, Device, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
@@ -85,8 +86,8 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
                 let params = (0..shapes.len()).collect();
                 let replicas = replicas(&fabric, keeping)?;
-                let family = Family { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };
-                let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![family]);
+                let flat = FlatBuffer { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };
+                let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![flat]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
                 let mut sink = match overlap {
                     true => Reduction::overlapped(&dp, &mut grads, |_| 2),

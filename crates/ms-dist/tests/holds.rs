@@ -8,7 +8,7 @@ use ms_core::{
     Axis, DType, Device, Graph, Grid, GridRules, GridSizes, Hold, Routes, Segment, States, Tensor, Var, ops,
 };
 use ms_dist::{
-    ContextParallel, GatheredRows, MetaFabric, ParallelCtx, Piece, Spread, exchange_rows, gather_rows,
+    ContextParallel, GatheredRows, MetaFabric, ParallelCtx, Piece, TokenSharding, exchange_rows, gather_rows,
     sum_rows, to_sequences, to_shares,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,9 +60,9 @@ impl Rank {
         of.holds().along(self.ctx.digits.each().next().unwrap())
     }
 
-    fn spread(&self) -> Spread {
+    fn sharding(&self) -> TokenSharding {
         let piece = |rank| vec![Piece { document: 0, place: rank * TOKENS, row: 0, len: TOKENS }];
-        Spread {
+        TokenSharding {
             documents: vec![Segment::of(0, 2 * TOKENS)],
             pieces: vec![piece(0), piece(1)],
             rows: TOKENS,
@@ -90,7 +90,7 @@ fn keys_are_gathered_before_queries_see_them() {
     let mut g = Graph::train(&rank.device);
     let (q, row) = (rank.tokens(&mut g), rank.tokens(&mut g));
     let of = GatheredRows { rows: "rows", again: "rows again", gradients: "gradients of rows" };
-    let rows = of.gather(&mut g, &rank.ctx, &row, &rank.spread()).unwrap();
+    let rows = of.gather(&mut g, &rank.ctx, &row, &rank.sharding()).unwrap();
     assert_eq!(rank.hold(&rows), Some(Hold::Replicated));
     let out = attention(&rank, &mut g, &q, &rows);
     assert_eq!(rank.hold(&out), Some(Hold::Tokens));
@@ -106,10 +106,10 @@ fn a_state_along_a_sequence_needs_whole_sequences() {
     let weight = |g: &mut Graph, channels| rank.held(g, &[channels, 1, 2], Hold::Replicated);
     let (own, all) = (weight(&mut g, WIDTH / 2), weight(&mut g, WIDTH));
     let segments: Arc<[Segment]> = vec![Segment::of(0, 2 * TOKENS)].into();
-    let sequences = to_sequences(&mut g, &rank.ctx, &x, &rank.spread()).unwrap();
+    let sequences = to_sequences(&mut g, &rank.ctx, &x, &rank.sharding()).unwrap();
     let y = ops::convolution(&mut g, &sequences, &own, None, None, &segments).unwrap();
     assert_eq!(rank.hold(&y), Some(Hold::Sharded));
-    let y = to_shares(&mut g, &rank.ctx, &y, &rank.spread()).unwrap();
+    let y = to_shares(&mut g, &rank.ctx, &y, &rank.sharding()).unwrap();
     assert_eq!(rank.hold(&y), Some(Hold::Tokens));
     let segments: Arc<[Segment]> = vec![Segment::of(0, TOKENS)].into();
     let forgotten = said(|| ops::convolution(&mut g, &x, &all, None, None, &segments).unwrap());

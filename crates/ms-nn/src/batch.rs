@@ -2,7 +2,7 @@
 
 use crate::{AuxiliaryLoss, Capacity, Error, IndexerLoss, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
-use ms_dist::{ParallelCtx, Spread};
+use ms_dist::{ParallelCtx, TokenSharding};
 use std::sync::Arc;
 
 /// Tokens of one forward pass, packed: `T` tokens of one or more sequences, one after the other.
@@ -17,7 +17,7 @@ pub struct Batch {
     /// One past the highest position.
     pub max_position: usize,
     /// How the sequences are spread over context-parallel ranks; `None`: this rank has all of each.
-    pub spread: Option<Arc<Spread>>,
+    pub sharding: Option<Arc<TokenSharding>>,
     /// The auxiliary loss of routers, where a model has them.
     pub balance: Option<Arc<AuxiliaryLoss>>,
     /// What trains the indexers of sparse attention; `None`: nothing does.
@@ -154,7 +154,7 @@ impl Batch {
             positions: Tensor::from_slice(arena, [positions.len()], positions)?,
             segments: segments.into(),
             max_position,
-            spread: None,
+            sharding: None,
             balance: None,
             indexer_loss: None,
             capacity: None,
@@ -169,30 +169,35 @@ impl Batch {
     /// The tokens of a rank that shares the sequences with others.
     ///
     /// # Errors
-    /// [`Error::Batch`] if there are not as many as `spread` says.
-    pub fn shared(arena: &Arena, tokens: &[i32], positions: &[i32], spread: Arc<Spread>) -> Result<Self> {
-        if let Some(found) = [tokens.len(), positions.len()].into_iter().find(|&n| n != spread.rows) {
+    /// [`Error::Batch`] if there are not as many as `sharding` says.
+    pub fn shared(
+        arena: &Arena,
+        tokens: &[i32],
+        positions: &[i32],
+        sharding: Arc<TokenSharding>,
+    ) -> Result<Self> {
+        if let Some(found) = [tokens.len(), positions.len()].into_iter().find(|&n| n != sharding.rows) {
             return Err(Error::Batch {
                 what: "tokens of a context-parallel rank",
-                expected: spread.rows,
+                expected: sharding.rows,
                 found,
             });
         }
-        Ok(Self { spread: Some(spread), ..Self::from_segments(arena, tokens, positions, Vec::new())? })
+        Ok(Self { sharding: Some(sharding), ..Self::from_segments(arena, tokens, positions, Vec::new())? })
     }
 
     /// The documents whose keys this rank's queries may see, and the position of each of their rows: those of the batch, or with
-    /// [`Batch::spread`] those of the whole micro-batch.
+    /// [`Batch::sharding`] those of the whole micro-batch.
     pub(crate) fn documents(&self) -> ms_core::Result<(&[Segment], &[i32])> {
-        Ok(match &self.spread {
-            Some(spread) => (&spread.documents, &spread.positions),
+        Ok(match &self.sharding {
+            Some(sharding) => (&sharding.documents, &sharding.positions),
             None => (&self.segments, self.positions.as_slice::<i32>()?),
         })
     }
 
     /// The runs of documents that this rank has queries of, in the order of its rows.
     pub(crate) fn stretches(&self, ctx: &ParallelCtx) -> Vec<Stretch> {
-        match &self.spread {
+        match &self.sharding {
             None => self
                 .segments
                 .iter()
@@ -206,10 +211,10 @@ impl Batch {
                     keys: s.k_len,
                 })
                 .collect(),
-            Some(spread) => spread.pieces[ctx.cp.rank()]
+            Some(sharding) => sharding.pieces[ctx.cp.rank()]
                 .iter()
                 .map(|p| {
-                    let document = &spread.documents[p.document];
+                    let document = &sharding.documents[p.document];
                     Stretch {
                         row: p.row,
                         len: p.len,

@@ -167,10 +167,9 @@ impl Gpt {
             norm: words.find(Role::WordEmbeddingsNorm).map(|_| words.linear(Role::WordEmbeddingsNorm)),
             scale: config.scales.embedding,
         });
-        let last = if config.is_hybrid() { Role::FinalNorm } else { Role::FinalLayernorm };
         let ends = chunks.iter().any(|c| c.ends);
         let head = ends.then(|| Head {
-            final_norm: behind.of(Part::Last).linear(last),
+            final_norm: behind.of(Part::Last).linear(config.last_norm()),
             output: Linear {
                 weight: if config.tied { words.id(Role::WordEmbeddings) } else { output.id(Role::Own) },
                 bias: output.bias(Role::Own),

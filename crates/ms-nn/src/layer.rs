@@ -6,7 +6,7 @@ use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::feed::{Dense, Experts};
-use crate::mixer::Mixer;
+use crate::mixer::TokenMixer;
 use crate::params::Linear;
 use crate::pass::{Beside, Pass, run_again};
 use crate::residual::NormShape;
@@ -42,7 +42,7 @@ pub(crate) struct Layer {
     number: usize,
     /// Number among the parts that draw something at random: halves of a shortcut block have their own.
     site: usize,
-    mix: Option<Sub<Arc<dyn Mixer>>>,
+    mix: Option<Sub<Arc<dyn TokenMixer>>>,
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f64,
@@ -150,7 +150,7 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        mix: &Sub<Arc<dyn Mixer>>,
+        mix: &Sub<Arc<dyn TokenMixer>>,
         x: &Var,
     ) -> ms_core::Result<Var> {
         let h = &self.normed(pass, (mix.norm, Swapped::INPUT_NORM), x)?;

@@ -8,7 +8,7 @@ use ms_core::{
     Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Saved,
     Tensor, Var, ops,
 };
-use ms_dist::{ContextParallel, Entering, GatheredRows, ParallelCtx, Spread};
+use ms_dist::{ContextParallel, Entering, GatheredRows, ParallelCtx, TokenSharding};
 use ms_spec::{LayerKeeping, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
@@ -187,20 +187,20 @@ impl<'a> Pass<'a> {
     /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
     /// gathered again in the backward pass.
     pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
-        let Some(spread) = self.batch.spread.clone() else { return Ok(x.clone()) };
-        let all = of.gather(self.g, self.ctx, x, &spread)?;
+        let Some(sharding) = self.batch.sharding.clone() else { return Ok(x.clone()) };
+        let all = of.gather(self.g, self.ctx, x, &sharding)?;
         if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == KeptOfRing::KeysAndValues {
             return Ok(all);
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
-        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &spread)?));
+        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &sharding)?));
         self.passing.push(all.clone());
         Ok(all)
     }
 
     /// How the tokens are spread over ranks that exchange heads for them; `None`: they do not.
-    pub(crate) fn heads_for_tokens(&self) -> Option<Arc<Spread>> {
-        self.batch.spread.clone().filter(|_| self.ctx.context == ContextParallel::Ulysses)
+    pub(crate) fn heads_for_tokens(&self) -> Option<Arc<TokenSharding>> {
+        self.batch.sharding.clone().filter(|_| self.ctx.context == ContextParallel::Ulysses)
     }
 
     /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.

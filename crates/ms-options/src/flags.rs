@@ -1,7 +1,7 @@
 //! The flags that describe a model: what each means, and the numbers that it takes.
 //!
 //! They are read together, by the names that Megatron keeps them under ([`ms_spec::megatron::from_args`]); a test shows that
-//! each is looked at.
+//! each is looked at. Those of one part stand in the part's own file ([`ms_spec::megatron::part_flags`]).
 
 use ms_cli::megatron::Entry;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) static MODEL: [Entry; 139] = [
+static MODEL: [Entry; 97] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -24,33 +24,19 @@ pub(crate) static MODEL: [Entry; 139] = [
     family("--apply-layernorm-1p", "", "scale norms by 1 + w"),
     family("--apply-rope-no-in-complex", "", "the scorer of --enable-dsa-indexer rotates neighbouring elements instead of halves"),
     family("--attn-logit-softcapping", "(0,)", "cap of attention scores"),
-    family("--beta-fast", "(0,)", "yarn: rotations above which a frequency is kept (head)"),
-    family("--beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full (head)"),
     family("--cla-share-factor", "[1,16384]", "of so many layers the last takes the keys and values of the one before it; needs --share-kvstates"),
-    family("--compress-ratios", "[0,268435456]", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries"),
-    family("--compress-rope-theta", "(0,)", "base of the rotary frequencies in layers with pooled entries"),
     family("--dim-model-base", "(0,)", "logits are divided by hidden size over this"),
     of("--disable-bias-linear", "", "no biases in linear layers"),
     family("--embed-layernorm", "", "LayerNorm after the embedding"),
     family("--embedding-multiplier-scale", "(,)", "factor of the embedding"),
     family("--enable-dsa-indexer", "", "sparse attention over picked keys"),
-    family("--enable-mhc", "", "hyper-connections: several residual streams"),
-    family("--enable-mla-scale-kv-lora", "", "scale the key/value latent"),
-    family("--enable-mla-scale-q-lora", "", "scale the query latent"),
     of("--ffn-hidden-size", "[1,16777216]", "width of the feed-forward layer (default 4 x hidden size)"),
     family("--first-k-dense-replace", "[-1,16384]", "first layers without experts"),
-    family("--full-attention-interval", "[0,16384]", "every so many layers one of full attention"),
     family("--geglu", "", "feed-forward gated by GELU; wins over --swiglu"),
     family("--gelu-tanh", "", "feed-forward gated by GELU, by its tanh formula; wins over --swiglu"),
     of("--group-query-attention", "", "share key and value heads between query heads"),
-    family("--hc-eps", "[0,1]", "added to the weights of streams and their sums"),
-    family("--hc-mult", "[1,16384]", "residual streams"),
-    family("--hc-sinkhorn-iters", "[0,10000]", "times that weights between streams are brought to sum 1"),
     of("--hidden-size", "[1,16777216]", "width of the residual stream"),
     family("--high-freq-factor", "(0,)", "llama3 scaling: upper border, in wavelengths per context"),
-    family("--hybrid-attention-ratio", "[0,1]", "share of attention layers in a hybrid"),
-    family("--hybrid-mlp-ratio", "[0,1]", "share of feed-forward layers in a hybrid"),
-    family("--hybrid-override-pattern", "", "kinds of layers as letters"),
     family("--index-head-dim", "[1,16384]", "head size of the indexer"),
     family("--index-n-heads", "[1,16384]", "heads of the indexer"),
     family("--index-skip-topk-offset", "[0,16384]", "first layers that pick keys themselves, with --index-topk-freq"),
@@ -60,22 +46,9 @@ pub(crate) static MODEL: [Entry; 139] = [
     family("--input-embeds-norm", "", "scale the embedding by the root of the hidden size"),
     family("--interleave-sliding-window", "[1,268435456]", "sliding window in every second layer"),
     of("--kv-channels", "[1,16777216]", "size of a head (default hidden size / heads)"),
-    family("--kv-compress", "", "attention to a window and pooled entries"),
-    family("--kv-lora-rank", "[1,16777216]", "width of the key/value latent"),
-    family("--linear-key-head-dim", "[0,16777216]", "key size of gated delta layers"),
-    family("--linear-num-key-heads", "[0,16384]", "key heads of gated delta layers"),
-    family("--linear-num-value-heads", "[0,16384]", "value heads of gated delta layers"),
-    family("--linear-value-head-dim", "[0,16777216]", "value size of gated delta layers"),
     family("--long-factor", "", "longrope divisors of long sequences"),
     family("--long-mscale", "(0,)", "longrope factor of long sequences"),
     family("--low-freq-factor", "(0,)", "llama3 scaling: lower border, in wavelengths per context"),
-    family("--mamba-chunk-size", "[1,268435456]", "tokens of a block of a state-space layer"),
-    family("--mamba-d-conv", "[1,16384]", "width of a state-space layer's convolution"),
-    family("--mamba-d-ssm", "[1,16777216]", "inner width of a state-space layer"),
-    family("--mamba-expand", "[1,16384]", "inner width over hidden size"),
-    family("--mamba-head-dim", "[1,16777216]", "head size of a state-space layer"),
-    family("--mamba-num-groups", "[1,16384]", "groups of a state-space layer"),
-    family("--mamba-state-dim", "[1,16777216]", "state of a state-space layer"),
     of("--max-position-embeddings", "[1,268435456]", "longest position the model is made for"),
     family("--moe-ffn-hidden-size", "[1,16777216]", "width of an expert"),
     family("--moe-input-jitter-eps", "[0,1)", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained; sparsemixer_topk: how near to the best a score weighs"),
@@ -91,10 +64,7 @@ pub(crate) static MODEL: [Entry; 139] = [
     of("--moe-router-topk", "[1,16384]", "experts per token"),
     family("--moe-router-topk-scaling-factor", "(0,)", "factor of the experts' weights"),
     family("--moe-shared-expert-intermediate-size", "[0,16777216]", "width of the shared expert"),
-    family("--multi-head-latent-attention", "", "queries, keys and values through latents"),
-    family("--multi-latent-attention", "", "queries, keys and values through latents"),
     family("--n-group", "[1,16384]", "groups of experts"),
-    family("--n-hash-layers", "[0,16384]", "first layers whose experts a table has for each token"),
     family("--n-shared-experts", "[0,16384]", "experts that every token passes"),
     family("--no-bias-gelu-fusion", "", "GELU with biases by its exact formula instead of by tanh"),
     of("--norm-epsilon", "[0,1]", "added to the mean square"),
@@ -106,24 +76,14 @@ pub(crate) static MODEL: [Entry; 139] = [
     of("--num-layers", "[1,16384]", "transformer layers"),
     of("--num-query-groups", "[1,16384]", "key/value heads, with --group-query-attention"),
     family("--num-zero-experts", "[0,16384]", "experts that hand tokens on as they are"),
-    family("--o-groups", "[1,16384]", "groups of heads whose outputs are projected apart"),
-    family("--o-lora-rank", "[1,16777216]", "width that each group of outputs is projected to"),
     family("--openai-gelu", "", "GELU by its tanh formula, without a gate"),
     family("--original-max-position-embeddings", "[1,268435456]", "llama3 scaling: context length before stretching"),
-    family("--original-seq-len", "[0,268435456]", "context length before yarn, in layers with pooled entries"),
     family("--output-logit-softcapping", "(0,)", "cap of the logits"),
     family("--output-multiplier-scale", "(,)", "factor of the logits"),
-    family("--partial-rotary-factor", "[0,1]", "share of a head that is rotated"),
     of("--position-embedding-type", "", "kind of position information"),
     family("--post-norm", "", "norms on the sublayers' outputs"),
-    family("--q-lora-rank", "[1,16777216]", "width of the query latent"),
-    family("--qk-head-dim", "[1,16777216]", "part of a latent head that is not rotated"),
     of("--qk-layernorm", "", "normalise each query and key head"),
-    family("--qk-nope-head-dim", "[1,16777216]", "part of a latent head that is not rotated"),
-    family("--qk-pos-emb-head-dim", "[1,16777216]", "rotated part of a latent head"),
-    family("--qk-rope-head-dim", "[1,16777216]", "rotated part of a latent head"),
     family("--query-pre-attn-scalar", "(0,)", "scores are scaled by its root"),
-    family("--rope-factor", "(0,)", "factor of yarn in layers with pooled entries"),
     family("--rope-scaling-beta-fast", "(0,)", "yarn: rotations above which a frequency is kept"),
     family("--rope-scaling-beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full"),
     family("--rope-scaling-factor", "(0,)", "by how much rotary frequencies are stretched"),
@@ -145,7 +105,6 @@ pub(crate) static MODEL: [Entry; 139] = [
     family("--short-factor", "", "longrope divisors of short sequences"),
     family("--short-mscale", "(0,)", "longrope factor of short sequences"),
     family("--sliding-window", "[1,268435456]", "keys that a query sees"),
-    family("--sliding-window-size", "[1,268435456]", "keys that a query sees beside pooled entries"),
     family("--spec", "", "upstream's module of the layers: one of mamba makes layers with states, hunyuan_spec rotates as Hunyuan does, longcat_spec makes shortcut layers, minimax_spec norms whole projections, others follow the model flags"),
     family("--squared-relu", "", "feed-forward with squared ReLU, without a gate"),
     of("--swiglu", "", "gated SiLU feed-forward"),
@@ -155,5 +114,12 @@ pub(crate) static MODEL: [Entry; 139] = [
     family("--use-glm-rope", "", "rotate neighbouring pairs of half a head"),
     family("--use-rope-scaling", "", "rotary frequencies stretched as Llama 3.1's, eight times beyond 8192 tokens; --rope-scaling-type llama3 takes other numbers"),
     of("--use-rotary-position-embeddings", "", "old spelling of --position-embedding-type rope"),
-    family("--v-head-dim", "[1,16777216]", "size of a latent value head"),
 ];
+
+/// All flags that describe a model, by their names.
+pub(crate) fn model() -> Vec<Entry> {
+    let parts = ms_spec::megatron::part_flags().map(|of| family(of.flag, of.range, of.help));
+    let mut all: Vec<Entry> = MODEL.into_iter().chain(parts).collect();
+    all.sort_unstable_by_key(|entry| entry.flag);
+    all
+}

@@ -3,15 +3,10 @@
 use serde_json::Value;
 
 /// Flags that name one number or choice of the model. What else there is of a group must not stand before the one that is given.
-pub(crate) const SAME_NUMBER: [&[&str]; 16] = [
+const SAME_NUMBER: [&[&str]; 10] = [
     &["gelu_tanh", "geglu", "squared_relu", "openai_gelu", "swiglu"],
     &["position_embedding_type", "use_rotary_position_embeddings", "add_position_embedding"],
     &["rotary_base", "rope_theta"],
-    &["rope_scaling_beta_fast", "beta_fast"],
-    &["rope_scaling_beta_slow", "beta_slow"],
-    &["qk_pos_emb_head_dim", "qk_rope_head_dim"],
-    &["qk_head_dim", "qk_nope_head_dim"],
-    &["rotary_percent", "partial_rotary_factor"],
     &["scale_emb", "embedding_multiplier_scale", "input_embeds_norm"],
     &["dim_model_base", "output_multiplier_scale"],
     &["moe_ffn_hidden_size", "moe_intermediate_size"],
@@ -19,8 +14,12 @@ pub(crate) const SAME_NUMBER: [&[&str]; 16] = [
     &["moe_router_group_topk", "topk_group"],
     &["moe_router_topk_scaling_factor", "routed_scaling_factor"],
     &["moe_shared_expert_intermediate_size", "n_shared_experts"],
-    &["mamba_d_ssm", "mamba_expand"],
 ];
+
+/// All such groups, those of one part with them.
+pub(crate) fn same_number() -> impl Iterator<Item = &'static [&'static str]> {
+    SAME_NUMBER.into_iter().chain(ms_spec::megatron::same_number())
+}
 
 /// A name without what head puts before those of flags that it is about to give up.
 pub(crate) fn plain(dest: &str) -> &str {

@@ -1,6 +1,6 @@
 //! Flags of models that describe nothing of the model at hand: it is the same whatever they say.
 
-use crate::given::{Given, SAME_NUMBER};
+use crate::given::{Given, same_number};
 use crate::model::{ModelFlags, apply};
 use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
@@ -110,7 +110,7 @@ fn idle<'a>(
     };
     let alone: Vec<&Given> = asked.iter().copied().filter(|given| still(given, &[])).collect();
     let names_the_same = |one: &Given, other: &Given| {
-        SAME_NUMBER.iter().any(|group| group.contains(&&*one.dest) && group.contains(&&*other.dest))
+        same_number().any(|group| group.contains(&&*one.dest) && group.contains(&&*other.dest))
     };
     let idle = |given: &&'a Given| {
         let others = asked.iter().copied().filter(|other| names_the_same(given, other));

@@ -1,11 +1,11 @@
 //! The model of a checkpoint with flags in place of what it says.
 
-use crate::flags::MODEL;
-use crate::given::{Given, Known, SAME_NUMBER, plain};
+use crate::flags;
+use crate::given::{Given, Known, plain, same_number};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
-use ms_spec::{ModelConfig, Position, params};
+use ms_spec::{Mixer, ModelConfig, Position, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,14 +41,14 @@ pub struct ModelFlags {
 
 impl Options for ModelFlags {
     fn entries() -> Vec<Entry> {
-        [MODEL.to_vec(), Vocabulary::entries(), Slots::entries()].concat()
+        [flags::model(), Vocabulary::entries(), Slots::entries()].concat()
     }
 
     fn read(from: &Reader<'_>) -> std::result::Result<Self, Usage> {
         let mut values = Map::new();
         let (mut names, mut known) = (BTreeSet::new(), BTreeMap::new());
         let upstream = from.upstream();
-        for entry in &MODEL {
+        for entry in flags::model() {
             let (dest, value) = from.named::<Option<Value>>(entry.flag)?;
             names.insert(dest);
             let mut flags = from.args().line().flags(upstream);
@@ -133,7 +133,7 @@ impl ModelFlags {
     pub fn values(&self) -> Map<String, Value> {
         let mut values = self.values.clone();
         let has = |dest: &str| self.written.contains_key(dest);
-        for group in SAME_NUMBER.iter().filter(|group| group.iter().any(|dest| has(dest))) {
+        for group in same_number().filter(|group| group.iter().any(|dest| has(dest))) {
             values.retain(|dest, _| !group.contains(&dest.as_str()) || has(dest));
         }
         if let Some(noop) = self.noop_layers() {
@@ -188,10 +188,7 @@ impl ModelFlags {
         }
         let against = match self.written("use_rotary_position_embeddings") {
             Some(flag) => format!("{flag} beside it says others"),
-            None if model.is_hybrid() => {
-                "layers of --spec mamba, none of which attends (--hybrid-attention-ratio), have no positions"
-                    .into()
-            }
+            None if !model.has(Mixer::Attention) => "layers none of which attends have no positions".into(),
             None => format!("the model has others ({:?})", model.position),
         };
         bail!(Usage(format!("--position-embedding-type {kind}: {against}")))
@@ -307,7 +304,7 @@ pub(crate) fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig
     };
     let plain = serde_json::to_value(read(&said).map_err(|_| refused(""))?)?;
     let mut with = said;
-    for group in SAME_NUMBER.iter().filter(|group| given.iter().any(|g| group.contains(&g.dest.as_str()))) {
+    for group in same_number().filter(|group| given.iter().any(|g| group.contains(&g.dest.as_str()))) {
         with.retain(|dest, _| !group.contains(&dest.as_str()));
     }
     with.extend(given.iter().map(|g| (g.dest.clone(), g.value.clone())));
@@ -384,8 +381,8 @@ mod tests {
             args.extend(kind.as_object().unwrap().clone());
             look(&args);
         }
-        let unread: Vec<&str> = MODEL
-            .iter()
+        let unread: Vec<&str> = flags::model()
+            .into_iter()
             .filter(|entry| {
                 let flag =
                     line.flags(ms_cli::megatron::Upstream::V2_0_0).find(|f| f.flag == entry.flag).unwrap();
@@ -554,7 +551,7 @@ mod tests {
         };
         let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
         assert!(
-            said.contains("--position-embedding-type learned_absolute: layers of --spec mamba"),
+            said.contains("--position-embedding-type learned_absolute: layers none of which attends"),
             "{said}"
         );
         let both = ["--position-embedding-type", "learned_absolute", "--use-rotary-position-embeddings"];

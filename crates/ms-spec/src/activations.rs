@@ -63,7 +63,7 @@ impl Activations {
             return PassBytes { kept, again: stretched(again), sent: stretched(sent) };
         }
         // What goes from layer to layer.
-        let streams = c.hyper.as_ref().map_or(1, |h| h.streams);
+        let streams = c.streams();
         let carried = self.stream_bytes(c) * streams;
         let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
         let numbers: Vec<usize> = items
@@ -147,7 +147,7 @@ impl Activations {
 
     /// Bytes of what comes into a chunk that is not the first.
     pub fn input(&self, c: &ModelConfig) -> usize {
-        let streams = c.hyper.as_ref().map_or(1, |h| h.streams);
+        let streams = c.streams();
         self.stream().saturating_mul(c.hidden * streams).saturating_mul(self.element_bytes)
     }
 
@@ -167,7 +167,7 @@ impl Activations {
     fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
         let mut sum = Layer::default();
         let kind = c.layer(number);
-        let weighed = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, false));
+        let weighed = self.streams(c, false);
         let halves = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
             (0..halves).for_each(|_| self.mixed(c, number, keeping, &mut sum));

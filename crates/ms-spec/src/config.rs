@@ -242,15 +242,6 @@ impl ModelConfig {
         shortcut || (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).feed == feed)
     }
 
-    /// Whether Megatron builds it as its model of letters, whose last norm has a name of its own and whose layers are never
-    /// stacked.
-    ///
-    /// # Source
-    /// Megatron-core 0.16, `megatron/core/models/mamba/mamba_model.py` and `megatron/core/ssm/mamba_block.py`.
-    pub fn is_hybrid(&self) -> bool {
-        self.mamba2.is_some()
-    }
-
     /// Latent attention, if the model has it.
     pub fn mla(&self) -> Option<&Mla> {
         match &self.attention {
@@ -270,6 +261,16 @@ impl ModelConfig {
     /// Elements of a value head.
     pub fn value_dim(&self) -> usize {
         self.mla().map_or(self.head_dim, |m| m.value)
+    }
+
+    /// Elements of a head that may be rotated.
+    pub(crate) fn most_rotated(&self) -> usize {
+        self.mla().map_or(self.head_dim, |m| m.rope)
+    }
+
+    /// Residual streams: one without hyper-connections.
+    pub fn streams(&self) -> usize {
+        self.hyper.as_ref().map_or(1, |h| h.streams)
     }
 
     /// Elements of a query and key head that are rotated.

@@ -118,6 +118,16 @@ impl Error {
     }
 }
 
+/// What is said where a layer has a part whose sizes the model lacks.
+pub(crate) fn lacks(what: &str) -> String {
+    format!("a layer needs {what}, which the model does not have")
+}
+
+/// An error about `what`, where it `is` not there.
+pub(crate) fn needs(is: bool, what: &str) -> Result<()> {
+    if is { Ok(()) } else { Err(Error::inconsistent(lacks(what))) }
+}
+
 /// Checks that so many of something divide by so many others.
 pub(crate) fn divides(made: Made, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
     match n.is_multiple_of(d) {

@@ -23,6 +23,7 @@
 
 mod activations;
 mod config;
+mod description;
 mod error;
 mod expert_bytes;
 mod family;
@@ -35,6 +36,7 @@ mod kept;
 pub mod megatron;
 pub mod memory;
 mod params;
+mod part_flag;
 mod parts;
 mod placement;
 mod rope;

@@ -5,24 +5,20 @@
 
 use ms_core::Axis;
 
-use crate::parts::{
-    RECURRENCES, compressed, dense, ends, experts, grouped, hyper_connections, latent, prediction, sparse,
-};
+use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction, sparse};
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
 use crate::{Error, Mixer, ModelConfig, Result};
 
 /// How ranks share attention of any kind.
-static OF_ATTENTION: [Rule; 5] =
-    [grouped::RULE, grouped::WHOLE_PROJECTIONS, latent::RULE, sparse::RULE, compressed::RULE];
+static OF_ATTENTION: [Rule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
 
 /// How they share what stands beside mixers.
-static OF_OTHERS: [Rule; 11] = [
+static OF_OTHERS: [Rule; 10] = [
     dense::RULE,
     experts::RULE,
     experts::ROUTERS,
     experts::SHARED,
     experts::WITHOUT_WEIGHTS,
-    hyper_connections::RULE,
     prediction::RULE,
     Rule {
         part: "norms",
@@ -53,7 +49,8 @@ static OF_OTHERS: [Rule; 11] = [
 
 /// The parts of all models, of which each says in its own file how ranks share it.
 fn all() -> impl Iterator<Item = &'static Rule> {
-    OF_ATTENTION.iter().chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
+    let parts = PARTS.into_iter().map(|part| &part.rule);
+    OF_ATTENTION.iter().chain(parts).chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
 }
 
 /// The rules of the parts that a model has.

@@ -1,7 +1,7 @@
 //! Whether the sizes of a model fit together.
 
-use crate::error::divides;
-use crate::parts::RECURRENCES;
+use crate::error::{divides, lacks, needs};
+use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Position};
 use crate::{Error, Made, ModelConfig, Result};
 
@@ -64,7 +64,7 @@ impl ModelConfig {
         }
         if let Some(w) = &self.windowed {
             divides(&[], "query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
-            if self.sliding_window.is_none() || self.mla().is_some() {
+            if self.sliding_window.is_none() {
                 return Err(Error::inconsistent(
                     "layers differ by a sliding window, which the model does not have",
                 ));
@@ -95,11 +95,6 @@ impl ModelConfig {
             // Upstream leaves out the modules that LongCat's files have: its `modeling_longcat_flash.py` passes over `model.mtp`.
             return Err(Error::inconsistent("a model of shortcut blocks has no prediction layers"));
         }
-        let lacks = |what: &str| format!("a layer needs {what}, which the model does not have");
-        let needs = |on: bool, what: &str| match on {
-            true => Ok(()),
-            false => Err(Error::inconsistent(lacks(what))),
-        };
         needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
         needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
         for kind in RECURRENCES.iter().filter(|kind| self.has(kind.mixer)) {
@@ -143,24 +138,7 @@ impl ModelConfig {
             let what = "attention by latents or to pooled entries: expected rotary positions";
             return Err(Error::of(&[&["position_embedding_type"]], what));
         }
-        if let Some(a) = self.compressed() {
-            divides(&[], "query heads", self.heads, "groups of outputs", a.out_groups)?;
-            if self.groups != 1 || self.sliding_window.is_none() {
-                let what = "attention to pooled entries: expected one key head and a sliding window";
-                return Err(Error::inconsistent(what));
-            }
-        }
-        let pooled = |l: &Layer| l.pooled.is_some();
-        needs(
-            !self.pattern.iter().any(pooled) || self.compressed().is_some(),
-            "attention to pooled entries",
-        )?;
-        let picked = |l: &Layer| l.pooled.is_some_and(|p| p.picked);
-        needs(!self.pattern.iter().any(picked) || self.indexer.is_some(), "an indexer")?;
-        if self.hyper.is_some() && self.block != Block::Pre {
-            let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
-            return Err(Error::inconsistent(what));
-        }
+        PARTS.iter().try_for_each(|part| (part.check)(&self))?;
         let attends = |l: &Layer| matches!(l.mixer, Mixer::Attention | Mixer::None);
         if self.block == Block::Post && !self.pattern.iter().all(attends) {
             let what = "layers without norms before their sublayers: expected attention";
@@ -170,7 +148,7 @@ impl ModelConfig {
         let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
         for rotated in [self.rotated()].into_iter().chain(windowed) {
-            let most = self.mla().map_or(self.head_dim, |m| m.rope);
+            let most = self.most_rotated();
             if rotates && (rotated == 0 || !rotated.is_multiple_of(2) || rotated > most) {
                 return Err(Error::of(
                     &[&["rotary_percent", "kv_channels"]],
@@ -197,22 +175,7 @@ impl ModelConfig {
         if let Some(w) = &self.windowed {
             sizes.extend([("heads of windowed layers", w.heads), ("their key/value heads", w.groups)]);
         }
-        if let Some(m) = self.mla() {
-            let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
-            sizes.extend(parts.map(|n| ("size of latent attention", n)));
-        }
-        if let Some(a) = self.compressed() {
-            let index = self.indexer.map_or(1, |i| i.heads.saturating_mul(i.head_dim));
-            let widths =
-                [self.heads.saturating_mul(self.head_dim), a.out_groups.saturating_mul(a.out_rank), index];
-            sizes.extend(widths.map(|n| ("width of attention to entries", n)));
-            sizes.extend([a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n)));
-            let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
-            sizes.extend(self.pattern.iter().filter_map(ratio));
-        }
-        if let Some(h) = &self.hyper {
-            sizes.extend([("streams", h.streams), ("rounds of streams", h.rounds)]);
-        }
+        PARTS.iter().for_each(|part| sizes.extend((part.sizes)(self)));
         if let Some(i) = &self.indexer {
             sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
         }

@@ -7,9 +7,9 @@
 
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
+use crate::lr_schedule::{Decoupled, LrSchedule};
 use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
-use crate::schedule::{Decoupled, Schedule};
 use crate::upcycling;
 use crate::{Error, Result};
 use ms_ckpt::{Checkpoint, Form, TRACKER, iteration_name};
@@ -31,7 +31,7 @@ pub(crate) struct RunState {
     pub(crate) consumed_valid_samples: u64,
     pub(crate) floating_point_operations: f64,
     /// The schedule to go on with.
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: LrSchedule,
 }
 
 /// What a checkpoint keeps beside tensors.
@@ -48,7 +48,7 @@ pub(crate) struct Stored {
     pub(crate) consumed_valid_samples: u64,
     pub(crate) num_floating_point_operations_so_far: f64,
     pub(crate) optimizer_step: u64,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: LrSchedule,
     pub(crate) seed: u64,
     pub(crate) world: usize,
     /// Order of sums of bf16 products; absent from checkpoints of older versions and of other programs.
@@ -387,7 +387,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
-fn choose_schedule(config: &TrainConfig, dir: &Path, stored: Schedule) -> Result<Schedule> {
+fn choose_schedule(config: &TrainConfig, dir: &Path, stored: LrSchedule) -> Result<LrSchedule> {
     if config.checkpoint.override_schedule || nearly_equal(&json!(stored), &json!(config.schedule)) {
         return Ok(config.schedule.clone());
     }

@@ -1,8 +1,8 @@
 //! Everything a run is told, resolved.
 
 use crate::indexers::IndexerTraining;
+use crate::lr_schedule::{DecayStyle, LrSchedule, WeightDecayStyle, WsdStyle};
 use crate::scaler::LossScale;
-use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Spelling;
@@ -41,7 +41,7 @@ pub struct TrainConfig {
     /// Only validate and test.
     pub skip_train: bool,
     /// Learning rate and weight decay.
-    pub schedule: Schedule,
+    pub schedule: LrSchedule,
     /// How weights follow gradients.
     pub update: UpdateRule,
     /// In which form the optimizer keeps its state.
@@ -157,7 +157,7 @@ impl TrainConfig {
             train_iters: 0,
             train_samples: 0,
             skip_train: false,
-            schedule: Schedule {
+            schedule: LrSchedule {
                 init_lr: 0.0,
                 max_lr: 1e-3,
                 min_lr: 1e-3,

@@ -7,11 +7,11 @@ mod norms;
 
 use crate::config::{Routing, TrainConfig};
 use crate::indexers::IndexerTraining;
+use crate::lr_schedule::Rates;
 use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::scaler::{LossScale, Scaler};
-use crate::schedule::Rates;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;

@@ -2,9 +2,9 @@
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
+use crate::lr_schedule::Rates;
 use crate::owned::{Owned, Shard};
 use crate::scaled::{Scaled, Stored};
-use crate::schedule::Rates;
 use crate::state::{InWeights, Lower, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, ExactSum, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;

@@ -398,9 +398,9 @@ impl Iteration<'_> {
             let tokens = ints(&own.take(&a.tokens))?;
             let labels = ints(&own.take(&a.labels))?;
             let seen = |w: &MicroBatch| -> Result<Batch> {
-                let Batch { positions, segments, max_position, spread, .. } =
+                let Batch { positions, segments, max_position, sharding, .. } =
                     share(w, self.ctx)?.batch(arena, w)?;
-                Ok(Batch { positions, segments, max_position, spread, ..batch.clone() })
+                Ok(Batch { positions, segments, max_position, sharding, ..batch.clone() })
             };
             let inputs = Inputs { tokens, batch: a.window.map(seen).transpose()? };
             modules.push(Prediction { inputs, labels, weights, loss_mask: a.loss_mask });

@@ -3,7 +3,7 @@
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
 use ms_dist::buckets::{Bucketing, ParamSlice, Placed};
-use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
+use ms_dist::{Communicator, DataParallel, FlatBuffer, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
 use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot};
 use std::sync::Arc;
@@ -76,13 +76,13 @@ pub(crate) fn data_parallel(
 ) -> Result<DataParallel> {
     let shared = shared_by_stages(model.config(), placement);
     let buffers = buffers(model.held(), &shared, &ctx.grid, ctx.rank, bucketing)?;
-    let family = |b: BufferSpec| Family {
+    let flat = |b: BufferSpec| FlatBuffer {
         replicas: if b.experts { ctx.expert_replicas.clone() } else { ctx.replicas.clone() },
         params: b.params,
         placed: b.placed,
         bucketing: b.bucketing,
     };
-    Ok(DataParallel::new(&turns(model.held()), buffers.into_iter().map(family).collect()))
+    Ok(DataParallel::new(&turns(model.held()), buffers.into_iter().map(flat).collect()))
 }
 
 /// When a forward pass comes to each parameter: in their order, but a copy of an embedding serves the end of the last chunk.

@@ -6,8 +6,8 @@ use crate::checkpoint::{self, RunState};
 use crate::config::{Passing, TrainConfig};
 use crate::engine::Engine;
 use crate::interval::Interval;
+use crate::lr_schedule::LrSchedule;
 use crate::saving::Saving;
-use crate::schedule::Schedule;
 use crate::usage::RankUsage;
 use crate::{Error, Result};
 use ms_core::{Device, Tensor};
@@ -113,7 +113,7 @@ struct Loop<'a> {
     /// Samples of iterations that this run has passed over.
     passed_over: u64,
     flops: f64,
-    schedule: Schedule,
+    schedule: LrSchedule,
     loaded: Option<PathBuf>,
     failed_saves: u64,
     /// The last iteration whose checkpoint is whole, or still written.

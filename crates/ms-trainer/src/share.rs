@@ -4,7 +4,7 @@ use crate::config::CapacityShares;
 use crate::{Error, Result};
 use ms_core::{Arena, Segment};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, ParallelCtx, Piece, Spread};
+use ms_dist::{ContextParallel, ParallelCtx, Piece, TokenSharding};
 use ms_nn::Batch;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Share {
     /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:
     /// all.
-    cut: Option<(Vec<usize>, Arc<Spread>)>,
+    cut: Option<(Vec<usize>, Arc<TokenSharding>)>,
 }
 
 /// The share of the rank of `ctx` in `mb`.
@@ -26,8 +26,8 @@ pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<Share> {
     if cp == 1 {
         return Ok(Share { cut: None });
     }
-    let (runs, spread) = cut(mb, ctx.context, cp)?;
-    Ok(Share { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(spread))) })
+    let (runs, sharding) = cut(mb, ctx.context, cp)?;
+    Ok(Share { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(sharding))) })
 }
 
 /// The numbers of all tokens of `runs`.
@@ -35,9 +35,9 @@ fn tokens(runs: &[Range<usize>]) -> Vec<usize> {
     runs.iter().cloned().flatten().collect()
 }
 
-/// The runs of tokens of every rank, and the spread that they make: each row is cut into equal chunks, documents inside it are
+/// The runs of tokens of every rank, and the sharding that they make: each row is cut into equal chunks, documents inside it are
 /// cut with it.
-fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Range<usize>>>, Spread)> {
+fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Range<usize>>>, TokenSharding)> {
     let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
     let mut runs = vec![Vec::new(); cp];
     let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
@@ -87,8 +87,8 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
     };
     let rows = runs[0].iter().map(Range::len).sum();
     let pieces = runs.iter().map(of_rank).collect();
-    let spread = Spread { documents, pieces, rows, positions: mb.position_ids.clone() };
-    Ok((runs, spread))
+    let sharding = TokenSharding { documents, pieces, rows, positions: mb.position_ids.clone() };
+    Ok((runs, sharding))
 }
 
 /// Of each token of a micro-batch the share that it stands in.
@@ -132,8 +132,8 @@ impl Share {
     pub(crate) fn batch(&self, arena: &Arena, mb: &MicroBatch) -> Result<Batch> {
         Ok(match &self.cut {
             None => Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?,
-            Some((_, spread)) => {
-                Batch::shared(arena, &self.take(&mb.tokens), &self.take(&mb.position_ids), spread.clone())?
+            Some((_, sharding)) => {
+                Batch::shared(arena, &self.take(&mb.tokens), &self.take(&mb.position_ids), sharding.clone())?
             }
         })
     }
@@ -156,17 +156,17 @@ mod tests {
             row_ends: vec![8, 16],
             samples: Vec::new(),
         };
-        let (runs, spread) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
+        let (runs, sharding) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
         assert_eq!(
             [tokens(&runs[0]), tokens(&runs[1])],
             [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]
         );
         let piece = |document, place, row, len| Piece { document, place, row, len };
         assert_eq!(
-            spread.pieces[0],
+            sharding.pieces[0],
             [piece(0, 0, 0, 2), piece(1, 3, 2, 2), piece(2, 0, 4, 2), piece(2, 6, 6, 2)]
         );
-        assert_eq!(spread.pieces[1], [piece(0, 2, 0, 1), piece(1, 0, 1, 3), piece(2, 2, 4, 4)]);
+        assert_eq!(sharding.pieces[1], [piece(0, 2, 0, 1), piece(1, 0, 1, 3), piece(2, 2, 4, 4)]);
         assert!(cut(&mb, ContextParallel::Ring { window: 1 }, 3).is_err());
     }
 }

@@ -14,6 +14,7 @@ mod options;
 pub mod question;
 mod report;
 mod run;
+mod task;
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
@@ -21,22 +22,33 @@ use ms_cli::megatron::{ConfigFile, Line, Program, answer, parse_or_exit};
 use options::Options;
 use std::ffi::OsString;
 use std::sync::OnceLock;
+use task::Task;
 
-const ABOUT: &str = "Scores a model on benchmarks: mmlu, boolq, hellaswag, cmmlu, ceval.
+/// What the help says of the program.
+fn about() -> &'static str {
+    static ABOUT: OnceLock<String> = OnceLock::new();
+    ABOUT.get_or_init(|| {
+        let (names, folders) = (task::names(), task::TASKS.each_ref().map(task::Task::help).join("\n"));
+        format!(
+            "Scores a model on benchmarks: {names}.
 
   ms-eval mmlu --data-path mmlu/test --load qwen3-0.6b --output scores
   ms-eval hellaswag --protocol harness --data-path hellaswag/val --load qwen3-0.6b --json
 
-mmlu is a folder of SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
-SUBJECT_dev.csv in the folder dev beside it. boolq is *.jsonl with passage, question and answer; hellaswag (only with
---protocol harness, as cmmlu and ceval) *.jsonl as published, or with query, choices and gold; cmmlu is test/SUBJECT.csv and
-ceval val/SUBJECT_val.csv, with a header, and the folder dev beside it for --num-fewshot. Of several benchmarks each has a folder of
-its own in --output. Without such a word: the arguments of upstream's evaluation.py (--task mmlu --task-data-path DIR).";
+What the folder of each holds:
+
+{folders}
+
+Of several benchmarks each has a folder of its own in --output. Without such a word: the arguments of upstream's evaluation.py
+(--task mmlu --task-data-path DIR)."
+        )
+    })
+}
 
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Eval, "ms-eval", ABOUT))
+    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Eval, "ms-eval", about()))
 }
 
 /// The program.
@@ -66,18 +78,13 @@ pub fn main() -> Result<()> {
         tasks = o.asked.tasks.clone();
     }
     if tasks.is_empty() {
-        bail!(Usage(format!("expected the name of a task: {}", run::TASKS.join(", "))));
+        bail!(Usage(format!("expected the name of a task: {}", task::names())));
     }
-    if let Some(other) = tasks.iter().find(|task| !run::TASKS.contains(&task.as_str())) {
-        bail!(Usage(format!(
-            "task: expected one of {}, found {other:?}; other tasks are not in this version{}",
-            run::TASKS.join(", "),
-            ms_cli::megatron::did_you_mean(other, &run::TASKS)
-        )));
-    }
+    let tasks = tasks.iter().map(|name| Task::of(name)).collect::<Result<Vec<_>>>()?;
     let output = &o.asked.output;
     for task in &tasks {
-        let output = output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task) } else { dir.clone() });
+        let output =
+            output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task.name) } else { dir.clone() });
         run::task(&args, &o, task, output.as_deref())?;
     }
     Ok(())

@@ -1,10 +1,9 @@
 //! Running a benchmark: questions, model, answers, score.
 
-use crate::chinese::{self, Benchmark};
 use crate::options::{Asked, Options};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
-use crate::{boolq, hellaswag, mmlu};
+use crate::task::Task;
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
@@ -15,43 +14,15 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// The benchmarks.
-pub(crate) const TASKS: [&str; 5] = ["mmlu", "boolq", "hellaswag", "cmmlu", "ceval"];
-
 /// The questions of `task`, as the flags want them asked.
-fn questions(o: &Asked, task: &str) -> Result<Vec<Question>> {
+fn questions(o: &Asked, task: &Task) -> Result<Vec<Question>> {
     let dir = o.data.last().or(o.folders.last());
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     let harness = o.protocol == "harness";
-    let shots = o.shots;
-    if shots.is_some() && !harness {
+    if o.shots.is_some() && !harness {
         bail!(Usage("--num-fewshot goes with --protocol harness".into()));
     }
-    if ["boolq", "hellaswag"].contains(&task) && shots.unwrap_or(0) > 0 {
-        bail!(Usage(format!("--num-fewshot: {task} has no solved examples in its folder; leave it out")));
-    }
-    let most = o.most.unwrap_or(usize::MAX);
-    let dir = Path::new(dir);
-    let mut all = match task {
-        "mmlu" => return mmlu::questions(dir, harness, shots.unwrap_or(mmlu::SHOTS), most),
-        "boolq" => boolq::read(dir, harness)?,
-        "hellaswag" if harness => hellaswag::read(dir)?,
-        "hellaswag" => {
-            bail!(Usage("hellaswag: MindSpeed-LLM does not score it; pass --protocol harness".into()))
-        }
-        "cmmlu" if harness => {
-            return chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most);
-        }
-        "ceval" if harness => {
-            return chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most);
-        }
-        "cmmlu" | "ceval" => bail!(Usage(format!(
-            "{task}: MindSpeed-LLM's prompts for it are not in this version; pass --protocol harness"
-        ))),
-        other => unreachable!("{other}: the names were checked before"),
-    };
-    all.truncate(most);
-    Ok(all)
+    task.questions(Path::new(dir), harness, o.shots, o.most.unwrap_or(usize::MAX))
 }
 
 /// A question in tokens.
@@ -78,7 +49,7 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
         };
         return Ok(Encoded { ids, choices: Vec::new() });
     };
-    let ids = tokenizer.encode_with_special(mmlu::strip_end(&q.prompt))?;
+    let ids = tokenizer.encode_with_special(crate::mmlu::strip_end(&q.prompt))?;
     let choices = choices.iter().map(|choice| {
         let mut whole = tokenizer.encode_with_special(&format!("{} {choice}", q.prompt))?;
         Ok(whole.split_off(ids.len().min(whole.len())))
@@ -90,8 +61,9 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
 ///
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
-pub(crate) fn task(args: &Args, o: &Options, task: &str, output: Option<&Path>) -> Result<()> {
+pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>) -> Result<()> {
     let questions = questions(&o.asked, task)?;
+    let task = task.name;
     let tokenizer = o.tokenizer.load(o.loading.source.model_folder()?)?;
     let template = match tokenizer.chat_template_source() {
         Some(_) if o.asked.protocol != "harness" && !o.asked.no_chat_template => {

@@ -1,5 +1,6 @@
 //! Every option of `ms-infer`.
 
+use crate::reads::{CHAT, DRAWN, EVERY, GENERATE, LOGITS, TEXTS};
 use ms_generate::Sampling;
 use ms_options::{Loading, TokenizerFolder};
 use std::path::PathBuf;
@@ -8,15 +9,15 @@ options! {
     /// What the model is asked.
     pub(crate) struct Asked in "Generation" {
         pub(crate) tasks: Vec<String> = "--task", "what to run", group = "Task";
-        pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other; - reads one from stdin; the first turn of a chat", own = own("prompt");
-        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", range = "[-1,268435456]";
-        pub(crate) stops: Vec<String> = "--stop", "texts that end the answer; they are not part of it", own = own("stop");
-        pub(crate) ignore_eos: bool = "--ignore-eos", "go on after a token that ends a text", own = own_or("ignore_eos", "false");
-        pub(crate) no_echo: bool = "--no-echo", "leave the prompt out of what is printed", own = own_or("no_echo", "false");
+        pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other; - reads one from stdin; the first turn of a chat", own = own("prompt"), by = TEXTS;
+        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", range = "[-1,268435456]", by = TEXTS;
+        pub(crate) stops: Vec<String> = "--stop", "texts that end the answer; they are not part of it", own = own("stop"), by = TEXTS;
+        pub(crate) ignore_eos: bool = "--ignore-eos", "go on after a token that ends a text", own = own_or("ignore_eos", "false"), by = TEXTS;
+        pub(crate) no_echo: bool = "--no-echo", "leave the prompt out of what is printed", own = own_or("no_echo", "false"), by = &[GENERATE];
         pub(crate) dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
         pub(crate) bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
-        pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S]", own = own("input");
-        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file to write logits [B,S,V] to", own = own("output");
+        pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S]", own = own("input"), by = &[LOGITS];
+        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file to write logits [B,S,V] to", own = own("output"), by = &[LOGITS];
     }
 }
 
@@ -46,11 +47,11 @@ options! {
 gathered_options! {
     /// What is asked of a model, as the command line says it.
     pub(crate) struct Options {
-        pub(crate) loading: Loading,
-        pub(crate) tokenizer: TokenizerFolder,
-        pub(crate) asked: Asked,
-        pub(crate) chat: Chat,
-        pub(crate) sampling: Draws,
+        pub(crate) loading: Loading = EVERY,
+        pub(crate) tokenizer: TokenizerFolder = TEXTS,
+        pub(crate) asked: Asked = EVERY,
+        pub(crate) chat: Chat = &[CHAT],
+        pub(crate) sampling: Draws = DRAWN,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Origin};
+use ms_cli::megatron::{Args, Options as _, Origin};
 
 /// What runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,46 +17,37 @@ pub(crate) enum Command {
     Sample,
 }
 
-use Command::{Chat, Generate, Greedy, Logits, Sample};
+/// What commands are called.
+pub(crate) const GENERATE: &str = "generate";
+pub(crate) const CHAT: &str = "chat";
+pub(crate) const LOGITS: &str = "logits";
+const GREEDY: &str = "--task greedy";
+const SAMPLE: &str = "--task do_sample";
+
+/// All of them; those that make texts, and those that draw them.
+pub(crate) const EVERY: &[&str] = &[GENERATE, CHAT, LOGITS, GREEDY, SAMPLE];
+pub(crate) const TEXTS: &[&str] = &[GENERATE, CHAT, GREEDY, SAMPLE];
+pub(crate) const DRAWN: &[&str] = &[GENERATE, CHAT, SAMPLE];
+
+/// The flag that all programs have and not every command of this one reads.
+const JSON: (&str, &[&str]) = ("--json", &[GENERATE, CHAT, LOGITS]);
 
 impl Command {
-    fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
-            Generate => "generate",
-            Chat => "chat",
-            Logits => "logits",
-            Greedy => "--task greedy",
-            Sample => "--task do_sample",
+            Self::Generate => GENERATE,
+            Self::Chat => CHAT,
+            Self::Logits => LOGITS,
+            Self::Greedy => GREEDY,
+            Self::Sample => SAMPLE,
         }
     }
 }
 
-const TEXTS: &[Command] = &[Generate, Chat, Greedy, Sample];
-const DRAWN: &[Command] = &[Generate, Chat, Sample];
-
-/// Flags that not every command reads.
-const TABLE: [(&str, &[Command]); 20] = [
-    ("--prompt", TEXTS),
-    ("--stop", TEXTS),
-    ("--ignore-eos", TEXTS),
-    ("--no-echo", &[Generate]),
-    ("--json", &[Generate, Chat, Logits]),
-    ("--input", &[Logits]),
-    ("--output", &[Logits]),
-    ("--system", &[Chat]),
-    ("--min-p", DRAWN),
-    ("--repetition-penalty", DRAWN),
-    ("--max-new-tokens", TEXTS),
-    ("--history-turns", &[Chat]),
-    ("--hf-chat-template", &[Chat]),
-    ("--prompt-type", &[Chat]),
-    ("--prompt-type-path", &[Chat]),
-    ("--temperature", DRAWN),
-    ("--top-k", DRAWN),
-    ("--top-p", DRAWN),
-    ("--seed", DRAWN),
-    ("--tokenizer-name-or-path", TEXTS),
-];
+/// The program's flags, as its options list them, and the commands that read each.
+fn readers() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    Options::entries().into_iter().map(|entry| (entry.flag, entry.by)).chain([JSON])
+}
 
 /// Looks at the flags that were given, before anything is read. Those of this toolchain are mistakes on a line where nothing
 /// reads them; upstream's stand in scripts, and a configuration file is for several commands.
@@ -69,23 +60,23 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
     let given: Vec<(&str, bool)> =
         args.written_flags().map(|(dest, flag)| (flag, on_line.contains(&dest.as_str()))).collect();
     let find = |flag: &str| given.iter().find(|(given, _)| *given == flag).map(|(_, on_line)| *on_line);
-    let names = || commands.iter().map(|c| c.name()).collect::<Vec<_>>().join(", ");
-    for (flag, by) in TABLE {
+    let asked: Vec<&str> = commands.iter().map(|c| c.name()).collect();
+    for (flag, by) in readers() {
         let Some(on_line) = find(flag) else { continue };
-        if by.iter().any(|command| commands.contains(command)) {
+        if by.iter().any(|command| asked.contains(command)) {
             continue;
         }
-        let who = by.iter().map(|c| c.name()).collect::<Vec<_>>().join(", ");
+        let (who, names) = (by.join(", "), asked.join(", "));
         let ours = || args.line().flags(args.upstream()).any(|known| known.flag == flag && known.ours);
         if on_line && ours() {
-            bail!(Usage(format!("{flag}: {} does not read it; it goes with {who}", names())));
+            bail!(Usage(format!("{flag}: {} does not read it; it goes with {who}", names)));
         }
         if on_line {
-            tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names());
+            tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names);
         }
     }
     // The likeliest token is taken: nothing is drawn.
-    if o.sampling.takes_the_likeliest() && commands.iter().any(|command| DRAWN.contains(command)) {
+    if o.sampling.takes_the_likeliest() && asked.iter().any(|command| DRAWN.contains(command)) {
         for flag in
             ["--top-k", "--top-p", "--min-p", "--seed"].into_iter().filter(|flag| find(flag).is_some())
         {
@@ -97,16 +88,12 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::TABLE;
-    use ms_cli::megatron::Upstream;
+    use super::{EVERY, readers};
 
     #[test]
-    fn every_row_is_a_flag_of_the_program() {
-        let line = crate::line();
-        for (name, _) in TABLE {
-            let versions = [Upstream::V2_0_0, Upstream::Head];
-            let known = versions.iter().any(|&v| line.flags(v).any(|flag| flag.flag == name && flag.acts()));
-            assert!(known, "{name}");
+    fn every_flag_names_the_commands_that_read_it() {
+        for (flag, by) in readers() {
+            assert!(!by.is_empty() && by.iter().all(|command| EVERY.contains(command)), "{flag}: {by:?}");
         }
     }
 }

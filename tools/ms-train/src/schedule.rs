@@ -10,7 +10,7 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_trainer::{DecayStyle, Decoupled, Schedule, WeightDecayStyle, WsdStyle};
+use ms_trainer::{DecayStyle, Decoupled, LrSchedule, WeightDecayStyle, WsdStyle};
 
 options! {
     /// How learning rate and weight decay change.
@@ -87,7 +87,7 @@ pub(crate) struct Extent {
 ///
 /// # Errors
 /// If the flags contradict each other or do not fit together.
-pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<Schedule> {
+pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrSchedule> {
     let &Extent { by_samples, train_samples, skipped, planned } = extent;
     let trains = train_samples > 0 && !skipped;
     let unit = match by_samples {
@@ -142,7 +142,7 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<Sch
         (_, last) => last.unwrap_or(0),
     };
     let (start_weight_decay, end_weight_decay, weight_decay_style) = weight_decay(rates)?;
-    Ok(Schedule {
+    Ok(LrSchedule {
         init_lr: rates.warmup_init,
         max_lr,
         min_lr: rates.min_lr,

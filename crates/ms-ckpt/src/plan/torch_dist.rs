@@ -149,9 +149,8 @@ impl<'a> Keys<'a> {
             let anywhere = Slot { place: Place::Layer(0), ..spec.slot };
             layers.entry(layer).or_default().push((anywhere, &spec.shape[..]));
         }
-        // Megatron never stacks the layers of its model of letters.
         let same = layers.values().all(|l| Some(l) == layers.values().next());
-        let stacked = same && !config.is_hybrid();
+        let stacked = same && config.stacks_layers();
         Self { config, slots, modules, stacked, packed }
     }
 

@@ -44,10 +44,11 @@ macro_rules! options {
     };
 }
 
-/// Makes one group of options of several.
+/// Makes one group of options of several. `= COMMANDS` behind a group names the commands that read those of its flags which do not
+/// say so themselves (`by = COMMANDS`).
 macro_rules! gathered_options {
     ($(#[$doc:meta])* $vis:vis struct $name:ident {
-        $($(#[$about:meta])* $fvis:vis $field:ident : $ty:ty),* $(,)?
+        $($(#[$about:meta])* $fvis:vis $field:ident : $ty:path $(= $by:expr)?),* $(,)?
     }) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
@@ -57,7 +58,14 @@ macro_rules! gathered_options {
 
         impl ::ms_cli::megatron::Options for $name {
             fn entries() -> Vec<::ms_cli::megatron::Entry> {
-                [$(<$ty as ::ms_cli::megatron::Options>::entries()),*].concat()
+                let mut all = Vec::new();
+                $(
+                    #[allow(unused_mut)] // for groups that name their commands
+                    let mut of = <$ty as ::ms_cli::megatron::Options>::entries();
+                    $(of.iter_mut().filter(|entry| entry.by.is_empty()).for_each(|entry| entry.by = $by);)?
+                    all.extend(of);
+                )*
+                all
             }
 
             fn read(from: &::ms_cli::megatron::Reader<'_>) -> Result<Self, ::ms_cli::Usage> {

@@ -30,6 +30,8 @@ pub struct Entry {
     pub arity: Arity,
     /// What it is read as.
     pub kind: ValueKind,
+    /// The commands that read it, of a program with several; none named: whatever the program does.
+    pub by: &'static [&'static str],
 }
 
 /// What upstream's table has of its flags, for a flag of ours.
@@ -62,7 +64,7 @@ impl Entry {
     /// A flag that is read as `T`.
     pub const fn new<T: Field>(flag: &'static str, help: &'static str, group: &'static str) -> Self {
         let (arity, kind) = T::FORM;
-        Self { flag, help, group, range: "", own: None, versions: Versions::Both, arity, kind }
+        Self { flag, help, group, range: "", own: None, versions: Versions::Both, arity, kind, by: &[] }
     }
 
     pub(super) fn range(&self) -> Option<Range> {

@@ -14,7 +14,7 @@ use super::entries::{Compressor, Entries};
 use super::training::{Picked, Training};
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory, PoolCache};
-use crate::mixer::Mixer;
+use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
@@ -175,7 +175,7 @@ impl CompressedAttention {
     }
 }
 
-impl Mixer for CompressedAttention {
+impl TokenMixer for CompressedAttention {
     #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let shape = &*self.shape;
@@ -215,14 +215,14 @@ impl Mixer for CompressedAttention {
         let sinks = pass.param(self.sinks);
         let mut out = match pass.heads_for_tokens() {
             None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
-            Some(spread) => {
+            Some(sharding) => {
                 let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
-                let q = to_sequences(pass.g, ctx, &q, &spread)?;
+                let q = to_sequences(pass.g, ctx, &q, &sharding)?;
                 let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
-                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
+                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &sharding)?;
                 let out =
                     ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
-                to_shares(pass.g, ctx, &out, &spread)?
+                to_shares(pass.g, ctx, &out, &sharding)?
             }
         };
         if let Some(training) = training {

@@ -2,7 +2,7 @@
 
 use super::training::Watch;
 use crate::cache::{LayerCache, LayerMemory};
-use crate::mixer::Mixer;
+use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
@@ -11,7 +11,7 @@ use ms_core::{
     QkvRows, Result, Rotary, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
-use ms_spec::{Mixer as Kind, ModelConfig, Norm, Position, QkNorm, Role, Swapped};
+use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm, Role, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ impl Grouped {
             norm: NormShape { kind: c.norm, eps: c.norm_eps },
             qk_norm: c.qk_norm,
             output_gate: c.scores.output_gate,
-            lends: c.has(Kind::SharedKv),
+            lends: c.has(Mixer::SharedKv),
             rotary,
             pack: pack.collect(),
             unpack: unpack.collect(),
@@ -153,7 +153,7 @@ impl Attention {
         tp: (usize, usize),
         shape: &Arc<Grouped>,
     ) -> Self {
-        let projection = if c.layer(layer).mixer == Kind::SharedKv {
+        let projection = if c.layer(layer).mixer == Mixer::SharedKv {
             Projection::Borrowed { q: scope.linear(Role::LinearQkv) }
         } else if c.scores.output_gate {
             let [q, k, v] = [Role::QProj, Role::KProj, Role::VProj].map(|role| scope.linear(role));
@@ -274,7 +274,7 @@ impl Attention {
     }
 }
 
-impl Mixer for Attention {
+impl TokenMixer for Attention {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let (qkv, gate, head_gate) = self.project(pass, x)?;
         let qkv = self.prepare(pass, qkv)?;
@@ -368,14 +368,14 @@ impl CoreAttention {
             first_head,
             keys: c.all_keys.clone(),
         });
-        if let Some(spread) = &pass.batch.spread {
+        if let Some(sharding) = &pass.batch.sharding {
             return Ok(context_attention(
                 pass.g,
                 pass.ctx,
                 qkv,
                 heads,
                 sinks.as_ref(),
-                spread,
+                sharding,
                 options,
                 dropout,
                 pass.layer,
@@ -409,16 +409,16 @@ impl CoreAttention {
         picks: &Tensor,
     ) -> Result<Var> {
         let Self { heads, options, .. } = *self;
-        if let Some(spread) = pass.heads_for_tokens() {
+        if let Some(sharding) = pass.heads_for_tokens() {
             // Each has heads of all tokens, and what all queries have picked.
             let own = HeadLayout { groups: heads.groups / pass.ctx.cp.size(), ..heads };
-            let rows = to_sequences(pass.g, pass.ctx, qkv, &spread)?;
-            let picks = picks_of_documents(pass.g.device(), pass.ctx, picks, &spread)?;
+            let rows = to_sequences(pass.g, pass.ctx, qkv, &sharding)?;
+            let picks = picks_of_documents(pass.g.device(), pass.ctx, picks, &sharding)?;
             if let Some(watch) = &self.watch {
                 watch.see_packed(pass, rows.value(), own, (&picks, options.scale, true))?;
             }
             let out = ops::attention_picked(pass.g, QkvRows::Packed(&rows), own, &picks, options)?;
-            return Ok(to_shares(pass.g, pass.ctx, &out, &spread)?);
+            return Ok(to_shares(pass.g, pass.ctx, &out, &sharding)?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
             if let Some(watch) = &self.watch {

@@ -9,7 +9,7 @@ use super::grouped::{CoreAttention, score_options};
 use super::training::{Picked, Training, Watch};
 use crate::batch::Stretch;
 use crate::cache::{LayerCache, LayerMemory};
-use crate::mixer::Mixer;
+use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
@@ -206,7 +206,7 @@ impl Latent {
     ) -> Result<Var> {
         let shape = &*self.shape;
         let mut below = below.clone();
-        let gathered = pass.batch.spread.is_some() && pass.heads_for_tokens().is_none();
+        let gathered = pass.batch.sharding.is_some() && pass.heads_for_tokens().is_none();
         if let (Some(picks), true) = (pass.picks.clone(), gathered) {
             if self.q_up.is_some() {
                 below = pass.enter(&below)?;
@@ -396,7 +396,7 @@ impl SharedKey {
     }
 }
 
-impl Mixer for Latent {
+impl TokenMixer for Latent {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let values = match pass.keeping.latent_attention_again && pass.g.records() {
             true => self.attend_again(pass, x)?,
@@ -457,8 +457,8 @@ impl Indexer {
         let turned =
             ops::prepare_qkv(pass.g, &packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
         let [q, mut k, _] = ops::split(pass.g, &turned, [n * d, d, d])?;
-        if let Some(spread) = pass.batch.spread.clone() {
-            k = KEYS_TO_PICK.gather(pass.g, pass.ctx, &k, &spread)?;
+        if let Some(sharding) = pass.batch.sharding.clone() {
+            k = KEYS_TO_PICK.gather(pass.g, pass.ctx, &k, &sharding)?;
         }
         let w = pass.linear(x, self.weights)?;
         let w = ops::cast(pass.g, &w, w.value().dtype().wide())?;

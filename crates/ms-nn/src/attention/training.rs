@@ -96,15 +96,15 @@ impl Watch {
         let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Look::Ahead(others) = &*look else { return Ok(()) };
         let device = pass.g.device().clone();
-        let spread = pass.batch.spread.as_ref().filter(|_| exchanged);
-        let keys = match (others, spread) {
-            (Some(keys), Some(spread)) => picks_of_documents(&device, pass.ctx, keys, spread)?,
+        let sharding = pass.batch.sharding.as_ref().filter(|_| exchanged);
+        let keys = match (others, sharding) {
+            (Some(keys), Some(sharding)) => picks_of_documents(&device, pass.ctx, keys, sharding)?,
             (Some(keys), None) => keys.clone(),
             (None, _) => picks.clone(),
         };
         let mut weights = device.attention_weights(q, k, heads, &keys, scale)?;
-        if let Some(spread) = spread {
-            weights = summed_shares(&device, pass.ctx, &weights, spread, "weights of attention")?;
+        if let Some(sharding) = sharding {
+            weights = summed_shares(&device, pass.ctx, &weights, sharding, "weights of attention")?;
         }
         *look = Look::Seen(weights);
         Ok(())

@@ -3,12 +3,12 @@
 use super::{Cut, Layer, Network, Shared, Sub};
 use crate::attention::{Attention, CompressedAttention, Latent};
 use crate::feed::{Dense, Experts};
-use crate::mixer::{self, Mixer};
+use crate::mixer::{self, TokenMixer};
 use crate::params::Scope;
 use crate::residual::NormShape;
 use crate::residual::Streams;
 use crate::{Error, Result};
-use ms_spec::{Feed, Mixer as Kind, ModelConfig, Part, Role};
+use ms_spec::{Feed, Mixer, ModelConfig, Part, Role};
 use std::sync::Arc;
 
 fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
@@ -72,21 +72,21 @@ fn mixer(
     number: usize,
     tp: (usize, usize),
     shared: &Shared,
-) -> Result<Option<Arc<dyn Mixer>>> {
+) -> Result<Option<Arc<dyn TokenMixer>>> {
     let attention = scope.of(Part::Attention);
     Ok(Some(match (c.layer(number).mixer, shared) {
-        (Kind::Attention | Kind::SharedKv, Shared::Grouped(all, windowed)) => {
+        (Mixer::Attention | Mixer::SharedKv, Shared::Grouped(all, windowed)) => {
             let shape = windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(all);
             Arc::new(Attention::new(&attention, c, number, tp, shape))
         }
-        (Kind::Attention, Shared::Latent(shape)) => Arc::new(Latent::new(&attention, c, number, tp, shape)),
-        (Kind::Attention, Shared::Compressed(shape)) => {
+        (Mixer::Attention, Shared::Latent(shape)) => Arc::new(Latent::new(&attention, c, number, tp, shape)),
+        (Mixer::Attention, Shared::Compressed(shape)) => {
             Arc::new(CompressedAttention::new(&attention, c, number, shape))
         }
-        (Kind::SharedKv, Shared::Latent(_)) => {
+        (Mixer::SharedKv, Shared::Latent(_)) => {
             return Err(unsupported(c, "latent layers that share keys and values"));
         }
-        (Kind::SharedKv, Shared::Compressed(_)) => {
+        (Mixer::SharedKv, Shared::Compressed(_)) => {
             return Err(unsupported(c, "layers with pooled entries that share keys and values"));
         }
         (other, _) => return Ok(mixer::recurrent(other, scope, c, tp.1)),

@@ -1,6 +1,6 @@
 //! Gated DeltaNet.
 
-use super::{Mixer, Section, over_documents, remembered_in, wide};
+use super::{Section, TokenMixer, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
@@ -56,7 +56,7 @@ impl GatedDeltaMixer {
     }
 }
 
-impl Mixer for GatedDeltaMixer {
+impl TokenMixer for GatedDeltaMixer {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let dtype = x.value().dtype();
         let s = &self.sizes;

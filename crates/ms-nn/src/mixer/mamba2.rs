@@ -1,6 +1,6 @@
 //! Mamba2.
 
-use super::{Cut, Mixer, Section, over_documents, remembered_in, wide};
+use super::{Cut, Section, TokenMixer, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
@@ -37,7 +37,7 @@ impl Mamba2Mixer {
     }
 }
 
-impl Mixer for Mamba2Mixer {
+impl TokenMixer for Mamba2Mixer {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let dtype = x.value().dtype();
         let m = &self.sizes;

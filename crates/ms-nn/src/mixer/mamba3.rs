@@ -1,6 +1,6 @@
 //! Mamba3's mixer. It runs in f32 between its two projections.
 
-use super::{Cut, Mixer, Section, Sections, over_documents, remembered_in, wide};
+use super::{Cut, Section, Sections, TokenMixer, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
@@ -67,7 +67,7 @@ impl Mamba3Mixer {
     }
 }
 
-impl Mixer for Mamba3Mixer {
+impl TokenMixer for Mamba3Mixer {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let (dtype, m) = (x.value().dtype(), &self.sizes);
         let x = pass.enter(x)?;

@@ -12,13 +12,13 @@ use mamba2::Mamba2Mixer;
 use mamba3::Mamba3Mixer;
 use ms_core::{Columns, HeadLayout, ParamId, Result, Segment, Tensor, Var, ops};
 use ms_dist::{HeadShares, to_sequences, to_shares};
-use ms_spec::{Mixer as Kind, ModelConfig, Part};
+use ms_spec::{Mixer, ModelConfig, Part};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What mixes the tokens of a layer: attention of some kind, or a recurrence.
-pub(crate) trait Mixer: Debug + Send + Sync {
+pub(crate) trait TokenMixer: Debug + Send + Sync {
     /// `[T,H]` to `[T,H]`. What later tokens need of these joins `cache`, where there is one.
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var>;
 
@@ -27,19 +27,24 @@ pub(crate) trait Mixer: Debug + Send + Sync {
 }
 
 /// The mixer of this kind on one of `tp` ranks, if it is one with a state; `scope` has the parameters of its layer.
-pub(crate) fn recurrent(kind: Kind, scope: &Scope<'_>, c: &ModelConfig, tp: usize) -> Option<Arc<dyn Mixer>> {
+pub(crate) fn recurrent(
+    kind: Mixer,
+    scope: &Scope<'_>,
+    c: &ModelConfig,
+    tp: usize,
+) -> Option<Arc<dyn TokenMixer>> {
     const VALID: &str = "a validated model has its mixers' sizes";
     let of = |part| scope.of(part);
     Some(match kind {
-        Kind::Attention | Kind::SharedKv | Kind::None => return None,
-        Kind::GatedDelta => {
+        Mixer::Attention | Mixer::SharedKv | Mixer::None => return None,
+        Mixer::GatedDelta => {
             let sizes = c.gated_delta.as_ref().expect(VALID);
             Arc::new(GatedDeltaMixer::new(&of(Part::GatedDelta), c, sizes, tp))
         }
-        Kind::Mamba2 => {
+        Mixer::Mamba2 => {
             Arc::new(Mamba2Mixer::new(&of(Part::StateSpace), c.mamba2.as_ref().expect(VALID), tp))
         }
-        Kind::Mamba3 => {
+        Mixer::Mamba3 => {
             Arc::new(Mamba3Mixer::new(&of(Part::StateSpace), c.mamba3.as_ref().expect(VALID), tp))
         }
     })
@@ -87,7 +92,7 @@ fn over_documents<const N: usize>(
     weights: &[Cut<'_>],
     scan: impl FnOnce(&mut Pass<'_>, Option<&mut LayerCache>, [Var; N], Vec<Var>, Share<'_>) -> Result<Var>,
 ) -> Result<Var> {
-    let Some(spread) = pass.batch.spread.clone() else {
+    let Some(sharding) = pass.batch.sharding.clone() else {
         let (segments, weights) = (pass.batch.segments.clone(), weights.iter().map(|(w, _)| (*w).clone()));
         let share = Share { ranks: 1, segments: &segments };
         return scan(pass, cache, inputs.map(|(x, _)| x.clone()), weights.collect(), share);
@@ -96,15 +101,15 @@ fn over_documents<const N: usize>(
     let all: Vec<Section> = inputs.iter().flat_map(|(_, sections)| sections.iter().copied()).collect();
     let rows = ops::concat(pass.g, &inputs.map(|(x, _)| x))?;
     let rows = ops::columns(pass.g, &rows, &Sections { sections: &all, ranks }.by_rank())?;
-    let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+    let rows = to_sequences(pass.g, pass.ctx, &rows, &sharding)?;
     let own = ops::split(pass.g, &rows, inputs.map(|(_, sections)| Sections { sections, ranks }.own()))?;
     let mut of_heads = Vec::with_capacity(weights.len());
     for (weight, sections) in weights {
         of_heads.push(Sections { sections, ranks }.weight(pass, weight, rank)?);
     }
-    let segments: Arc<[Segment]> = spread.documents.as_slice().into();
+    let segments: Arc<[Segment]> = sharding.documents.as_slice().into();
     let y = scan(pass, None, own, of_heads, Share { ranks, segments: &segments })?;
-    Ok(to_shares(pass.g, pass.ctx, &y, &spread)?)
+    Ok(to_shares(pass.g, pass.ctx, &y, &sharding)?)
 }
 
 /// A section of a mixer's channels.

@@ -1,10 +1,7 @@
 //! Megatron's arguments: those of a command line, and those stored in a checkpoint.
 
-mod compressed;
 mod experts;
-pub(crate) mod hybrid;
 mod indexer;
-mod latent;
 mod rope;
 mod shared_kv;
 mod sizes;
@@ -21,23 +18,30 @@ use std::collections::BTreeSet;
 use crate::field::{Dialect, Field, Writer};
 use crate::fields::Fields;
 use crate::hf::read_fields;
-use crate::parts::RECURRENCES;
+pub use crate::part_flag::PartFlag;
+use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
 /// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
 fn arguments() -> impl Iterator<Item = &'static Field> {
-    let attention = [
-        sizes::SIZES,
-        rope::ROPE,
-        latent::LATENT,
-        compressed::COMPRESSED,
-        indexer::INDEXER,
-        &[shared_kv::SHARED],
-    ];
+    let parts = PARTS.into_iter().map(|part| part.arguments);
     let states = RECURRENCES.into_iter().map(|kind| kind.arguments);
+    let attention = [indexer::INDEXER, &[shared_kv::SHARED]];
     let others = [experts::EXPERTS, &[indexer::OWNERS], &[spec::SPEC]];
-    attention.into_iter().chain(states).chain(others).flatten()
+    let first = [sizes::SIZES, rope::ROPE].into_iter().chain(parts).chain(attention);
+    first.chain(states).chain(others).flatten()
+}
+
+/// The flags that describe one part alone, as its file lists them.
+pub fn part_flags() -> impl Iterator<Item = &'static PartFlag> {
+    RECURRENCES.into_iter().map(|kind| kind.flags).chain(PARTS.into_iter().map(|part| part.flags)).flatten()
+}
+
+/// Arguments of one part that name the same number or choice, in groups.
+pub fn same_number() -> impl Iterator<Item = &'static [&'static str]> {
+    let states = RECURRENCES.into_iter().map(|kind| kind.same_number);
+    states.chain(PARTS.into_iter().map(|part| part.same_number)).flatten().copied()
 }
 
 /// What Megatron assumes where nothing is said.

@@ -19,15 +19,6 @@ pub(super) const ROPE: &[Field] = &[
         },
     ),
     Field::float("rotary_percent", |c| Some(&mut c.rope.fraction)),
-    Field::float_as(
-        "partial_rotary_factor",
-        |c| c.gated_delta.map(|_| c.rope.fraction),
-        |c, fraction| {
-            if fraction > 0.0 {
-                c.rope.fraction = fraction;
-            }
-        },
-    ),
     Field::flag("rotary_interleaved", |c| Some(&mut c.rope.interleaved)),
     Field::flag_as("use_glm_rope", |_| None, |c, on| c.rope.interleaved |= on),
     Field::rule(

@@ -1,15 +1,212 @@
-//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4).
+//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4). Some of upstream's flags for it have
+//! other meanings in latent attention.
+//!
+//! # Source
+//! MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is what kind of layer, and
+//! which flags of the rotation count.
 
 use ms_core::{Axis, Partition};
+use serde_json::json;
 
+use crate::description::Description;
+use crate::error::{divides, needs};
+use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
+use crate::part_flag::PartFlag;
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
-use crate::sizes::{Compressed, Pooled};
-use crate::{ModelConfig, Part, Role};
+use crate::sizes::{Attention, Compressed, Layer, Pooled, Scores};
+use crate::{Error, ModelConfig, Part, QkNorm, Result, Role, Rope, RopeScaling};
+
+pub(crate) static PART: Description = Description {
+    rule: RULE,
+    arguments: ARGUMENTS,
+    flags: FLAGS,
+    same_number: &[&["rope_scaling_beta_fast", "beta_fast"], &["rope_scaling_beta_slow", "beta_slow"]],
+    sizes,
+    check,
+    shrink: |c, small, ranks| {
+        if let Some(a) = c.compressed() {
+            // One or two groups of outputs to a rank, as the model has several or one, of two heads each.
+            let out_groups = ranks * a.out_groups.clamp(1, 2);
+            (small.heads, small.groups) = (2 * out_groups, c.groups);
+            let (q_rank, out_rank) = (a.q_rank.min(16), a.out_rank.min(8));
+            small.attention = Attention::Compressed(Compressed { q_rank, out_groups, out_rank, ..a.clone() });
+        }
+        // So few tokens that short rows have windows, and more than an indexer picks.
+        for pooled in small.pattern.iter_mut().filter_map(|layer| layer.pooled.as_mut()) {
+            pooled.ratio = pooled.ratio.min(if pooled.picked { 2 } else { 3 });
+        }
+    },
+};
+
+fn sizes(c: &ModelConfig) -> Vec<(&'static str, usize)> {
+    let Some(a) = c.compressed() else { return Vec::new() };
+    let index = c.indexer.map_or(1, |i| i.heads.saturating_mul(i.head_dim));
+    let widths = [c.heads.saturating_mul(c.head_dim), a.out_groups.saturating_mul(a.out_rank), index];
+    let widths = widths.map(|n| ("width of attention to entries", n));
+    let sizes = [a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n));
+    let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
+    widths.into_iter().chain(sizes).chain(c.pattern.iter().filter_map(ratio)).collect()
+}
+
+fn check(c: &ModelConfig) -> Result<()> {
+    let any = |of: fn(Pooled) -> bool| c.pattern.iter().filter_map(|l| l.pooled).any(of);
+    if let Some(a) = c.compressed() {
+        divides(&[], "query heads", c.heads, "groups of outputs", a.out_groups)?;
+        if c.groups != 1 || c.sliding_window.is_none() {
+            let what = "attention to pooled entries: expected one key head and a sliding window";
+            return Err(Error::inconsistent(what));
+        }
+    }
+    needs(!any(|_| true) || c.compressed().is_some(), "attention to pooled entries")?;
+    needs(!any(|p| p.picked) || c.indexer.is_some(), "an indexer")
+}
+
+#[rustfmt::skip] // a flag a line
+const FLAGS: &[PartFlag] = &[
+    PartFlag::new("--beta-fast", "(0,)", "yarn: rotations above which a frequency is kept (head)"),
+    PartFlag::new("--beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full (head)"),
+    PartFlag::new("--compress-ratios", "[0,268435456]", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries"),
+    PartFlag::new("--compress-rope-theta", "(0,)", "base of the rotary frequencies in layers with pooled entries"),
+    PartFlag::new("--kv-compress", "", "attention to a window and pooled entries"),
+    PartFlag::new("--n-hash-layers", "[0,16384]", "first layers whose experts a table has for each token"),
+    PartFlag::new("--o-groups", "[1,16384]", "groups of heads whose outputs are projected apart"),
+    PartFlag::new("--o-lora-rank", "[1,16777216]", "width that each group of outputs is projected to"),
+    PartFlag::new("--original-seq-len", "[0,268435456]", "context length before yarn, in layers with pooled entries"),
+    PartFlag::new("--rope-factor", "(0,)", "factor of yarn in layers with pooled entries"),
+    PartFlag::new("--sliding-window-size", "[1,268435456]", "keys that a query sees beside pooled entries"),
+];
+
+/// What Megatron's arguments say of it.
+const ARGUMENTS: &[Field] = &[
+    START,
+    Field::size("qk_head_dim", |c| pooled(c).is_some().then_some(&mut c.head_dim))
+        .or(&["qk_head_dim", "kv_lora_rank"])
+        .needed(),
+    Field::alias("kv_lora_rank", |c| c.compressed().map(|_| c.head_dim)),
+    ROTATED,
+    Field::float("rope_theta", |c| pooled(c).is_some().then_some(&mut c.rope.base)),
+    Field::float("compress_rope_theta", |c| Some(&mut pooled(c)?.rope.base)),
+    FAR,
+    Field::size("q_lora_rank", |c| Some(&mut pooled(c)?.q_rank)).needed(),
+    Field::size("o_groups", |c| Some(&mut pooled(c)?.out_groups)),
+    Field::size("o_lora_rank", |c| Some(&mut pooled(c)?.out_rank)),
+    Field::size("sliding_window_size", |c| {
+        pooled(c)?;
+        c.sliding_window.as_mut()
+    }),
+    LAYERS,
+];
+
+/// Sizes as upstream assumes them.
+const START: Field = Field::rule(
+    |f, c| {
+        if !f.on("kv_compress")? {
+            return Ok(());
+        }
+        c.rope = Rope { base: 10_000.0, fraction: 1.0, interleaved: true, scaling: RopeScaling::None };
+        let rope = Rope { base: 40_000.0, ..c.rope.clone() };
+        c.attention = Attention::Compressed(Compressed { q_rank: 0, out_groups: 8, out_rank: 1024, rope });
+        (c.groups, c.qk_norm) = (1, QkNorm::None);
+        c.scores = Scores { sinks: true, ..c.scores };
+        c.sliding_window = Some(128);
+        Ok(())
+    },
+    |c, w| {
+        if c.compressed().is_some() {
+            w.set("kv_compress", json!(true));
+        }
+    },
+);
+
+/// How much of a head is rotated, near and far.
+const ROTATED: Field = Field::rule(
+    |f, c| {
+        let head_dim = c.head_dim;
+        let Some(a) = pooled(c) else { return Ok(()) };
+        let rotated = f.need_of(&["qk_pos_emb_head_dim", "qk_rope_head_dim"])?;
+        let share = rotated as f64 / head_dim.max(1) as f64;
+        let too_few = ((head_dim as f64 * share) as usize) < rotated;
+        a.rope.fraction = if too_few { share.next_up() } else { share };
+        c.rope.fraction = if too_few { share.next_up() } else { share };
+        Ok(())
+    },
+    |c, w| {
+        if c.compressed().is_some() {
+            w.set("qk_pos_emb_head_dim", json!(c.rope.rotated(c.head_dim)));
+        }
+    },
+);
+
+/// The scaling of rotations of pooled entries.
+const FAR: Field = Field::rule(
+    |f, c| {
+        let Some(a) = pooled(c) else { return Ok(()) };
+        a.rope.scaling = match f.size("original_seq_len")?.unwrap_or(65_536) {
+            0 => RopeScaling::None,
+            original => RopeScaling::Yarn {
+                factor: f.float("rope_factor")?.unwrap_or(4.0),
+                beta_fast: f.float("beta_fast")?.unwrap_or(32.0),
+                beta_slow: f.float("beta_slow")?.unwrap_or(1.0),
+                original,
+                mscale: None,
+                attention_factor: Some(1.0),
+                truncate: true,
+            },
+        };
+        Ok(())
+    },
+    |c, w| match c.compressed().map(|a| &a.rope.scaling) {
+        None => {}
+        Some(&RopeScaling::Yarn { factor, beta_fast, beta_slow, original, .. }) => {
+            w.set("rope_factor", json!(factor));
+            w.set("beta_fast", json!(beta_fast));
+            w.set("beta_slow", json!(beta_slow));
+            w.set("original_seq_len", json!(original));
+        }
+        Some(_) => w.set("original_seq_len", json!(0)),
+    },
+);
+
+/// Which layers pool how much, and which choose experts by the token.
+const LAYERS: Field = Field::rule(
+    |f, c| {
+        if pooled(c).is_none() {
+            return Ok(());
+        }
+        let ratios = f.sizes("compress_ratios")?.unwrap_or_default();
+        let hashed = f.size("n_hash_layers")?.unwrap_or(0);
+        let layer = |l: usize| {
+            let pooled = match ratios.get(l).copied().unwrap_or(0) {
+                0 | 1 => None,
+                ratio => Some(Pooled { ratio, picked: ratio == 4 }),
+            };
+            Layer { pooled, hashed: l < hashed, ..Layer::default() }
+        };
+        c.pattern = (0..c.layers).map(layer).collect();
+        Ok(())
+    },
+    |c, w| {
+        if c.compressed().is_none() {
+            return;
+        }
+        let layers = || (0..c.layers).map(|l| c.layer(l));
+        let ratios = layers().map(|l| l.pooled.map_or(0, |p| p.ratio));
+        w.set("compress_ratios", ratios.chain((0..c.mtp).map(|_| 0)).collect());
+        w.set("n_hash_layers", json!(layers().take_while(|l| l.hashed).count()));
+    },
+);
+
+fn pooled(c: &mut ModelConfig) -> Option<&mut Compressed> {
+    match &mut c.attention {
+        Attention::Compressed(compressed) => Some(compressed),
+        _ => None,
+    }
+}
 
 /// How ranks share it.
-pub(crate) const RULE: Rule = Rule {
+const RULE: Rule = Rule {
     part: "attention to pooled entries",
     tp: How::Shared("heads and groups of outputs"),
     cp: How::WholeDocuments {

@@ -40,7 +40,7 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     t.at(Place::Head, Part::LastStreams);
     hyper_connections::params(t, c, Part::LastStreams, true);
     t.of(Part::Last);
-    t.norm(if c.is_hybrid() { Role::FinalNorm } else { Role::FinalLayernorm }, c.hidden);
+    t.norm(c.last_norm(), c.hidden);
     t.of(Part::Output);
     if !c.tied {
         t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
@@ -71,7 +71,7 @@ impl Activations {
 
     /// The stream before the last norm, a number for each of its rows, and the gradient of what is behind it.
     pub(crate) fn head(&self, c: &ModelConfig) -> usize {
-        let end = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, true));
+        let end = self.streams(c, true);
         let rstd = self.stream() * self.element_bytes.max(4);
         2 * self.stream_bytes(c) + rstd + end
     }

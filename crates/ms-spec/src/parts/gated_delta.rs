@@ -7,6 +7,7 @@ use crate::error::divides;
 use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
+use crate::part_flag::PartFlag;
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
@@ -19,8 +20,22 @@ pub(crate) static KIND: Recurrence = Recurrence {
     rule: RULE,
     arguments: ARGUMENTS,
     made: &[&["full_attention_interval"]],
+    flags: FLAGS,
+    same_number: &[&["rotary_percent", "partial_rotary_factor"]],
+    last_norm: Role::FinalLayernorm,
+    stacked: true,
     of: |c| c.gated_delta.as_ref().map(|sizes| sizes as _),
 };
+
+#[rustfmt::skip] // a flag a line
+const FLAGS: &[PartFlag] = &[
+    PartFlag::new("--full-attention-interval", "[0,16384]", "every so many layers one of full attention"),
+    PartFlag::new("--linear-key-head-dim", "[0,16777216]", "key size of gated delta layers"),
+    PartFlag::new("--linear-num-key-heads", "[0,16384]", "key heads of gated delta layers"),
+    PartFlag::new("--linear-num-value-heads", "[0,16384]", "value heads of gated delta layers"),
+    PartFlag::new("--linear-value-head-dim", "[0,16777216]", "value size of gated delta layers"),
+    PartFlag::new("--partial-rotary-factor", "[0,1]", "share of a head that is rotated"),
+];
 
 /// What Megatron's arguments say of it.
 const ARGUMENTS: &[Field] = &[
@@ -32,7 +47,19 @@ const ARGUMENTS: &[Field] = &[
     // The flag of Mamba layers, as upstream's `qwen3_next_gated_deltanet_attention.py` has it.
     Field::size("mamba_d_conv", |c| Some(&mut c.gated_delta.as_mut()?.conv))
         .or(&["mamba_d_conv", "linear_conv_kernel_dim"]),
+    ROTATED,
 ];
+
+/// The share of a head that the attention beside it rotates, in words of its own.
+const ROTATED: Field = Field::float_as(
+    "partial_rotary_factor",
+    |c| c.gated_delta.map(|_| c.rope.fraction),
+    |c, fraction| {
+        if fraction > 0.0 {
+            c.rope.fraction = fraction;
+        }
+    },
+);
 
 /// Gated delta nets, and attention in the last layer of every so many.
 const LAYERS: Field = Field::rule(

@@ -1,15 +1,69 @@
 //! Hyper-connections: a residual of several streams.
 
 use ms_core::Partition;
+use serde_json::json;
 
+use crate::description::Description;
+use crate::field::Field;
 use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
+use crate::part_flag::PartFlag;
 use crate::rule::{How, Rule, UNCONCERNED, nothing};
-use crate::sizes::HyperConnections;
-use crate::{ModelConfig, Part, Role};
+use crate::sizes::{Block, HyperConnections};
+use crate::{Error, ModelConfig, Part, Role};
+
+pub(crate) static PART: Description = Description {
+    rule: RULE,
+    arguments: ARGUMENTS,
+    flags: FLAGS,
+    same_number: &[],
+    sizes: |c| {
+        let sizes = |h: &HyperConnections| [("streams", h.streams), ("rounds of streams", h.rounds)];
+        c.hyper.as_ref().map(sizes).into_iter().flatten().collect()
+    },
+    check: |c| match (&c.hyper, c.block) {
+        (None, _) | (_, Block::Pre) => Ok(()),
+        _ => {
+            let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
+            Err(Error::inconsistent(what))
+        }
+    },
+    shrink: |_, _, _| {},
+};
+
+#[rustfmt::skip] // a flag a line
+const FLAGS: &[PartFlag] = &[
+    PartFlag::new("--enable-mhc", "", "hyper-connections: several residual streams"),
+    PartFlag::new("--hc-eps", "[0,1]", "added to the weights of streams and their sums"),
+    PartFlag::new("--hc-mult", "[1,16384]", "residual streams"),
+    PartFlag::new("--hc-sinkhorn-iters", "[0,10000]", "times that weights between streams are brought to sum 1"),
+];
+
+/// What Megatron's arguments say of it.
+const ARGUMENTS: &[Field] = &[
+    HYPER,
+    Field::size("hc_mult", |c| Some(&mut c.hyper.as_mut()?.streams)),
+    Field::size("hc_sinkhorn_iters", |c| Some(&mut c.hyper.as_mut()?.rounds)),
+    Field::float("hc_eps", |c| Some(&mut c.hyper.as_mut()?.eps)),
+];
+
+/// Whether there are any; Megatron has them beside attention to pooled entries.
+const HYPER: Field = Field::rule(
+    |f, c| {
+        if c.compressed().is_some() && f.on("enable_mhc")? {
+            c.hyper = Some(HyperConnections { streams: 4, rounds: 20, eps: 1e-6 });
+        }
+        Ok(())
+    },
+    |c, w| {
+        if c.hyper.is_some() {
+            w.set("enable_mhc", json!(true));
+        }
+    },
+);
 
 /// How ranks share them.
-pub(crate) const RULE: Rule = Rule {
+const RULE: Rule = Rule {
     part: "hyper-connections",
     tp: How::Shared("shares of the tokens"),
     cp: How::Shared("tokens"),
@@ -32,8 +86,9 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, end: bool) 
 
 impl Activations {
     /// Around one sublayer, or where the streams `end`: the streams as they came, unrounded and normed, what they are weighed
-    /// by before and behind the weights' own function, and what the sublayer made.
-    pub(crate) fn streams(&self, c: &ModelConfig, h: &HyperConnections, end: bool) -> usize {
+    /// by before and behind the weights' own function, and what the sublayer made. Nothing without hyper-connections.
+    pub(crate) fn streams(&self, c: &ModelConfig, end: bool) -> usize {
+        let Some(h) = &c.hyper else { return 0 };
         let all = h.streams * c.hidden;
         let weights = if end { h.streams } else { (2 + h.streams) * h.streams };
         let scales = if end { 1 } else { 3 };

@@ -16,6 +16,10 @@ pub(crate) static KIND: Recurrence = Recurrence {
     rule: RULE,
     arguments: &[], // none describes it
     made: &[],
+    flags: &[],
+    same_number: &[],
+    last_norm: Role::FinalLayernorm,
+    stacked: true,
     of: |c| c.mamba3.as_ref().map(|sizes| sizes as _),
 };
 

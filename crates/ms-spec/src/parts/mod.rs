@@ -21,9 +21,13 @@ pub(crate) mod recurrent;
 pub(crate) mod sparse;
 pub(crate) mod tree;
 
+use crate::description::Description;
 use crate::sizes::Mixer;
 use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
+
+/// What only some models have beside them.
+pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
 
 /// The kinds of mixers with a state.
 pub(crate) static RECURRENCES: [&Recurrence; 3] = [&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND];
@@ -52,6 +56,27 @@ impl ModelConfig {
     /// Whether a layer has a mixer with a state.
     pub fn is_recurrent(&self) -> bool {
         RECURRENCES.iter().any(|kind| self.has(kind.mixer))
+    }
+
+    fn states(&self) -> impl Iterator<Item = &'static Recurrence> {
+        RECURRENCES.into_iter().filter(|kind| (kind.of)(self).is_some())
+    }
+
+    /// The norm behind the last layer.
+    pub fn last_norm(&self) -> Role {
+        self.states().map(|kind| kind.last_norm).next().unwrap_or(Role::FinalLayernorm)
+    }
+
+    /// Whether Megatron may stack layers that are alike in a distributed checkpoint.
+    pub fn stacks_layers(&self) -> bool {
+        self.states().all(|kind| kind.stacked)
+    }
+
+    /// The model with what only some have as small as `ranks` ranks can share that have heads of it; `of` is the large one.
+    #[must_use]
+    pub fn with_small_parts(mut self, of: &Self, ranks: usize) -> Self {
+        PARTS.iter().for_each(|part| (part.shrink)(of, &mut self, ranks));
+        self
     }
 
     /// The model with the sizes of mixers with a state as small as `ranks` ranks can share.

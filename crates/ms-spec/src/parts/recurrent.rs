@@ -3,6 +3,7 @@
 use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, Table};
+use crate::part_flag::PartFlag;
 use crate::rule::Rule;
 use crate::sizes::Mixer;
 use crate::{Made, ModelConfig, Result, Role};
@@ -20,6 +21,14 @@ pub(crate) struct Recurrence {
     pub(crate) arguments: &'static [Field],
     /// Those that its sizes are made of.
     pub(crate) made: Made,
+    /// The flags that describe it alone.
+    pub(crate) flags: &'static [PartFlag],
+    /// Those of Megatron's arguments that name one number of it.
+    pub(crate) same_number: &'static [&'static [&'static str]],
+    /// The norm behind the last layer of a model that has it.
+    pub(crate) last_norm: Role,
+    /// Whether layers of such a model that are alike may stand in front of each other in Megatron's distributed checkpoints.
+    pub(crate) stacked: bool,
     /// A model's sizes of it.
     pub(crate) of: fn(&ModelConfig) -> Option<&dyn Recurrent>,
 }

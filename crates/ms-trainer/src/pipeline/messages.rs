@@ -75,7 +75,7 @@ impl Messages {
         match part {
             0 => {
                 let rows = if ctx.sequence_parallel { tokens / ctx.tp.size() } else { tokens };
-                let streams = self.model.hyper.as_ref().map_or(1, |h| h.streams);
+                let streams = self.model.streams();
                 (self.dtype, Shape::new(&[rows, self.model.hidden * streams]))
             }
             1 => {

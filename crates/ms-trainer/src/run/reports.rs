@@ -7,7 +7,7 @@ use crate::engine::ExpertReport;
 use crate::indexers::IndexerTraining;
 use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
-use crate::schedule::Rates;
+use crate::lr_schedule::Rates;
 use ms_core::ops::Auxiliary;
 use ms_trace::{metrics::JsonLines, tensorboard::EventFile};
 use serde_json::{Map, Value, json};

@@ -9,7 +9,7 @@ use ms_core::{
     Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout,
     ParamStore, Segment, States, Tensor, Var,
 };
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, Spread};
+use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, TokenSharding};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
@@ -103,8 +103,8 @@ impl Rank {
         let own = |p: &Piece| p.place as i32..(p.place + p.len) as i32;
         let positions: Vec<i32> = pieces[self.ctx.cp.rank()].iter().flat_map(own).collect();
         let documents = vec![Segment::of(0, TOKENS)];
-        let spread = Spread { documents, pieces, rows: TOKENS / cp, positions: all };
-        Batch::shared(arena, &vec![1; positions.len()], &positions, Arc::new(spread)).unwrap()
+        let sharding = TokenSharding { documents, pieces, rows: TOKENS / cp, positions: all };
+        Batch::shared(arena, &vec![1; positions.len()], &positions, Arc::new(sharding)).unwrap()
     }
 
     /// A forward pass up to the losses.

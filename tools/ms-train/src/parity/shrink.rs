@@ -1,7 +1,7 @@
 //! A model of the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
-use ms_spec::{Attention, Compressed, Indexer, Layer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed};
+use ms_spec::{Indexer, Layer, ModelConfig, Moe, SharedExpert, Stages, Windowed};
 
 /// How many ranks share what, and how many layers stay.
 pub(super) struct Share {
@@ -81,22 +81,8 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
         let (heads, groups) = heads(w.heads, w.groups, tp * share.ulysses);
         Windowed { heads, groups, ..w }
     });
-    if let Attention::Latent(mla) = c.attention {
-        m.groups = m.heads;
-        m.attention = Attention::Latent(Mla { q_rank: mla.q_rank.map(|_| 16), kv_rank: 16, ..mla });
-    }
-    if let Attention::Compressed(a) = &c.attention {
-        // One or two groups of outputs to a rank, as the model has several or one, of two heads each.
-        let out_groups = tp * share.ulysses * a.out_groups.clamp(1, 2);
-        (m.heads, m.groups) = (2 * out_groups, c.groups);
-        let (q_rank, out_rank) = (a.q_rank.min(16), a.out_rank.min(8));
-        m.attention = Attention::Compressed(Compressed { q_rank, out_groups, out_rank, ..a.clone() });
-    }
     m.indexer = c.indexer.map(|i| Indexer { heads: 2, top_k: i.top_k.min(4), ..i });
-    // So few tokens that short rows have windows, and more than an indexer picks.
-    for pooled in m.pattern.iter_mut().filter_map(|layer| layer.pooled.as_mut()) {
-        pooled.ratio = pooled.ratio.min(if pooled.picked { 2 } else { 3 });
-    }
+    m = m.with_small_parts(c, tp * share.ulysses);
     m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
     // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
     m.init_std = if m.is_recurrent() { 0.05 } else { 0.2 };

@@ -5,9 +5,8 @@ mod dense;
 mod experts;
 mod first_generation;
 mod latent;
-mod mamba2;
-mod mamba3;
 mod scaled;
+mod state_space;
 mod step3p5;
 
 use super::class::Class;
@@ -21,8 +20,7 @@ const FILES: &[&[Class]] = &[
     latent::CLASSES,
     deepseek_v4::CLASSES,
     step3p5::CLASSES,
-    mamba2::CLASSES,
-    mamba3::CLASSES,
+    state_space::CLASSES,
 ];
 
 /// Every class.

@@ -54,7 +54,7 @@ pub enum WeightDecayStyle {
 
 /// Learning rate and weight decay as functions of the samples trained on. All lengths are in samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Schedule {
+pub struct LrSchedule {
     /// Learning rate at the start of warm-up.
     pub init_lr: f64,
     /// Largest learning rate.
@@ -112,7 +112,7 @@ impl From<(f64, f64)> for Rates {
     }
 }
 
-impl Schedule {
+impl LrSchedule {
     /// The rates to use after `samples` samples.
     pub fn rates(&self, samples: u64) -> Rates {
         let decoupled =
@@ -219,7 +219,7 @@ mod tests {
                 "WSD-exponential" => (DecayStyle::Wsd, WsdStyle::Exponential),
                 other => panic!("the golden has a schedule that is not tested: {other}"),
             };
-            let schedule = Schedule {
+            let schedule = LrSchedule {
                 init_lr: 0.0,
                 max_lr: golden["lr"].as_f64().unwrap(),
                 min_lr: golden["min_lr"].as_f64().unwrap(),
@@ -243,8 +243,8 @@ mod tests {
         assert!(seen > 100);
     }
 
-    fn schedule() -> Schedule {
-        Schedule {
+    fn schedule() -> LrSchedule {
+        LrSchedule {
             init_lr: 0.0,
             max_lr: 1e-3,
             min_lr: 1e-4,
@@ -270,15 +270,15 @@ mod tests {
 
     #[test]
     fn a_warm_up_that_is_a_share_of_the_decay_is_not_rounded() {
-        let s = Schedule { warmup: 2.5, ..schedule() };
+        let s = LrSchedule { warmup: 2.5, ..schedule() };
         assert_eq!((s.lr(1), s.lr(2)), (1e-3 / 2.5, 1e-3 * 2.0 / 2.5));
         assert!(s.lr(3) < 1e-3);
     }
 
     #[test]
     fn a_warm_up_longer_than_the_decay_is_refused() {
-        let e = Schedule { warmup: 100.0, ..schedule() }.validate().unwrap_err().to_string();
+        let e = LrSchedule { warmup: 100.0, ..schedule() }.validate().unwrap_err().to_string();
         assert!(e.contains("--lr-warmup-iters"), "{e}");
-        assert!(Schedule { min_lr: 1.0, ..schedule() }.validate().is_err());
+        assert!(LrSchedule { min_lr: 1.0, ..schedule() }.validate().is_err());
     }
 }

@@ -1,0 +1,146 @@
+//! The benchmarks: of each its name, what its folder holds and how it is asked. Help, errors and runs read this one table.
+
+use crate::chinese::{self, Benchmark};
+use crate::question::Question;
+use crate::{boolq, hellaswag, mmlu};
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use std::path::Path;
+
+/// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many.
+type Reader = fn(&Path, Option<usize>, usize) -> Result<Vec<Question>>;
+
+/// A benchmark.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// The word that asks for it.
+    pub(crate) name: &'static str,
+    /// What its folder holds, in lines of the help.
+    data: &'static str,
+    /// Whether there are solved examples in its folder.
+    solved: bool,
+    /// The questions as lm-evaluation-harness asks them.
+    harness: Reader,
+    /// As MindSpeed-LLM asks them, or why not.
+    upstream: Result<Reader, &'static str>,
+}
+
+/// Why MindSpeed-LLM's prompts of the Chinese benchmarks are not asked.
+const PROMPTS: &str = "MindSpeed-LLM's prompts for it are not in this version";
+
+/// All of them.
+pub(crate) static TASKS: [Task; 5] = [
+    Task {
+        name: "mmlu",
+        data: "SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
+SUBJECT_dev.csv in the folder dev beside it",
+        solved: true,
+        harness: |dir, shots, most| mmlu::questions(dir, true, shots.unwrap_or(mmlu::SHOTS), most),
+        upstream: Ok(|dir, shots, most| mmlu::questions(dir, false, shots.unwrap_or(mmlu::SHOTS), most)),
+    },
+    Task {
+        name: "boolq",
+        data: "*.jsonl with passage, question and answer",
+        solved: false,
+        harness: |dir, _, most| Ok(first(boolq::read(dir, true)?, most)),
+        upstream: Ok(|dir, _, most| Ok(first(boolq::read(dir, false)?, most))),
+    },
+    Task {
+        name: "hellaswag",
+        data: "*.jsonl as published, or with query, choices and gold",
+        solved: false,
+        harness: |dir, _, most| Ok(first(hellaswag::read(dir)?, most)),
+        upstream: Err("MindSpeed-LLM does not score it"),
+    },
+    Task {
+        name: "cmmlu",
+        data: "test/SUBJECT.csv with a header, and the folder dev beside it for --num-fewshot",
+        solved: true,
+        harness: |dir, shots, most| chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most),
+        upstream: Err(PROMPTS),
+    },
+    Task {
+        name: "ceval",
+        data: "val/SUBJECT_val.csv with a header, and the folder dev beside it for --num-fewshot",
+        solved: true,
+        harness: |dir, shots, most| chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most),
+        upstream: Err(PROMPTS),
+    },
+];
+
+fn first(mut all: Vec<Question>, most: usize) -> Vec<Question> {
+    all.truncate(most);
+    all
+}
+
+/// Their names, with commas between them.
+pub(crate) fn names() -> String {
+    TASKS.each_ref().map(|task| task.name).join(", ")
+}
+
+impl Task {
+    /// The benchmark of that name.
+    ///
+    /// # Errors
+    /// [`Usage`] with the names that there are.
+    pub(crate) fn of(name: &str) -> Result<&'static Self> {
+        let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+            bail!(Usage(format!(
+                "task: expected one of {}, found {name:?}; other tasks are not in this version{}",
+                names(),
+                ms_cli::megatron::did_you_mean(name, &TASKS.each_ref().map(|task| task.name))
+            )));
+        };
+        Ok(task)
+    }
+
+    /// What the help says of it.
+    pub(crate) fn help(&self) -> String {
+        let Self { name, data, upstream, .. } = self;
+        let protocol = if upstream.is_ok() { "" } else { " (with --protocol harness)" };
+        format!("{name}{protocol}: {data}")
+    }
+
+    /// Its questions.
+    ///
+    /// # Errors
+    /// [`Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be read.
+    pub(crate) fn questions(
+        &self,
+        dir: &Path,
+        harness: bool,
+        shots: Option<usize>,
+        most: usize,
+    ) -> Result<Vec<Question>> {
+        let Self { name, solved, .. } = self;
+        if !solved && shots.unwrap_or(0) > 0 {
+            bail!(Usage(format!("--num-fewshot: {name} has no solved examples in its folder; leave it out")));
+        }
+        match (harness, self.upstream) {
+            (true, _) => (self.harness)(dir, shots, most),
+            (false, Ok(reader)) => reader(dir, shots, most),
+            (false, Err(why)) => bail!(Usage(format!("{name}: {why}; pass --protocol harness"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_and_errors_are_of_the_table() {
+        let about = crate::about();
+        for task in &TASKS {
+            assert!(about.contains(&task.help()), "{}", task.name);
+            assert!(std::ptr::eq(Task::of(task.name).unwrap(), task));
+            let shots = task.questions(Path::new("/nowhere"), true, Some(1), 1).unwrap_err().to_string();
+            assert_eq!(shots.starts_with("--num-fewshot: "), !task.solved, "{shots}");
+            if let Err(why) = task.upstream {
+                let said = task.questions(Path::new("/nowhere"), false, None, 1).unwrap_err().to_string();
+                assert!(said.starts_with(&format!("{}: {why}", task.name)), "{said}");
+            }
+        }
+        assert!(Task::of("mmul").unwrap_err().to_string().contains("mmlu"));
+    }
+}
