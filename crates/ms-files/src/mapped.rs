@@ -36,7 +36,13 @@ impl Mapped {
     /// If it cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let length = file.metadata().map_err(Error::io(path, "open"))?.len();
+        let metadata = file.metadata().map_err(Error::io(path, "open"))?;
+        if metadata.is_dir() {
+            let found =
+                std::io::Error::new(std::io::ErrorKind::IsADirectory, "expected a file, found a folder");
+            return Err(Error::io(path, "open")(found));
+        }
+        let length = metadata.len();
         let bytes = if length == 0 {
             Bytes::Nothing
         } else {

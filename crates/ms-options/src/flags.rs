@@ -16,12 +16,11 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-static MODEL: [Entry; 97] = [
+static MODEL: [Entry; 96] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
     family("--add-rmsnorm-offset", "", "scale norms by 1 + w"),
-    family("--apply-layernorm-1p", "", "scale norms by 1 + w"),
     family("--apply-rope-no-in-complex", "", "the scorer of --enable-dsa-indexer rotates neighbouring elements instead of halves"),
     family("--attn-logit-softcapping", "(0,)", "cap of attention scores"),
     family("--cla-share-factor", "[1,16384]", "of so many layers the last takes the keys and values of the one before it; needs --share-kvstates"),
@@ -31,6 +30,7 @@ static MODEL: [Entry; 97] = [
     family("--embedding-multiplier-scale", "(,)", "factor of the embedding"),
     family("--enable-dsa-indexer", "", "sparse attention over picked keys"),
     of("--ffn-hidden-size", "[1,16777216]", "width of the feed-forward layer (default 4 x hidden size)"),
+    family("--fc-type", "", "up_down: networks have no gate, as without --swiglu, --geglu and --gelu-tanh, which it goes not with"),
     family("--first-k-dense-replace", "[-1,16384]", "first layers without experts"),
     family("--geglu", "", "feed-forward gated by GELU; wins over --swiglu"),
     family("--gelu-tanh", "", "feed-forward gated by GELU, by its tanh formula; wins over --swiglu"),
@@ -112,7 +112,6 @@ static MODEL: [Entry; 97] = [
     family("--topk-group", "[1,16384]", "groups of experts that stay open"),
     of("--untie-embeddings-and-output-weights", "", "output layer with weights of its own"),
     family("--use-glm-rope", "", "rotate neighbouring pairs of half a head"),
-    family("--use-rope-scaling", "", "rotary frequencies stretched as Llama 3.1's, eight times beyond 8192 tokens; --rope-scaling-type llama3 takes other numbers"),
     of("--use-rotary-position-embeddings", "", "old spelling of --position-embedding-type rope"),
 ];
 

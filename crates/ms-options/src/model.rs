@@ -294,7 +294,13 @@ pub(crate) fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig
     let read = |map: &Map<String, Value>| -> std::result::Result<ModelConfig, ms_spec::Error> {
         let c = config;
         let whole = ms_spec::megatron::from_args_of(c.family, map)?;
-        Ok(ModelConfig { bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
+        Ok(ModelConfig {
+            bos: c.bos,
+            eos: c.eos.clone(),
+            dtype: c.dtype,
+            empty_slots: c.empty_slots,
+            ..whole
+        })
     };
     let refused = |what: &str| {
         let names = names(given);
@@ -421,9 +427,6 @@ mod tests {
         let plain = one("deepseek_v2", json!({"qk_layernorm": false}));
         let norms = |c: &ModelConfig| params(c).iter().filter(|p| p.name.contains("kv_layernorm")).count();
         assert_eq!((norms(&plain), norms(&sample("deepseek_v2"))), (0, plain.layers));
-        let stretched = one("llama2_mha", json!({"use_rope_scaling": true}));
-        let llama3 = ms_spec::RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 };
-        assert_eq!(stretched.rope.scaling, llama3);
         let narrow = one("qwen3_next", json!({"mamba_d_conv": 3}));
         assert_eq!(narrow.gated_delta.map(|d| d.conv), Some(3));
     }

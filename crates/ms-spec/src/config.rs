@@ -113,6 +113,9 @@ pub struct ModelConfig {
     pub tied: bool,
     /// Standard deviation of initial matrices.
     pub init_std: f64,
+    /// Slots without a layer that count as layers where the initial values of matrices go by their number (`--noop-layers`).
+    #[serde(default)]
+    pub empty_slots: usize,
     /// Element type of the stored weights, if the source names one.
     pub dtype: Option<DType>,
     /// Token ids that the configuration names: beginning and end of a sequence.
@@ -163,6 +166,7 @@ impl Default for ModelConfig {
             reward: false,
             tied: false,
             init_std: 0.02,
+            empty_slots: 0,
             dtype: None,
             bos: None,
             eos: Vec::new(),

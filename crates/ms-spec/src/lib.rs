@@ -55,7 +55,7 @@ pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};
 pub use kept::Activations;
 pub use params::{Init, ParamSpec, SumGrad, local};
-pub use parts::tree::params;
+pub use parts::tree::{parameters, params};
 pub use placement::{Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
 pub use rule::{How, Rule};

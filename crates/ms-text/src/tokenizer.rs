@@ -482,6 +482,16 @@ impl Tokenizer {
         Ok(id)
     }
 
+    /// Makes `text` the padding token, added to the vocabulary if missing.
+    ///
+    /// # Errors
+    /// [`Error::AddToken`].
+    pub fn set_pad(&mut self, text: &str) -> Result<u32> {
+        let id = self.add_special(text)?;
+        self.pad = Some(SpecialToken { text: text.into(), id });
+        Ok(id)
+    }
+
     /// Registers a special token, added to the vocabulary with the next free id if missing.
     ///
     /// # Errors

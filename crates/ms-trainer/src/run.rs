@@ -237,7 +237,7 @@ impl Loop<'_> {
             stopped: None,
             loaded: self.loaded.clone(),
             failed_saves: 0,
-            parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
+            parameters: ms_spec::parameters(&self.config.model),
             ranks: Vec::new(),
             late_allocations: 0,
         };

@@ -172,6 +172,10 @@ impl Wish {
         let row_tokens = seq_length.ok_or_else(|| {
             Usage("packing needs the length of a row\nhint: pass --seq-length N, or --no-pack".into())
         })?;
+        if row_tokens < 2 {
+            let what = "--seq-length: expected at least 2 tokens a row, a token and the one behind it, found";
+            return Err(Usage(format!("{what} {row_tokens}")).into());
+        }
         let window = args.window as usize;
         let packing = match args.packing.as_str() {
             "first-fit" => Packing::FirstFit { window },

@@ -114,6 +114,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone".into()
         ));
     }
+    if o.upstream == Upstream::Head {
+        left_out_at_head(o, &mut map);
+    }
     let mut put = |dest: &str, value: Option<Value>| {
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };
@@ -142,6 +145,13 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     if let Some(rows) = flags.rows() {
         put("padded_vocab_size", Some(rows.into()));
     }
+    if let (Some(flag), Some(tokens)) = (flags.tokens().filter(|_| !o.samples.have_no_words()), tokens)
+        && flag != tokens
+    {
+        tracing::warn!(
+            "--vocab-size {flag} is not the tokenizer's {tokens}, which upstream takes; --padded-vocab-size says how many rows there are"
+        );
+    }
     if flags.rows().is_none() && flags.tokens().is_none() {
         const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
         let tokens = match tokens {
@@ -162,7 +172,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
     let of_upstream = !o.routers.balanced_groups;
+    // What is divided by its sum has no scale: the flag that says so acts where there is one.
+    let divides = map.get("norm_topk_prob") == Some(&Value::Bool(true));
+    let mut acting = Vec::new();
     for dest in unread_of_router(o.upstream, kind, &map).iter().filter(|_| of_upstream) {
+        acting.extend((divides && o.upstream == Upstream::Head).then_some("norm_topk_prob"));
         if let (Some(flag), Some(_)) = (flags.written(dest), map.remove(*dest)) {
             let kind = kind.unwrap_or_default();
             tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
@@ -179,8 +193,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
     flags.check_positions(&config)?;
-    let dense_first =
-        number("first_k_dense_replace").filter(|&n| config.moe.is_some() && n >= config.layers as f64);
+    let dense_first = number("first_k_dense_replace")
+        .filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
     if let Some(first) = dense_first {
         bail!(Usage(format!(
             "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
@@ -188,7 +202,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         )));
     }
     let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
-    flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).collect::<Vec<_>>());
+    flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).chain(acting).collect::<Vec<_>>());
     config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
@@ -203,6 +217,42 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         )));
     }
     Ok((config, "flags".into()))
+}
+
+/// Takes out what newer upstreams' classes of a model are not handed or look at beside something else alone, and says so.
+///
+/// # Source
+/// MindSpeed-LLM (2026), `pretrain_gpt.py`, `model_provider`; `core/models/common/embeddings/rotary_pos_embedding.py`,
+/// `apply_yarn_scaling`; `core/transformer/transformer_block.py`, `_transformer_block_build_layers`.
+fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) {
+    let flags = &o.model_flags;
+    let said = |dest: &str, why: &str| {
+        if let Some(flag) = flags.written(dest) {
+            tracing::warn!("{flag} changes nothing: {why}");
+        }
+    };
+    let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
+    let few_dense = number("first_k_dense_replace").is_none_or(|n| n == 0.0);
+    let yarn = flags.word("rope_scaling_type") == Some("yarn");
+    let latent = map.get("multi_latent_attention") == Some(&Value::Bool(true));
+    let reach =
+        number("max_position_embeddings").zip(number("rope_scaling_original_max_position_embeddings"));
+    if few_dense && map.remove("moe_layer_freq").is_some() {
+        said(
+            "moe_layer_freq",
+            "upstream's head looks at it beside --first-k-dense-replace above 0 alone: all layers have experts",
+        );
+    }
+    if !o.samples.is_sft() && map.remove("rotary_seq_len_interpolation_factor").is_some() {
+        said("rotary_seq_len_interpolation_factor", "upstream's head hands it to no model that it pretrains");
+    }
+    if let Some((reach, original)) = reach.filter(|_| yarn && !latent) {
+        said(
+            "rope_scaling_factor",
+            "upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings",
+        );
+        map.insert("rope_scaling_factor".into(), (reach / original).into());
+    }
 }
 
 /// Flags that name one number: the first of two counts. Models with pooled entries have numbers of both names.

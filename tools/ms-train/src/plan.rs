@@ -66,7 +66,7 @@ fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
     let (grid, model) = (&r.topology.grid, &c.model);
     let placement = Placement::new(model, &c.stages)?;
-    let parameters: u64 = ms_spec::params(model).iter().map(|s| s.shape.numel() as u64).sum();
+    let parameters = ms_spec::parameters(model);
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
     let global = c.batch.running(c.batch.global, grid.size(Axis::Dp));
     let micro_batches = global / (c.batch.micro * grid.size(Axis::Dp));
@@ -140,9 +140,11 @@ pub(crate) fn pipeline(
 /// end, bucket, place in the rank's part).
 fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let grid = &r.topology.grid;
+    // What no gradient changes, such as the biases of routers, is no parameter there, and in no buffer.
+    let held: Vec<PlacedParam> = held.iter().filter(|held| held.spec.trained()).cloned().collect();
     let placement = Placement::new(&r.config.model, &r.config.stages)?;
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
-    let buffers = ms_trainer::buffers(held, &shared, grid, 0, r.config.bucketing())?;
+    let buffers = ms_trainer::buffers(&held, &shared, grid, 0, r.config.bucketing())?;
     let describe = |b: ms_trainer::BufferSpec| {
         let dp = grid.optimizer().shards(grid.alike(b.experts));
         let plan = BucketPlan::new(&b.placed, dp, b.bucketing);

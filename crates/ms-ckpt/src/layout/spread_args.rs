@@ -12,29 +12,36 @@ impl Spread {
     /// The arguments that describe both, for the file's `args`.
     pub(crate) fn args(&self, config: &ModelConfig, spelling: Spelling) -> Result<Map<String, Value>> {
         let chunks = self.placement(config)?.chunks();
-        let Stages { layers_per_chunk, layer_list, noop, dual_pipe, .. } = self.stages();
+        let Stages { layers_per_chunk, layer_list, dual_pipe, .. } = self.stages();
         let list = |items: &[usize]| {
             let text: Vec<String> = items.iter().map(ToString::to_string).collect();
             Value::String(text.join(","))
         };
-        let mut args = megatron::to_args(config);
-        // What Megatron's arguments have no word for; its readers take no notice. Token ids are in other files.
+        // Arguments count by slots; readers take the empty ones for a set of places among all, whatever the order in which they
+        // were put in.
+        let slots = self.slots(config.layers)?;
+        let empty: Vec<usize> = (0..slots.len()).filter(|&at| slots[at].is_none()).collect();
+        let mut args = megatron::to_args(&megatron::with_empty_slots(config, &slots));
+        let empty_slots = if empty.is_empty() { Value::Null } else { list(&empty) };
+        args.insert("noop_layers".to_owned(), empty_slots);
+        // What Megatron's arguments have no word for; its readers take no notice. Token ids are in other files, and a model of
+        // other files may be put into other slots than it was drawn in.
         let said = megatron::from_args(&args).ok();
-        let said = said.map(|said| ModelConfig { bos: config.bos, eos: config.eos.clone(), ..said });
+        let said = said.map(|said| ModelConfig {
+            bos: config.bos,
+            eos: config.eos.clone(),
+            empty_slots: config.empty_slots,
+            ..said
+        });
         let mut set = |name: &str, value: Value| {
             args.insert(name.to_owned(), value);
         };
-        set("num_layers", json!(config.layers + noop.len()));
         set("tensor_model_parallel_size", json!(self.size(Axis::Tp)));
         set("pipeline_model_parallel_size", json!(self.size(Axis::Pp)));
         let virtual_chunks = if chunks > 1 { json!(chunks) } else { Value::Null };
         set("virtual_pipeline_model_parallel_size", virtual_chunks);
         set("num_layers_per_virtual_pipeline_stage", json!(layers_per_chunk));
         set("num_layer_list", layer_list.as_deref().map_or(Value::Null, list));
-        // Readers take them for a set of places among all slots, whatever the order in which they were put in.
-        let slots = self.slots(config.layers)?;
-        let empty: Vec<usize> = (0..slots.len()).filter(|&at| slots[at].is_none()).collect();
-        set("noop_layers", if empty.is_empty() { Value::Null } else { list(&empty) });
         set("expert_model_parallel_size", json!(self.size(Axis::Ep)));
         if config.moe.is_some() {
             set("expert_tensor_parallel_size", json!(self.grid().expert().size(Axis::Tp)));

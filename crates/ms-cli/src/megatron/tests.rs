@@ -273,7 +273,7 @@ fn a_short_spelling_acts_where_the_long_one_does() {
 #[test]
 fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
     options! { #[allow(dead_code)] struct Again in "Optimizer" { lr: Option<f64> = "--lr", "once more", range = "[0,)"; } }
-    options! { #[allow(dead_code)] struct Fused in "Other" { on: bool = "--use-flash-attn", "a choice"; } }
+    options! { #[allow(dead_code)] struct Fused in "Other" { on: bool = "--deterministic-mode", "a choice"; } }
     options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is no text"; } }
     options! { #[allow(dead_code)] struct Unknown in "Other" { lr: bool = "--no-such-flag", "nobody has it"; } }
     fn refused<O: Options>() -> String {
@@ -281,7 +281,10 @@ fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
         *made.unwrap_err().downcast::<String>().unwrap()
     }
     assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read into two places");
-    assert_eq!(refused::<Fused>(), "ms-train: --use-flash-attn is read, and others.tsv says that it is not");
+    assert_eq!(
+        refused::<Fused>(),
+        "ms-train: --deterministic-mode is read, and others.tsv says that it is not"
+    );
     assert_eq!(refused::<Text>(), "--bf16: values of kind True are read as Str");
     assert_eq!(refused::<Unknown>(), "ms-train: upstream has no --no-such-flag");
 }

@@ -8,7 +8,7 @@ mod sizes;
 mod spec;
 
 use sizes::SOURCE;
-pub use sizes::noop_layers;
+pub use sizes::{noop_layers, with_empty_slots};
 pub use spec::knows_layers;
 
 use serde_json::{Map, Value};
@@ -90,10 +90,11 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
     for field in arguments() {
         field.read(f, &mut c)?;
     }
+    sizes::leave_out_empty(f, &mut c)?;
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }
-    c.family = family.unwrap_or_else(|| Family::of(&c));
+    c.family = family.unwrap_or_else(|| Family::of(&ModelConfig { empty_slots: 0, ..c.clone() }));
     c.validate()
 }
 
@@ -153,6 +154,82 @@ mod tests {
         assert_eq!((noop_layers(&args).unwrap(), from_args(&args).unwrap().layers), (vec![1, 5], 4));
         args.insert("noop_layers".into(), json!("1;5"));
         assert!(from_args(&args).is_err());
+    }
+
+    #[test]
+    fn what_goes_by_layers_counts_empty_slots_as_upstream_does() {
+        let of = |flags: Value| {
+            let mut args = json!({
+                "num_layers": 4, "hidden_size": 64, "ffn_hidden_size": 96, "num_attention_heads": 4, "vocab_size": 100,
+                "normalization": "RMSNorm", "swiglu": true, "position_embedding_type": "rope", "init_method_std": 0.2
+            });
+            args.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+            from_args(args.as_object().unwrap()).unwrap()
+        };
+        let experts = |more: Value| {
+            let mut flags = json!({"num_experts": 4, "moe_router_topk": 2});
+            flags.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let c = of(flags);
+            (0..c.layers).map(|l| c.layer(l).feed == crate::Feed::Moe).collect::<Vec<_>>()
+        };
+        let first = json!({"first_k_dense_replace": 1, "moe_layer_freq": 1, "noop_layers": "0"});
+        assert_eq!(experts(first), [true; 3]);
+        let every_other = json!({"first_k_dense_replace": 0, "moe_layer_freq": 2, "noop_layers": "1"});
+        assert_eq!(experts(every_other), [true, true, false]);
+        let windowed = of(json!({"interleave_sliding_window": 8, "noop_layers": "0"}));
+        assert_eq!((0..3).map(|l| windowed.layer(l).global).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(of(json!({"scale_depth": 1.4, "noop_layers": "0"})).scales.residual, 0.7);
+        let std_of = |c: &ModelConfig| {
+            let params = crate::params(c);
+            let found = params.iter().find(|p| p.name.ends_with("linear_proj.weight")).unwrap();
+            found.init
+        };
+        let one = of(json!({"noop_layers": "1,2,3"}));
+        assert_eq!((one.layers, std_of(&one)), (1, crate::Init::Normal { std: 0.2 / 8f64.sqrt() }));
+
+        // Models whose layers differ, put into slots of which some are empty, are what their arguments say.
+        let places = [vec![0], vec![1], vec![0, 2, 3], vec![6, 7]];
+        for flags in [
+            json!({}),
+            json!({"num_experts": 4, "moe_router_topk": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1}),
+            json!({"num_experts": 4, "moe_router_topk": 2, "first_k_dense_replace": 0, "moe_layer_freq": 2}),
+            json!({"scale_depth": 1.4, "scale_emb": 12.0, "dim_model_base": 256}),
+        ] {
+            let c = of(flags);
+            for empty in &places {
+                let stages = crate::Stages { noop: empty.clone(), ..crate::Stages::default() };
+                let Ok(slots) = stages.slots(c.layers) else { continue };
+                let mut args = to_args(&with_empty_slots(&c, &slots));
+                args.insert("noop_layers".into(), json!(empty));
+                let again = from_args(&args).unwrap();
+                assert_eq!(again, ModelConfig { empty_slots: empty.len(), ..c.clone() }, "{empty:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_magnitude_of_yarn_alone_counts() {
+        let of = |more: Value| {
+            let mut args = json!({
+                "num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 96, "num_attention_heads": 4, "vocab_size": 100,
+                "normalization": "RMSNorm", "swiglu": true, "position_embedding_type": "rope", "rope_scaling_type": "yarn",
+                "rope_scaling_factor": 16.0, "rope_scaling_original_max_position_embeddings": 4
+            });
+            args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            from_args(args.as_object().unwrap()).unwrap()
+        };
+        let magnitude = |c: &ModelConfig| c.rope.frequencies(16, 64).magnitude;
+        let ln = 16f64.ln();
+        let plain = of(json!({}));
+        assert!((magnitude(&plain) - (0.1 * ln + 1.0)).abs() < 1e-12);
+        let five = of(json!({"rope_scaling_mscale": 5.0}));
+        assert!((magnitude(&five) - (0.5 * ln + 1.0)).abs() < 1e-12);
+        let both = of(json!({"rope_scaling_mscale": 5.0, "rope_scaling_mscale_all_dim": 2.0}));
+        assert!((magnitude(&both) - (0.5 * ln + 1.0) / (0.2 * ln + 1.0)).abs() < 1e-12);
+        for c in [plain, five, both] {
+            let again = from_args(&to_args(&c)).unwrap();
+            assert!((magnitude(&again) - magnitude(&c)).abs() < 1e-12);
+        }
     }
 
     #[test]
@@ -361,6 +438,9 @@ mod tests {
             "routed_scaling_factor": 1.5, "norm_topk_prob": true, "swiglu_limit": 10.0, "hidden_act": "silu",
             "rms_norm_eps": 1e-6, "num_nextn_predict_layers": 1, "max_position_embeddings": 163_840
         });
-        assert_eq!(hf::read_config(&published).unwrap(), c);
+        assert_eq!(
+            (c.empty_slots, hf::read_config(&published).unwrap()),
+            (1, ModelConfig { empty_slots: 0, ..c })
+        );
     }
 }

@@ -50,23 +50,7 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     if let Some(alpha) = f.float("rope_scaling_alpha")? {
         return Ok(RopeScaling::Ntk { alpha });
     }
-    let llama3 = f.on("use_rope_scaling")?;
-    if let Some(kind) = f.text("rope_scaling_type")?.filter(|_| llama3) {
-        return Err(f.unsupported(format!(
-            "--use-rope-scaling beside --rope-scaling-type {kind}: expected one way to stretch positions, where upstream does both"
-        )));
-    }
     Ok(match f.text("rope_scaling_type")? {
-        // Megatron-LM `core_v0.12.1`, `rotary_pos_embedding.py`, `_apply_scaling`: nothing but the flag reaches it.
-        None if llama3 && divided.is_none() => {
-            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 }
-        }
-        None if llama3 => {
-            return Err(f.unsupported(
-                "--use-rope-scaling beside --rotary-seq-len-interpolation-factor: expected one way to stretch positions"
-                    .to_owned(),
-            ));
-        }
         // PLM's own word for its rotation: plain, but for the pairing.
         None | Some("plm") => divided.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {
@@ -77,14 +61,18 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
         },
         Some("yarn") => {
             let original = f.size("rope_scaling_original_max_position_embeddings")?.unwrap_or(max_positions);
-            let mscale = f.float("rope_scaling_mscale")?.zip(f.float("rope_scaling_mscale_all_dim")?);
+            let factor = float("rope_scaling_factor", 1.0)?;
+            // MindSpeed-LLM 2.0.0, `rotary_pos_embedding.py`, `yarn_get_mscale`: without the one over all dims it is divided by 1.
+            let (mscale, all) =
+                (float("rope_scaling_mscale", 1.0)?, float("rope_scaling_mscale_all_dim", 0.0)?);
+            let alone = all == 0.0 && mscale != 1.0 && factor > 1.0;
             RopeScaling::Yarn {
-                factor: float("rope_scaling_factor", 1.0)?,
+                factor,
                 beta_fast: f.float_of(&["rope_scaling_beta_fast", "beta_fast"])?.unwrap_or(32.0),
                 beta_slow: f.float_of(&["rope_scaling_beta_slow", "beta_slow"])?.unwrap_or(1.0),
                 original,
-                mscale: mscale.filter(|(_, all)| *all != 0.0),
-                attention_factor: None,
+                mscale: Some((mscale, all)).filter(|_| all != 0.0),
+                attention_factor: alone.then(|| 0.1 * mscale * factor.ln() + 1.0),
                 truncate: true,
             }
         }
@@ -149,7 +137,7 @@ fn write_scaling(c: &ModelConfig, w: &mut Writer) {
             w.set("high_freq_factor", json!(high));
             w.set("original_max_position_embeddings", json!(original));
         }
-        RopeScaling::Yarn { factor, beta_fast, beta_slow, original, mscale, .. } => {
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original, mscale, attention_factor, .. } => {
             w.set("rope_scaling_type", json!("yarn"));
             w.set("rope_scaling_factor", json!(factor));
             w.set("rope_scaling_beta_fast", json!(beta_fast));
@@ -158,6 +146,8 @@ fn write_scaling(c: &ModelConfig, w: &mut Writer) {
             if let Some((m, all)) = mscale {
                 w.set("rope_scaling_mscale", json!(m));
                 w.set("rope_scaling_mscale_all_dim", json!(all));
+            } else if let Some(magnitude) = attention_factor.filter(|_| *factor > 1.0) {
+                w.set("rope_scaling_mscale", json!((magnitude - 1.0) / (0.1 * factor.ln())));
             }
         }
     }

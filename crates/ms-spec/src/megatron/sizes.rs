@@ -3,6 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
+use crate::ModelConfig;
 use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Attention, Block, Layer, Position};
@@ -78,10 +79,10 @@ pub(super) const SIZES: &[Field] = &[
 /// Names of the number of prediction modules.
 const MODULES: &[&str] = &["mtp_num_layers", "num_nextn_predict_layers"];
 
-/// Slots without those that are empty.
+/// Slots, of which [`leave_out_empty`] takes the empty ones out when all is read: what goes by the numbers of layers goes by these.
 const LAYERS: Field = Field::rule(
     |f, c| {
-        c.layers = f.need("num_layers")?.saturating_sub(noop_slots(f)?.len());
+        c.layers = f.need("num_layers")?;
         match c.layers > MOST_PARTS {
             true => Err(Error::of(&[&["num_layers"]], format!("layers: {} are too many", c.layers))),
             false => Ok(()),
@@ -141,6 +142,11 @@ fn activation(f: &Fields<'_>) -> Result<Activation> {
     if let (Some((flag, _)), Some((beside, _))) = (first, chosen.iter().find(other)) {
         let (flag, beside) = (spelling(flag), spelling(beside));
         return Err(f.unsupported(format!("{flag} beside {beside}: expected one activation")));
+    }
+    if let (Some("up_down"), Some((flag, _))) =
+        (f.text("fc_type")?, chosen.iter().find(|(_, kind)| kind.gated()))
+    {
+        return Err(f.unsupported(format!("--fc-type up_down beside {}: it has no gate", spelling(flag))));
     }
     if let Some(limit) = f.float("swiglu_limit")?.filter(|&l| l > 0.0) {
         return match first {
@@ -219,11 +225,12 @@ const VOCABULARY: Field = Field::rule(
 const NORM: Field = Field::rule(
     |f, c| {
         let offset = f.on("add_rmsnorm_offset")?;
-        c.norm = match (f.text("normalization")?.unwrap_or("LayerNorm"), f.on("apply_layernorm_1p")?) {
-            ("RMSNorm", one) if offset || one => Norm::RmsUnitOffset,
-            ("RMSNorm", _) => Norm::Rms,
-            ("LayerNorm", false) => Norm::LayerNorm,
-            (other, _) => {
+        // Upstream's norms of Megatron core's layers do not look at `apply_layernorm_1p`.
+        c.norm = match f.text("normalization")?.unwrap_or("LayerNorm") {
+            "RMSNorm" if offset => Norm::RmsUnitOffset,
+            "RMSNorm" => Norm::Rms,
+            "LayerNorm" => Norm::LayerNorm,
+            other => {
                 let what = format!("normalization {other} is not supported; pass --normalization RMSNorm");
                 return Err(f.unsupported(what));
             }
@@ -364,6 +371,32 @@ const DTYPE: Field = Field::rule(
 /// [`Error::Field`] for text that is no comma-separated list of numbers.
 pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
     noop_slots(&Fields { source: SOURCE, map: args, asked: None })
+}
+
+/// Takes the slots out that have no layer. Upstream counts by slots wherever a layer's number says what it is, or the number of
+/// layers how large something is.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/transformer_block.py`, `_transformer_block_build_layers`.
+pub(super) fn leave_out_empty(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let empty: Vec<usize> = noop_slots(f)?.into_iter().filter(|&slot| slot < c.layers).collect();
+    let mut slot = 0..;
+    c.pattern.retain(|_| slot.next().is_none_or(|slot| !empty.contains(&slot)));
+    c.layers -= empty.len();
+    c.empty_slots = empty.len();
+    Ok(())
+}
+
+/// The model with a layer in every slot, of which those without a name are empty: what it is in arguments that count by slots.
+pub fn with_empty_slots(c: &ModelConfig, slots: &[Option<usize>]) -> ModelConfig {
+    let mut last = 0;
+    let mut filled = |slot: &Option<usize>| {
+        // Whatever stands in an empty one is left out again: most often that of the layer before makes a short list.
+        last = slot.unwrap_or(last);
+        c.layer(last)
+    };
+    let pattern = if c.pattern.is_empty() { Vec::new() } else { slots.iter().map(&mut filled).collect() };
+    ModelConfig { layers: slots.len(), pattern, empty_slots: 0, ..c.clone() }
 }
 
 fn noop_slots(f: &Fields<'_>) -> Result<Vec<usize>> {

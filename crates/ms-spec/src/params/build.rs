@@ -70,7 +70,8 @@ impl<'a> Table<'a> {
 
     /// Initial value of a matrix whose output goes into the residual stream.
     pub(crate) fn out_std(&self) -> Init {
-        Init::Normal { std: self.config.init_std / (2.0 * self.config.layers as f64).sqrt() }
+        let slots = self.config.layers + self.config.empty_slots;
+        Init::Normal { std: self.config.init_std / (2.0 * slots as f64).sqrt() }
     }
 
     pub(crate) fn push(

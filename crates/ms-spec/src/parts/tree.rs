@@ -41,6 +41,12 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     t.list
 }
 
+/// Parameters of the whole model, without what is no parameter of upstream's modules: biases that follow the load of experts.
+pub fn parameters(config: &ModelConfig) -> u64 {
+    let trained = params(config).into_iter().filter(|spec| spec.change != ms_core::Change::ExpertLoad);
+    trained.map(|spec| spec.shape.numel() as u64).sum()
+}
+
 fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if c.block == Block::Shortcut {
         for half in 0..2 {

@@ -27,6 +27,8 @@ options! {
         paths_file: Option<PathBuf> = "--data-args-path", "text file that holds what --data-path takes";
         split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the datasets of train, valid and test as lists";
         mock: bool = "--mock-data", "artificial sequences, as Megatron makes them, in place of a dataset: for measurements";
+        extra_tokens: usize = "--vocab-extra-ids", "special tokens <extra_id_0>, <extra_id_1>, ... that the tokenizer gets behind its own", range = "[0,65536]";
+        special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name, eos_token or pad_token, and the token that has this part instead of the one that the tokenizer's files name";
         tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token behind --vocab-size; else the tokenizer's own files say what kind it is";
         split: Option<String> = "--split", "shares of training, validation and test";
         cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";
@@ -53,7 +55,7 @@ options! {
 
 impl Samples {
     /// Whether samples are instructions with answers.
-    pub(super) fn is_sft(&self) -> bool {
+    pub(crate) fn is_sft(&self) -> bool {
         self.stage.as_deref() == Some("sft") || self.instructions
     }
 
@@ -162,6 +164,10 @@ pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(To
     let Some(dir) = folder else { return Ok(None) };
     let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
         .context("--tokenizer-name-or-path")?;
+    for id in 0..o.extra_tokens {
+        tokenizer.add_special(&format!("<extra_id_{id}>"))?;
+    }
+    replace_special(&mut tokenizer, &o.special_tokens)?;
     let mut closing = false;
     match o.template.as_deref() {
         Some(name) => {
@@ -179,6 +185,33 @@ pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(To
         }
     }
     Ok(Some((tokenizer, closing)))
+}
+
+/// Gives tokens other parts, as pairs of the part's name and the token say.
+///
+/// # Errors
+/// For a name without a token, and parts that training has nothing for.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/tokenizer/tokenizer.py`, `build_tokenizer`.
+fn replace_special(tokenizer: &mut Tokenizer, pairs: &[String]) -> Result<()> {
+    const FLAG: &str = "--tokenizer-kwargs";
+    for pair in pairs.chunks(2) {
+        match pair {
+            [part, token] if part == "eos_token" => drop(tokenizer.set_eos(token)?),
+            [part, token] if part == "pad_token" => drop(tokenizer.set_pad(token)?),
+            [part, _] => {
+                bail!(Usage(format!(
+                    "{FLAG}: expected eos_token or pad_token and a token each, found {part}"
+                )))
+            }
+            _ => bail!(Usage(format!(
+                "{FLAG}: expected pairs of a name and a token, found {} words",
+                pairs.len()
+            ))),
+        }
+    }
+    Ok(())
 }
 
 /// The data of a run in rows of `seq_length` tokens and batches of `global`.
@@ -336,4 +369,33 @@ pub(super) fn data(
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.made.windows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_a_part_and_a_token_replace_what_the_tokenizers_files_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let (vocab, merges) = (dir.path().join("vocab.json"), dir.path().join("merges.txt"));
+        std::fs::write(&vocab, r#"{"a": 0, "b": 1, "<|endoftext|>": 2, "<|other|>": 3}"#).unwrap();
+        std::fs::write(&merges, "#version: 0.2\n").unwrap();
+        let replaced = |pairs: &[&str]| {
+            let mut tokenizer = Tokenizer::gpt2(&vocab, &merges).unwrap();
+            let pairs: Vec<String> = pairs.iter().map(|s| (*s).to_owned()).collect();
+            replace_special(&mut tokenizer, &pairs).map(|()| tokenizer)
+        };
+        let tokenizer = replaced(&["eos_token", "<|other|>", "pad_token", "<|new|>"]).unwrap();
+        assert_eq!(
+            (tokenizer.eod().unwrap(), tokenizer.pad_id().unwrap(), tokenizer.vocab_size()),
+            (3, 4, 5)
+        );
+        for (pairs, words) in
+            [(&["eos_token"][..], "found 1 words"), (&["use_fast", "true"][..], "found use_fast")]
+        {
+            let said = replaced(pairs).err().unwrap().to_string();
+            assert!(said.starts_with("--tokenizer-kwargs: expected") && said.contains(words), "{said}");
+        }
+    }
 }

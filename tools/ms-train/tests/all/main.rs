@@ -8,6 +8,7 @@ mod golden_topologies;
 mod half;
 mod keeping;
 mod mamba3;
+mod newer;
 mod optimizer_forms;
 mod other_forms;
 mod parity;
