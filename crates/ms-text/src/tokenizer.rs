@@ -327,6 +327,14 @@ impl Tokenizer {
         self.built().map(|_| ())
     }
 
+    /// About so many bytes of text will be encoded. It changes no ids: much text does not begin with the engine of a kept
+    /// tokenizer, which is slow but there at once, and little text does not end with the other one's building.
+    pub fn expect(&self, bytes: u64) {
+        if let Some(small) = &self.small {
+            small.expect(bytes);
+        }
+    }
+
     /// Name and version of the engine that encodes.
     ///
     /// # Errors
@@ -574,4 +582,29 @@ fn surround(bos: Option<&SpecialToken>, eos: Option<&SpecialToken>) -> Value {
         .map(|t| (t.text.clone(), json!({"id": t.text, "ids": [t.id], "tokens": [t.text]})))
         .collect();
     json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expected_bytes_decide_which_engine_begins() {
+        let Some(root) = ms_testing::shared("data/tokenizers") else { return };
+        let cache = tempfile::tempdir().unwrap();
+        let load = || Tokenizer::load_kept(root.join("gpt2"), Some(cache.path())).unwrap();
+        let (want, text) = (load().encode("some words").unwrap(), "word ".repeat(1 << 18));
+        for (bytes, tables) in [(Some(1 << 30), true), (Some(text.len() as u64), false), (None, true)] {
+            let kept = load();
+            bytes.inspect(|&bytes| kept.expect(bytes));
+            assert_eq!(kept.encode("some words").unwrap(), want);
+            assert_eq!(
+                kept.built.get().is_some(),
+                bytes == Some(1 << 30),
+                "{bytes:?}: what is encoded first"
+            );
+            kept.encode(&text).unwrap();
+            assert_eq!(kept.built.get().is_some(), tables, "{bytes:?}: more than a megabyte");
+        }
+    }
 }

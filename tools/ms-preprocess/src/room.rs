@@ -81,6 +81,11 @@ fn records(job: &Tokenize) -> (u64, u64) {
     (total / mean, longest)
 }
 
+/// Bytes of all inputs as they are on disk; `None` if one is piped.
+pub(crate) fn input_bytes(job: &Tokenize) -> Option<u64> {
+    job.inputs.iter().map(|file| file.path.is_file().then(|| file_bytes(&file.path))).sum()
+}
+
 fn file_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |data| if data.is_file() { data.len() } else { 0 })
 }

@@ -32,6 +32,9 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
     crate::room::check(job)?;
     let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
+    if let Some(bytes) = crate::room::input_bytes(job) {
+        handler.tokenizer().expect(bytes);
+    }
     if job.planned {
         return plan(args, job, &handler);
     }

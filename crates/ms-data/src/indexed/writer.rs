@@ -83,7 +83,7 @@ impl IndexedWriter {
         match self.token_type {
             TokenType::I32 if cfg!(target_endian = "little") => {
                 let bytes = bytemuck::cast_slice(tokens);
-                self.bin.write_all(bytes).map_err(Error::io(bin_path(&self.prefix)))?;
+                self.bin.write_all(bytes).map_err(|e| Error::io(bin_path(&self.prefix))(e))?;
             }
             TokenType::I32 => narrow!(i32),
             TokenType::I64 => narrow!(i64),
@@ -92,7 +92,7 @@ impl IndexedWriter {
             TokenType::U16 => narrow!(u16),
             TokenType::I16 => narrow!(i16),
         }
-        self.bin.write_all(&self.buffer).map_err(Error::io(bin_path(&self.prefix)))?;
+        self.bin.write_all(&self.buffer).map_err(|e| Error::io(bin_path(&self.prefix))(e))?;
         self.tokens += tokens.len() as u64;
         Ok(self.lengths.push(length)?)
     }

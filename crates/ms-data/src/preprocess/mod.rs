@@ -1,8 +1,8 @@
 //! Records through a handler into a sink, on several threads, in input order.
 //!
 //! Every worker reads a chunk of records, encodes it, and writes what is next in order. So rows arrive in input order for
-//! any number of workers, and memory is bounded by a few chunks per worker: a chunk is 64 records or 256 KB, and at most
-//! four chunks per worker are read and not yet written.
+//! any number of workers, and memory is bounded by a few chunks per worker: a chunk is 64 records or 256 KB (for one
+//! worker, 4 records), and at most four chunks per worker are read and not yet written.
 //!
 //! - [`run`] does that in one go; [`shards`] keeps the rows of every input file apart, so that an interrupted run goes on,
 //!   or several processes share the work, with the same bytes at the end.

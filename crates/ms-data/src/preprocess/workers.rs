@@ -13,6 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Records after which a chunk is full.
 const CHUNK_RECORDS: usize = 64;
+/// The same for a worker who waits for nobody: what a few records need comes from memory that was freed just before.
+const CHUNK_RECORDS_ALONE: usize = 4;
 /// Bytes of records after which a chunk is full.
 pub const CHUNK_BYTES: usize = 1 << 18;
 /// Chunks per worker that may be read and not yet written, if there are several workers.
@@ -31,7 +33,8 @@ pub(super) fn encode_all<I>(
 where
     I: Iterator<Item = Result<RawRecord>> + Send,
 {
-    let mut reader = Reader { records, next_turn: 0, error: None, ended: false };
+    let most = if workers <= 1 { CHUNK_RECORDS_ALONE } else { CHUNK_RECORDS };
+    let mut reader = Reader { records, most, next_turn: 0, error: None, ended: false };
     if workers <= 1 {
         let mut chunk = Vec::new();
         while reader.next_chunk(&mut chunk).is_some() {
@@ -61,6 +64,8 @@ where
 /// Where chunks come from.
 struct Reader<I> {
     records: I,
+    /// Records of a chunk.
+    most: usize,
     next_turn: u64,
     error: Option<Error>,
     ended: bool,
@@ -71,7 +76,7 @@ impl<I: Iterator<Item = Result<RawRecord>>> Reader<I> {
     fn next_chunk(&mut self, chunk: &mut Vec<RawRecord>) -> Option<u64> {
         chunk.clear();
         let mut bytes = 0;
-        while !self.ended && chunk.len() < CHUNK_RECORDS && bytes < CHUNK_BYTES {
+        while !self.ended && chunk.len() < self.most && bytes < CHUNK_BYTES {
             match self.records.next() {
                 Some(Ok(record)) => {
                     bytes += record.size();

@@ -22,6 +22,7 @@ mod columns;
 mod compressed;
 mod csv;
 mod discover;
+mod flat;
 mod groups;
 mod pages;
 mod reader;

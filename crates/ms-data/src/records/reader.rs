@@ -3,7 +3,7 @@
 use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object, row_bytes};
 use super::csv::{Header, next_row};
-use super::{Compression, Format, InputFile, MAX_HELD_BYTES};
+use super::{Compression, Format, InputFile, MAX_HELD_BYTES, flat};
 use crate::{Error, Reason, Result};
 use arrow_array::RecordBatch;
 use serde_json::{Map, Value};
@@ -58,9 +58,12 @@ impl RawRecord {
                 .map(|line| text(line.to_owned()))
                 .map_err(|e| self.error(format!("not UTF-8: {e}"))),
             (Content::Bytes(bytes), Format::Whole) => Ok(text(String::from_utf8_lossy(bytes).into_owned())),
-            (Content::Bytes(bytes), _) => {
-                serde_json::from_slice(bytes).map_err(|e| self.error(format!("not a JSON object: {e}")))
-            }
+            (Content::Bytes(bytes), _) => match flat::object(bytes) {
+                Some(object) => Ok(object),
+                None => {
+                    serde_json::from_slice(bytes).map_err(|e| self.error(format!("not a JSON object: {e}")))
+                }
+            },
         }
     }
 

@@ -76,6 +76,18 @@ fn column_of(batch: &[Row], column: usize) -> impl Iterator<Item = ((usize, usiz
 
 impl Sink for IndexedSink {
     fn row(&mut self, row: Row) -> Result<()> {
+        if self.limit.is_none() {
+            // Nothing is skipped, so that no row waits for others.
+            for (writer, sequence) in self.writers.iter_mut().zip(&row.columns) {
+                if let Some(sequence) = sequence {
+                    writer.sequence(sequence)?;
+                    if !row.continues {
+                        writer.end_document()?;
+                    }
+                }
+            }
+            return Ok(());
+        }
         self.documents += usize::from(!row.continues);
         self.batch.push(row);
         if self.documents == BATCH { self.flush() } else { Ok(()) }

@@ -20,8 +20,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of text after which the engine with tables is worth its building.
+/// Bytes of text after which the engine with tables is worth its building, where nobody says how much there will be.
 const ENOUGH: usize = 1 << 20;
+/// Bytes of text that this engine encodes while the other one is built: of more than these it does better to encode none.
+const AS_LONG: usize = 4 << 20;
 
 /// The parts of a byte-pair model that encode small texts.
 #[derive(Debug, Default, PartialEq)]
@@ -54,6 +56,8 @@ pub(crate) struct SmallEngine {
     letters: BTreeMap<char, u8>,
     disputed: Disputed,
     encoded: AtomicUsize,
+    /// Bytes that are encoded here at most.
+    enough: AtomicUsize,
     /// Name of the engine whose ids these are.
     stands_for: String,
 }
@@ -126,8 +130,20 @@ impl SmallEngine {
                 None => return None,
             }
         }
-        let encoded = AtomicUsize::new(0);
-        Some(Self { parts, texts, frame, added, contents, bytes, letters, disputed, encoded, stands_for })
+        let (encoded, enough) = (AtomicUsize::new(0), AtomicUsize::new(ENOUGH));
+        Some(Self {
+            parts,
+            texts,
+            frame,
+            added,
+            contents,
+            bytes,
+            letters,
+            disputed,
+            encoded,
+            enough,
+            stands_for,
+        })
     }
 
     /// Name and version of the engine whose ids these are.
@@ -135,11 +151,19 @@ impl SmallEngine {
         &self.stands_for
     }
 
+    /// About so many bytes will be encoded: all of them here, or none.
+    pub(crate) fn expect(&self, bytes: u64) {
+        let all = usize::try_from(bytes).is_ok_and(|bytes| bytes <= AS_LONG);
+        self.enough.store(if all { AS_LONG } else { 0 }, Ordering::Relaxed);
+    }
+
     /// Appends the ids of `text` and says so, or leaves the text to another engine.
     pub(crate) fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<bool> {
         // How much was encoded before decides nothing but speed, so its order among threads does not matter.
         let before = self.encoded.fetch_add(text.len(), Ordering::Relaxed);
-        if before.saturating_add(text.len()) > ENOUGH || self.disputed.find(text).is_some() {
+        if before.saturating_add(text.len()) > self.enough.load(Ordering::Relaxed)
+            || self.disputed.find(text).is_some()
+        {
             return Ok(false);
         }
         let [front, back] = &self.parts.around;

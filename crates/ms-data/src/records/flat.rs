@@ -1,0 +1,165 @@
+//! Objects whose values are all texts, as most records are, without a parser of everything.
+//!
+//! A general parser makes every text with an escape twice: in a buffer that grows as it goes, then as a value. Here it is
+//! made once. Whatever is not a flat object of texts, or is wrong in any way, is left to that parser, whose errors are ours.
+
+use memchr::memchr2;
+use serde_json::{Map, Value};
+
+/// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first.
+/// `None` if a value is no text, or anything is not as it must be.
+pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
+    // Control characters stand in no text; between values only white space may, and that is rare enough.
+    // All are looked at, as a loop that may end early is not made of vectors.
+    if bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < b' ' {
+        return None;
+    }
+    let mut rest = std::str::from_utf8(bytes).ok()?.trim_matches(' ').strip_prefix('{')?.strip_suffix('}')?;
+    let mut out = Map::new();
+    loop {
+        let key = text(&mut rest)?;
+        rest = rest.trim_start_matches(' ').strip_prefix(':')?;
+        out.insert(key, Value::String(text(&mut rest)?));
+        rest = rest.trim_start_matches(' ');
+        if rest.is_empty() {
+            return Some(out);
+        }
+        rest = rest.strip_prefix(',')?;
+    }
+}
+
+/// Takes a text in quotes, and the blanks before it, off the front of `rest`.
+fn text(rest: &mut &str) -> Option<String> {
+    let inner = rest.trim_start_matches(' ').strip_prefix('"')?;
+    let bytes = inner.as_bytes();
+    let mut from = memchr2(b'"', b'\\', bytes)?;
+    if bytes[from] == b'"' {
+        *rest = &inner[from + 1..];
+        return Some(inner[..from].to_owned());
+    }
+    // An escape is never shorter than what it stands for, and most records have one long text.
+    let mut out = String::with_capacity(inner.len());
+    out.push_str(&inner[..from]);
+    while bytes[from] == b'\\' {
+        from += 1 + escaped(&inner[from + 1..], &mut out)?;
+        let plain = memchr2(b'"', b'\\', &bytes[from..])?;
+        out.push_str(&inner[from..from + plain]);
+        from += plain;
+    }
+    *rest = &inner[from + 1..];
+    if out.capacity() > 2 * out.len() {
+        out.shrink_to_fit();
+    }
+    Some(out)
+}
+
+/// Appends what the escape stands for whose letter is the first of `text`, and gives its length without the backslash.
+fn escaped(text: &str, out: &mut String) -> Option<usize> {
+    let (char, length) = match text.as_bytes().first()? {
+        b'"' => ('"', 1),
+        b'\\' => ('\\', 1),
+        b'/' => ('/', 1),
+        b'b' => ('\u{8}', 1),
+        b'f' => ('\u{c}', 1),
+        b'n' => ('\n', 1),
+        b'r' => ('\r', 1),
+        b't' => ('\t', 1),
+        b'u' => match unit(text, 1)? {
+            high @ 0xd800..0xdc00 => {
+                let low =
+                    text.as_bytes().get(5..7).filter(|next| next == b"\\u").and_then(|_| unit(text, 7))?;
+                let low = low.checked_sub(0xdc00).filter(|&low| low < 0x400)?;
+                (char::from_u32(0x10000 + ((high - 0xd800) << 10) + low)?, 11)
+            }
+            unit => (char::from_u32(unit)?, 5),
+        },
+        _ => return None,
+    };
+    out.push(char);
+    Some(length)
+}
+
+/// The number of the four hexadecimal digits at `at`.
+fn unit(text: &str, at: usize) -> Option<u32> {
+    let digits = text.get(at..at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is given is what the general parser gives; true if anything is.
+    fn agrees(bytes: &[u8]) -> bool {
+        let Some(found) = object(bytes) else { return false };
+        let want: Map<String, Value> = serde_json::from_slice(bytes).expect("the parser takes it too");
+        assert_eq!(found, want, "{}", String::from_utf8_lossy(bytes));
+        assert!(found.keys().eq(want.keys()), "the order of keys");
+        true
+    }
+
+    #[test]
+    fn flat_objects_are_taken_and_others_left() {
+        for json in [
+            r#"{"text":"a"}"#,
+            r#" { "a" : "b" , "c" : "" } "#,
+            r#"{"text":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀\\"}"#,
+            r#"{"a\u0062":"x","ab":"y","c":"z","ab":"w"}"#,
+            r#"{"a":"\\\\\"","b":"\\\\"}"#,
+        ] {
+            assert!(agrees(json.as_bytes()), "{json}");
+        }
+        for json in [
+            "",
+            "{}",
+            "{",
+            "[]",
+            r#"{"a":1}"#,
+            r#"{"a":null,"b":"c"}"#,
+            r#"{"a":"b"#,
+            r#"{"a":"b"}}"#,
+            r#"{"a":"b",}"#,
+            r#"{"a":"b" "c":"d"}"#,
+            r#"{"a" "b"}"#,
+            r#"{"a":"\ud83d"}"#,
+            r#"{"a":"\ud83d\u0041"}"#,
+            r#"{"a":"\ude00"}"#,
+            r#"{"a":"\u+123"}"#,
+            r#"{"a":"\u12"}"#,
+            r#"{"a":"\x"}"#,
+            "{\"a\":\"\n\"}",
+            "{\"a\":\"\x7f\t\"}",
+            r#"{"a":"\"}"#,
+            r#"{"a":"\ud83d\ude0"}"#,
+            "{\"a\":\"\u{e9}\",\"b\":\"\\u\u{e9}\u{e9}\"}",
+        ] {
+            assert!(object(json.as_bytes()).is_none(), "{json}");
+        }
+        assert!(object(b"{\"a\":\"\xff\"}").is_none());
+    }
+
+    proptest! {
+        /// Of any texts, written by the general writer or with every character as an escape.
+        #[test]
+        fn written_objects_come_back(pairs in prop::collection::vec((".{0,6}", any::<String>()), 1..5), all: bool) {
+            let escape = |text: &str| text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect::<String>();
+            let write = |text: &str| if all { format!("\"{}\"", escape(text)) } else { serde_json::json!(text).to_string() };
+            let fields: Vec<String> = pairs.iter().map(|(key, text)| format!("{}: {}", write(key), write(text))).collect();
+            let json = format!("{{{}}}", fields.join(" ,"));
+            prop_assert!(agrees(json.as_bytes()));
+        }
+
+        /// Of bytes that are nearly an object, whatever is taken is what the parser takes.
+        #[test]
+        fn nothing_is_taken_that_the_parser_refuses(parts in prop::collection::vec(0usize..22, 0..24)) {
+            const PARTS: [&str; 22] = [
+                "{\"a\":\"", "\"}", "\"", "\\", "\\u", "d83d", "\\ude00", "{", "}", ":", ",", " ", "\",\"", "\":\"", "a",
+                "0041", "\\\\", "\\\"", "n", "\u{e9}", "null", "\t",
+            ];
+            let body: String = parts.iter().map(|&part| PARTS[part]).collect();
+            agrees(body.as_bytes());
+            agrees(format!("{{\"a\":\"{body}\"}}").as_bytes());
+        }
+    }
+}
