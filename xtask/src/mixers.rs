@@ -92,7 +92,8 @@ fn texts(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, String)>> {
 /// list of kinds.
 pub(crate) fn numbers(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
     const FIRST: &str = "&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND";
-    let counted = count(&texts(root, files)?, FIRST)?.into_iter().filter(|t| matches!(t.what, "mixer" | "part"));
+    let counted =
+        count(&texts(root, files)?, FIRST)?.into_iter().filter(|t| matches!(t.what, "mixer" | "part"));
     Ok(counted.map(|t| (format!("files that name `{}`", t.name), t.files.len())).collect())
 }
 
