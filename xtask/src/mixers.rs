@@ -33,15 +33,15 @@ const NAMESAKES: [&str; 3] =
     ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
 /// Parts that only some models have: their file, the words that name them, and the files that may.
 const PARTS: [(&str, &[&str], usize); 3] = [
-    ("latent", &["latent", "latents", "mla"], 0),
-    ("compressed", &["compressed", "pooled"], 0),
-    ("hyper_connections", &["hyper", "streams"], 0),
+    ("latent", &["latent", "latents", "mla"], 32),
+    ("compressed", &["compressed", "pooled"], 27),
+    ("hyper_connections", &["hyper", "streams"], 21),
 ];
 /// Where each part has its file.
 const PART_FILES: &str = "crates/ms-spec/src/parts/";
 /// Where other arguments of Megatron's stand.
 const ARGUMENTS: &str = "crates/ms-spec/src/megatron/";
-/// What has compressed files, not attention.
+/// What has compressed files, and streams of tokens.
 const FILES: [&str; 4] = ["crates/ms-data/", "crates/ms-files/", "crates/ascend-rs/", "tools/ms-preprocess/"];
 /// Files that may name a mixer, an operation and a family.
 const LIMITS: [usize; 3] = [8, 7, 1];
@@ -221,9 +221,12 @@ fn words_of(text: &str) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((names, texts))
 }
 
-/// The arguments that each file of parts and arguments lists.
+/// The arguments that each file of parts and arguments lists, and those of the fields that many classes have.
 fn arguments(texts: &[(String, String)]) -> Result<Vec<(&str, BTreeSet<String>)>> {
-    let listing = |name: &&(String, String)| name.0.starts_with(PART_FILES) || name.0.starts_with(ARGUMENTS);
+    let listing = |(name, _): &&(String, String)| {
+        let common = name.starts_with(ROWS) && !name.starts_with(CLASSES);
+        common || name.starts_with(PART_FILES) || name.starts_with(ARGUMENTS)
+    };
     texts.iter().filter(listing).map(|(name, text)| Ok((name.as_str(), words_of(text)?.1))).collect()
 }
 
