@@ -35,7 +35,7 @@ const NAMESAKES: [&str; 3] =
 const PARTS: [(&str, &[&str], usize); 3] = [
     ("latent", &["latent", "latents", "mla"], 32),
     ("compressed", &["compressed", "pooled"], 27),
-    ("hyper_connections", &["hyper", "streams"], 21),
+    ("hyper_connections", &["hyper", "streams"], 22),
 ];
 /// Where each part has its file.
 const PART_FILES: &str = "crates/ms-spec/src/parts/";
