@@ -119,7 +119,7 @@ fn what_a_rank_begins_is_over_on_the_others_before_it_waits_for_it() {
         ("exchange", 60_000, |comm, t| comm.all_to_all("t", t)),
         ("rows", 60_000, |comm, t| {
             let rows = [t.numel() - 2, 1, 1];
-            comm.all_to_all_rows("t", t, &rows)
+            comm.all_to_all_rows("t", t.reshape([t.numel(), 1])?, &rows)
         }),
         ("message", 60_000, |comm, t| {
             let (next, before) = ((comm.rank() + 1) % WORLD, (comm.rank() + WORLD - 1) % WORLD);
