@@ -32,6 +32,16 @@ struct File {
 
 /// Circles that are not listed, and listed ones that are not there, as sentences.
 pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    Ok(judge(&found(root, files)?, ALLOWED))
+}
+
+/// How many there are.
+pub(crate) fn number(root: &Path, files: &[PathBuf]) -> Result<usize> {
+    Ok(found(root, files)?.len())
+}
+
+/// Circles with their crates.
+fn found(root: &Path, files: &[PathBuf]) -> Result<BTreeSet<(String, BTreeSet<String>)>> {
     let mut crates: BTreeMap<String, BTreeMap<Module, String>> = BTreeMap::new();
     for path in files {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
@@ -45,7 +55,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         let circles = circles(&texts).with_context(|| krate.clone())?;
         found.extend(circles.into_iter().map(|circle| (krate.clone(), circle)));
     }
-    Ok(judge(&found, ALLOWED))
+    Ok(found)
 }
 
 fn judge(found: &BTreeSet<(String, BTreeSet<String>)>, allowed: &str) -> Vec<String> {

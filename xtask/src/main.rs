@@ -1,8 +1,10 @@
 //! Repository tasks: `cargo xtask tidy` checks the rules that a compiler does not see, `cargo xtask docs` writes the
-//! generated reference pages, `cargo xtask cann-emu` lays out the emulator as a toolkit's folder.
+//! generated reference pages, `cargo xtask counts FOLDER` counts what ARCHITECTURE.md's table does, `cargo xtask cann-emu` lays
+//! out the emulator as a toolkit's folder.
 
 mod cann;
 mod circles;
+mod counts;
 mod dependencies;
 mod docs;
 mod layers;
@@ -21,10 +23,22 @@ fn main() -> Result<()> {
     let root = Path::new(&package).join("..").canonicalize()?;
     match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy(&root),
-        Some("docs") => docs::write(&root),
+        Some("docs") => docs::write(&root)
+            .and_then(|()| counts::write(&root, &counts::all(&root, &tracked_sources(&root)?)?)),
+        Some("counts") => print_counts(std::env::args().nth(2)),
         Some("cann-emu") => cann::lay_out(std::env::args().skip(2)),
-        other => bail!("expected tidy, docs or cann-emu, found {}", other.unwrap_or("nothing")),
+        other => bail!("expected tidy, docs, counts or cann-emu, found {}", other.unwrap_or("nothing")),
     }
+}
+
+/// Prints the counts of a checkout.
+fn print_counts(folder: Option<String>) -> Result<()> {
+    let root = PathBuf::from(folder.context("expected the folder of a checkout")?).canonicalize()?;
+    let mut out = std::io::stdout().lock();
+    for (what, n) in counts::all(&root, &tracked_sources(&root)?)? {
+        writeln!(out, "{what}\t{n}")?;
+    }
+    Ok(())
 }
 
 /// What every check finds, and what was counted.
@@ -38,6 +52,7 @@ fn findings(root: &Path) -> Result<(Vec<String>, Counts)> {
     findings.extend(docs::check(root)?);
     let touched = mixers::touched(root, &files)?;
     findings.extend(mixers::check(&touched));
+    findings.extend(counts::check(root, &counts::all(root, &files)?)?);
     Ok((findings, Counts { files: files.len(), touched }))
 }
 

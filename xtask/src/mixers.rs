@@ -33,15 +33,15 @@ const NAMESAKES: [&str; 3] =
     ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
 /// Parts that only some models have: their file, the words that name them, and the files that may.
 const PARTS: [(&str, &[&str], usize); 3] = [
-    ("latent", &["latent", "latents", "mla"], 0),
-    ("compressed", &["compressed", "pooled"], 0),
-    ("hyper_connections", &["hyper", "streams"], 0),
+    ("latent", &["latent", "latents", "mla"], 32),
+    ("compressed", &["compressed", "pooled"], 27),
+    ("hyper_connections", &["hyper", "streams"], 22),
 ];
 /// Where each part has its file.
 const PART_FILES: &str = "crates/ms-spec/src/parts/";
 /// Where other arguments of Megatron's stand.
 const ARGUMENTS: &str = "crates/ms-spec/src/megatron/";
-/// What has compressed files, not attention.
+/// What has compressed files, and streams of tokens.
 const FILES: [&str; 4] = ["crates/ms-data/", "crates/ms-files/", "crates/ascend-rs/", "tools/ms-preprocess/"];
 /// Files that may name a mixer, an operation and a family.
 const LIMITS: [usize; 3] = [8, 7, 1];
@@ -75,12 +75,26 @@ impl std::fmt::Display for Touched {
 
 /// What is touched by each kind of mixer and each operation of one, in the sources that are there.
 pub(crate) fn touched(root: &Path, files: &[PathBuf]) -> Result<Vec<Touched>> {
+    count(&texts(root, files)?, "")
+}
+
+/// The sources with their names.
+fn texts(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         texts.push((name, std::fs::read_to_string(path).with_context(|| path.display().to_string())?));
     }
-    count(&texts)
+    Ok(texts)
+}
+
+/// How many files name each mixer with a state and each part, for the table of counts; mixers by their names where there is no
+/// list of kinds.
+pub(crate) fn numbers(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
+    const FIRST: &str = "&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND";
+    let counted =
+        count(&texts(root, files)?, FIRST)?.into_iter().filter(|t| matches!(t.what, "mixer" | "part"));
+    Ok(counted.map(|t| (format!("files that name `{}`", t.name), t.files.len())).collect())
 }
 
 /// What was counted, as sentences: one for all families that are within the limit.
@@ -112,8 +126,9 @@ pub(crate) fn check(touched: &[Touched]) -> Vec<String> {
     findings
 }
 
-fn count(texts: &[(String, String)]) -> Result<Vec<Touched>> {
-    let list = texts.iter().find(|(name, _)| name == KINDS).map_or("", |(_, text)| text);
+/// Where there is no list of kinds, they are those of `without`, written as in the list.
+fn count(texts: &[(String, String)], without: &str) -> Result<Vec<Touched>> {
+    let list = texts.iter().find(|(name, _)| name == KINDS).map_or(without, |(_, text)| text);
     let kinds = list.split("::KIND").filter_map(|before| before.rsplit_once('&')).map(|(_, kind)| kind);
     let kinds = kinds.filter(|kind| kind.chars().all(|c| c.is_alphanumeric() || c == '_'));
     let operations = texts.iter().filter_map(|(name, _)| name.strip_prefix(OPERATIONS)?.strip_suffix(".rs"));
@@ -206,9 +221,12 @@ fn words_of(text: &str) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((names, texts))
 }
 
-/// The arguments that each file of parts and arguments lists.
+/// The arguments that each file of parts and arguments lists, and those of the fields that many classes have.
 fn arguments(texts: &[(String, String)]) -> Result<Vec<(&str, BTreeSet<String>)>> {
-    let listing = |name: &&(String, String)| name.0.starts_with(PART_FILES) || name.0.starts_with(ARGUMENTS);
+    let listing = |(name, _): &&(String, String)| {
+        let common = name.starts_with(ROWS) && !name.starts_with(CLASSES);
+        common || name.starts_with(PART_FILES) || name.starts_with(ARGUMENTS)
+    };
     texts.iter().filter(listing).map(|(name, text)| Ok((name.as_str(), words_of(text)?.1))).collect()
 }
 
@@ -268,7 +286,7 @@ mod tests {
             text("crates/ms-nn/src/f.rs", "fn d1() -> D1x { \"d_1\" }"),
         ];
         let of = |name: &str| {
-            let all = count(&texts).unwrap();
+            let all = count(&texts, "").unwrap();
             let found = all.into_iter().find(|t| t.name == name).unwrap();
             found.files.into_iter().collect::<Vec<_>>()
         };
@@ -278,7 +296,7 @@ mod tests {
         assert_eq!(of("latent"), ["tools/ms-train/src/b.rs"]);
         assert_eq!(of("scan_it"), ["crates/ms-core/src/ops.rs", "crates/ms-reference/src/recurrent/mod.rs"]);
         assert_eq!(of("D_1"), ["crates/ms-nn/src/e.rs", "crates/ms-spec/src/hf/classes/a_b.rs"]);
-        let all = said(&count(&texts).unwrap());
+        let all = said(&count(&texts, "").unwrap());
         assert_eq!(all.last().unwrap(), "1 rows of families: 2 file of at most 1 each: D_1");
         let many = Touched {
             what: "mixer",

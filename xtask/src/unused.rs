@@ -59,6 +59,13 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     judge(&collect(files, &read, users(root)?)?, ALLOWED)
 }
 
+/// How many public items there are that nobody uses but tests, excused or not.
+pub(crate) fn number(root: &Path, files: &[PathBuf]) -> Result<usize> {
+    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
+    let files = files.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned());
+    Ok(judge(&collect(files, &read, users(root)?)?, "")?.len())
+}
+
 /// The names in the Rust files of a workspace, whose paths begin at its root.
 fn collect(
     files: impl Iterator<Item = PathBuf>,

@@ -6,6 +6,7 @@
 mod macros;
 
 mod chat;
+mod commands;
 mod generate;
 mod logits;
 mod options;
@@ -13,11 +14,11 @@ mod reads;
 mod setup;
 
 use anyhow::{Result, bail};
+use commands::Command;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, answer, parse_or_exit};
 use ms_generate::Sampling;
 use options::Options;
-use reads::Command;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! Every option of `ms-infer`.
 
-use crate::reads::{CHAT, DRAWN, EVERY, GENERATE, LOGITS, TEXTS};
+use crate::commands::{CHAT, DRAWN, EVERY, GENERATE, LOGITS, TEXTS};
 use ms_generate::Sampling;
 use ms_options::{Loading, TokenizerFolder};
 use std::path::PathBuf;

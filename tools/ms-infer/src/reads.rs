@@ -1,48 +1,13 @@
 //! Which command reads which flag, and what becomes of a flag that none of those that run reads.
 
+use crate::commands::{CHAT, Command, DRAWN, GENERATE, LOGITS};
 use crate::options::Options;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Options as _, Origin};
 
-/// What runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Command {
-    Generate,
-    Chat,
-    Logits,
-    /// `--task greedy` of upstream's `inference.py`.
-    Greedy,
-    /// `--task do_sample`, likewise.
-    Sample,
-}
-
-/// What commands are called.
-pub(crate) const GENERATE: &str = "generate";
-pub(crate) const CHAT: &str = "chat";
-pub(crate) const LOGITS: &str = "logits";
-const GREEDY: &str = "--task greedy";
-const SAMPLE: &str = "--task do_sample";
-
-/// All of them; those that make texts, and those that draw them.
-pub(crate) const EVERY: &[&str] = &[GENERATE, CHAT, LOGITS, GREEDY, SAMPLE];
-pub(crate) const TEXTS: &[&str] = &[GENERATE, CHAT, GREEDY, SAMPLE];
-pub(crate) const DRAWN: &[&str] = &[GENERATE, CHAT, SAMPLE];
-
 /// The flag that all programs have and not every command of this one reads.
 const JSON: (&str, &[&str]) = ("--json", &[GENERATE, CHAT, LOGITS]);
-
-impl Command {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Generate => GENERATE,
-            Self::Chat => CHAT,
-            Self::Logits => LOGITS,
-            Self::Greedy => GREEDY,
-            Self::Sample => SAMPLE,
-        }
-    }
-}
 
 /// The program's flags, as its options list them, and the commands that read each.
 fn readers() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
@@ -88,7 +53,8 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::{EVERY, readers};
+    use super::readers;
+    use crate::commands::EVERY;
 
     #[test]
     fn every_flag_names_the_commands_that_read_it() {

@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use crate::resolve::Resolved;
+use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::OptimizerSharding;
 use ms_dist::ContextParallel;
@@ -19,6 +20,25 @@ const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-allgather-overlap-comm",
     "--moe-shared-expert-overlap",
 ];
+
+/// Refuses what upstream fails with together, though neither changes anything by itself.
+///
+/// # Errors
+/// With both flags.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/dot_product_attention.py`, whose fused attention has no scale by layer.
+pub(crate) fn check(args: &Args) -> Result<(), Usage> {
+    const SCALED: &str = "--apply-query-key-layer-scaling";
+    const FUSED: &str = "--use-flash-attn";
+    let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
+    match [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
+        true => Err(Usage(format!(
+            "{SCALED}: goes not with {FUSED}, with which upstream's attention fails; leave it out, the model is the same"
+        ))),
+        false => Ok(()),
+    }
+}
 
 /// Says which of the given flags change nothing, for want of what they go with.
 pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {

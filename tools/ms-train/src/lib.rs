@@ -106,6 +106,7 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         return Ok(());
     }
     args.check()?;
+    companions::check(&args)?;
     let plans = parity || doing.dry_run || doing.print_config;
     let ranks = if plans { Ranks::Threads } else { Ranks::find(&mut args)? };
     ranks.finish(|ranks| begun(&args, parity, ranks, interrupt))

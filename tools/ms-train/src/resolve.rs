@@ -53,8 +53,6 @@ options! {
     pub(crate) struct Dropout in "Model" {
         pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)";
         pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not where attention chooses or pools its keys)", range = "[0,1)";
-        scaled_by_layer: bool = "--apply-query-key-layer-scaling", "changes nothing: upstream divides scores by the number of their layer and multiplies them by it again; goes not with --use-flash-attn, which fails with it there";
-        fused: bool = "--use-flash-attn", "changes nothing: attention is always fused";
     }
 }
 
@@ -406,11 +404,6 @@ fn rate(dropout: &Given<f64>) -> f64 {
 /// # Errors
 /// If attention chooses its keys itself: upstream's kernels for it drop nothing.
 fn attention_dropout(o: &Dropout, model: &ModelConfig) -> Result<f64> {
-    if o.scaled_by_layer && o.fused {
-        bail!(Usage(
-            "--apply-query-key-layer-scaling: goes not with --use-flash-attn, with which upstream's attention fails; leave it out, the model is the same".into()
-        ));
-    }
     let rate = rate(&o.attention);
     if rate > 0.0 && (model.indexer.is_some() || model.compressed().is_some()) {
         bail!(Usage(format!(

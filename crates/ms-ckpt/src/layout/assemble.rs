@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ms_core::Region;
-use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, Slot, params};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Placement, Slot, params};
 
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
 use super::ranks::{Opened, RankFile};
 use super::spelling::{Local, Spelling};
 use super::spread::Spread;
-use crate::adapter::{self, Adapters, Part};
-use crate::checkpoint::is_idle;
+use crate::adapter::{self, Adapters};
+use crate::checkpoint::{HEAD, is_idle};
 use crate::lens::Lens;
 use crate::name::{Name, State, What};
 use crate::optim::Held;
@@ -236,7 +236,7 @@ impl Opened {
         }
         let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
         let [a, b] = names;
-        adapters.entry(local.spec.slot).or_insert_with(|| vec![Part { a, b, rows }]);
+        adapters.entry(local.spec.slot).or_insert_with(|| vec![adapter::Part { a, b, rows }]);
         Ok(())
     }
 }
@@ -271,14 +271,11 @@ impl Trained {
 
 /// Tensors that a file may hold although the model has no such parameter.
 fn ignored(config: &ModelConfig, name: &str) -> bool {
+    let (words, head) = (Slot::WORDS.name(), HEAD.name());
+    let (place, part, role) = (Place::Head, Part::Last, config.last_norm());
+    let last = Slot { place, part, half: None, role, bias: false }.name();
     // Head's converter leaves layers of earlier stages under negative numbers, and both ends everywhere (Mamba2).
     let stray = config.has_feed(Feed::None)
-        && (name.starts_with("decoder.layers.-")
-            || matches!(
-                name,
-                "embedding.word_embeddings.weight" | "decoder.final_norm.weight" | "output_layer.weight"
-            ));
-    stray
-        || name == "output_layer.weight" && config.tied
-        || name.ends_with("word_embeddings.weight") && config.mtp > 0
+        && (name.starts_with("decoder.layers.-") || [&words, &last, &head].iter().any(|end| *end == name));
+    stray || name == head && config.tied || name.ends_with(&words) && config.mtp > 0
 }

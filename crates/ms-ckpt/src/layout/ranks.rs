@@ -12,7 +12,7 @@ use super::hints::Hints;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
-use super::spelling::{Experts, Spelling, Version};
+use super::spelling::{Experts, Spelling, Version, words};
 use super::spread::{Numbers, Spread};
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
@@ -253,13 +253,9 @@ impl Opened {
 
     /// Takes the size of the vocabulary and the element type from the embedding.
     pub(super) fn rows(&self, config: &mut ModelConfig, spread: &Spread) {
-        let named = |name: &str| {
-            matches!(
-                name,
-                "embedding.word_embeddings.weight" | "language_model/embedding/word_embeddings/weight"
-            )
-        };
-        let embedding = self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| named(name));
+        let words = words();
+        let embedding =
+            self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| words.contains(name));
         if let Some((_, &i)) = embedding {
             let rows =
                 self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(spread.size(Axis::Tp));

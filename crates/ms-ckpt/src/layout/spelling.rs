@@ -298,6 +298,11 @@ impl<'a> Speller<'a> {
     }
 }
 
+/// The names of the table of words in rank files: Megatron-core's, and the legacy layout's.
+pub(super) fn words() -> [String; 2] {
+    [Slot::WORDS.name(), legacy(&Slot::WORDS, 0)]
+}
+
 /// What a norm is called as part of the module behind it, in its layer; of whole layers alone.
 fn fused(what: &Slot) -> Option<String> {
     let module = match what.role {

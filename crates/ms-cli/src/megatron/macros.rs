@@ -44,8 +44,8 @@ macro_rules! options {
     };
 }
 
-/// Makes one group of options of several. `= COMMANDS` behind a group names the commands that read those of its flags which do not
-/// say so themselves (`by = COMMANDS`).
+/// Makes one group of options of several. `= COMMANDS` behind a group names the commands that read those of its flags which do
+/// not say so themselves (`by = COMMANDS`).
 macro_rules! gathered_options {
     ($(#[$doc:meta])* $vis:vis struct $name:ident {
         $($(#[$about:meta])* $fvis:vis $field:ident : $ty:path $(= $by:expr)?),* $(,)?

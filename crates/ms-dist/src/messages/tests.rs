@@ -104,6 +104,61 @@ fn messages_give_the_bits_and_counts_of_threads() {
     }
 }
 
+/// What rank 0 begins and does not wait for, on all others.
+type Begin = fn(&dyn Communicator, Tensor) -> Result<Pending>;
+
+#[test]
+fn what_a_rank_begins_is_over_on_the_others_before_it_waits_for_it() {
+    const WORLD: usize = 3;
+    let kinds: [(&str, usize, Begin); 8] = [
+        ("small sum", 6, |comm, t| comm.all_reduce("t", t, ReduceOp::Sum)),
+        ("maximum", 6, |comm, t| comm.all_reduce("t", t, ReduceOp::Max)),
+        ("gather", 60_000, |comm, t| comm.all_gather("t", t)),
+        ("scatter", 60_000, |comm, t| comm.reduce_scatter("t", t)),
+        ("broadcast", 60_000, |comm, t| comm.broadcast("t", t, 0)),
+        ("exchange", 60_000, |comm, t| comm.all_to_all("t", t)),
+        ("rows", 60_000, |comm, t| {
+            let rows = [t.numel() - 2, 1, 1];
+            comm.all_to_all_rows("t", t.reshape([t.numel(), 1])?, &rows)
+        }),
+        ("message", 60_000, |comm, t| {
+            let (next, before) = ((comm.rank() + 1) % WORLD, (comm.rank() + WORLD - 1) % WORLD);
+            comm.send("t", t.clone(), next, 0)?;
+            comm.recv("t", before, 0, t.arena())
+        }),
+    ];
+    for (what, numel, begin) in kinds {
+        let (told, others) = std::sync::mpsc::channel();
+        let others = Mutex::new(others);
+        let found = run(WORLD, |fabric| {
+            let comm = fabric.group(&[0, 1, 2]).unwrap();
+            let values: Vec<f32> = (0..numel).map(|i| (i * WORLD + comm.rank()) as f32).collect();
+            let t = Tensor::from_slice(&Arena::default(), [numel], &values).unwrap();
+            let begun = begin(&*comm, t).unwrap();
+            if comm.rank() == 0 {
+                let others = others.lock().unwrap();
+                for _ in 1..WORLD {
+                    let over = others.recv_timeout(Duration::from_secs(20));
+                    over.unwrap_or_else(|_| panic!("{what}: another rank waits for rank 0 to wait"));
+                }
+            }
+            let got = begun.wait().unwrap();
+            if comm.rank() != 0 {
+                told.send(()).unwrap();
+            }
+            got.bytes().to_vec()
+        });
+        // What ranks get is what those get that wait at once.
+        let want = threads::run(WORLD, |fabric| {
+            let comm = fabric.group(&[0, 1, 2])?;
+            let values: Vec<f32> = (0..numel).map(|i| (i * WORLD + comm.rank()) as f32).collect();
+            let t = Tensor::from_slice(&Arena::default(), [numel], &values)?;
+            Ok::<_, Error>(begin(&*comm, t)?.wait()?.bytes().to_vec())
+        });
+        assert!(found == want.map_err(|e| e.1.to_string()).unwrap(), "{what}");
+    }
+}
+
 #[test]
 fn ranks_that_disagree_are_an_error_with_both_calls() {
     let said = run(2, |fabric| {

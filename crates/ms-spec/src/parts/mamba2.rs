@@ -134,7 +134,8 @@ const LETTERS: Field = Field::rule(
 /// What an error of the pattern is about.
 const PATTERN: Made = &[&["hybrid_override_pattern"]];
 
-/// Which layers mix tokens by state space (`M`), by attention (`*`), or not at all (`-`): a letter per layer, from a pattern or from the shares of attention and feed-forward layers.
+/// Which layers mix tokens by state space (`M`), by attention (`*`), or not at all (`-`): a letter per layer, from a pattern
+/// or from the shares of attention and feed-forward layers.
 ///
 /// Attention layers are spread evenly between stretches of the others; feed-forward layers are spread evenly over what
 /// is left, the last stretch first.

@@ -20,8 +20,8 @@ options! {
         passing: Option<String> = "--non-persistent-ckpt-type", "where those are: global, in --non-persistent-global-ckpt-dir; a run begins with the newest of them if --load has no newer checkpoint";
         passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of checkpoints of which the newest alone stays (default: non_persistent in --save, and in --load)";
         pub(crate) format: Given<String> = "--ckpt-format", "format of written checkpoints";
-        implementation: String = "--transformer-impl", "modules of upstream's that Megatron's files are named for: its own or Transformer Engine's; the model is the same";
-        grouped: bool = "--moe-grouped-gemm", "Megatron's files hold experts grouped, as upstream's grouped products read them; what is computed is the same", group = "Experts";
+        implementation: String = "--transformer-impl", "modules of upstream's that Megatron's files are named for: its own or Transformer Engine's; the model is the same", group = "Model families";
+        grouped: bool = "--moe-grouped-gemm", "Megatron's files hold experts grouped, as upstream's grouped products read them; what is computed is the same", group = "Model families";
         distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
         no_save_optim: bool = "--no-save-optim", "write weights only";
         no_load_optim: bool = "--no-load-optim", "read weights only";

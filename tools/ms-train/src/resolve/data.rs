@@ -27,8 +27,8 @@ options! {
         paths_file: Option<PathBuf> = "--data-args-path", "text file that holds what --data-path takes";
         split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the datasets of train, valid and test as lists";
         mock: bool = "--mock-data", "artificial sequences, as Megatron makes them, in place of a dataset: for measurements";
-        extra_tokens: usize = "--vocab-extra-ids", "special tokens <extra_id_0>, <extra_id_1>, ... that the tokenizer gets behind its own", range = "[0,65536]";
-        special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name, eos_token or pad_token, and the token that has this part instead of the one that the tokenizer's files name";
+        extra_tokens: usize = "--vocab-extra-ids", "special tokens <extra_id_0>, <extra_id_1>, ... that the tokenizer gets behind its own", group = "Model families", range = "[0,65536]";
+        special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name, eos_token or pad_token, and the token that has this part instead of the one that the tokenizer's files name", group = "Model families";
         tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token behind --vocab-size; else the tokenizer's own files say what kind it is";
         split: Option<String> = "--split", "shares of training, validation and test";
         cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";

@@ -1,0 +1,176 @@
+//! What the re-laying of the house is measured by: one table in ARCHITECTURE.md, whose last column says what is there now.
+//!
+//! `cargo xtask docs` writes that column, `tidy` compares it: a number that is off by more than three in a hundred is a finding.
+//! `cargo xtask counts FOLDER` prints the numbers of another checkout, which is where the column before it comes from.
+
+use crate::circles::is_test;
+use crate::{circles, mixers, unused};
+use anyhow::{Context, Result};
+use quote::ToTokens;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = "ARCHITECTURE.md";
+const BEGIN: &str = "<!-- counts: the last column is written by `cargo xtask docs` -->\n";
+const END: &str = "<!-- /counts -->";
+/// Numbers may be off by so many in a hundred.
+const OFF: usize = 3;
+/// Where a width of numbers may be named: kernels and devices, and what is computed in f32 by definition.
+const WIDTHS: [&str; 7] = [
+    "crates/ms-kernels/",
+    "crates/ms-operands/",
+    "crates/ms-reference/",
+    "crates/ms-core/src/cpu/",
+    "crates/ascend-rs/",
+    "crates/hccl-sys/",
+    "crates/cann-emu/",
+];
+/// Times that the others may name f32.
+const MOST_F32: usize = 67;
+/// Rows of families.
+const ROWS: &str = "crates/ms-spec/src/hf/";
+const LINES: &str = "source lines without tests";
+const F32: &str = "`DType::F32` outside kernels, devices and the reference";
+
+/// What is counted, and how much of it there is, in the order of the table.
+pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut families, mut f32s) = ([0, 0], 0);
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        let Some((of, file)) = name.split_once("/src/") else { continue };
+        let counted = ["crates/", "tools/", "xtask"].iter().any(|place| of.starts_with(place));
+        if !counted || file.ends_with("tests.rs") || file.contains("tests/") {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
+        *lines.entry(of.to_owned()).or_default() += without_tests(&text).count();
+        if !of.starts_with("xtask") {
+            let code = code(&text).with_context(|| name.clone())?;
+            families[usize::from(!name.starts_with(ROWS))] += code.matches("Family ::").count();
+            if !WIDTHS.iter().any(|place| name.starts_with(place)) {
+                f32s += code.matches("DType :: F32").count();
+            }
+        }
+    }
+    let mut all = vec![(LINES.to_owned(), lines.values().sum())];
+    all.extend(lines.into_iter().map(|(of, n)| (format!("of `{of}`"), n)));
+    all.push(("`Family::` in code, in all".into(), families[0] + families[1]));
+    all.push(("`Family::` outside rows of families".into(), families[1]));
+    all.push(("circles of imports".into(), circles::number(root, files)?));
+    all.push(("public items that nobody uses outside tests".into(), unused::number(root, files)?));
+    all.extend(mixers::numbers(root, files)?);
+    all.push((F32.into(), f32s));
+    Ok(all)
+}
+
+/// Lines of a file up to its tests.
+fn without_tests(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().take_while(|line| *line != "#[cfg(test)]")
+}
+
+/// The code of a file without its tests and comments.
+fn code(text: &str) -> Result<String> {
+    let of = |item: &syn::Item| match item {
+        syn::Item::Mod(module) if is_test(&module.attrs) => String::new(),
+        item => item.to_token_stream().to_string(),
+    };
+    Ok(syn::parse_file(text)?.items.iter().map(of).collect::<Vec<_>>().join("\n"))
+}
+
+/// Numbers of the table that are not what is counted, and counts that may not grow.
+pub(crate) fn check(root: &Path, counted: &[(String, usize)]) -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(root.join(PAGE)).context(PAGE)?;
+    let f32s = counted.iter().filter(|(what, n)| what == F32 && *n > MOST_F32);
+    let grown = f32s.map(|(what, n)| {
+        format!("{what}: {n}, at most {MOST_F32}: a width follows from what is at hand (`DType::wide`)")
+    });
+    Ok(stale(&page, counted).into_iter().chain(grown).collect())
+}
+
+fn stale(page: &str, counted: &[(String, usize)]) -> Vec<String> {
+    let Some(table) = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)) else {
+        return vec![format!("{PAGE}: no table between {} and {END}", BEGIN.trim_end())];
+    };
+    let rows: BTreeMap<&str, usize> =
+        table.0.lines().filter_map(row).map(|[what, _, now]| (what, number(now))).collect();
+    let off = |(what, n): &&(String, usize)| {
+        rows.get(what.as_str()).is_none_or(|told| told.abs_diff(*n) * 100 > OFF * n)
+    };
+    let say = |(what, n): &(String, usize)| match rows.get(what.as_str()) {
+        Some(told) => format!("{PAGE}: {what}: {told} is said, {n} are there: run cargo xtask docs"),
+        None => format!("{PAGE}: {what}: no row of the table: run cargo xtask docs"),
+    };
+    counted.iter().filter(off).map(say).collect()
+}
+
+/// The cells of a row that counts something.
+fn row(line: &str) -> Option<[&str; 3]> {
+    let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+    <[&str; 3]>::try_from(cells).ok().filter(|cells| cells[2].starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// A number with spaces between thousands.
+fn number(text: &str) -> usize {
+    text.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+}
+
+fn spaced(n: usize) -> String {
+    match n {
+        0..10_000 => n.to_string(),
+        n => format!("{} {:03}", n / 1000, n % 1000),
+    }
+}
+
+/// The page with what is counted now; the column before it stays.
+pub(crate) fn written(page: &str, counted: &[(String, usize)]) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (table, after) = rest.split_once(END)?;
+    let then: BTreeMap<&str, &str> =
+        table.lines().filter_map(row).map(|[what, then, _]| (what, then)).collect();
+    let mut text = format!("{before}{BEGIN}| what | at 475906f | now |\n|---|---|---|\n");
+    for (what, n) in counted {
+        let then = then.get(what.as_str()).unwrap_or(&"-");
+        text.push_str(&format!("| {what} | {then} | {} |\n", spaced(*n)));
+    }
+    Some(text + END + after)
+}
+
+/// Writes the column, if a number is stale.
+pub(crate) fn write(root: &Path, counted: &[(String, usize)]) -> Result<()> {
+    let page = std::fs::read_to_string(root.join(PAGE)).context(PAGE)?;
+    if !stale(&page, counted).is_empty()
+        && let Some(text) = written(&page, counted)
+    {
+        std::fs::write(root.join(PAGE), text).context(PAGE)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_off_is_found_and_written_anew() {
+        let page = format!(
+            "a\n{BEGIN}| what | at x | now |\n|---|---|---|\n| lines | 90 000 | 100 000 |\n{END}\nb\n"
+        );
+        let counted = |n| vec![("lines".to_owned(), n)];
+        assert_eq!(stale(&page, &counted(102_000)), [""; 0]);
+        assert!(stale(&page, &counted(110_000))[0].contains("100000 is said, 110000 are there"));
+        let new = written(&page, &counted(110_000)).unwrap();
+        assert!(new.contains("| lines | 90 000 | 110 000 |\n<!-- /counts -->\nb\n"), "{new}");
+        assert_eq!(stale(&new, &counted(110_000)), [""; 0]);
+        let more = [counted(100_000), vec![("files".into(), 3)]].concat();
+        assert!(stale(&page, &more)[0].contains("files: no row"));
+        assert!(stale("no table", &more)[0].contains("no table"));
+    }
+
+    #[test]
+    fn tests_and_comments_are_no_code() {
+        let text = "/// `DType::F32`\nfn f() -> DType { DType::F32 }\n#[cfg(test)]\nmod tests { const A: DType = DType::F32; }\n";
+        assert_eq!(code(text).unwrap().matches("DType :: F32").count(), 1);
+        assert_eq!(without_tests(text).count(), 2);
+    }
+}
