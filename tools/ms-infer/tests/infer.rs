@@ -558,6 +558,18 @@ fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contra
         assert_eq!(code, Some(0), "{flags:?}: {said}");
         assert_ne!(changed, plain, "{flags:?} changes nothing");
     }
+    // Newer upstreams form yarn's factor of the lengths.
+    let yarn = |version: &str, factor: &str| {
+        let flags = format!(
+            "--upstream {version} --rope-scaling-type yarn --max-position-embeddings 2048 --rope-scaling-factor {factor} \
+             --rope-scaling-original-max-position-embeddings 16"
+        );
+        let (code, written, said) = run(&flags.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{said}");
+        written.unwrap()
+    };
+    assert_ne!(yarn("v2.0.0", "2"), yarn("v2.0.0", "128"));
+    assert_eq!(yarn("head", "2"), yarn("v2.0.0", "128"));
     for (flags, says) in [
         (["--num-layers", "7"], "--num-layers 7: the model then has a weight decoder.layers.3."),
         (

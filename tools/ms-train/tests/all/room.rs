@@ -193,7 +193,7 @@ fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 8, counting);
     // The first layer is a dense one, the others have experts, of which all tokens pass one.
-    let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --moe-layer-freq [0,1,1,1] \
+    let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --first-k-dense-replace 1 \
                    --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
     let selective = "--recompute-granularity selective --recompute-modules";
     let (mut losses, mut kept, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
