@@ -33,7 +33,7 @@ const NAMESAKES: [&str; 3] =
     ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
 /// Parts that only some models have: their file, the words that name them, and the files that may.
 const PARTS: [(&str, &[&str], usize); 3] = [
-    ("latent", &["latent", "latents", "mla"], 32),
+    ("latent", &["latent", "latents", "mla"], 35),
     ("compressed", &["compressed", "pooled"], 27),
     ("hyper_connections", &["hyper", "streams"], 22),
 ];

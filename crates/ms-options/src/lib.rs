@@ -12,6 +12,7 @@ mod macros;
 mod compute;
 mod flags;
 mod given;
+mod head;
 mod idle;
 mod model;
 mod tokenizer;

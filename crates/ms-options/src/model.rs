@@ -168,31 +168,11 @@ impl ModelFlags {
             return Ok(config.clone());
         }
         self.check_vocabulary(config)?;
-        let given = self.given_beside(config);
+        let given = crate::head::given(self.upstream, &self.given, config);
         let model = if given.is_empty() { config.clone() } else { changed(config, &given)? };
         self.say_idle_beside(config, &model);
         self.check_positions(&model)?;
         Ok(model)
-    }
-
-    /// The flags with yarn's factor as newer upstreams form it: by the lengths, unless attention is latent.
-    ///
-    /// # Source
-    /// MindSpeed-LLM (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`.
-    fn given_beside(&self, config: &ModelConfig) -> Vec<Given> {
-        const FACTOR: &str = "rope_scaling_factor";
-        let mut given = self.given.clone();
-        let of = |dest: &str| self.given.iter().find(|given| given.dest == dest).map(|given| &given.value);
-        let yarn = of("rope_scaling_type").and_then(Value::as_str) == Some("yarn");
-        if self.upstream == Upstream::V2_0_0 || !yarn || config.mla().is_some() {
-            return given;
-        }
-        given.retain(|given| given.dest != FACTOR);
-        let reach =
-            of("max_position_embeddings").and_then(Value::as_f64).unwrap_or(config.max_positions as f64);
-        let original = of("rope_scaling_original_max_position_embeddings").and_then(Value::as_f64);
-        given.extend(original.map(|original| Given::new(FACTOR, None, &(reach / original).into())));
-        given
     }
 
     /// Refuses positions that were asked for and that `model`, which the flags made, does not have.

@@ -34,7 +34,7 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
         let (who, names) = (by.join(", "), asked.join(", "));
         let ours = || args.line().flags(args.upstream()).any(|known| known.flag == flag && known.ours);
         if on_line && ours() {
-            bail!(Usage(format!("{flag}: {} does not read it; it goes with {who}", names)));
+            bail!(Usage(format!("{flag}: {names} does not read it; it goes with {who}")));
         }
         if on_line {
             tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names);

@@ -266,8 +266,8 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
     assert!(said.contains("rank 2 failed: ") || said.contains("rank 2 of 4"), "{said}");
 }
 
-/// Four ranks of a run that saves each iteration, of which `victim` is killed: how long all live on, after what is said is as it must
-/// be. The iteration whose metrics were written last is in `metrics.jsonl`.
+/// Four ranks of a run that saves each iteration, of which `victim` is killed: how long all live on, after what is said is as it
+/// must be. The iteration whose metrics were written last is in `metrics.jsonl`.
 fn killed(dir: &Path, victim: usize, topology: &str) -> Duration {
     let data = samples(dir, 200, 8, counting);
     let file = dir.join("metrics.jsonl");

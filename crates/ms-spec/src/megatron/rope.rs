@@ -62,7 +62,8 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
         Some("yarn") => {
             let original = f.size("rope_scaling_original_max_position_embeddings")?.unwrap_or(max_positions);
             let factor = float("rope_scaling_factor", 1.0)?;
-            // MindSpeed-LLM 2.0.0, `rotary_pos_embedding.py`, `yarn_get_mscale`: without the one over all dims it is divided by 1.
+            // MindSpeed-LLM 2.0.0, `rotary_pos_embedding.py`, `yarn_get_mscale`: without the one over all dims it is divided
+            // by 1.
             let (mscale, all) =
                 (float("rope_scaling_mscale", 1.0)?, float("rope_scaling_mscale_all_dim", 0.0)?);
             let alone = all == 0.0 && mscale != 1.0 && factor > 1.0;

@@ -79,7 +79,8 @@ pub(super) const SIZES: &[Field] = &[
 /// Names of the number of prediction modules.
 const MODULES: &[&str] = &["mtp_num_layers", "num_nextn_predict_layers"];
 
-/// Slots, of which [`leave_out_empty`] takes the empty ones out when all is read: what goes by the numbers of layers goes by these.
+/// Slots, of which [`leave_out_empty`] takes the empty ones out when all is read: what goes by the numbers of layers goes by
+/// these.
 const LAYERS: Field = Field::rule(
     |f, c| {
         c.layers = f.need("num_layers")?;
@@ -377,7 +378,8 @@ pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
 /// layers how large something is.
 ///
 /// # Source
-/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/transformer_block.py`, `_transformer_block_build_layers`.
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/transformer_block.py`,
+/// `_transformer_block_build_layers`.
 pub(super) fn leave_out_empty(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let empty: Vec<usize> = noop_slots(f)?.into_iter().filter(|&slot| slot < c.layers).collect();
     let mut slot = 0..;

@@ -44,11 +44,6 @@ impl Bounds {
             },
         }
     }
-
-    /// The same, with every difference relative to the value itself, however small it is.
-    pub fn without_floors(self) -> Self {
-        Self { floor: 0.0, gradient_floor: 0.0, ..self }
-    }
 }
 
 /// Values of two runs that are compared, and how.

@@ -10,7 +10,7 @@ use crate::drawn::pairs::Pairs;
 use crate::drawn::{Draw, MODELS, Run, sizes};
 use crate::page;
 use crate::parity::{Case, alone_routing, apart, other_bits, rehearsed, run};
-use ms_core::{Dispatcher, Rng};
+use ms_core::{DType, Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;
 use ms_trainer::parity::{Apart, Bounds, Found, compare};
@@ -50,6 +50,11 @@ fn unsteady(wide: &Found, single: &Found) -> f64 {
     pairs.map(|(w, s)| (w.grad_norm - s.grad_norm).abs() / w.grad_norm.max(1.0)).fold(0.0, f64::max)
 }
 
+/// The bounds of a type, with every difference relative to the value itself, however small it is.
+fn strict(dtype: DType) -> Bounds {
+    Bounds { floor: 0.0, gradient_floor: 0.0, ..Bounds::of(dtype) }
+}
+
 /// Compares a run with one rank over `count` steps in f64 and, `also_single`, in f32.
 fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> {
     let Run { kind, sizes, case, config, routing, shape } = drawn;
@@ -85,7 +90,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     let case = &case;
     let mut margins = [least(&want), f64::INFINITY];
     let got = run(&config, case, routing, &steps).map_err(told)?;
-    compare(&want, &got, Bounds::of(case.dtype).without_floors()).map_err(told)?;
+    compare(&want, &got, strict(case.dtype)).map_err(told)?;
     let loads = want.reports.iter().filter_map(|r| r.experts.as_ref());
     let without_tokens = loads.flat_map(|e| e.tokens.values().flatten()).any(|&n| n == 0);
     // What goes from rank to rank hangs on routers where each token is sent to its experts.
@@ -112,12 +117,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
         let told = |e: Apart| format!("in f32: {what}: {e}");
         margins[1] = least(&want);
         let got = run(&config, &case, routing, &steps).map_err(told)?;
-        let bounds = Bounds {
-            gradient: 2e-5,
-            norm: 2e-5,
-            routers_of_all_steps: true,
-            ..Bounds::of(case.dtype).without_floors()
-        };
+        let bounds = Bounds { gradient: 2e-5, norm: 2e-5, routers_of_all_steps: true, ..strict(case.dtype) };
         compare(&want, &got, bounds).map_err(told)?;
         let threads = 2 + case.seed as usize % 3;
         let second = run(&config, &Case { threads, ..case }, routing, &steps).map_err(told)?;
