@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A folder that is written as `.NAME.partial` beside its last name and gets that in [`AtomicFolder::commit`].
 ///
@@ -55,7 +56,7 @@ impl AtomicFolder {
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(Error::io(&path, "create"))?;
         // A file system without locks is written without.
-        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        if is_held(&lock) {
             let busy = io::Error::new(ErrorKind::ResourceBusy, "another process is writing it now");
             return Err(Error::io(target, "lock")(busy));
         }
@@ -139,6 +140,20 @@ impl Drop for AtomicFolder {
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
+}
+
+/// How often a lock is tried, and how long after each.
+const TRIES: (usize, Duration) = (20, Duration::from_millis(10));
+
+/// Whether somebody else has the lock, and keeps it: a program that its owner was just starting has it until it has begun.
+fn is_held(lock: &File) -> bool {
+    (0..TRIES.0).all(|_| {
+        let held = matches!(lock.try_lock(), Err(TryLockError::WouldBlock));
+        if held {
+            std::thread::sleep(TRIES.1);
+        }
+        held
+    })
 }
 
 /// Removes files that were being written when a process was killed.
