@@ -267,7 +267,8 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
 }
 
 /// Four ranks of a run that saves each iteration, of which `victim` is killed: how long all live on, after what is said is as it
-/// must be; `None` where mpirun ended them before a neighbour had seen it. The iteration whose metrics were written last is in `metrics.jsonl`.
+/// must be; `None` where mpirun ended them before a neighbour had seen it. The iteration whose metrics were written last is in
+/// `metrics.jsonl`.
 fn killed(dir: &Path, victim: usize, topology: &str) -> Option<Duration> {
     let data = samples(dir, 200, 8, counting);
     let file = dir.join("metrics.jsonl");
