@@ -59,24 +59,27 @@ const ARGUMENTS: &[Field] = &[
     LETTERS,
 ];
 
+/// The sizes that Megatron and `transformers` assume where nothing is said; heads follow from the width.
+pub(crate) const USUAL: Mamba2 = Mamba2 {
+    heads: 0,
+    head_dim: 64,
+    groups: 8,
+    state: 128,
+    conv: 4,
+    chunk: 256,
+    bias: false,
+    conv_bias: true,
+    dt_limit: (0.0, None),
+    dt_init: (0.001, 0.1),
+    residual_f32: true,
+    norm_eps: 0.0,
+};
+
 /// Whether there are Mamba2 layers, with sizes as Megatron assumes them.
 const STATES: Field = Field::reading(|f, c| {
     let spec = f.get("spec").map(Value::to_string).unwrap_or_default();
     if f.text("hybrid_override_pattern")?.is_some() || spec.contains("mamba") {
-        c.mamba2 = Some(Mamba2 {
-            heads: 0,
-            head_dim: 64,
-            groups: 8,
-            state: 128,
-            conv: 4,
-            chunk: 256,
-            bias: false,
-            conv_bias: true,
-            dt_limit: (0.0, None),
-            dt_init: (0.001, 0.1),
-            residual_f32: true,
-            norm_eps: Mamba2::megatron_norm_eps(),
-        });
+        c.mamba2 = Some(Mamba2 { norm_eps: Mamba2::megatron_norm_eps(), ..USUAL });
     }
     Ok(())
 });

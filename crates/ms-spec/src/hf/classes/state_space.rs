@@ -29,20 +29,7 @@ const MAMBA2: Class = class!(
     |c| {
         c.norm_eps = 1e-5;
         c.init_std = 0.1;
-        c.mamba2 = Some(Mamba2 {
-            heads: 0,
-            head_dim: 64,
-            groups: 8,
-            state: 128,
-            conv: 4,
-            chunk: 256,
-            bias: false,
-            conv_bias: true,
-            dt_limit: (0.0, None),
-            dt_init: (0.001, 0.1),
-            residual_f32: true,
-            norm_eps: 0.0,
-        });
+        c.mamba2 = Some(crate::parts::mamba2::USUAL);
     },
     &[
         &sizes(Names { eps: "layer_norm_epsilon", ..NAMES }),
