@@ -17,6 +17,29 @@ pub struct Unfinished {
     path: PathBuf,
     /// Locked until the file has its name, so that others see that somebody writes it.
     _lock: Option<File>,
+    folders: MadeFolders,
+}
+
+/// Folders that were made for a file, the outermost first. Dropped, it removes those that are empty.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Makes a folder and those around it that are missing.
+    fn make(folder: &Path) -> Result<Self> {
+        let missing =
+            folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let mut made = Self(missing.map(Path::to_path_buf).collect());
+        made.0.reverse();
+        std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        // Best effort, and what others have written into stays.
+        while self.0.pop().is_some_and(|folder| std::fs::remove_dir(folder).is_ok()) {}
+    }
 }
 
 impl Unfinished {
@@ -26,8 +49,7 @@ impl Unfinished {
     /// [`Error`] if the folder or the file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<(Self, File)> {
         let path = path.into();
-        let folder = folder_of(&path);
-        std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
+        let folders = MadeFolders::make(folder_of(&path))?;
         remove_abandoned(&path);
         // Threads of this process may write the same file; the last one to finish wins.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -43,7 +65,7 @@ impl Unfinished {
                     let lost = lock.as_ref().is_some_and(is_locked);
                     // Between the two steps another writer may have taken it for abandoned.
                     if !lost && temporary.exists() {
-                        return Ok((Self { temporary, path, _lock: lock }, file));
+                        return Ok((Self { temporary, path, _lock: lock, folders }, file));
                     }
                 }
                 // Another machine has a process of this number.
@@ -72,6 +94,7 @@ impl Unfinished {
         std::fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
         // Another thread may take the temporary name again.
         self.temporary = PathBuf::new();
+        self.folders.0.clear();
         if sync { sync_folder(folder_of(&self.path)) } else { Ok(()) }
     }
 }
@@ -134,7 +157,17 @@ pub fn write_files(files: &[(&Path, &[u8])]) -> Result<()> {
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io(path, "write"))?;
         Ok(name)
     };
-    let settled = files.iter().map(write).collect::<Result<Vec<_>>>()?;
+    let mut settled = Vec::with_capacity(files.len());
+    for file in files {
+        match write(file) {
+            Ok(name) => settled.push(name),
+            Err(error) => {
+                // The last one first: a folder was made for the first of them, and is empty when the others are gone.
+                while settled.pop().is_some() {}
+                return Err(error);
+            }
+        }
+    }
     settled.into_iter().try_for_each(|name| name.publish(true))
 }
 
@@ -155,6 +188,15 @@ mod tests {
         assert!(failed.to_string().contains("out.json"), "{failed}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         write_file(&dir.path().join("new/folder/out.json"), b"x").unwrap();
+        // Folders that were made for what could not be written go, and no others.
+        std::fs::create_dir(dir.path().join("new/other")).unwrap();
+        let first = dir.path().join("new/a/b/one");
+        write_files(&[(&first, b"x"), (&dir.path().join("new/a/two"), b"y"), (&below_a_file, b"z")])
+            .unwrap_err();
+        assert!(!dir.path().join("new/a").exists() && dir.path().join("new/other").exists());
+        let (unfinished, _file) = Unfinished::create(&first).unwrap();
+        drop(unfinished);
+        assert!(!dir.path().join("new/a").exists());
     }
 
     #[test]
