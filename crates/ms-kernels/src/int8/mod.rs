@@ -20,6 +20,7 @@ mod tests;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
+use crate::matmul::vector::write_row;
 use crate::matmul::{Dims, Form, Mat, Out, matmul};
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, Isa, Result};
@@ -123,10 +124,7 @@ pub fn linear<E: Element>(
                     for i in 0..m {
                         // SAFETY: a unit takes its own columns of every row.
                         let y = unsafe { y.part(i * n + first, rows) };
-                        for (j, y) in y.iter_mut().enumerate() {
-                            let bias = bias.map_or(0.0, |bias| bias[first + j].to_f32());
-                            *y = E::from_f32(sums[j * m + i] + bias);
-                        }
+                        write_row(cpu.isa(), y, sums, (i, m), bias.map(|bias| &bias[first..]));
                     }
                 });
             });

@@ -2,7 +2,8 @@
 //!
 //! Sixteen keys meet a head at once and their lanes are summed together, across registers; of values, a line of several keys is
 //! split once into even and odd elements for all heads of its group. What the next keys need is asked for meanwhile, in the
-//! order of memory: the processor would not see sixteen rows as one stream.
+//! order of memory and into the second level: the processor would not see sixteen rows as one stream, and the first level does not
+//! hold two times sixteen keys of eight groups.
 
 use std::arch::x86_64::*;
 
@@ -34,7 +35,7 @@ fn fetch(keys: Block<'_, bf16>, first: usize, count: usize, g: usize) {
     let start: *const i8 = keys.data.as_ptr().wrapping_add(first * keys.token_stride).cast();
     let lines = ((end - first) * keys.token_stride * size_of::<bf16>()).div_ceil(LINE);
     for line in g * lines / keys.groups..(g + 1) * lines / keys.groups {
-        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE));
+        _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line * LINE));
     }
 }
 

@@ -122,6 +122,38 @@ mod body {
         }
     }
 
+    /// Row `i` of the result from the sums of `m` rows, column by column; `bias` is added in f32.
+    #[inline(always)]
+    fn narrowed_with<E: Element>(
+        to: &mut [E],
+        sums: &[f32],
+        i: usize,
+        m: usize,
+        bias: impl Fn(usize) -> f32,
+    ) {
+        if m == 1 {
+            for (j, (to, sum)) in to.iter_mut().zip(sums).enumerate() {
+                *to = E::from_f32(sum + bias(j));
+            }
+            return;
+        }
+        for (j, (to, sums)) in to.iter_mut().zip(sums.chunks_exact(m)).enumerate() {
+            *to = E::from_f32(sums[i] + bias(j));
+        }
+    }
+
+    /// [`narrowed_with`] a bias, if there is one.
+    #[inline(always)]
+    pub(super) fn narrowed<E: Element>(to: &mut [E], sums: &[f32], i: usize, m: usize, bias: Option<&[E]>) {
+        match bias {
+            None => narrowed_with(to, sums, i, m, |_| 0.0),
+            Some(bias) => {
+                let bias = &bias[..to.len()];
+                narrowed_with(to, sums, i, m, |j| bias[j].to_f32());
+            }
+        }
+    }
+
     #[inline(always)]
     pub(super) fn any_rows<E: Element>(
         sums: &mut [f32],
@@ -148,6 +180,18 @@ instances! {
     fn weight_rows<E: Element>(
         sums: &mut [f32], a: &[[f32; CHAINS]], b: &[E], stride: usize, k: usize, count: usize,
     ) = body::any_rows;
+    fn narrowed<E: Element>(to: &mut [E], sums: &[f32], i: usize, m: usize, bias: Option<&[E]>) = body::narrowed;
+}
+
+/// Row `i` of the result, from the sums of `m` rows column by column, with the columns' `bias`: rounded once.
+pub(crate) fn write_row<E: Element>(
+    isa: Isa,
+    to: &mut [E],
+    sums: &[f32],
+    (i, m): (usize, usize),
+    bias: Option<&[E]>,
+) {
+    narrowed(isa, to, sums, i, m, bias);
 }
 
 /// The rows of `a`, made ready: a step of all rows, then the next one, so that what is used together stands together. Rows that
@@ -248,9 +292,7 @@ fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: O
             each(&|i, first, sums| {
                 // SAFETY: a unit takes its own columns of every row.
                 let to = unsafe { data.part(i * stride + first, sums.len() / m) };
-                for (j, (to, sum)) in to.iter_mut().zip(sums.iter().skip(i).step_by(m)).enumerate() {
-                    *to = E::from_f32(sum + bias.map_or(0.0, |bias| bias[first + j].to_f32()));
-                }
+                write_row(cpu.isa(), to, sums, (i, m), bias.map(|bias| &bias[first..]));
             });
         }
         Out::SetF32 { data, stride } => {
