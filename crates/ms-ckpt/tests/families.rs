@@ -255,7 +255,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     match choice >> 8 & 3 {
         1 if pp > 1 => stages.dual_pipe = c.layers.is_multiple_of(2 * pp),
         2 if pp == 2 => stages.layer_list = Some(vec![1, c.layers - 1]),
-        3 => stages.noop = vec![0; (pp - c.layers % pp) % pp],
+        3 => stages.noop = (0..(pp - c.layers % pp) % pp).collect(),
         _ => {}
     }
     if Placement::new(c, &stages).is_err() {

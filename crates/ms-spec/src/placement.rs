@@ -139,13 +139,18 @@ impl Stages {
         self.layers_per_chunk.is_some() || self.layer_list.as_ref().is_some_and(|list| list.len() > self.pp)
     }
 
-    /// Layers by slot, over all stages; `None`: an empty slot.
+    /// Layers by slot, over all stages; `None`: an empty slot, in whatever order they were named.
     ///
     /// # Errors
-    /// [`Error::Placement`] for an empty slot beyond the others.
+    /// [`Error::Placement`] for an empty slot beyond the others, or named twice.
     pub fn slots(&self, layers: usize) -> Result<Vec<Option<usize>>> {
         let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
-        for &at in &self.noop {
+        let mut noop = self.noop.clone();
+        noop.sort_unstable();
+        if let Some(twice) = noop.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(refused(Wish::Empty, format!("the empty slot {} is named twice", twice[0])));
+        }
+        for &at in &noop {
             if at > slots.len() {
                 let most = slots.len();
                 let what = format!(
@@ -365,5 +370,16 @@ mod tests {
             message(Stages { noop: vec![9], ..Stages::default() }).contains("expected empty slots up to 4")
         );
         assert!(message(Stages { pp: 4, dual_pipe: true, ..Stages::default() }).contains("8 chunks"));
+    }
+
+    #[test]
+    fn the_order_in_which_empty_slots_are_named_does_not_matter() {
+        let slots = |noop: &[usize]| Stages { noop: noop.to_vec(), ..Stages::default() }.slots(4);
+        let want = [Some(0), None, Some(1), Some(2), None, Some(3)];
+        assert_eq!(slots(&[1, 4]).unwrap(), want);
+        assert_eq!(slots(&[4, 1]).unwrap(), want);
+        assert_eq!(slots(&[5, 0]).unwrap(), [None, Some(0), Some(1), Some(2), Some(3), None]);
+        assert!(slots(&[4, 4]).unwrap_err().to_string().contains("the empty slot 4 is named twice"));
+        assert!(slots(&[6, 0]).unwrap_err().to_string().contains("found 6"));
     }
 }

@@ -7,14 +7,26 @@
 use crate::jsonl::{self, kind};
 use crate::question::{Answer, Question};
 use anyhow::{Context, Result};
+use ms_cli::megatron::Upstream;
 use std::path::Path;
+
+/// By whom it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// lm-evaluation-harness.
+    Harness,
+    /// This version of MindSpeed-LLM: v2.0.0 reads every file of the folder, newer ones those with `dev` in their names.
+    Upstream(Upstream),
+}
 
 /// The questions of a folder of `.jsonl` files (`passage`, `question`, `answer`).
 ///
 /// # Errors
 /// If there is no such file, or a row lacks a field.
-pub(crate) fn read(dir: &Path, harness: bool) -> Result<Vec<Question>> {
-    let rows = jsonl::read(dir, "dev")?;
+pub(crate) fn read(dir: &Path, asked: Asked) -> Result<Vec<Question>> {
+    let harness = asked == Asked::Harness;
+    let every = asked == Asked::Upstream(Upstream::V2_0_0);
+    let rows = jsonl::read(dir, "dev", every)?;
     rows.iter()
         .enumerate()
         .map(|(number, (place, row))| {
@@ -46,13 +58,25 @@ mod tests {
     use serde_json::Value;
 
     #[test]
+    fn the_first_version_reads_every_file_and_others_the_dev_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let row = r#"{"passage": "p", "question": "q", "answer": true}"#;
+        std::fs::write(dir.path().join("dev.jsonl"), row).unwrap();
+        std::fs::write(dir.path().join("train.jsonl"), format!("{row}\n{row}\n")).unwrap();
+        let count = |asked| read(dir.path(), asked).unwrap().len();
+        assert_eq!(count(Asked::Upstream(Upstream::V2_0_0)), 3);
+        assert_eq!(count(Asked::Upstream(Upstream::Head)), 1);
+        assert_eq!(count(Asked::Harness), 1);
+    }
+
+    #[test]
     fn prompts_are_upstreams() {
         let (Some(cases), Some(dir)) =
             (ms_testing::shared("data/eval/_golden/prompts.jsonl"), ms_testing::shared("data/eval/boolq"))
         else {
             return;
         };
-        let questions = read(&dir, false).unwrap();
+        let questions = read(&dir, Asked::Upstream(Upstream::V2_0_0)).unwrap();
         assert_eq!(questions.len(), 3_270);
         let mut seen = 0;
         for line in std::fs::read_to_string(cases).unwrap().lines() {

@@ -15,7 +15,7 @@ use std::path::Path;
 /// # Errors
 /// If there is no such file, or a row is neither.
 pub(crate) fn read(dir: &Path) -> Result<Vec<Question>> {
-    let rows = jsonl::read(dir, "val")?;
+    let rows = jsonl::read(dir, "val", false)?;
     let questions = rows.iter().enumerate().map(|(number, (place, row))| {
         let (prompt, choices, gold) = if row.get("query").is_some() {
             (

@@ -6,14 +6,15 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 /// The rows of a file, or of the `.jsonl` files of a folder in the order of their names. Where a folder has none but has
-/// the folder `split`, that one is read; where names of files hold `split`, only those are (`dev.jsonl` beside `train.jsonl`).
+/// the folder `split`, that one is read; where names of files hold `split`, only those are (`dev.jsonl` beside `train.jsonl`),
+/// unless `every` file is asked for.
 /// Each row comes with its place, for messages.
 ///
 /// # Errors
 /// If there is no file, or a row is not a JSON object.
-pub(crate) fn read(path: &Path, split: &str) -> Result<Vec<(String, Value)>> {
+pub(crate) fn read(path: &Path, split: &str, every: bool) -> Result<Vec<(String, Value)>> {
     let mut rows = Vec::new();
-    for file in files(path, split)? {
+    for file in files(path, split, every)? {
         let name = file.display().to_string();
         let reader = std::fs::File::open(&file).with_context(|| name.clone())?;
         for (number, line) in std::io::BufReader::new(reader).lines().enumerate() {
@@ -31,7 +32,7 @@ pub(crate) fn read(path: &Path, split: &str) -> Result<Vec<(String, Value)>> {
     Ok(rows)
 }
 
-fn files(path: &Path, split: &str) -> Result<Vec<PathBuf>> {
+fn files(path: &Path, split: &str, every: bool) -> Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);
     }
@@ -43,7 +44,7 @@ fn files(path: &Path, split: &str) -> Result<Vec<PathBuf>> {
         let mut found: Vec<PathBuf> = entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
         found.retain(|p| p.extension().is_some_and(|e| e == "jsonl") && p.is_file());
         let named = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().contains(split));
-        if found.iter().any(named) {
+        if !every && found.iter().any(named) {
             found.retain(named);
         }
         if !found.is_empty() {

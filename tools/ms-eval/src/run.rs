@@ -6,7 +6,7 @@ use crate::report::{Row, Sample};
 use crate::task::Task;
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::{Args, Upstream};
 use ms_core::DType;
 use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
@@ -15,14 +15,14 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// The questions of `task`, as the flags want them asked.
-fn questions(o: &Asked, task: &Task) -> Result<Vec<Question>> {
+fn questions(o: &Asked, task: &Task, version: Upstream) -> Result<Vec<Question>> {
     let dir = o.data.last().or(o.folders.last());
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     let harness = o.protocol == "harness";
     if o.shots.is_some() && !harness {
         bail!(Usage("--num-fewshot goes with --protocol harness".into()));
     }
-    task.questions(Path::new(dir), harness, o.shots, o.most.unwrap_or(usize::MAX))
+    task.questions(Path::new(dir), harness, o.shots, o.most.unwrap_or(usize::MAX), version)
 }
 
 /// A question in tokens.
@@ -62,7 +62,7 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
 pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>) -> Result<()> {
-    let questions = questions(&o.asked, task)?;
+    let questions = questions(&o.asked, task, args.upstream())?;
     let task = task.name;
     let tokenizer = o.tokenizer.load(o.loading.source.model_folder()?)?;
     let template = match tokenizer.chat_template_source() {

@@ -5,10 +5,12 @@ use crate::question::Question;
 use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_cli::megatron::Upstream;
 use std::path::Path;
 
-/// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many.
-type Reader = fn(&Path, Option<usize>, usize) -> Result<Vec<Question>>;
+/// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many, as that
+/// version of MindSpeed-LLM has them.
+type Reader = fn(&Path, Option<usize>, usize, Upstream) -> Result<Vec<Question>>;
 
 /// A benchmark.
 #[derive(Debug)]
@@ -35,35 +37,35 @@ pub(crate) static TASKS: [Task; 5] = [
         data: "SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
 SUBJECT_dev.csv in the folder dev beside it",
         solved: true,
-        harness: |dir, shots, most| mmlu::questions(dir, true, shots.unwrap_or(mmlu::SHOTS), most),
-        upstream: Ok(|dir, shots, most| mmlu::questions(dir, false, shots.unwrap_or(mmlu::SHOTS), most)),
+        harness: |dir, shots, most, _| mmlu::questions(dir, true, shots.unwrap_or(mmlu::SHOTS), most),
+        upstream: Ok(|dir, shots, most, _| mmlu::questions(dir, false, shots.unwrap_or(mmlu::SHOTS), most)),
     },
     Task {
         name: "boolq",
         data: "*.jsonl with passage, question and answer",
         solved: false,
-        harness: |dir, _, most| Ok(first(boolq::read(dir, true)?, most)),
-        upstream: Ok(|dir, _, most| Ok(first(boolq::read(dir, false)?, most))),
+        harness: |dir, _, most, _| Ok(first(boolq::read(dir, boolq::Asked::Harness)?, most)),
+        upstream: Ok(|dir, _, most, version| Ok(first(boolq::read(dir, boolq::Asked::Upstream(version))?, most))),
     },
     Task {
         name: "hellaswag",
         data: "*.jsonl as published, or with query, choices and gold",
         solved: false,
-        harness: |dir, _, most| Ok(first(hellaswag::read(dir)?, most)),
+        harness: |dir, _, most, _| Ok(first(hellaswag::read(dir)?, most)),
         upstream: Err("MindSpeed-LLM does not score it"),
     },
     Task {
         name: "cmmlu",
         data: "test/SUBJECT.csv with a header, and the folder dev beside it for --num-fewshot",
         solved: true,
-        harness: |dir, shots, most| chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most),
+        harness: |dir, shots, most, _| chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most),
         upstream: Err(PROMPTS),
     },
     Task {
         name: "ceval",
         data: "val/SUBJECT_val.csv with a header, and the folder dev beside it for --num-fewshot",
         solved: true,
-        harness: |dir, shots, most| chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most),
+        harness: |dir, shots, most, _| chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most),
         upstream: Err(PROMPTS),
     },
 ];
@@ -111,14 +113,15 @@ impl Task {
         harness: bool,
         shots: Option<usize>,
         most: usize,
+        version: Upstream,
     ) -> Result<Vec<Question>> {
         let Self { name, solved, .. } = self;
         if !solved && shots.unwrap_or(0) > 0 {
             bail!(Usage(format!("--num-fewshot: {name} has no solved examples in its folder; leave it out")));
         }
         match (harness, self.upstream) {
-            (true, _) => (self.harness)(dir, shots, most),
-            (false, Ok(reader)) => reader(dir, shots, most),
+            (true, _) => (self.harness)(dir, shots, most, version),
+            (false, Ok(reader)) => reader(dir, shots, most, version),
             (false, Err(why)) => bail!(Usage(format!("{name}: {why}; pass --protocol harness"))),
         }
     }
@@ -134,10 +137,16 @@ mod tests {
         for task in &TASKS {
             assert!(about.contains(&task.help()), "{}", task.name);
             assert!(std::ptr::eq(Task::of(task.name).unwrap(), task));
-            let shots = task.questions(Path::new("/nowhere"), true, Some(1), 1).unwrap_err().to_string();
+            let shots = task
+                .questions(Path::new("/nowhere"), true, Some(1), 1, Upstream::V2_0_0)
+                .unwrap_err()
+                .to_string();
             assert_eq!(shots.starts_with("--num-fewshot: "), !task.solved, "{shots}");
             if let Err(why) = task.upstream {
-                let said = task.questions(Path::new("/nowhere"), false, None, 1).unwrap_err().to_string();
+                let said = task
+                    .questions(Path::new("/nowhere"), false, None, 1, Upstream::V2_0_0)
+                    .unwrap_err()
+                    .to_string();
                 assert!(said.starts_with(&format!("{}: {why}", task.name)), "{said}");
             }
         }

@@ -55,7 +55,7 @@ options! {
         templates: Given<Option<PathBuf>> = "--prompt-type-path", "file of prompt templates";
         thinking: Option<String> = "--enable-thinking", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)";
         effort: Option<String> = "--reasoning-effort", "deepseek4: ask for maximal effort; needs --enable-thinking true";
-        drop_thinking: String = "--drop-thinking", "deepseek4: leave out thoughts before the last question";
+        drop_thinking: String = "--drop-thinking", "deepseek4, beside --reasoning-effort: leave out thoughts before the last question; without an effort they are left out, as upstream";
     }
 }
 

@@ -206,7 +206,8 @@ impl Handler {
         let template = template.map(|template| Template {
             thinking: options.enable_thinking,
             effort: options.reasoning_effort,
-            drop_thinking: options.drop_thinking,
+            // Upstream makes the template with its tokenizer, and changes it only where an effort is asked for.
+            drop_thinking: options.drop_thinking || options.reasoning_effort.is_none(),
             ..template
         });
         match &template {

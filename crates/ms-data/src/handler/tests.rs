@@ -191,3 +191,47 @@ fn handlers_of_upstreams_head_ask_for_it() {
     assert!(error.to_string().contains("--upstream head"), "{error}");
     assert!(RecordKind::of_handler("HuggingfaceEncoder").unwrap_err().to_string().contains("internal class"));
 }
+
+#[test]
+fn a_text_keeps_what_looks_like_a_turns_number_only_with_llama2() {
+    let bench = Bench::new();
+    for (name, kept) in [("llama2", true), ("qwen", false)] {
+        let options = HandlerOptions {
+            prompt_type: Some(name.to_owned()),
+            ..HandlerOptions::new(RecordKind::AlpacaInstruction)
+        };
+        let handler = bench.handler(options);
+        let row = row(&handler, json!({"instruction": "turn {{idx}}!", "input": "", "output": "yes"}));
+        let got = text(&handler, &row.columns[0]);
+        assert_eq!(got.contains("turn {{idx}}!"), kept, "{name}: {got}");
+        assert_eq!(got.contains("turn 0!"), !kept, "{name}: {got}");
+    }
+}
+
+#[test]
+fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
+    let bench = Bench::new();
+    let sample = |effort, drop_thinking| {
+        let options = HandlerOptions {
+            prompt_type: Some("deepseek4".to_owned()),
+            enable_thinking: Some(true),
+            reasoning_effort: effort,
+            drop_thinking,
+            upstream: Upstream::Head,
+            ..HandlerOptions::new(RecordKind::OpenAiInstruction)
+        };
+        let handler = bench.handler(options);
+        let messages = json!([
+            {"role": "user", "content": "some"},
+            {"role": "assistant", "content": "words", "reasoning_content": "first thought"},
+            {"role": "user", "content": "more"},
+            {"role": "assistant", "content": "and", "reasoning_content": "last thought"},
+        ]);
+        let row = row(&handler, json!({"messages": messages}));
+        text(&handler, &row.columns[0]).contains("first thought")
+    };
+    assert!(sample(Some(Effort::High), false));
+    assert!(!sample(Some(Effort::High), true));
+    assert!(!sample(None, true));
+    assert!(!sample(None, false), "upstream changes its template only beside an effort");
+}

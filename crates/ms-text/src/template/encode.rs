@@ -105,7 +105,10 @@ impl Template {
                         Cow::Owned([&system_text, message.content.as_str()].concat())
                     };
                     let idx = (i / 2).to_string();
-                    self.pieces(tokenizer, &self.user, &[("content", &content), ("idx", &idx)], &mut ids)?;
+                    let values = [("content", &*content), ("idx", &idx)];
+                    // Upstream's class for llama2 hands no number on, so that a text with `{{idx}}` keeps it.
+                    let known = if self.algorithm == Algorithm::Llama2 { 1 } else { values.len() };
+                    self.pieces(tokenizer, &self.user, &values[..known], &mut ids)?;
                 }
                 Role::Assistant => {
                     self.pieces(tokenizer, &self.assistant, &[("content", &message.content)], &mut ids)?;
