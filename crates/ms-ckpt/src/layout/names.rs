@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use ms_core::Region;
-use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Part, Place, Role, Slot};
+use ms_spec::{Mixer, ModelConfig, ParamSpec, Part, Place, Role, Section, Slot};
 
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
@@ -125,7 +125,7 @@ impl<'a> Names<'a> {
             (P::Layer, R::PostAttnNorm) => "post_attn_norm",
             (P::Layer, R::PostMlpLayernorm) => "post_mlp_norm",
             (P::Attention, R::LinearProj) => "o",
-            (P::Attention, R::QLayernorm) if c.mla().is_some() => "q_a_norm",
+            (P::Attention, R::QLayernorm) if c.queries_of().is_some() => "q_a_norm",
             (P::Attention, R::QLayernorm) => "q_norm",
             (P::Attention, R::KLayernorm) => "k_norm",
             (P::Attention, R::KvLayernorm) => "kv_a_norm",
@@ -198,13 +198,10 @@ impl<'a> Names<'a> {
 
     fn qkv(&self, spec: &ParamSpec, at: At) -> Vec<Named> {
         let (c, bias) = (self.config, spec.slot.bias);
-        if let Attention::Latent(m) = &c.attention {
-            let queries = m.q_rank.unwrap_or(c.heads * (m.nope + m.rope));
-            let slot = if m.q_rank.is_some() { "q_a" } else { "q" };
-            return [(slot, 0..queries), ("kv_a", queries..spec.shape[0])]
-                .into_iter()
-                .filter_map(|(slot, range)| self.one(slot, spec.slot.bias, at, rows(spec, [range])))
-                .collect();
+        let sections = c.projection_sections();
+        if !sections.is_empty() {
+            let one = |of: Section| self.one(of.slot, bias, at, rows(spec, [of.rows]));
+            return sections.into_iter().filter_map(one).collect();
         }
         if c.layer(at.layer).mixer == Mixer::SharedKv {
             return self.whole(spec, "q", at);

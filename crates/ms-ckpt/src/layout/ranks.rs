@@ -245,7 +245,7 @@ impl Opened {
             } else {
                 Experts::Sequential
             },
-            mla_split: has(".linear_kv_nope."),
+            split_heads: has(".linear_kv_nope."),
             legacy: has("language_model/"),
             nf4: false,
         }
