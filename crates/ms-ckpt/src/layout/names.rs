@@ -66,7 +66,7 @@ impl<'a> Names<'a> {
         match (what.place, what.part) {
             (Place::Embedding | Place::Head, _) => self.outside(spec),
             (Place::Mtp(k), Part::Last) => self.whole(spec, "mtp.norm", at(layers + k)),
-            (Place::Mtp(k), Part::Prediction | Part::LastStreams) => {
+            (Place::Mtp(k), _) if what.inside_module().is_empty() => {
                 let joint = what.role == Role::EhProj;
                 if joint && self.config.family.pattern("mtp.e_proj").is_some() {
                     let half = spec.shape[1] / 2;
@@ -96,10 +96,8 @@ impl<'a> Names<'a> {
                 let module = Some("score".to_owned());
                 return vec![Named { name: "score.weight".to_owned(), module, lens, copy: false }];
             }
-            (Part::LastStreams, _) => {
-                return self.whole(spec, &format!("own.{}", what.module(Role::word)), at);
-            }
-            _ => return self.whole(spec, "norm", at),
+            (Part::Last, _) => return self.whole(spec, "norm", at),
+            _ => return self.whole(spec, &format!("own.{}", what.module(Role::word)), at),
         };
         let mut all = self.whole(spec, slot, at);
         for k in 0..self.config.mtp {

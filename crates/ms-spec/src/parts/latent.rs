@@ -296,7 +296,7 @@ impl Attending for Mla {
         match role {
             Role::LinearQUpProj => Some("linear_qb"),
             Role::LinearKvUpProj => Some("linear_kvb"),
-            Role::KvLayernorm => Some("k_layernorm"),
+            Role::KvLayernorm => Some(Role::KLayernorm.word()),
             _ => None,
         }
     }
