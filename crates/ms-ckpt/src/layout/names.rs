@@ -161,8 +161,9 @@ impl<'a> Names<'a> {
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.config.family.pattern("mtp.layer"));
         let pattern = match ahead {
             Some((k, own)) => {
-                let layers = if pattern.starts_with("layers.") { "layers.{L}" } else { "model.layers.{L}" };
-                pattern.replace(layers, own).replace("{K}", &k.to_string())
+                let put = |pattern: String, layers: &str| pattern.replace(layers, own);
+                let pattern = ["model.layers.{L}", "layers.{L}"].into_iter().fold(pattern.to_owned(), put);
+                pattern.replace("{K}", &k.to_string())
             }
             None => pattern.to_owned(),
         };

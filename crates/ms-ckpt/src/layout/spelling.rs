@@ -117,6 +117,11 @@ impl<'a> Speller<'a> {
         Ok(Self { config, spread, spelling })
     }
 
+    /// The same for names that experts have no part in, whatever the model is.
+    pub(super) fn without_experts(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Self {
+        Self { config, spread, spelling }
+    }
+
     /// A tensor outside the layers, or the tensors of a layer at `slot`.
     pub(crate) fn locals(
         &self,
@@ -152,7 +157,7 @@ impl<'a> Speller<'a> {
             local((format!("{prefix}{module}"), ending), None, lens)
         };
         if what.part == Part::Experts {
-            return Ok(self.experts(what, &region).into_iter().map(inside).collect());
+            return Ok(self.spelling.experts(what, &region).into_iter().map(inside).collect());
         }
         if self.spelling.split_heads
             && let Some(parts) = self.split_up_projection(spec, &region)
@@ -253,16 +258,19 @@ impl<'a> Speller<'a> {
         };
         Some([(one, rows(0, first)), (other, rows(first, head))])
     }
+}
 
-    /// A rank's experts: one by one, or all in one tensor.
-    fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
+impl Spelling {
+    /// A rank's experts, of whose weight it has `region`: one by one, or all in one tensor. Within their layer the module, what
+    /// stands behind it in the name, and what the tensor holds.
+    pub(super) fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
         let (path, module, kind) = (what.part.path(), what.role.word(), what.ending());
         let all = region.lead.clone().unwrap_or_else(|| match region.dim {
             0 => region.ranges.first().cloned().unwrap_or(0..0),
             _ => 0..region.shape[0],
         });
-        let te = self.spelling.transformer_engine;
-        if self.spelling.experts == Experts::Grouped && !te {
+        let te = self.transformer_engine;
+        if self.experts == Experts::Grouped && !te {
             let local = region.local_shape();
             let (experts, rows, columns) = (local[0], local[1], local[2]);
             let (name, shape) = match what.role {
@@ -274,7 +282,7 @@ impl<'a> Speller<'a> {
             return vec![(name, "", lens)];
         }
         let one = |(j, expert): (usize, usize)| {
-            let (name, ending) = match self.spelling.experts {
+            let (name, ending) = match self.experts {
                 Experts::Grouped => (format!("{path}.{module}{kind}{j}"), ""),
                 Experts::Sequential => (format!("{path}.local_experts.{j}.{module}"), kind),
             };
