@@ -189,6 +189,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{a} and {b} name one number: that of {a} counts");
         }
     }
+    let dense_first = number("first_k_dense_replace");
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
     match own_factor {
         Some(factor) if config.rotates_by_itself() => {
@@ -206,8 +207,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         None => {}
     }
     flags.check_positions(&config)?;
-    let dense_first = number("first_k_dense_replace")
-        .filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
+    let dense_first =
+        dense_first.filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
     if let Some(first) = dense_first {
         bail!(Usage(format!(
             "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
