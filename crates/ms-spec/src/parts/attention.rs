@@ -2,12 +2,11 @@
 
 use ms_core::{HeadLayout, KeptOfRing};
 
-use crate::attending::{Attending, Picks, Section};
+use crate::attending::{Picks, Section};
 use crate::keeping::LayerKeeping;
 use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
-use crate::parts::{grouped, sparse};
-use crate::sizes::Mixer;
+use crate::parts::sparse;
 use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
 /// The weights of a layer's attention whose heads have values that one matrix projects, of which `own` pushes those of its kind.
@@ -30,11 +29,6 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, own: impl
 }
 
 impl ModelConfig {
-    /// The attention of layer `index`: one that takes the keys of another is of grouped heads.
-    pub(crate) fn attending(&self, index: usize) -> &dyn Attending {
-        if self.layer(index).mixer == Mixer::Attention { self.attention.kind() } else { &grouped::Grouped }
-    }
-
     /// Elements of a value head.
     pub fn value_dim(&self) -> usize {
         self.attention.kind().value_dim(self)

@@ -78,6 +78,11 @@ impl Mixer {
 }
 
 impl ModelConfig {
+    /// The attention of layer `index`: one that takes the keys of another is of grouped heads.
+    pub(crate) fn attending(&self, index: usize) -> &dyn Attending {
+        if self.layer(index).mixer == Mixer::Attention { self.attention.kind() } else { &grouped::Grouped }
+    }
+
     /// The sizes of a layer's mixer, if it has a state.
     pub(crate) fn recurrent(&self, mixer: Mixer) -> Option<&dyn Recurrent> {
         let kind = mixer.recurrence()?;
