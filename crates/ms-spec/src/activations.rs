@@ -1,5 +1,6 @@
 //! Bytes that forward passes keep for their backward: a walk over a chunk and its layers. What a part keeps it says itself.
 
+use crate::attending::Attending;
 use crate::description::Site;
 use crate::keeping::{LayerKeeping, Recompute};
 use crate::kept::{Activations, Mixed};
@@ -224,7 +225,7 @@ impl Activations {
         let mixed = self.mixer(c, number, keeping);
         let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
         let attention = attention.then(|| c.attending(number));
-        let gathers = attention.is_some_and(|kind| kind.keeps_gathered_input());
+        let gathers = attention.is_some_and(Attending::keeps_gathered_input);
         let input = match bare {
             // What ranks have gathered of it stands for it.
             true if self.sequence_parallel && !keeping.norms_again => {
