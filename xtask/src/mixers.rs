@@ -33,16 +33,17 @@ const NAMESAKES: [&str; 3] =
     ["crates/ms-text/", "tools/ms-preprocess/", "crates/ms-spec/src/megatron/spec.rs"];
 /// Parts that only some models have: their file, the words that name them, and the files that may.
 const PARTS: [(&str, &[&str], usize); 3] = [
-    ("latent", &["latent", "latents", "mla"], 35),
-    ("compressed", &["compressed", "pooled"], 27),
-    ("hyper_connections", &["hyper", "streams"], 22),
+    ("latent", &["latent", "latents", "mla"], 8),
+    ("compressed", &["compressed", "pooled"], 8),
+    ("hyper_connections", &["hyper", "streams"], 7),
 ];
 /// Where each part has its file.
 const PART_FILES: &str = "crates/ms-spec/src/parts/";
 /// Where other arguments of Megatron's stand.
 const ARGUMENTS: &str = "crates/ms-spec/src/megatron/";
 /// What has compressed files, and streams of tokens.
-const FILES: [&str; 4] = ["crates/ms-data/", "crates/ms-files/", "crates/ascend-rs/", "tools/ms-preprocess/"];
+const FILES: [&str; 5] =
+    ["crates/ms-data/", "crates/ms-files/", "crates/ascend-rs/", "tools/ms-pack/", "tools/ms-preprocess/"];
 /// Files that may name a mixer, an operation and a family.
 const LIMITS: [usize; 3] = [8, 7, 1];
 /// Crates below the model: of operations, not of parts.

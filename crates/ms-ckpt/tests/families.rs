@@ -268,12 +268,12 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
         version: if bit(4) { Version::V2_0_0 } else { Version::Head },
         transformer_engine: te,
         experts,
-        mla_split: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
+        split_heads: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
         nf4: false,
         legacy: bit(6) && plain && !te && c.block == Block::Pre,
     };
     let spelling =
-        if spelling.mla_split { Spelling { version: Version::Head, ..spelling } } else { spelling };
+        if spelling.split_heads { Spelling { version: Version::Head, ..spelling } } else { spelling };
     Way { spread, spelling, sharded: bit(7), distributed: bit(10) }
 }
 

@@ -12,12 +12,12 @@ pub struct LinearOverlap {
     pub pieces: Pieces,
     /// Products of latents of keys and values, while those of queries and the part of keys that heads share are gathered from
     /// ranks with shares of the tokens.
-    pub latents: bool,
+    pub beside_gathers: bool,
 }
 
 impl Default for LinearOverlap {
     fn default() -> Self {
-        Self { weight_gradients: true, pieces: Pieces::Number(1), latents: false }
+        Self { weight_gradients: true, pieces: Pieces::Number(1), beside_gathers: false }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) enum LayerMemory {
     /// The inputs before a convolution, `history` of `[W-1, C]`, and a scan's `states`.
     Recurrent { history: [usize; 2], states: usize },
     /// A row of `width` elements a token that is key and value, and pooled entries.
-    Compressed { width: usize, pools: [Option<Pooling>; 2] },
+    Rows { width: usize, pools: [Option<Pooling>; 2] },
     /// Nothing.
     None,
 }
@@ -28,7 +28,7 @@ impl LayerMemory {
             Self::Recurrent { history: [taps, channels], states } => {
                 product(&[slots, taps, channels, 4]).saturating_add(product(&[slots, states, 4]))
             }
-            Self::Compressed { width, pools } => {
+            Self::Rows { width, pools } => {
                 let pools = pools.into_iter().flatten().map(|pool| {
                     let span = if pool.overlap { 2 * pool.ratio } else { pool.ratio };
                     product(&[slots, span, pool.width(), 2, size]).saturating_add(product(&[
@@ -60,7 +60,7 @@ pub(crate) enum LayerCache {
         states: PerSlot,
     },
     /// `rows` is `[slots · capacity, D]`; the layer's entries and those of its indexer.
-    Compressed {
+    Rows {
         rows: Tensor,
         pools: Box<[Option<PoolCache>; 2]>,
     },
@@ -80,7 +80,7 @@ impl LayerCache {
                 history: PerSlot { rows: zeros(dtype.wide(), &[slots, taps * channels]) },
                 states: PerSlot { rows: zeros(dtype.wide(), &[slots, states]) },
             },
-            LayerMemory::Compressed { width, pools } => Self::Compressed {
+            LayerMemory::Rows { width, pools } => Self::Rows {
                 rows: zeros(dtype, &[slots * capacity, width]),
                 pools: Box::new(pools.map(|p| p.map(|p| PoolCache::new(p, device, dtype, slots, capacity)))),
             },
@@ -92,7 +92,7 @@ impl LayerCache {
     fn only_forgets_all(&self) -> bool {
         match self {
             Self::Recurrent { .. } => true,
-            Self::Compressed { pools, .. } => pools.iter().any(Option::is_some),
+            Self::Rows { pools, .. } => pools.iter().any(Option::is_some),
             Self::Attention { .. } | Self::None => false,
         }
     }
@@ -118,7 +118,7 @@ impl LayerCache {
                 size(keys) + size(values) + index.as_ref().map_or(0, size)
             }
             Self::Recurrent { history, states } => size(&history.rows) + size(&states.rows),
-            Self::Compressed { rows, pools } => {
+            Self::Rows { rows, pools } => {
                 let pool = |p: &PoolCache| p.history.iter().map(size).sum::<usize>() + size(&p.entries);
                 size(rows) + pools.iter().flatten().map(pool).sum::<usize>()
             }

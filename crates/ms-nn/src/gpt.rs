@@ -3,20 +3,20 @@
 mod again;
 mod serving;
 
-use crate::attention::{CompressedShape, Grouped, LatentShape};
+use crate::attention;
 use crate::batch::Place;
-use crate::layer::{Cut, Layer, Shared};
+use crate::layer::{Cut, Layer};
 use crate::params::{Linear, Table};
 use crate::pass::{Beside, Carry, Pass};
 use crate::predict::{Inputs, Predictor};
-use crate::residual::{NormShape, Streams, spread};
+use crate::residual::{self, End, NormShape};
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::{ContextParallel, ParallelCtx};
 use ms_spec::{
-    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Part, Place as Home, PlacedParam,
-    Placement, Position, Recompute, Role,
+    Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Part, Place as Home, PlacedParam, Placement,
+    Position, Recompute, Role,
 };
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub struct Gpt {
     embedding: Option<Embedding>,
     chunks: Vec<Chunk>,
     max_position: usize,
-    /// The end of the residual's streams, where there are several.
-    streams: Option<Streams>,
+    /// What is behind the layers' residual, where that is another than a sum.
+    end: Option<Arc<dyn End>>,
     head: Option<Head>,
     norm: NormShape,
     predictors: Vec<Predictor>,
@@ -115,28 +115,7 @@ impl Gpt {
         let words = table.at(Home::Embedding, None, Part::Embedding);
         let behind = table.at(Home::Head, None, Part::Last);
         let output = behind.of(Part::Output);
-        let shared = match &config.attention {
-            Attention::Grouped => {
-                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
-                let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
-                let windowed = config.windowed.as_ref().and_then(|_| first(true));
-                Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)
-            }
-            Attention::Latent(sizes) => {
-                let rotary = rotary(0)?.ok_or(Error::Unsupported {
-                    family: config.family,
-                    part: "latent attention without rotary positions",
-                })?;
-                Shared::Latent(Arc::new(LatentShape::new(config, sizes, tp.1, rotary)))
-            }
-            Attention::Compressed(sizes) => {
-                let all = 0..config.layers + config.mtp;
-                let first = |pooled| all.clone().find(|&l| config.layer(l).pooled.is_some() == pooled);
-                let tables = |pooled| Ok::<_, Error>(first(pooled).map(rotary).transpose()?.flatten());
-                let rotary = [tables(false)?, tables(true)?];
-                Shared::Compressed(Arc::new(CompressedShape::new(config, sizes, tp.1, rotary)))
-            }
-        };
+        let shared = attention::shared(config, tp, &rotary)?;
         let halves: &[Option<usize>] =
             if config.block == Block::Shortcut { &[Some(0), Some(1)] } else { &[None] };
         let etp = seat.grid.expert();
@@ -151,10 +130,10 @@ impl Gpt {
                     Item::Layer { layer, .. } => {
                         for &half in halves {
                             let scope = table.at(Home::Layer(layer), half, Part::Layer);
-                            layers.push(Arc::new(Layer::new(&scope, config, (layer, half), cut, &shared)?));
+                            layers.push(Arc::new(Layer::new(&scope, config, (layer, half), cut, &*shared)?));
                         }
                     }
-                    Item::Predictor(k) => predictors.push(Predictor::new(&table, config, k, cut, &shared)?),
+                    Item::Predictor(k) => predictors.push(Predictor::new(&table, config, k, cut, &*shared)?),
                     Item::Embedding | Item::Noop { .. } | Item::Head => {}
                 }
             }
@@ -175,11 +154,10 @@ impl Gpt {
                 bias: output.bias(Role::Own),
             },
         });
-        let streams = config.hyper.as_ref().filter(|_| ends);
         Ok(Self {
             chunks,
             max_position,
-            streams: streams.map(|h| Streams::new(&behind.of(Part::LastStreams), config, h, true)),
+            end: ends.then(|| residual::end(&behind, config)).flatten(),
             head,
             norm: NormShape { kind: config.norm, eps: config.norm_eps },
             embedding,
@@ -314,7 +292,7 @@ impl Gpt {
                 self.await_weights(store, |home| home == Home::Embedding)?;
                 let mut pass = Pass::new(g, store, ctx, batch);
                 let x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
-                Carry { stream: self.begin_streams(&mut pass, x)?, lent: None, picks: None }
+                Carry { stream: self.begin(&mut pass, x)?, lent: None, picks: None }
             }
         };
         let recomputed = self.recomputed(recompute, chunk);
@@ -352,7 +330,7 @@ impl Gpt {
         }
         self.await_weights(store, |home| !matches!(home, Home::Layer(_)))?;
         let mut pass = Pass::new(g, store, ctx, batch);
-        let mut x = self.end_streams(&mut pass, carry.stream)?;
+        let mut x = self.end(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
         (pass.host, pass.beside) = (self.host.as_ref(), beside);
         let mut predictions = Vec::with_capacity(ahead.len());
@@ -375,18 +353,15 @@ impl Gpt {
         self.head.as_ref().ok_or(Error::Elsewhere { what: "the output layer" })
     }
 
-    /// The embedding `[T,H]` as every stream, `[T,n·H]`, where there are several.
-    fn begin_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
-        match &self.config.hyper {
-            Some(h) => Ok(spread(pass, &x, h.streams)?),
-            None => Ok(x),
-        }
+    /// The embedding `[T,H]` as what layers hand on, `[T,n·H]`.
+    fn begin(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        Ok(residual::spread(pass, &self.config, x)?)
     }
 
-    /// What is taken of the streams behind the last layer, `[T,H]`.
-    fn end_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
-        match &self.streams {
-            Some(streams) => Ok(streams.collapse(pass, &x)?.0),
+    /// What is taken behind the last layer of what layers hand on, `[T,H]`.
+    fn end(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        match &self.end {
+            Some(end) => Ok(end.collapse(pass, &x)?),
             None => Ok(x),
         }
     }

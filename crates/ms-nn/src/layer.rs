@@ -2,7 +2,6 @@
 
 mod build;
 
-use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::feed::{Dense, Experts};
@@ -10,7 +9,7 @@ use crate::mixer::TokenMixer;
 use crate::params::Linear;
 use crate::pass::{Beside, Pass, run_again};
 use crate::residual::NormShape;
-use crate::residual::Streams;
+use crate::residual::Residual;
 use ms_core::{Graph, Var, ops};
 use ms_spec::Swapped;
 use std::sync::Arc;
@@ -46,8 +45,8 @@ pub(crate) struct Layer {
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f64,
-    /// Around the mixer and around the network.
-    streams: Option<[Streams; 2]>,
+    /// Around the mixer and around the network, where outputs are not added to the stream.
+    around: Option<[Arc<dyn Residual>; 2]>,
 }
 
 /// A rank's place among those that share a layer: coordinate and size.
@@ -57,15 +56,6 @@ pub(crate) struct Cut {
     pub(crate) tp: (usize, usize),
     /// Of those that share an expert.
     pub(crate) etp: (usize, usize),
-}
-
-/// What layers share.
-#[derive(Clone, Debug)]
-pub(crate) enum Shared {
-    /// Of all layers, or of those without and those with the sliding window.
-    Grouped(Arc<Grouped>, Option<Arc<Grouped>>),
-    Latent(Arc<LatentShape>),
-    Compressed(Arc<CompressedShape>),
 }
 
 impl Layer {
@@ -87,8 +77,8 @@ impl Layer {
         x: &Var,
     ) -> ms_core::Result<Var> {
         pass.layer = self.number;
-        if let Some(streams) = &self.streams {
-            return self.forward_streams(pass, cache, streams, x);
+        if let Some(around) = &self.around {
+            return self.forward_within(pass, cache, around, x);
         }
         let Some(mix) = &self.mix else {
             let Some(network) = &self.network else { return Ok(x.clone()) };
@@ -111,12 +101,12 @@ impl Layer {
         ops::add(pass.g, &x, &out)
     }
 
-    /// Each sublayer takes its input from all streams and gives its output to all.
-    fn forward_streams(
+    /// Each sublayer takes its input from the residual and gives its output to it.
+    fn forward_within(
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        [around_mix, around_network]: &[Streams; 2],
+        [around_mix, around_network]: &[Arc<dyn Residual>; 2],
         x: &Var,
     ) -> ms_core::Result<Var> {
         let mut x = x.clone();

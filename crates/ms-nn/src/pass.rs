@@ -305,7 +305,7 @@ impl<'a> Pass<'a> {
         again: bool,
     ) -> ms_core::Result<Var> {
         let mut taken = ops::columns(self.g, out, values)?;
-        let leaves = self.keeping.swap_latent_outputs && !again;
+        let leaves = self.keeping.swap_heads && !again;
         if self.g.records() && (again || leaves) {
             let (out_again, values) = (out.saved(), values.clone());
             taken = taken.rebuilt_by(move |device| device.columns(&out_again.get(device)?, &values));

@@ -1,9 +1,10 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
-use crate::layer::{Cut, Layer, Shared};
+use crate::attention::Shared;
+use crate::layer::{Cut, Layer};
 use crate::params::{Linear, Table};
 use crate::pass::{Beside, Pass, run_again};
-use crate::residual::{NormShape, Streams, spread};
+use crate::residual::{self, End, NormShape};
 use crate::{Batch, Result};
 use ms_core::{Graph, Tensor, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
@@ -37,8 +38,8 @@ pub(crate) struct Predictor {
     hnorm: Linear,
     eh_proj: Linear,
     layer: Arc<Layer>,
-    /// The end of the layer's streams.
-    streams: Option<Streams>,
+    /// What is behind the layer's residual, where that is another than a sum.
+    end: Option<Arc<dyn End>>,
     final_norm: Linear,
     norm: NormShape,
     /// Whether the states come first in `eh_proj`.
@@ -47,7 +48,13 @@ pub(crate) struct Predictor {
 
 impl Predictor {
     /// Module `k` of `c`.
-    pub(crate) fn new(table: &Table, c: &ModelConfig, k: usize, cut: Cut, shared: &Shared) -> Result<Self> {
+    pub(crate) fn new(
+        table: &Table,
+        c: &ModelConfig,
+        k: usize,
+        cut: Cut,
+        shared: &dyn Shared,
+    ) -> Result<Self> {
         let scope = table.at(Place::Mtp(k), None, Part::Prediction);
         let layer = Layer::new(&scope, c, (c.layers + k, None), cut, shared)?;
         Ok(Self {
@@ -55,7 +62,7 @@ impl Predictor {
             hnorm: scope.linear(Role::Hnorm),
             eh_proj: scope.linear(Role::EhProj),
             layer: Arc::new(layer),
-            streams: c.hyper.as_ref().map(|h| Streams::new(&scope.of(Part::LastStreams), c, h, true)),
+            end: residual::end(&scope, c),
             final_norm: scope.of(Part::Last).linear(Role::FinalLayernorm),
             norm: NormShape { kind: c.norm, eps: c.norm_eps },
             hidden_first: c.mtp_hidden_first,
@@ -86,11 +93,11 @@ impl Predictor {
             [&e, &h, &both].into_iter().for_each(Var::forget);
         }
         // Where there are several streams, the modules see what is taken of them, as upstream's do.
-        let x = match &self.streams {
-            Some(streams) => {
-                let x = spread(pass, &x, streams.count())?;
+        let x = match &self.end {
+            Some(end) => {
+                let x = end.spread(pass, &x)?;
                 let x = self.run_layer(pass, keeping, &x)?;
-                streams.collapse(pass, &x)?.0
+                end.collapse(pass, &x)?
             }
             None => self.run_layer(pass, keeping, &x)?,
         };

@@ -14,7 +14,7 @@ pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> 
     let mut given = all.to_vec();
     let of = |dest: &str| all.iter().find(|given| given.dest == dest).map(|given| &given.value);
     let yarn = of("rope_scaling_type").and_then(Value::as_str) == Some("yarn");
-    if upstream == Upstream::V2_0_0 || !yarn || config.mla().is_some() {
+    if upstream == Upstream::V2_0_0 || !yarn || config.rotates_by_itself() {
         return given;
     }
     given.retain(|given| given.dest != FACTOR);

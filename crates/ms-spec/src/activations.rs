@@ -1,5 +1,7 @@
 //! Bytes that forward passes keep for their backward: a walk over a chunk and its layers. What a part keeps it says itself.
 
+use crate::attending::Attending;
+use crate::description::Site;
 use crate::keeping::{LayerKeeping, Recompute};
 use crate::kept::{Activations, Mixed};
 use crate::sizes::{Block, Feed, Mixer};
@@ -63,8 +65,7 @@ impl Activations {
             return PassBytes { kept, again: stretched(again), sent: stretched(sent) };
         }
         // What goes from layer to layer.
-        let streams = c.streams();
-        let carried = self.stream_bytes(c) * streams;
+        let carried = self.input(c);
         let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
         let numbers: Vec<usize> = items
             .iter()
@@ -147,8 +148,7 @@ impl Activations {
 
     /// Bytes of what comes into a chunk that is not the first.
     pub fn input(&self, c: &ModelConfig) -> usize {
-        let streams = c.streams();
-        self.stream().saturating_mul(c.hidden * streams).saturating_mul(self.element_bytes)
+        self.stream().saturating_mul(c.carried()).saturating_mul(self.element_bytes)
     }
 
     /// Whether what takes the stream at the beginning of a layer sends it to the host.
@@ -167,15 +167,15 @@ impl Activations {
     fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
         let mut sum = Layer::default();
         let kind = c.layer(number);
-        let weighed = self.streams(c, false);
+        let [around_mixer, around_network] = [Site::Mixer, Site::Network].map(|site| self.around(c, site));
         let halves = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
             (0..halves).for_each(|_| self.mixed(c, number, keeping, &mut sum));
-            sum.kept += weighed;
+            sum.kept += around_mixer;
         }
         if kind.feed != Feed::None {
             self.fed(c, number, keeping, &mut sum);
-            sum.kept += weighed;
+            sum.kept += around_network;
         }
         // Beside the experts stands one dense network, behind them another.
         if c.block == Block::Shortcut {
@@ -224,23 +224,23 @@ impl Activations {
         let bare = kind.mixer.norm().is_none();
         let mixed = self.mixer(c, number, keeping);
         let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
-        let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
+        let attention = attention.then(|| c.attending(number));
+        let gathers = attention.is_some_and(Attending::keeps_gathered_input);
         let input = match bare {
             // What ranks have gathered of it stands for it.
             true if self.sequence_parallel && !keeping.norms_again => {
                 Taken { own: whole, ..Taken::default() }
             }
             true => Taken { own: row, ..Taken::default() },
-            false => self.taken(c, keeping, !pooled, pooled.then_some(whole)),
+            false => self.taken(c, keeping, !gathers, gathers.then_some(whole)),
         };
-        let latent = kind.mixer == Mixer::Attention && c.mla().is_some();
-        let projected = attention && !pooled && !(latent && keeping.latent_attention_again);
+        let projected = attention.is_some_and(|kind| kind.keeps_input(keeping));
         let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
         let by = if projected { Swapped::MIXER.and(Swapped::QKV) } else { Swapped::MIXER };
         sum.add(input.norm, of(Swapped::INPUT_NORM, input.norm));
         sum.add(input.own, of(by, input.own));
         sum.add(input.copy, of(Swapped::MIXER, input.copy));
-        let outputs = if latent && keeping.swap_latent_outputs { mixed.behind } else { 0 };
+        let outputs = attention.map_or(0, |kind| kind.leaving(keeping, &mixed));
         let parts = Swapped::MIXER.and(Swapped::CORE).and(Swapped::PROJ);
         let leaving = match (swapped.has(parts), outputs) {
             (true, 0) => mixed.leaving(swapped),
@@ -314,7 +314,7 @@ impl Activations {
     /// What the mixer of a layer keeps behind its norm.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
         match c.layer(number).mixer {
-            Mixer::Attention | Mixer::SharedKv => self.attention(c, number, keeping),
+            Mixer::Attention | Mixer::SharedKv => c.attending(number).kept(self, c, number, keeping),
             other => c.recurrent(other).map_or_else(Mixed::default, |sizes| {
                 let (before, statistics) = sizes.kept(self, c);
                 Mixed { before, statistics, ..Mixed::default() }

@@ -4,10 +4,10 @@ use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::sizes::{
-    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
-    Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
+    Activation, Attention, Biases, Block, Feed, GatedDelta, HyperConnections, Indexer, Layer, Mamba2, Mamba3,
+    Mixer, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
-use crate::{Family, Frequencies, Rope, RopeScaling};
+use crate::{Family, Rope};
 
 /// A decoder-only model.
 ///
@@ -209,7 +209,7 @@ impl ModelConfig {
             // feed-forward part of the last layer.
             None => Layer {
                 feed: self.pattern[self.pattern.len() - 1].feed,
-                global: self.compressed().is_none(),
+                global: self.attention.kind().sees_all(),
                 ..Layer::default()
             },
         }
@@ -226,15 +226,6 @@ impl ModelConfig {
         own.map_or((self.heads, self.groups), |w| (w.heads, w.groups))
     }
 
-    /// Rotary position embedding of layer `index`.
-    pub fn rope_of(&self, index: usize) -> &Rope {
-        if let Some(a) = self.compressed().filter(|_| self.layer(index).pooled.is_some()) {
-            return &a.rope;
-        }
-        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
-        own.map_or(&self.rope, |w| &w.rope)
-    }
-
     /// Whether a layer has this mixer.
     pub fn has(&self, mixer: Mixer) -> bool {
         (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).mixer == mixer)
@@ -244,67 +235,6 @@ impl ModelConfig {
     pub fn has_feed(&self, feed: Feed) -> bool {
         let shortcut = self.block == Block::Shortcut && feed == Feed::Dense;
         shortcut || (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).feed == feed)
-    }
-
-    /// Latent attention, if the model has it.
-    pub fn mla(&self) -> Option<&Mla> {
-        match &self.attention {
-            Attention::Latent(mla) => Some(mla),
-            Attention::Grouped | Attention::Compressed(_) => None,
-        }
-    }
-
-    /// Attention to pooled entries, if the model has it.
-    pub fn compressed(&self) -> Option<&Compressed> {
-        match &self.attention {
-            Attention::Compressed(compressed) => Some(compressed),
-            Attention::Grouped | Attention::Latent(_) => None,
-        }
-    }
-
-    /// Elements of a value head.
-    pub fn value_dim(&self) -> usize {
-        self.mla().map_or(self.head_dim, |m| m.value)
-    }
-
-    /// Elements of a head that may be rotated.
-    pub(crate) fn most_rotated(&self) -> usize {
-        self.mla().map_or(self.head_dim, |m| m.rope)
-    }
-
-    /// Residual streams: one without hyper-connections.
-    pub fn streams(&self) -> usize {
-        self.hyper.as_ref().map_or(1, |h| h.streams)
-    }
-
-    /// Elements of a query and key head that are rotated.
-    pub fn rotated(&self) -> usize {
-        self.mla().map_or_else(|| self.rope.rotated(self.head_dim), |m| m.rope)
-    }
-
-    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
-    /// length.
-    pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
-        let rope = self.rope_of(index);
-        let rotated = self.mla().map_or_else(|| rope.share(self.head_dim), |m| m.rope);
-        rope.frequencies(rotated, tokens)
-    }
-
-    /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the
-    /// square of yarn's magnitude.
-    ///
-    /// # Source
-    /// DeepSeek-V2 and V3 reference code, `softmax_scale * mscale * mscale`.
-    pub fn score_scale(&self) -> f64 {
-        let plain = self.scores.scale.unwrap_or_else(|| (self.head_dim as f64).powf(-0.5));
-        match (&self.attention, &self.rope.scaling) {
-            (Attention::Latent(_), RopeScaling::Yarn { factor, mscale: Some((_, all)), .. })
-                if *factor > 1.0 =>
-            {
-                plain * (0.1 * all * factor.ln() + 1.0).powi(2)
-            }
-            _ => plain,
-        }
     }
 
     /// Rows of the packed query, key and value projection of layer `index`: `(N + 2G) * D`.
@@ -319,36 +249,5 @@ impl ModelConfig {
     /// Megatron-LM `core_r0.8.0`, `megatron/training/tokenizer/tokenizer.py`, `_vocab_size_with_padding`.
     pub fn padded(&self, divisor: usize, tp: usize) -> usize {
         self.vocab.next_multiple_of((divisor * tp).max(1))
-    }
-
-    /// The first part that a plain dense decoder does not have, in words; `None` for a plain one: pre-norm, rotary,
-    /// gated by SiLU, RMSNorm, grouped attention, one kind of layer.
-    pub fn beyond_plain(&self) -> Option<&'static str> {
-        let parts = [
-            (self.activation != Activation::Swiglu, "another activation than swiglu"),
-            (self.norm != Norm::Rms, "another norm than RMSNorm"),
-            (self.bias.head, "a bias in the output layer"),
-            (
-                !matches!(self.qk_norm, QkNorm::None | QkNorm::PerHead),
-                "norms of queries and keys in another place",
-            ),
-            (self.position != Position::Rope, "positions that are not rotary"),
-            (self.rope.depends_on_length(), "rotary frequencies that depend on the length"),
-            (self.mla().is_some(), "multi-head latent attention"),
-            (self.compressed().is_some(), "attention to pooled entries"),
-            (self.hyper.is_some(), "hyper-connections"),
-            (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
-            (self.indexer.is_some(), "sparse attention"),
-            (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),
-            (self.moe.is_some(), "a mixture of experts"),
-            (self.block != Block::Pre, "post-norms or shortcut blocks"),
-            (self.embedding_norm, "a norm after the embedding"),
-            (self.unit_head_rows, "a normalised output layer"),
-            (self.scales != Scales::default(), "scale factors"),
-            (self.logit_softcap.is_some(), "a softcap on the logits"),
-            (self.mtp > 0, "multi-token prediction"),
-            (self.reward, "a reward head"),
-        ];
-        parts.iter().find(|p| p.0).map(|p| p.1)
     }
 }

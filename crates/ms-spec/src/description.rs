@@ -1,18 +1,28 @@
 //! What a part that only some models have says of itself, beside its weights and what passes keep.
 
 use crate::field::Field;
+use crate::kept::Activations;
+use crate::params::Table;
 use crate::part_flag::PartFlag;
 use crate::rule::Rule;
 use crate::{ModelConfig, Result};
 
 /// A part that stands beside mixers with a state, which describe themselves as `Recurrence`s.
 pub(crate) struct Description {
+    /// What it is in words.
+    pub(crate) words: &'static str,
+    /// Whether a model has it.
+    pub(crate) there: fn(&ModelConfig) -> bool,
     /// How ranks share it.
     pub(crate) rule: Rule,
     /// Megatron's arguments of it.
     pub(crate) arguments: &'static [Field],
     /// The flags that describe it alone.
     pub(crate) flags: &'static [PartFlag],
+    /// The flag that makes a model have it, and those that say how a run treats it and mean nothing without it.
+    pub(crate) runs: (&'static str, &'static [&'static str]),
+    /// What it has around what is in a layer, and behind the last, if anything.
+    pub(crate) around: Option<Around>,
     /// Those of Megatron's arguments that name one number of it.
     pub(crate) same_number: &'static [&'static [&'static str]],
     /// Its sizes with their names, none of which may be 0; none where a model does not have it.
@@ -21,4 +31,22 @@ pub(crate) struct Description {
     pub(crate) check: fn(&ModelConfig) -> Result<()>,
     /// Makes it as small in a small model as so many ranks can share that have heads of it; the first is the model itself.
     pub(crate) shrink: fn(&ModelConfig, &mut ModelConfig, usize),
+}
+
+/// What a part around others has: around a layer's mixer, around its network, or behind the last layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    Mixer,
+    Network,
+    End,
+}
+
+/// A part that stands around what is in a layer.
+pub(crate) struct Around {
+    /// Its weights there.
+    pub(crate) params: fn(&mut Table<'_>, &ModelConfig, Site),
+    /// Bytes that a pass keeps there of a model that may have it.
+    pub(crate) kept: fn(&Activations, &ModelConfig, Site) -> usize,
+    /// Rows of the stream that a token has between layers.
+    pub(crate) rows: fn(&ModelConfig) -> usize,
 }

@@ -6,7 +6,7 @@
 //! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
-use crate::parts::{attention, dense, ends, experts, grouped, prediction};
+use crate::parts::{dense, ends, experts, grouped, prediction};
 use crate::sizes::{Feed, Mixer};
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
@@ -41,7 +41,7 @@ pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
 
 /// FLOPs of a token in a model of transformer layers, whatever mixes its tokens.
 fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
-    let attention = attention::flops(c, seq as f64 / 2.0);
+    let attention = c.attention.kind().flops(c, seq as f64 / 2.0);
     let network = |l: usize| match (&c.moe, c.layer(l).feed) {
         (Some(moe), Feed::Moe) => experts::flops(c, moe),
         _ => dense::flops(c, c.ffn),
@@ -60,7 +60,7 @@ fn of_state(c: &ModelConfig, l: usize) -> Option<f64> {
 /// FLOPs of a token in a model of attention and feed-forward layers, and of layers with a state that upstream counts.
 fn of_hybrid(c: &ModelConfig, seq: usize) -> f64 {
     let mixer = |l: usize| match c.layer(l).mixer {
-        Mixer::Attention => attention::flops(c, seq as f64 / 2.0),
+        Mixer::Attention => c.attention.kind().flops(c, seq as f64 / 2.0),
         _ => of_state(c, l).unwrap_or(0.0),
     };
     let network = |l: usize| if c.layer(l).feed == Feed::Dense { dense::flops(c, c.ffn) } else { 0.0 };

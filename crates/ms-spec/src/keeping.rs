@@ -67,11 +67,11 @@ pub struct Keeping {
     pub expert_networks_again: bool,
     /// What latent attention makes of its latents, up to turned queries, keys and values, is formed again
     /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
-    pub latents_up_again: bool,
+    pub operands_again: bool,
     /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
-    pub latent_attention_again: bool,
+    pub attention_again: bool,
     /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
-    pub swap_latent_outputs: bool,
+    pub swap_heads: bool,
     /// Of the inputs of layers that run again as a whole, tensor-parallel ranks keep a part each
     /// (`--distribute-saved-activations`).
     pub inputs_shared: bool,
@@ -114,11 +114,11 @@ pub struct LayerKeeping {
     /// Experts run again.
     pub expert_networks_again: bool,
     /// What latent attention makes of its latents is formed again.
-    pub latents_up_again: bool,
+    pub operands_again: bool,
     /// Latent attention runs again, but its output projection.
-    pub latent_attention_again: bool,
+    pub attention_again: bool,
     /// The outputs of the heads of latent attention go to the host.
-    pub swap_latent_outputs: bool,
+    pub swap_heads: bool,
     /// What these parts keep goes to the host.
     pub swapped: Swapped,
     /// What goes into experts is formed again.
@@ -201,7 +201,7 @@ impl Keeping {
     /// Whether something goes to the host.
     pub fn sends(&self) -> bool {
         let of_experts = self.experts_again || self.swap_expert_outputs;
-        self.swapped != Swapped::NONE || self.swap_latent_outputs || self.swap_inputs || of_experts
+        self.swapped != Swapped::NONE || self.swap_heads || self.swap_inputs || of_experts
     }
 
     /// What is not counted.
@@ -210,9 +210,9 @@ impl Keeping {
             core_attention_again: self.core_attention_again,
             dense_networks_again: self.dense_networks_again,
             expert_networks_again: self.expert_networks_again,
-            latents_up_again: self.latents_up_again,
-            latent_attention_again: self.latent_attention_again,
-            swap_latent_outputs: self.swap_latent_outputs,
+            operands_again: self.operands_again,
+            attention_again: self.attention_again,
+            swap_heads: self.swap_heads,
             experts_again: self.experts_again,
             swap_expert_outputs: self.experts_again || self.swap_expert_outputs,
             ..LayerKeeping::default()
@@ -244,8 +244,8 @@ mod tests {
         let (some, none) = (Keeping { norms_again: 2, ..Keeping::default() }, LayerKeeping::default());
         assert_eq!(some.of_predictor(), none);
         let all =
-            Keeping { norms_again: usize::MAX, latents_up_again: true, swapped: Swapped::ATTENTION, ..some };
-        assert_eq!(all.of_predictor(), LayerKeeping { norms_again: true, latents_up_again: true, ..none });
+            Keeping { norms_again: usize::MAX, operands_again: true, swapped: Swapped::ATTENTION, ..some };
+        assert_eq!(all.of_predictor(), LayerKeeping { norms_again: true, operands_again: true, ..none });
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! Nothing here reads a file or holds a tensor.
 
 mod activations;
+mod attending;
 mod config;
 mod description;
 mod error;
@@ -48,6 +49,7 @@ mod swapped;
 mod validate;
 
 pub use activations::PassBytes;
+pub use attending::{Picks, Section};
 pub use config::ModelConfig;
 pub use error::{Error, Made, Result, Wish};
 pub use expert_bytes::{ExpertBytes, ExpertExchange};

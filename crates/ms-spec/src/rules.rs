@@ -42,7 +42,7 @@ static OF_OTHERS: [Rule; 10] = [
         tp: How::Shared("drawn by query, head and distance"),
         cp: How::Shared("drawn by query, head and distance"),
         ep: UNCONCERNED,
-        has: |c| c.indexer.is_none() && c.compressed().is_none(),
+        has: ModelConfig::drops_weights,
         divides: nothing,
     },
 ];
@@ -87,7 +87,7 @@ fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
     check(c, Axis::Tp, tp, 1, false)?;
-    if !c.has(Mixer::Attention) || c.compressed().is_some() {
+    if !c.has(Mixer::Attention) || !c.keys_by_head() {
         return Ok(());
     }
     // Where key/value heads do not divide, ranks hand each other keys and values; each projects as much of them.
@@ -115,7 +115,7 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
 /// [`Error::Cut`] with the heads that do not divide.
 pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
-    let grouped = c.has(Mixer::Attention) && c.compressed().is_none();
+    let grouped = c.has(Mixer::Attention) && c.keys_by_head();
     let windowed = c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups));
     for (what, size) in [("key/value heads", c.groups)].into_iter().chain(windowed) {
         if grouped && (tp == 0 || !size.is_multiple_of(tp)) {

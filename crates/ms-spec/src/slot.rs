@@ -85,6 +85,12 @@ impl Part {
             Self::LastStreams => "hc_head",
         }
     }
+
+    /// Whether it is a layer's network, or part or something around it.
+    pub const fn of_network(self) -> bool {
+        use Part::{Dense, Experts, FeedStreams, Router, SharedExperts};
+        matches!(self, Dense | Router | Experts | SharedExperts | FeedStreams)
+    }
 }
 
 /// One variant for each role, and the words that names have for them.

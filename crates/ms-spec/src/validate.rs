@@ -2,7 +2,9 @@
 
 use crate::error::{divides, lacks, needs};
 use crate::parts::{PARTS, RECURRENCES};
-use crate::sizes::{Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Position};
+use crate::sizes::{
+    Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Norm, Position, QkNorm, Scales, Scores,
+};
 use crate::{Error, Made, ModelConfig, Result};
 
 /// A limit far above any model, so that no product of two sizes can overflow.
@@ -29,6 +31,37 @@ pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
 }
 
 impl ModelConfig {
+    /// The first part that a plain dense decoder does not have, in words; `None` for a plain one: pre-norm, rotary,
+    /// gated by SiLU, RMSNorm, grouped attention, one kind of layer.
+    pub fn beyond_plain(&self) -> Option<&'static str> {
+        let first = [
+            (self.activation != Activation::Swiglu, "another activation than swiglu"),
+            (self.norm != Norm::Rms, "another norm than RMSNorm"),
+            (self.bias.head, "a bias in the output layer"),
+            (
+                !matches!(self.qk_norm, QkNorm::None | QkNorm::PerHead),
+                "norms of queries and keys in another place",
+            ),
+            (self.position != Position::Rope, "positions that are not rotary"),
+            (self.rope.depends_on_length(), "rotary frequencies that depend on the length"),
+        ];
+        let parts = PARTS.into_iter().map(|part| ((part.there)(self), part.words));
+        let others = [
+            (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
+            (self.indexer.is_some(), "sparse attention"),
+            (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),
+            (self.moe.is_some(), "a mixture of experts"),
+            (self.block != Block::Pre, "post-norms or shortcut blocks"),
+            (self.embedding_norm, "a norm after the embedding"),
+            (self.unit_head_rows, "a normalised output layer"),
+            (self.scales != Scales::default(), "scale factors"),
+            (self.logit_softcap.is_some(), "a softcap on the logits"),
+            (self.mtp > 0, "multi-token prediction"),
+            (self.reward, "a reward head"),
+        ];
+        first.into_iter().chain(parts).chain(others).find(|p| p.0).map(|p| p.1)
+    }
+
     /// Checks that the sizes fit together.
     ///
     /// # Errors

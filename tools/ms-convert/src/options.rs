@@ -52,7 +52,7 @@ options! {
         pub(crate) padded_vocab: Option<usize> = "--padded-vocab-size", "rows of the embedding to write", range = "[1,268435456]", own = own("padded_vocab_size");
         pub(crate) implementation: Given<Option<String>> = "--transformer-impl", "spelling of tensor names", own = own_of("transformer_impl", "\"local\"", "local,transformer_engine");
         pub(crate) grouped: bool = "--moe-grouped-gemm", "the experts of a rank as one tensor per layer";
-        pub(crate) mla_split: bool = "--mla-mm-split", "write the up-projections of latent attention as four matrices", own = own_or("mla_mm_split", "false");
+        pub(crate) split_heads: bool = "--mla-mm-split", "write the up-projections of latent attention as four matrices", own = own_or("mla_mm_split", "false");
         pub(crate) nf4: bool = "--qlora-nf4", "store linear layers as 4-bit codes", own = own_or("qlora_nf4", "false");
         pub(crate) no_args: bool = "--no-args", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them", own = own_or("no_args", "false");
         pub(crate) args_as: String = "--args-as", "how args are stored in .pt files", own = own_of("args_as", "\"namespace\"", "namespace,dict");

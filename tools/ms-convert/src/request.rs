@@ -237,7 +237,7 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
             version: if head { Version::Head } else { Version::V2_0_0 },
             transformer_engine: w.implementation.value.as_deref() == Some("transformer_engine"),
             experts: if w.grouped { Experts::Grouped } else { Experts::Sequential },
-            mla_split: w.mla_split,
+            split_heads: w.split_heads,
             legacy: to == Form::Legacy,
             nf4: w.nf4,
         },

@@ -16,7 +16,7 @@ options! {
         fused: Given<bool> = "--coc-fused-kernel", "--use-ascend-coc: the most of 8, 4 and 2 pieces that divide the tokens, whatever --coc-parallel-num says";
         mc2: bool = "--use-ascend-mc2", "as --use-ascend-coc --coc-fused-kernel, for tensor-parallel ranks that share the tokens";
         former_mc2: bool = "--use-mc2", "--upstream head: as --use-ascend-mc2; v2.0.0 turns it off itself";
-        latents: bool = "--mla-up-proj-tp-overlap", "latents of keys and values are worked at while those of queries are gathered, for tensor-parallel ranks that share the tokens", group = "Model families";
+        gathers: bool = "--mla-up-proj-tp-overlap", "latents of keys and values are worked at while those of queries are gathered, for tensor-parallel ranks that share the tokens", group = "Model families";
         pub(crate) split: bool = "--mla-mm-split", "each up projection of latent attention as two products, by upstream; here the same values as one. --mla-up-proj-tp-overlap needs it", group = "Model families";
     }
 }
@@ -68,7 +68,7 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
             Pieces::Number(1)
         }
     };
-    Ok(LinearOverlap { weight_gradients: o.weight_gradients, pieces, latents: o.latents })
+    Ok(LinearOverlap { weight_gradients: o.weight_gradients, pieces, beside_gathers: o.gathers })
 }
 
 /// Checks that latents are gathered, and as upstream can work at them meanwhile.
@@ -78,17 +78,15 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`.
-pub(crate) fn check_latents(o: &Beside, model: &ModelConfig, (tp, shared): (usize, bool)) -> Result<()> {
+pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usize, bool)) -> Result<()> {
     const FLAG: &str = "--mla-up-proj-tp-overlap";
-    if !o.latents {
+    if !o.gathers {
         return Ok(());
     }
-    let Some(mla) = model.mla() else {
-        tracing::warn!(
-            "{FLAG} changes nothing: the model has no latent attention (--multi-latent-attention)"
-        );
+    if let Some(part) = model.lacks_for(FLAG) {
+        tracing::warn!("{FLAG} changes nothing: the model has no {part}");
         return Ok(());
-    };
+    }
     for (given, flag) in [(o.split, "--mla-mm-split"), (shared, "--sequence-parallel")] {
         if !given {
             bail!(Usage(format!("{FLAG}: expected {flag} beside it, as upstream has it")));
@@ -96,7 +94,7 @@ pub(crate) fn check_latents(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
     }
     if tp == 1 {
         tracing::warn!("{FLAG} changes nothing without --tensor-model-parallel-size above 1");
-    } else if mla.q_rank.is_none() {
+    } else if model.queries_of().is_none() {
         tracing::warn!(
             "{FLAG} changes nothing: queries without latents (--q-lora-rank) are made of the stream, which is gathered whole"
         );
@@ -154,7 +152,7 @@ mod tests {
             fused: Given { value: fused, written: None },
             mc2: false,
             former_mc2: false,
-            latents: false,
+            beside_gathers: false,
             split: false,
         };
         let tokens = Tokens { all: 192, tp: 2, shared: true };
@@ -180,12 +178,12 @@ mod tests {
                 fused: none(false),
                 mc2: !former,
                 former_mc2: former,
-                latents: false,
+                beside_gathers: false,
                 split: false,
             };
             resolve(&beside, upstream, &Tokens { all: 192, tp: 2, shared: true }).unwrap()
         };
-        let finest = LinearOverlap { weight_gradients: false, pieces: Pieces::Finest, latents: false };
+        let finest = LinearOverlap { weight_gradients: false, pieces: Pieces::Finest, beside_gathers: false };
         assert_eq!(of(false, Upstream::Head), finest);
         assert_eq!(of(true, Upstream::Head), finest);
         assert_eq!(of(true, Upstream::V2_0_0).pieces, Pieces::Number(1));

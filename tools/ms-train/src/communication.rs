@@ -4,7 +4,7 @@
 use crate::resolve::Resolved;
 use crate::stages;
 use anyhow::Result;
-use ms_core::{Axis, HeadLayout, KeptOfRing};
+use ms_core::{Axis, KeptOfRing};
 use ms_dist::HeadShares;
 use ms_spec::{
     Attention, Block, ExpertBytes, ExpertExchange, Feed, Item, Mixer, PlacedParam, Placement, memory,
@@ -107,14 +107,7 @@ impl<'a> Rank<'a> {
         // Two attentions, and two dense networks beside the experts.
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
-            let entering = match &c.attention {
-                // Ranks make latents of their share of the tokens and gather them.
-                Attention::Latent(mla) if kind.mixer == Mixer::Attention => {
-                    mla.q_rank.map_or(c.hidden, |q| q + mla.kv_rank + mla.rope)
-                }
-                _ => c.hidden,
-            };
-            sent.tp += twice * (self.enter(entering) + self.leave() + self.handed(number));
+            sent.tp += twice * (self.enter(c.entering(number)) + self.leave() + self.handed(number));
             sent.cp += twice * self.context(number).iter().sum::<usize>();
         }
         let dense = self.enter(c.hidden) + self.leave();
@@ -171,21 +164,7 @@ impl<'a> Rank<'a> {
             // Heads for tokens and back, near the width of the stream each.
             return [share(2 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring); 2];
         }
-        let (heads, groups) = c.heads_of(number);
-        let all = match &c.attention {
-            // Queries, keys and values of one width.
-            Attention::Latent(mla) => HeadLayout {
-                groups: heads,
-                heads_per_group: 1,
-                head_dim: (mla.nope + mla.rope).max(mla.value),
-            },
-            _ => HeadLayout {
-                groups,
-                heads_per_group: heads.checked_div(groups).unwrap_or(0),
-                head_dim: c.head_dim,
-            },
-        };
-        let heads = HeadShares::new(all, self.tp).own;
+        let heads = HeadShares::new(c.attended(number), self.tp).own;
         let shares = HeadShares::new(heads, ulysses);
         let columns = ulysses * shares.own.packed_width() + heads.heads() * heads.head_dim;
         let exchanged = share(self.tokens * columns * self.element, ulysses);
@@ -286,12 +265,12 @@ pub(crate) fn of_stage(
             }
         }
     }
-    let streams = stages::activations(r, c.seq_length).input(&c.model);
+    let carried = stages::activations(r, c.seq_length).input(&c.model);
     Ok(json!({
         "dp_reduce_scatter": gradients,
         "dp_all_gather": weights,
         "tp": micro_batches * sent.tp,
-        "pp": micro_batches * streams * messages(placement, stage) + summed,
+        "pp": micro_batches * carried * messages(placement, stage) + summed,
         "cp": micro_batches * sent.cp,
         "ep": micro_batches * (sent.ep + sent.tp_ep),
         "expert_tp": micro_batches * sent.etp,

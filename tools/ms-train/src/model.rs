@@ -114,9 +114,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone".into()
         ));
     }
-    if o.upstream == Upstream::Head {
-        left_out_at_head(o, &mut map);
-    }
+    let own_factor = if o.upstream == Upstream::Head { left_out_at_head(o, &mut map) } else { None };
     let mut put = |dest: &str, value: Option<Value>| {
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };
@@ -191,10 +189,26 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{a} and {b} name one number: that of {a} counts");
         }
     }
+    let dense_first = number("first_k_dense_replace");
     let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
+    match own_factor {
+        Some(factor) if config.rotates_by_itself() => {
+            map.remove(YARN_FACTOR);
+            map.extend(factor.map(|factor| (YARN_FACTOR.to_owned(), factor)));
+            config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
+        }
+        Some(_) => {
+            if let Some(flag) = flags.written(YARN_FACTOR) {
+                tracing::warn!(
+                    "{flag} changes nothing: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
+                );
+            }
+        }
+        None => {}
+    }
     flags.check_positions(&config)?;
-    let dense_first = number("first_k_dense_replace")
-        .filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
+    let dense_first =
+        dense_first.filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
     if let Some(first) = dense_first {
         bail!(Usage(format!(
             "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
@@ -219,12 +233,16 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     Ok((config, "flags".into()))
 }
 
-/// Takes out what newer upstreams' classes of a model are not handed or look at beside something else alone, and says so.
+/// Yarn's factor, which newer upstreams form of the lengths unless attention has a rotation of its own.
+const YARN_FACTOR: &str = "rope_scaling_factor";
+
+/// Takes out what newer upstreams' classes of a model are not handed or look at beside something else alone, and says so. Returns
+/// what was said of yarn's factor, if it is formed of the lengths.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `pretrain_gpt.py`, `model_provider`; `core/models/common/embeddings/rotary_pos_embedding.py`,
 /// `apply_yarn_scaling`; `core/transformer/transformer_block.py`, `_transformer_block_build_layers`.
-fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) {
+fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) -> Option<Option<Value>> {
     let flags = &o.model_flags;
     let said = |dest: &str, why: &str| {
         if let Some(flag) = flags.written(dest) {
@@ -234,7 +252,6 @@ fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) {
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
     let few_dense = number("first_k_dense_replace").is_none_or(|n| n == 0.0);
     let yarn = flags.word("rope_scaling_type") == Some("yarn");
-    let latent = map.get("multi_latent_attention") == Some(&Value::Bool(true));
     let reach =
         number("max_position_embeddings").zip(number("rope_scaling_original_max_position_embeddings"));
     if few_dense && map.remove("moe_layer_freq").is_some() {
@@ -246,13 +263,8 @@ fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) {
     if !o.samples.is_sft() && map.remove("rotary_seq_len_interpolation_factor").is_some() {
         said("rotary_seq_len_interpolation_factor", "upstream's head hands it to no model that it pretrains");
     }
-    if let Some((reach, original)) = reach.filter(|_| yarn && !latent) {
-        said(
-            "rope_scaling_factor",
-            "upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings",
-        );
-        map.insert("rope_scaling_factor".into(), (reach / original).into());
-    }
+    let (reach, original) = reach.filter(|_| yarn)?;
+    Some(map.insert(YARN_FACTOR.into(), (reach / original).into()))
 }
 
 /// Flags that name one number: the first of two counts. Models with pooled entries have numbers of both names.

@@ -25,9 +25,9 @@ options! {
         activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "--recompute-activation-function in so many layers, behind those that run again as a whole", range = "[0,16384]";
         norm: bool = "--recompute-norm", "outputs of the norms before attention and network are formed again";
         norm_layers: Option<usize> = "--recompute-norm-num-layers", "--recompute-norm in so many layers, behind those that run again as a whole", range = "[0,16384]";
-        latents_up: bool = "--recompute-mla-up-proj", "what latent attention makes of its latents is formed again, up to turned queries, keys and values";
-        latent_attention: bool = "--mla-zero-memory", "latent attention runs again, but its output projection";
-        swap_outputs: bool = "--mla-swap-core-attn-out", "the outputs of the heads of latent attention go to a file";
+        operands: bool = "--recompute-mla-up-proj", "what latent attention makes of its latents is formed again, up to turned queries, keys and values";
+        attention: bool = "--mla-zero-memory", "latent attention runs again, but its output projection";
+        swap_heads: bool = "--mla-swap-core-attn-out", "the outputs of the heads of latent attention go to a file";
         inputs_shared: bool = "--distribute-saved-activations", "tensor-parallel ranks keep a part each of the inputs of layers that run again (--recompute-granularity full)";
         swap_inputs: bool = "--swap-layer-input", "the inputs of layers that run again go to a file (--recompute-granularity full)";
         predictor_layers: bool = "--recompute-mtp-layer", "the layers of prediction modules run again";
@@ -319,27 +319,32 @@ fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
     swapped
 }
 
+/// Flags of latent attention, which the model may lack.
+const UP: &str = "--recompute-mla-up-proj";
+const ZERO_MEMORY: &str = "--mla-zero-memory";
+const SWAP_HEADS: &str = "--mla-swap-core-attn-out";
+
 /// Refuses what upstream refuses of latent attention, and says which flags are of parts that the model does not have.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`. What is formed again without
 /// being split over exchanges needs one tensor-parallel rank there, and swapped outputs `dualpipev`; here neither does.
 fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
-    if o.latents_up && o.latent_attention {
+    if o.operands && o.attention {
         bail!(Usage(
             "--recompute-mla-up-proj: goes not with --mla-zero-memory, under which all of it runs again; leave it out"
                 .into()
         ));
     }
-    let latent = "latent attention (--multi-latent-attention)";
-    for (given, flag, part, there) in [
-        (o.latents_up, "--recompute-mla-up-proj", latent, model.mla().is_some()),
-        (o.latent_attention, "--mla-zero-memory", latent, model.mla().is_some()),
-        (o.swap_outputs, "--mla-swap-core-attn-out", latent, model.mla().is_some()),
-        (o.predictor_layers, "--recompute-mtp-layer", "prediction modules", model.mtp > 0),
-        (o.predictor_norms, "--recompute-mtp-norm", "prediction modules", model.mtp > 0),
+    let of_modules = || (model.mtp == 0).then(|| "prediction modules".to_owned());
+    for (given, flag, lacks) in [
+        (o.operands, UP, model.lacks_for(UP)),
+        (o.attention, ZERO_MEMORY, model.lacks_for(ZERO_MEMORY)),
+        (o.swap_heads, SWAP_HEADS, model.lacks_for(SWAP_HEADS)),
+        (o.predictor_layers, "--recompute-mtp-layer", of_modules()),
+        (o.predictor_norms, "--recompute-mtp-norm", of_modules()),
     ] {
-        if given && !there {
+        if let Some(part) = lacks.filter(|_| given) {
             tracing::warn!("{flag} changes nothing: the model has no {part}");
         }
     }
@@ -350,9 +355,9 @@ fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
 fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping> {
     let mut keeping = Keeping {
         expert_networks_again: o.moe_layer,
-        latents_up_again: o.latents_up,
-        latent_attention_again: o.latent_attention,
-        swap_latent_outputs: o.swap_outputs,
+        operands_again: o.operands,
+        attention_again: o.attention,
+        swap_heads: o.swap_heads,
         ..Keeping::default()
     };
     let head = upstream == Upstream::Head;
@@ -375,7 +380,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             "moe_act" => keeping.expert_activations_again = true,
             "mlp" => keeping.dense_networks_again = true,
             "moe" => keeping.expert_networks_again = true,
-            "mla_up_proj" if model.mla().is_some() => keeping.latents_up_again = true,
+            "mla_up_proj" if model.lacks_for(UP).is_none() => keeping.operands_again = true,
             "mla_up_proj" => {
                 bail!(Usage(
                     "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have".into()

@@ -254,7 +254,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
     let shares = (topology.grid.size(Axis::Tp), topology.sequence_parallel);
-    crate::beside::check_latents(&o.beside, &model, shares)?;
+    crate::beside::check_gathers(&o.beside, &model, shares)?;
     let (recompute, keeping, replay) =
         crate::recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
     let asked = crate::recompute::passes::Asked {
@@ -405,7 +405,7 @@ fn rate(dropout: &Given<f64>) -> f64 {
 /// If attention chooses its keys itself: upstream's kernels for it drop nothing.
 fn attention_dropout(o: &Dropout, model: &ModelConfig) -> Result<f64> {
     let rate = rate(&o.attention);
-    if rate > 0.0 && (model.indexer.is_some() || model.compressed().is_some()) {
+    if rate > 0.0 && !model.drops_weights() {
         bail!(Usage(format!(
             "--attention-dropout: expected 0 for attention over picked or pooled keys, which drops nothing, found {rate}"
         )));

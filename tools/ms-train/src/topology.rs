@@ -296,7 +296,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     }
     match context {
         // Rows that are key and value of all heads are gathered nevertheless.
-        ContextParallel::Ulysses if model.compressed().is_none() => {
+        ContextParallel::Ulysses if model.keys_by_head() => {
             tracing::warn!("{POLICY} changes nothing with ulysses_cp_algo: what is exchanged once is kept");
             return Ok(RingCache::default());
         }

@@ -9,7 +9,7 @@ use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Placement, Slot, params
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
 use super::ranks::{Opened, RankFile};
-use super::spelling::{Local, Spelling};
+use super::spelling::{Local, Spelling, words};
 use super::spread::Spread;
 use crate::adapter::{self, Adapters};
 use crate::checkpoint::{HEAD, is_idle};
@@ -30,7 +30,7 @@ impl Opened {
         spelling: Spelling,
     ) -> Result<Assembled> {
         spread.check(config)?;
-        let only_adapters = !self.ranks.iter().any(|r| r.has("word_embeddings"));
+        let only_adapters = !self.ranks.iter().any(|r| r.has(&words()));
         let mut adapters = Adapters::new();
         let mut copies = Vec::new();
         let mut states = Vec::new();
@@ -277,5 +277,7 @@ fn ignored(config: &ModelConfig, name: &str) -> bool {
     // Head's converter leaves layers of earlier stages under negative numbers, and both ends everywhere (Mamba2).
     let stray = config.has_feed(Feed::None)
         && (name.starts_with("decoder.layers.-") || [&words, &last, &head].iter().any(|end| *end == name));
-    stray || name == head && config.tied || name.ends_with(&words) && config.mtp > 0
+    // v2.0.0's modules have a table of their own; others have it once more.
+    let again = |k: usize| name == format!("mtp_layers.{k}.{words}");
+    stray || name == head && config.tied || config.mtp > 0 && (name == words || (0..config.mtp).any(again))
 }

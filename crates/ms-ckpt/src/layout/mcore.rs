@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ms_spec::{Part, Place, Role, Slot};
 use serde_json::Value;
 
 use super::assemble::Assembled;
@@ -21,9 +22,11 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let mut opened = Opened::read(folder)?;
     opened.number()?;
     let (mut config, config_json) = describe(&opened.args, opened.mtp(), root, folder, hints)?;
-    config.reward = opened.ranks.iter().any(|r| r.has("rm_head.weight"));
+    let (place, part, role) = (Place::Head, Part::Reward, Role::Own);
+    let reward = Slot { place, part, half: None, role, bias: false }.name();
+    config.reward = opened.ranks.iter().any(|r| r.has(std::slice::from_ref(&reward)));
     let spread = opened.spread(folder, &config, hints)?;
-    let spelling = opened.spelling();
+    let spelling = opened.spelling(&config, &spread);
     opened.rows(&mut config, &spread);
     let config = config.validate().map_err(Error::spec(folder))?;
     let placement = opened.placement(folder, &config, &spread)?;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use ms_core::Region;
-use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Part, Place, Role, Slot};
+use ms_spec::{Mixer, ModelConfig, ParamSpec, Part, Place, Role, Section, Slot};
 
 use crate::checkpoint::is_idle;
 use crate::lens::Lens;
@@ -66,7 +66,7 @@ impl<'a> Names<'a> {
         match (what.place, what.part) {
             (Place::Embedding | Place::Head, _) => self.outside(spec),
             (Place::Mtp(k), Part::Last) => self.whole(spec, "mtp.norm", at(layers + k)),
-            (Place::Mtp(k), Part::Prediction | Part::LastStreams) => {
+            (Place::Mtp(k), _) if what.inside_module().is_empty() => {
                 let joint = what.role == Role::EhProj;
                 if joint && self.config.family.pattern("mtp.e_proj").is_some() {
                     let half = spec.shape[1] / 2;
@@ -96,10 +96,8 @@ impl<'a> Names<'a> {
                 let module = Some("score".to_owned());
                 return vec![Named { name: "score.weight".to_owned(), module, lens, copy: false }];
             }
-            (Part::LastStreams, _) => {
-                return self.whole(spec, &format!("own.{}", what.module(Role::word)), at);
-            }
-            _ => return self.whole(spec, "norm", at),
+            (Part::Last, _) => return self.whole(spec, "norm", at),
+            _ => return self.whole(spec, &format!("own.{}", what.module(Role::word)), at),
         };
         let mut all = self.whole(spec, slot, at);
         for k in 0..self.config.mtp {
@@ -125,7 +123,7 @@ impl<'a> Names<'a> {
             (P::Layer, R::PostAttnNorm) => "post_attn_norm",
             (P::Layer, R::PostMlpLayernorm) => "post_mlp_norm",
             (P::Attention, R::LinearProj) => "o",
-            (P::Attention, R::QLayernorm) if c.mla().is_some() => "q_a_norm",
+            (P::Attention, R::QLayernorm) if c.queries_of().is_some() => "q_a_norm",
             (P::Attention, R::QLayernorm) => "q_norm",
             (P::Attention, R::KLayernorm) => "k_norm",
             (P::Attention, R::KvLayernorm) => "kv_a_norm",
@@ -163,8 +161,9 @@ impl<'a> Names<'a> {
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.config.family.pattern("mtp.layer"));
         let pattern = match ahead {
             Some((k, own)) => {
-                let layers = if pattern.starts_with("layers.") { "layers.{L}" } else { "model.layers.{L}" };
-                pattern.replace(layers, own).replace("{K}", &k.to_string())
+                let put = |pattern: String, layers: &str| pattern.replace(layers, own);
+                let pattern = ["model.layers.{L}", "layers.{L}"].into_iter().fold(pattern.to_owned(), put);
+                pattern.replace("{K}", &k.to_string())
             }
             None => pattern.to_owned(),
         };
@@ -198,13 +197,10 @@ impl<'a> Names<'a> {
 
     fn qkv(&self, spec: &ParamSpec, at: At) -> Vec<Named> {
         let (c, bias) = (self.config, spec.slot.bias);
-        if let Attention::Latent(m) = &c.attention {
-            let queries = m.q_rank.unwrap_or(c.heads * (m.nope + m.rope));
-            let slot = if m.q_rank.is_some() { "q_a" } else { "q" };
-            return [(slot, 0..queries), ("kv_a", queries..spec.shape[0])]
-                .into_iter()
-                .filter_map(|(slot, range)| self.one(slot, spec.slot.bias, at, rows(spec, [range])))
-                .collect();
+        let sections = c.projection_sections();
+        if !sections.is_empty() {
+            let one = |of: Section| self.one(of.slot, bias, at, rows(spec, [of.rows]));
+            return sections.into_iter().filter_map(one).collect();
         }
         if c.layer(at.layer).mixer == Mixer::SharedKv {
             return self.whole(spec, "q", at);

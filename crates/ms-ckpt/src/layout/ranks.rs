@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_core::{Axis, GridSizes};
-use ms_spec::{ModelConfig, Placement, Stages};
+use ms_core::{Axis, GridSizes, Region};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place, Placement, Role, Stages, params};
 use serde_json::{Map, Value};
 
 use super::described::number_in;
@@ -12,11 +12,11 @@ use super::hints::Hints;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
-use super::spelling::{Experts, Spelling, Version, words};
+use super::spelling::{Experts, Speller, Spelling, Version, words};
 use super::spread::{Numbers, Spread};
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
-use crate::{Error, Mapped, Result, optim};
+use crate::{Error, Mapped, Result, adapter, optim};
 
 /// A rank's file.
 pub(super) struct RankFile {
@@ -33,8 +33,9 @@ pub(super) struct RankFile {
 }
 
 impl RankFile {
-    pub(super) fn has(&self, part: &str) -> bool {
-        self.tensors.keys().any(|(_, name)| name.contains(part))
+    /// Whether it has a tensor of one of these names.
+    pub(super) fn has(&self, names: &[String]) -> bool {
+        self.tensors.keys().any(|(_, name)| names.contains(name))
     }
 }
 
@@ -133,7 +134,7 @@ impl Opened {
                 (Some(p), _) if p > 1 => (true, false),
                 (_, Some(e)) if e > 1 => (false, true),
                 _ => {
-                    let everywhere = self.ranks.iter().all(|r| r.has("word_embeddings"));
+                    let everywhere = self.ranks.iter().all(|r| r.has(&words()));
                     (!everywhere, everywhere)
                 }
             },
@@ -151,9 +152,8 @@ impl Opened {
 
     /// Prediction layers in the files.
     pub(super) fn mtp(&self) -> usize {
-        let names = self.ranks.iter().flat_map(|r| r.tensors.keys());
         let number = |name: &str| number_in(name, "mtp.layers.").or_else(|| number_in(name, "mtp_layers."));
-        names.filter_map(|(_, name)| number(name)).max().map_or(0, |n| n.min(63) + 1)
+        self.names().filter_map(number).max().map_or(0, |n| n.min(63) + 1)
     }
 
     /// The grid of the ranks whose files these are, in which every file then has its number.
@@ -213,42 +213,88 @@ impl Opened {
 
     /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found.
     fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> bool {
-        let Some(moe) = config.moe.as_ref().filter(|_| tp > 1) else { return false };
-        let gate = if config.activation.gated() { 2 } else { 1 };
-        for ((_, name), &i) in self.ranks.iter().flat_map(|r| &r.tensors) {
-            let (stored, whole) = (&self.stored[i], gate * moe.ffn * config.hidden);
-            let numel: usize = stored.shape.iter().product();
-            let one =
-                name.contains("local_experts.0.linear_fc1.weight") || name.ends_with("linear_fc1.weight0");
-            let per_rank = moe.experts / ep;
-            if (one && name.contains(".experts.") && numel == whole)
-                || (name.ends_with("mlp.experts.weight1") && numel == whole * per_rank)
-            {
-                return true;
-            }
-            if one || name.ends_with("mlp.experts.weight1") {
+        let first = |spec: &ParamSpec| spec.slot.part == Part::Experts && spec.slot.role == Role::LinearFc1;
+        let specs = params(config);
+        let Some(spec) = specs.iter().find(|spec| first(spec)).filter(|_| tp > 1) else { return false };
+        let of_rank = Region::along(&spec.shape, 0, std::iter::once(0..spec.shape[0] / ep));
+        let slots = self.slots();
+        for spelling in [PLAIN, GROUPED, ONE_KEY_EACH] {
+            let Some((module, ending, lens)) = spelling.experts(&spec.slot, &of_rank).into_iter().next()
+            else {
                 return false;
+            };
+            let names = slots.iter().map(|slot| format!("{LAYERS}{slot}.{module}{ending}"));
+            if let Some(i) = names.filter_map(|name| self.find(&name)).next() {
+                let numel: usize = self.stored[i].shape.iter().product();
+                return numel == lens.shape.iter().product::<usize>();
             }
         }
         false
     }
 
-    pub(super) fn spelling(&self) -> Spelling {
-        let has = |part: &str| self.ranks.iter().any(|r| r.has(part));
-        let v1 = has(".linear_kvb.") || has("mtp_layers.") || has("mlp.shared_expert_gate.");
-        let one_key_each = has(".experts.linear_fc1.weight0");
-        Spelling {
-            version: if v1 { Version::V2_0_0 } else { Version::Head },
-            transformer_engine: one_key_each,
-            experts: if has("mlp.experts.weight1") || one_key_each {
-                Experts::Grouped
-            } else {
-                Experts::Sequential
-            },
-            mla_split: has(".linear_kv_nope."),
-            legacy: has("language_model/"),
-            nf4: false,
+    /// The tensor of this name, in whichever file and chunk.
+    fn find(&self, name: &str) -> Option<usize> {
+        let chunks = |r: &RankFile| (0..r.chunks).find_map(|c| r.tensors.get(&(c, name.to_owned())).copied());
+        self.ranks.iter().find_map(chunks)
+    }
+
+    /// The names of all tensors.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.ranks.iter().flat_map(|r| r.tensors.keys()).map(|(_, name)| name.as_str())
+    }
+
+    /// The numbers that layers have in the files.
+    fn slots(&self) -> BTreeSet<usize> {
+        self.names().filter_map(slot_of).collect()
+    }
+
+    /// How the files spell names. Each way is taken of which a name is there, or the adapter beside it, that the ways taken
+    /// before do not print.
+    pub(super) fn spelling(&self, config: &ModelConfig, spread: &Spread) -> Spelling {
+        const WAYS: [fn(Spelling) -> Spelling; 4] = [
+            |_| GROUPED,
+            |_| ONE_KEY_EACH,
+            |taken| Spelling { version: Version::V2_0_0, ..taken },
+            |taken| Spelling { split_heads: true, ..taken },
+        ];
+        let slots = self.slots();
+        let mut seen = BTreeSet::new();
+        let mut specs = params(config);
+        // A weight of one layer stands for those of all.
+        specs.retain(|ParamSpec { slot, .. }| match slot.place {
+            Place::Layer(_) => seen.insert((slot.part, slot.half, slot.role, slot.bias)),
+            _ => true,
+        });
+        let printed = |spelling: Spelling| -> BTreeSet<String> {
+            let speller = Speller::new(config, spread, spelling);
+            let experts = speller.is_ok();
+            let speller = speller.unwrap_or_else(|_| Speller::without_experts(config, spread, spelling));
+            let mut names = BTreeSet::new();
+            for spec in specs.iter().filter(|spec| experts || spec.slot.part != Part::Experts) {
+                let inside = matches!(spec.slot.place, Place::Layer(_));
+                let at = if inside { slots.clone() } else { BTreeSet::from([0]) };
+                for slot in at {
+                    // The first of several: experts are numbered alike.
+                    if let Some(local) = speller.locals(spec, 0, 0, slot).into_iter().flatten().next() {
+                        names.extend(adapter::local_names(&local.name, local.module.as_deref()));
+                        names.extend(local.also);
+                        names.insert(local.name);
+                    }
+                }
+            }
+            names
+        };
+        let there: BTreeSet<&str> = self.names().collect();
+        let mut taken = PLAIN;
+        let mut known = printed(taken);
+        for way in WAYS {
+            let other = printed(way(taken));
+            if other.difference(&known).any(|name| there.contains(name.as_str())) {
+                (taken, known) = (way(taken), other);
+            }
         }
+        let legacy = there.iter().any(|name| number_in(name, LEGACY_LAYERS).is_some());
+        Spelling { legacy, ..taken }
     }
 
     /// Takes the size of the vocabulary and the element type from the embedding.
@@ -316,10 +362,23 @@ impl Opened {
     }
 }
 
+/// What stands before the number of a layer in the names of files: Megatron-core's, and those of legacy models.
+const LAYERS: &str = "decoder.layers.";
+const LEGACY_LAYERS: &str = "language_model/encoder/layers.";
+
+/// Forms of experts other than one module each.
+const GROUPED: Spelling = Spelling { experts: Experts::Grouped, ..PLAIN };
+const ONE_KEY_EACH: Spelling = Spelling { transformer_engine: true, ..GROUPED };
+const PLAIN: Spelling = Spelling {
+    version: Version::Head,
+    transformer_engine: false,
+    experts: Experts::Sequential,
+    split_heads: false,
+    legacy: false,
+    nf4: false,
+};
+
 /// The number of the layer in a tensor's name.
 fn slot_of(name: &str) -> Option<usize> {
-    let rest = name
-        .strip_prefix("decoder.layers.")
-        .or_else(|| name.strip_prefix("language_model/encoder/layers."))?;
-    rest.split('.').next()?.parse().ok()
+    number_in(name, LAYERS).or_else(|| number_in(name, LEGACY_LAYERS))
 }

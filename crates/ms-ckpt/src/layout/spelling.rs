@@ -1,7 +1,7 @@
 //! What Megatron's files call the tensors of a rank, and how they hold experts.
 
 use ms_core::{Axis, DType, Region};
-use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
+use ms_spec::{Attention, Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
 use super::spread::Spread;
 use crate::checkpoint::HEAD;
@@ -20,7 +20,7 @@ pub struct Spelling {
     /// How experts are held.
     pub experts: Experts,
     /// The up-projections of latent attention are four matrices (`--mla-mm-split`).
-    pub mla_split: bool,
+    pub split_heads: bool,
     /// Nested dictionaries, as Megatron's legacy models have them.
     pub legacy: bool,
     /// Linear layers of the decoder are stored as 4-bit codes (`--qlora-nf4`).
@@ -100,7 +100,7 @@ impl<'a> Speller<'a> {
         if grouped && config.moe.is_some() && config.bias.mlp {
             return Err(Error::Cut("grouped experts have no biases: write sequential ones".to_owned()));
         }
-        let beyond = config.moe.is_some() || config.mla().is_some() || config.is_recurrent();
+        let beyond = config.moe.is_some() || config.attention != Attention::Grouped || config.is_recurrent();
         if spelling.legacy && beyond {
             return Err(Error::Cut("the legacy layout only holds dense models".to_owned()));
         }
@@ -115,6 +115,11 @@ impl<'a> Speller<'a> {
             ));
         }
         Ok(Self { config, spread, spelling })
+    }
+
+    /// The same for names that experts have no part in, whatever the model is.
+    pub(super) fn without_experts(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Self {
+        Self { config, spread, spelling }
     }
 
     /// A tensor outside the layers, or the tensors of a layer at `slot`.
@@ -152,9 +157,9 @@ impl<'a> Speller<'a> {
             local((format!("{prefix}{module}"), ending), None, lens)
         };
         if what.part == Part::Experts {
-            return Ok(self.experts(what, &region).into_iter().map(inside).collect());
+            return Ok(self.spelling.experts(what, &region).into_iter().map(inside).collect());
         }
-        if self.spelling.mla_split
+        if self.spelling.split_heads
             && let Some(parts) = self.split_up_projection(spec, &region)
         {
             let attention = Part::Attention.path();
@@ -173,7 +178,7 @@ impl<'a> Speller<'a> {
             }
             (Place::Mtp(_), Part::Last) => ((what.module_name(), ending), None),
             (_, Part::Last) => {
-                let own = self.config.mtp == 0 && self.config.hyper.is_none();
+                let own = self.config.mtp == 0 && self.config.carried() == self.config.hidden;
                 ((last(own), ending), Some(format!("{}{ending}", last(!own))))
             }
             _ => {
@@ -225,7 +230,7 @@ impl<'a> Speller<'a> {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
         // Norms of layers without a packed projection stand alone.
-        let te = self.spelling.transformer_engine && self.config.compressed().is_none();
+        let te = self.spelling.transformer_engine && self.config.projects_once();
         let fuses = match (what.role, what.place) {
             (Role::InputLayernorm, _) => te,
             (Role::PreMlpLayernorm, Place::Layer(l)) => te && !what.bias && leading_dense(l),
@@ -234,45 +239,38 @@ impl<'a> Speller<'a> {
         match fused(what) {
             Some(name) if fuses => (name, ""),
             _ if what.role == Role::GateWeight && self.v1() => ("mlp.shared_expert_gate".to_owned(), WEIGHT),
-            _ if self.v1() && self.config.mla().is_some() => {
-                let word = |role: Role| match role {
-                    Role::LinearQUpProj => "linear_qb",
-                    Role::LinearKvUpProj => "linear_kvb",
-                    Role::KvLayernorm => "k_layernorm",
-                    _ => role.word(),
-                };
+            _ if self.v1() => {
+                let word = |role: Role| self.config.old_word(role).unwrap_or(role.word());
                 (what.module(word), what.ending())
             }
             _ => (what.module(Role::word), what.ending()),
         }
     }
 
-    /// The four matrices of latent attention that is split by what their rows are for.
+    /// The two matrices of a weight whose rows lie apart by what each head's are for.
     fn split_up_projection(&self, spec: &ParamSpec, region: &Region) -> Option<[(&'static str, Lens); 2]> {
-        let m = self.config.mla()?;
-        let (names, first, second) = match spec.slot.role {
-            Role::LinearQUpProj => (["linear_qk_nope", "linear_qk_rope"], m.nope, m.rope),
-            Role::LinearKvUpProj => (["linear_kv_nope", "linear_v"], m.nope, m.value),
-            _ => return None,
-        };
+        let [(one, first), (other, second)] = self.config.head_parts(spec.slot.role)?;
         let head = first + second;
         let heads = || region.ranges.iter().flat_map(|r| (r.start / head)..(r.end / head));
         let rows = |from: usize, to: usize| {
             let ranges = heads().map(|h| h * head + from..h * head + to);
             Lens::plain(Region::along(&spec.shape, 0, ranges))
         };
-        Some([(names[0], rows(0, first)), (names[1], rows(first, head))])
+        Some([(one, rows(0, first)), (other, rows(first, head))])
     }
+}
 
-    /// A rank's experts: one by one, or all in one tensor.
-    fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
+impl Spelling {
+    /// A rank's experts, of whose weight it has `region`: one by one, or all in one tensor. Within their layer the module, what
+    /// stands behind it in the name, and what the tensor holds.
+    pub(super) fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
         let (path, module, kind) = (what.part.path(), what.role.word(), what.ending());
         let all = region.lead.clone().unwrap_or_else(|| match region.dim {
             0 => region.ranges.first().cloned().unwrap_or(0..0),
             _ => 0..region.shape[0],
         });
-        let te = self.spelling.transformer_engine;
-        if self.spelling.experts == Experts::Grouped && !te {
+        let te = self.transformer_engine;
+        if self.experts == Experts::Grouped && !te {
             let local = region.local_shape();
             let (experts, rows, columns) = (local[0], local[1], local[2]);
             let (name, shape) = match what.role {
@@ -284,7 +282,7 @@ impl<'a> Speller<'a> {
             return vec![(name, "", lens)];
         }
         let one = |(j, expert): (usize, usize)| {
-            let (name, ending) = match self.spelling.experts {
+            let (name, ending) = match self.experts {
                 Experts::Grouped => (format!("{path}.{module}{kind}{j}"), ""),
                 Experts::Sequential => (format!("{path}.local_experts.{j}.{module}"), kind),
             };

@@ -1,7 +1,7 @@
 //! A model and how it is spread, as Megatron's arguments.
 
 use ms_core::Axis;
-use ms_spec::{ModelConfig, Stages, megatron};
+use ms_spec::{ModelConfig, Role, Stages, megatron};
 use serde_json::{Map, Value, json};
 
 use super::spelling::{Experts, Spelling};
@@ -48,8 +48,8 @@ impl Spread {
             set("moe_tp_extend_ep", json!(self.extend_ep()));
             set("moe_grouped_gemm", json!(spelling.experts == Experts::Grouped));
         }
-        if config.mla().is_some() {
-            set("mla_mm_split", json!(spelling.mla_split));
+        if config.head_parts(Role::LinearKvUpProj).is_some() {
+            set("mla_mm_split", json!(spelling.split_heads));
         }
         if *dual_pipe {
             set("schedules_method", json!("dualpipev"));

@@ -10,6 +10,7 @@
 //! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are. The loss that trains the indexer is
 //! upstream's.
 
+use super::Shared;
 use super::entries::{Compressor, Entries};
 use super::training::{Picked, Training};
 use crate::batch::Stretch;
@@ -19,8 +20,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
 use ms_core::{
-    DType, Graph, HeadLayout, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight, Tensor, Var,
-    ops,
+    DType, Divergence, Graph, HeadLayout, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight,
+    Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Part, Pooled, Role};
@@ -35,7 +36,7 @@ static ROWS: GatheredRows = GatheredRows {
 
 /// What all layers share.
 #[derive(Clone, Debug)]
-pub(crate) struct CompressedShape {
+struct CompressedShape {
     sizes: Compressed,
     heads: usize,
     dim: usize,
@@ -47,7 +48,7 @@ pub(crate) struct CompressedShape {
 }
 
 impl CompressedShape {
-    pub(crate) fn new(c: &ModelConfig, sizes: &Compressed, tp: usize, rotary: [Option<Rotary>; 2]) -> Self {
+    fn new(c: &ModelConfig, sizes: &Compressed, tp: usize, rotary: [Option<Rotary>; 2]) -> Self {
         Self {
             sizes: Compressed { out_groups: sizes.out_groups / tp, ..sizes.clone() },
             heads: c.heads / tp,
@@ -60,9 +61,35 @@ impl CompressedShape {
     }
 }
 
+pub(super) fn shared(
+    c: &ModelConfig,
+    sizes: &Compressed,
+    tp: usize,
+    rotary: &super::Tables<'_>,
+) -> crate::Result<Box<dyn Shared>> {
+    let all = 0..c.layers + c.mtp;
+    let first = |pooled| all.clone().find(|&l| c.layer(l).pooled.is_some() == pooled);
+    let tables = |pooled| Ok::<_, crate::Error>(first(pooled).map(rotary).transpose()?.flatten());
+    let rotary = [tables(false)?, tables(true)?];
+    Ok(Box::new(Arc::new(CompressedShape::new(c, sizes, tp, rotary))))
+}
+
+impl Shared for Arc<CompressedShape> {
+    fn layer(
+        &self,
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        number: usize,
+        _: (usize, usize),
+    ) -> crate::Result<Arc<dyn TokenMixer>> {
+        super::own_keys(c, number, "layers with pooled entries that share keys and values")?;
+        Ok(Arc::new(CompressedAttention::new(scope, c, number, self)))
+    }
+}
+
 /// Attention of one layer.
 #[derive(Clone, Debug)]
-pub(crate) struct CompressedAttention {
+struct CompressedAttention {
     q_down: Linear,
     q_norm: Linear,
     q_up: Linear,
@@ -79,12 +106,7 @@ pub(crate) struct CompressedAttention {
 
 impl CompressedAttention {
     /// The attention of `layer`; its rotary tables are there.
-    pub(crate) fn new(
-        scope: &Scope<'_>,
-        c: &ModelConfig,
-        layer: usize,
-        shape: &Arc<CompressedShape>,
-    ) -> Self {
+    fn new(scope: &Scope<'_>, c: &ModelConfig, layer: usize, shape: &Arc<CompressedShape>) -> Self {
         let pooled = c.layer(layer).pooled;
         let rotary = shape.rotary[usize::from(pooled.is_some())].clone();
         let rotary = rotary.expect("tables are made for every kind of layer that the model has");
@@ -117,14 +139,14 @@ impl CompressedAttention {
         pass: &mut Pass<'_>,
         index: Option<&mut PoolCache>,
         x: &Var,
-        latent: &Var,
+        down: &Var,
         entries: &Entries,
     ) -> Result<(Vec<Vec<i32>>, Option<Training>)> {
         let ratio = self.compressor.as_ref().map_or(1, |c| c.shape().ratio);
         let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
         let mut training = None;
         if let Some(indexer) = &self.indexer {
-            let picked = indexer.pick(pass, index, x, latent, ratio)?;
+            let picked = indexer.pick(pass, index, x, down, ratio)?;
             training = picked.training;
             if let Some(picked) = picked.picks {
                 if picked.arena().is_meta() {
@@ -181,9 +203,9 @@ impl TokenMixer for CompressedAttention {
         let shape = &*self.shape;
         let (dim, positions) = (shape.dim, pass.batch.positions.clone());
         let x = &pass.enter(x)?;
-        let latent = pass.linear(x, self.q_down)?;
-        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
-        let q = pass.linear(&latent, self.q_up)?;
+        let down = pass.linear(x, self.q_down)?;
+        let down = shape.norm.apply(pass, self.q_norm, &down)?;
+        let q = pass.linear(&down, self.q_up)?;
         let (tokens, width) = q.value().as_matrix();
         let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
         let q = unit_norm(pass, &q, shape.norm.eps)?;
@@ -193,7 +215,7 @@ impl TokenMixer for CompressedAttention {
         let row = shape.norm.apply(pass, self.kv_norm, &row)?;
         let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
         let (near, [pool, index]) = match cache {
-            Some(LayerCache::Compressed { rows, pools }) => {
+            Some(LayerCache::Rows { rows, pools }) => {
                 rows.put_rows(row.value(), pass.places.iter().copied().zip(0..))?;
                 let [pool, index] = &mut **pools;
                 (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
@@ -203,7 +225,7 @@ impl TokenMixer for CompressedAttention {
         let (far, (seen, training)) = match &self.compressor {
             Some(compressor) => {
                 let entries = compressor.forward(pass, pool, x)?;
-                let seen = self.seen(pass, index, x, &latent, &entries)?;
+                let seen = self.seen(pass, index, x, &down, &entries)?;
                 (entries.rows, seen)
             }
             None => {
@@ -243,7 +265,7 @@ impl TokenMixer for CompressedAttention {
             self.compressor.as_ref().map(Compressor::shape),
             self.indexer.as_ref().map(|i| i.compressor.shape()),
         ];
-        LayerMemory::Compressed { width: self.shape.dim, pools }
+        LayerMemory::Rows { width: self.shape.dim, pools }
     }
 }
 
@@ -296,11 +318,11 @@ impl Indexer {
         pass: &mut Pass<'_>,
         cache: Option<&mut PoolCache>,
         x: &Var,
-        latent: &Var,
+        down: &Var,
     ) -> Result<([Var; 2], Entries)> {
         let (n, d) = (self.heads, self.compressor.shape().dim);
         let entries = self.compressor.forward(pass, cache, x)?;
-        let q = pass.linear(latent, self.queries)?;
+        let q = pass.linear(down, self.queries)?;
         let q = ops::rotate_last(pass.g, &q, d, &self.rotary, &pass.batch.positions, false)?;
         let w = pass.linear(x, self.weights)?;
         let w = ops::cast(pass.g, &w, w.value().dtype().wide())?;
@@ -315,7 +337,7 @@ impl Indexer {
         pass: &mut Pass<'_>,
         cache: Option<&mut PoolCache>,
         x: &Var,
-        latent: &Var,
+        down: &Var,
         ratio: usize,
     ) -> Result<Picked> {
         let cached = cache.is_some();
@@ -323,7 +345,7 @@ impl Indexer {
         let few = most <= self.places;
         let trained = pass.batch.indexer_loss.clone().filter(|_| !cached && most > 0 && pass.g.records());
         let device = pass.g.device().clone();
-        let (x, latent) = (x.detached(), latent.detached());
+        let (x, down) = (x.detached(), down.detached());
         if few && trained.is_none() {
             if cached {
                 // For later tokens.
@@ -333,10 +355,10 @@ impl Indexer {
             return Ok(Picked::default());
         }
         let ([q, w], entries) = match trained.is_some() {
-            true => self.operands(pass, cache, &x, &latent)?,
+            true => self.operands(pass, cache, &x, &down)?,
             false => {
                 let mut quiet = Graph::inference(&device);
-                self.operands(&mut pass.quietly(&mut quiet), cache, &x, &latent)?
+                self.operands(&mut pass.quietly(&mut quiet), cache, &x, &down)?
             }
         };
         let operands = [q, entries.rows, w];
@@ -348,7 +370,7 @@ impl Indexer {
         let Some(loss) = trained else { return Ok(Picked { picks, training: None }) };
         let of_loss = picks.clone().map_or_else(|| best(most), Ok)?;
         let all = (loss.objective.of_all() && !few).then(|| best(most)).transpose()?;
-        let training = Training { operands, picks: of_loss, all, pooled: true };
+        let training = Training { operands, picks: of_loss, all, divergence: Divergence::POOLED };
         Ok(Picked { picks, training: Some(training) })
     }
 }

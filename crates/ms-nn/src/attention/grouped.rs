@@ -1,5 +1,6 @@
 //! Attention with grouped keys and values.
 
+use super::Shared;
 use super::training::Watch;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::TokenMixer;
@@ -28,7 +29,7 @@ enum Projection {
 
 /// Attention of one layer.
 #[derive(Clone, Debug)]
-pub(crate) struct Attention {
+struct Attention {
     projection: Projection,
     qk_norm: Option<(Linear, Linear)>,
     out: Linear,
@@ -42,7 +43,7 @@ pub(crate) struct Attention {
 
 /// What all layers share, or all of those with and all of those without the sliding window.
 #[derive(Clone, Debug)]
-pub(crate) struct Grouped {
+struct Grouped {
     heads: HeadLayout,
     norm: NormShape,
     qk_norm: QkNorm,
@@ -131,6 +132,37 @@ impl Grouped {
             Some(columns) => pass.ctx.exchange_columns(pass.g, &made, columns),
             None => Ok(made),
         }
+    }
+}
+
+/// What all layers share, or those without and those with the sliding window.
+#[derive(Debug)]
+struct Kinds {
+    all: Arc<Grouped>,
+    windowed: Option<Arc<Grouped>>,
+}
+
+pub(super) fn shared(
+    c: &ModelConfig,
+    tp: (usize, usize),
+    rotary: &super::Tables<'_>,
+) -> crate::Result<Box<dyn Shared>> {
+    let like = |layer| Ok::<_, crate::Error>(Arc::new(Grouped::new(c, layer, tp, rotary(layer)?)));
+    let first = |windowed| (0..c.layers).find(|&l| c.window(l).is_some() == windowed);
+    let windowed = c.windowed.as_ref().and_then(|_| first(true));
+    Ok(Box::new(Kinds { all: like(first(false).unwrap_or(0))?, windowed: windowed.map(like).transpose()? }))
+}
+
+impl Shared for Kinds {
+    fn layer(
+        &self,
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        number: usize,
+        tp: (usize, usize),
+    ) -> crate::Result<Arc<dyn TokenMixer>> {
+        let shape = self.windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(&self.all);
+        Ok(Arc::new(Attention::new(scope, c, number, tp, shape)))
     }
 }
 

@@ -5,6 +5,7 @@
 //! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
 //! those of its heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
+use super::Shared;
 use super::grouped::{CoreAttention, score_options};
 use super::training::{Picked, Training, Watch};
 use crate::batch::Stretch;
@@ -14,8 +15,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    AttentionOptions, Columns, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight, Tensor, Var,
-    ops,
+    AttentionOptions, Columns, Divergence, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight,
+    Tensor, Var, ops,
 };
 use ms_dist::{Entering, GatheredRows};
 use ms_spec::{Mla, ModelConfig, Part, Role, Swapped};
@@ -41,7 +42,7 @@ static KEYS_TO_PICK: GatheredRows = GatheredRows {
 
 /// Latent attention of one layer.
 #[derive(Clone, Debug)]
-pub(crate) struct Latent {
+struct Latent {
     down: Linear,
     q_norm: Option<Linear>,
     q_up: Option<Linear>,
@@ -56,7 +57,7 @@ pub(crate) struct Latent {
 
 /// What all layers share.
 #[derive(Clone, Debug)]
-pub(crate) struct LatentShape {
+struct LatentShape {
     sizes: Mla,
     heads: HeadLayout,
     norm: NormShape,
@@ -72,7 +73,7 @@ pub(crate) struct LatentShape {
 }
 
 impl LatentShape {
-    pub(crate) fn new(c: &ModelConfig, sizes: &Mla, tp: usize, rotary: Rotary) -> Self {
+    fn new(c: &ModelConfig, sizes: &Mla, tp: usize, rotary: Rotary) -> Self {
         let Mla { nope, rope, value, .. } = *sizes;
         let (n, key) = (c.heads / tp, nope + rope);
         let dim = key.max(value);
@@ -98,13 +99,37 @@ impl LatentShape {
         }
     }
 
-    pub(crate) fn rotary(&self) -> &Rotary {
+    fn rotary(&self) -> &Rotary {
         &self.rotary
     }
 }
 
+pub(super) fn shared(
+    c: &ModelConfig,
+    sizes: &Mla,
+    tp: usize,
+    rotary: &super::Tables<'_>,
+) -> crate::Result<Box<dyn Shared>> {
+    let part = "latent attention without rotary positions";
+    let rotary = rotary(0)?.ok_or(crate::Error::Unsupported { family: c.family, part })?;
+    Ok(Box::new(Arc::new(LatentShape::new(c, sizes, tp, rotary))))
+}
+
+impl Shared for Arc<LatentShape> {
+    fn layer(
+        &self,
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        number: usize,
+        tp: (usize, usize),
+    ) -> crate::Result<Arc<dyn TokenMixer>> {
+        super::own_keys(c, number, "latent layers that share keys and values")?;
+        Ok(Arc::new(Latent::new(scope, c, number, tp, self)))
+    }
+}
+
 impl Latent {
-    pub(crate) fn new(
+    fn new(
         scope: &Scope<'_>,
         c: &ModelConfig,
         layer: usize,
@@ -165,7 +190,7 @@ impl Latent {
             let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             latent = norm(pass, self.q_norm, &queries)?;
             below = norm(pass, self.kv_norm, &low)?;
-            shared = match pass.ctx.linears.latents {
+            shared = match pass.ctx.linears.beside_gathers {
                 true => SharedKey::OfOwnTokens(key),
                 false => SharedKey::Whole(pass.enter(&key)?),
             };
@@ -249,7 +274,7 @@ impl Latent {
         shared: SharedKey,
     ) -> Result<([Var; 2], Var)> {
         let q_scale = self.shape.sizes.q_scale;
-        if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.latents) {
+        if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.beside_gathers) {
             let [kv, q] = [pass.ctx.begin_entering(below)?, pass.ctx.begin_entering(latent)?];
             let key = shared.begin(pass)?;
             let kv = pass.column_parallel_of(kv, self.kv_up)?;
@@ -296,7 +321,7 @@ impl Latent {
         of: [&Var; N],
         make: fn(&Self, &mut Pass<'_>, [&Var; N]) -> Result<Var>,
     ) -> Var {
-        if !pass.keeping.latents_up_again || !pass.g.records() {
+        if !pass.keeping.operands_again || !pass.g.records() {
             return made;
         }
         let (this, store, ctx, batch) =
@@ -398,7 +423,7 @@ impl SharedKey {
 
 impl TokenMixer for Latent {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
-        let values = match pass.keeping.latent_attention_again && pass.g.records() {
+        let values = match pass.keeping.attention_again && pass.g.records() {
             true => self.attend_again(pass, x)?,
             false => self.attend(pass, cache, x)?,
         };
@@ -513,7 +538,12 @@ impl Indexer {
         }
         let all =
             (loss.objective.of_all() && longest > self.places).then(|| best(&k, longest)).transpose()?;
-        let training = Training { operands: operands.clone(), picks: picks.clone(), all, pooled: false };
+        let training = Training {
+            operands: operands.clone(),
+            picks: picks.clone(),
+            all,
+            divergence: Divergence::PICKED,
+        };
         Ok(Picked { picks: Some(picks), training: Some(training) })
     }
 }

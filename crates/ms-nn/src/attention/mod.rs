@@ -7,13 +7,54 @@ mod latent;
 mod objective;
 mod training;
 
-pub(crate) use compressed::{CompressedAttention, CompressedShape};
-pub(crate) use grouped::{Attention, Grouped};
 pub use grouped::{head_exchange, lent_columns};
-pub(crate) use latent::{Latent, LatentShape};
 pub use objective::{IndexerLoss, IndexerLosses, IndexerObjective};
 
-use ms_core::{DType, Tensor};
+use crate::mixer::TokenMixer;
+use crate::params::Scope;
+use crate::{Error, Result};
+use ms_core::{DType, Rotary, Tensor};
+use ms_spec::{Attention, Mixer, ModelConfig};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What the layers of a kind of attention share.
+pub(crate) trait Shared: Debug + Send + Sync {
+    /// The attention of layer `number`, of which `scope` has the parameters, on rank `tp.0` of `tp.1`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the layer takes the keys of another, which this kind cannot.
+    fn layer(
+        &self,
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        number: usize,
+        tp: (usize, usize),
+    ) -> Result<Arc<dyn TokenMixer>>;
+}
+
+/// Makes the rotary tables of a layer, if positions enter by rotation.
+type Tables<'a> = dyn Fn(usize) -> Result<Option<Rotary>> + 'a;
+
+/// What layers of `c`'s attention share on rank `tp.0` of `tp.1`.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a kind without the positions that it needs, and what `rotary` fails with.
+pub(crate) fn shared(c: &ModelConfig, tp: (usize, usize), rotary: &Tables<'_>) -> Result<Box<dyn Shared>> {
+    match &c.attention {
+        Attention::Grouped => grouped::shared(c, tp, rotary),
+        Attention::Latent(sizes) => latent::shared(c, sizes, tp.1, rotary),
+        Attention::Compressed(sizes) => compressed::shared(c, sizes, tp.1, rotary),
+    }
+}
+
+/// Refuses a layer that takes the keys and values of another, in these words.
+fn own_keys(c: &ModelConfig, number: usize, part: &'static str) -> Result<()> {
+    match c.layer(number).mixer {
+        Mixer::SharedKv => Err(Error::Unsupported { family: c.family, part }),
+        _ => Ok(()),
+    }
+}
 
 /// The factor of the weights `w` of an indexer whose heads have `elements` together, its root's inverse: formed in f32 but
 /// beside f64.

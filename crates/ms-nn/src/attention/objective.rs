@@ -22,11 +22,11 @@ impl IndexerObjective {
         self == Self::Megatron { sparse: false }
     }
 
-    pub(super) fn divergence(self, pooled: bool) -> Divergence {
-        match (self, pooled) {
-            (Self::MindSpeed, false) => Divergence::PICKED,
-            (Self::MindSpeed, true) => Divergence::POOLED,
-            (Self::Megatron { .. }, _) => Divergence::MEGATRON,
+    /// The formula, of those whose indexers have `own` from MindSpeed-LLM.
+    pub(super) fn divergence(self, own: Divergence) -> Divergence {
+        match self {
+            Self::MindSpeed => own,
+            Self::Megatron { .. } => Divergence::MEGATRON,
         }
     }
 }

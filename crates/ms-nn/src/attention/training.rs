@@ -6,7 +6,7 @@
 //! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other formulas.
 
 use crate::pass::Pass;
-use ms_core::{Columns, Device, HeadLayout, Result, Tensor, Var, ops};
+use ms_core::{Columns, Device, Divergence, HeadLayout, Result, Tensor, Var, ops};
 use ms_dist::{picks_of_documents, summed_shares};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +26,8 @@ pub(super) struct Training {
     pub(super) picks: Tensor,
     /// All keys that each query sees, where these count instead.
     pub(super) all: Option<Tensor>,
-    /// They are pooled entries.
-    pub(super) pooled: bool,
+    /// MindSpeed-LLM's formula for what this kind of attention picks.
+    pub(super) divergence: Divergence,
 }
 
 impl Training {
@@ -43,7 +43,7 @@ impl Training {
         let target = ops::IndexerTarget {
             picks: self.keys(),
             attention: &attention,
-            divergence: loss.objective.divergence(self.pooled),
+            divergence: loss.objective.divergence(self.divergence),
             factor: loss.factor,
         };
         let (out, sum) = ops::indexer_loss(pass.g, out, self.operands.each_ref(), target)?;

@@ -64,11 +64,11 @@ impl Gpt {
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
         let mut x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
-        x = self.begin_streams(&mut pass, x)?;
+        x = self.begin(&mut pass, x)?;
         for (layer, kept) in self.layers().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }
-        x = self.end_streams(&mut pass, x)?;
+        x = self.end(&mut pass, x)?;
         Ok(self.norm.apply(&mut pass, self.head()?.final_norm, &x)?.value().clone())
     }
 }

@@ -1,19 +1,14 @@
 //! How a layer of a configuration is put together.
 
-use super::{Cut, Layer, Network, Shared, Sub};
-use crate::attention::{Attention, CompressedAttention, Latent};
+use super::{Cut, Layer, Network, Sub};
+use crate::Result;
+use crate::attention::Shared;
 use crate::feed::{Dense, Experts};
 use crate::mixer::{self, TokenMixer};
 use crate::params::Scope;
-use crate::residual::NormShape;
-use crate::residual::Streams;
-use crate::{Error, Result};
+use crate::residual::{self, NormShape};
 use ms_spec::{Feed, Mixer, ModelConfig, Part, Role};
 use std::sync::Arc;
-
-fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
-    Error::Unsupported { family: c.family, part }
-}
 
 impl Layer {
     /// Layer `number` of `c`, whose parameters `scope` has; of shortcut blocks the first or second `half`.
@@ -22,7 +17,7 @@ impl Layer {
         c: &ModelConfig,
         (number, half): (usize, Option<usize>),
         Cut { tp, etp }: Cut,
-        shared: &Shared,
+        shared: &dyn Shared,
     ) -> Result<Self> {
         let kind = c.layer(number);
         let mix = mixer(scope, c, number, tp, shared)?;
@@ -58,9 +53,7 @@ impl Layer {
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps },
             residual: c.scales.residual,
-            streams: c.hyper.as_ref().map(|h| {
-                [Part::MixerStreams, Part::FeedStreams].map(|part| Streams::new(&scope.of(part), c, h, false))
-            }),
+            around: residual::around(scope, c),
         })
     }
 }
@@ -71,24 +64,12 @@ fn mixer(
     c: &ModelConfig,
     number: usize,
     tp: (usize, usize),
-    shared: &Shared,
+    shared: &dyn Shared,
 ) -> Result<Option<Arc<dyn TokenMixer>>> {
-    let attention = scope.of(Part::Attention);
-    Ok(Some(match (c.layer(number).mixer, shared) {
-        (Mixer::Attention | Mixer::SharedKv, Shared::Grouped(all, windowed)) => {
-            let shape = windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(all);
-            Arc::new(Attention::new(&attention, c, number, tp, shape))
+    Ok(match c.layer(number).mixer {
+        Mixer::Attention | Mixer::SharedKv => {
+            Some(shared.layer(&scope.of(Part::Attention), c, number, tp)?)
         }
-        (Mixer::Attention, Shared::Latent(shape)) => Arc::new(Latent::new(&attention, c, number, tp, shape)),
-        (Mixer::Attention, Shared::Compressed(shape)) => {
-            Arc::new(CompressedAttention::new(&attention, c, number, shape))
-        }
-        (Mixer::SharedKv, Shared::Latent(_)) => {
-            return Err(unsupported(c, "latent layers that share keys and values"));
-        }
-        (Mixer::SharedKv, Shared::Compressed(_)) => {
-            return Err(unsupported(c, "layers with pooled entries that share keys and values"));
-        }
-        (other, _) => return Ok(mixer::recurrent(other, scope, c, tp.1)),
-    }))
+        other => mixer::recurrent(other, scope, c, tp.1),
+    })
 }

@@ -1,5 +1,6 @@
 //! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
 
+use crate::attending::Picks;
 use crate::field::Field;
 use crate::sizes::{Indexer, Layer};
 use serde_json::json;
@@ -7,10 +8,10 @@ use serde_json::json;
 pub(super) const INDEXER: &[Field] = &[
     Field::rule(
         |f, c| {
-            let pooled = c.compressed().is_some();
+            let picks = c.attention.kind().picks();
             // Upstream's complex form turns the halves of the scorer's keys, its other form neighbours.
-            let interleaved = f.on("apply_rope_no_in_complex")? || pooled;
-            if (pooled || c.mla().is_some()) && f.on("enable_dsa_indexer")? {
+            let interleaved = f.on("apply_rope_no_in_complex")? || picks == Some(Picks::Entries);
+            if picks.is_some() && f.on("enable_dsa_indexer")? {
                 c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 2048, interleaved });
             }
             Ok(())
@@ -18,7 +19,7 @@ pub(super) const INDEXER: &[Field] = &[
         |c, w| {
             let Some(indexer) = &c.indexer else { return };
             w.set("enable_dsa_indexer", json!(true));
-            if indexer.interleaved && c.compressed().is_none() {
+            if indexer.interleaved && c.picks() != Some(Picks::Entries) {
                 w.set("apply_rope_no_in_complex", json!(true));
             }
         },
@@ -37,7 +38,7 @@ pub(super) const OWNERS: Field = Field::rule(
         let freq = f.size("index_topk_freq")?.unwrap_or(1).max(1);
         let first = f.size("index_skip_topk_offset")?.unwrap_or(2).max(1);
         let pattern = f.text("index_topk_pattern")?;
-        if c.indexer.is_none() || c.compressed().is_some() {
+        if c.picks() != Some(Picks::Tokens) {
             return Ok(());
         }
         let owners: Vec<bool> = match pattern {

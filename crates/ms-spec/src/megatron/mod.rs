@@ -91,7 +91,7 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
         field.read(f, &mut c)?;
     }
     sizes::leave_out_empty(f, &mut c)?;
-    if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
+    if let (true, Some(moe)) = (c.attention.kind().without_dense(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }
     c.family = family.unwrap_or_else(|| Family::of(&ModelConfig { empty_slots: 0, ..c.clone() }));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::ModelConfig;
 use crate::field::Field;
 use crate::fields::Fields;
-use crate::sizes::{Activation, Attention, Block, Layer, Position};
+use crate::sizes::{Activation, Block, Layer, Position};
 use crate::validate::{MOST_PARTS, heads_of_hidden};
 use crate::{Error, Norm, QkNorm, Result};
 
@@ -41,13 +41,7 @@ pub(super) const SIZES: &[Field] = &[
     Field::flag_as(
         "qk_layernorm",
         // Of latent attention it names the norms of the latents.
-        |c| {
-            Some(match &c.attention {
-                Attention::Grouped => c.qk_norm != QkNorm::None,
-                Attention::Latent(mla) => mla.normed,
-                Attention::Compressed(_) => true,
-            })
-        },
+        |c| Some(c.attention.kind().normed(c)),
         |c, on| c.qk_norm = if on { QkNorm::PerHead } else { QkNorm::None },
     ),
     Field::told("apply_query_key_layer_scaling", |_| json!(false)),
@@ -252,8 +246,7 @@ const POSITION: Field = Field::rule(
     },
     |c, w| {
         let name = match c.position {
-            Position::Rope if c.compressed().is_some() => "deepseek4",
-            Position::Rope => "rope",
+            Position::Rope => c.attention.kind().rotary_word(),
             Position::Alibi => "alibi",
             Position::Learned => "learned_absolute",
             Position::None => "none",
@@ -297,7 +290,7 @@ const WINDOW: Field = Field::rule(
     },
     |c, w| match c.sliding_window {
         // A size of its own, with others of attention to pooled entries.
-        Some(_) if c.compressed().is_some() => w.set("sliding_window", Value::Null),
+        Some(_) if c.attention.kind().has_window() => w.set("sliding_window", Value::Null),
         Some(window) if !c.pattern.is_empty() => {
             w.set("sliding_window", Value::Null);
             w.set("interleave_sliding_window", json!(window));

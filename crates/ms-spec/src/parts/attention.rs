@@ -1,19 +1,16 @@
-//! What a layer's attention has, whichever kind it is of.
+//! What a layer's attention has, whichever kind it is of, and what is asked of a model's.
 
-use ms_core::KeptOfRing;
+use ms_core::{HeadLayout, KeptOfRing};
 
+use crate::attending::{Picks, Section};
 use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Mixed};
+use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
-use crate::parts::{compressed, grouped, latent, sparse};
-use crate::sizes::{Attention, Mixer};
-use crate::{ModelConfig, Part, Role};
+use crate::parts::sparse;
+use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
-/// The weights of a layer's attention, of any kind, under `module`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
-    if let Attention::Compressed(sizes) = &c.attention {
-        return compressed::params(t, c, index, sizes);
-    }
+/// The weights of a layer's attention whose heads have values that one matrix projects, of which `own` pushes those of its kind.
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, own: impl FnOnce(&mut Table<'_>)) {
     t.of(Part::Attention);
     let heads = c.heads_of(index).0;
     let columns = [c.hidden, heads * c.value_dim()];
@@ -21,11 +18,7 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if c.bias.out {
         t.whole_bias(Role::LinearProj, c.hidden);
     }
-    match &c.attention {
-        Attention::Latent(mla) => latent::params(t, c, mla),
-        Attention::Compressed(_) => unreachable!("returned above"),
-        Attention::Grouped => grouped::params(t, c, index),
-    }
+    own(t);
     if c.scores.head_gate {
         t.matrix(Role::GProj, [heads, c.hidden], Table::rows(1), t.std());
     }
@@ -35,27 +28,104 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     sparse::params(t, c, index);
 }
 
-/// FLOPs of a token, whose query sees `keys` keys, forward and backward, as attention of its kind counts them.
-pub(crate) fn flops(c: &ModelConfig, keys: f64) -> f64 {
-    match c.mla() {
-        Some(m) => latent::flops(c, m, keys),
-        None => grouped::flops(c, keys),
+impl ModelConfig {
+    /// Elements of a value head.
+    pub fn value_dim(&self) -> usize {
+        self.attention.kind().value_dim(self)
+    }
+
+    /// Elements of a head that may be rotated.
+    pub(crate) fn most_rotated(&self) -> usize {
+        self.attention.kind().rotated().unwrap_or(self.head_dim)
+    }
+
+    /// Elements of a query and key head that are rotated.
+    pub fn rotated(&self) -> usize {
+        self.attention.kind().rotated().unwrap_or_else(|| self.rope.rotated(self.head_dim))
+    }
+
+    /// Rotary position embedding of layer `index`.
+    pub fn rope_of(&self, index: usize) -> &Rope {
+        if let Some(rope) = self.attention.kind().rope(&self.layer(index)) {
+            return rope;
+        }
+        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
+        own.map_or(&self.rope, |w| &w.rope)
+    }
+
+    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
+    /// length.
+    pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
+        let rope = self.rope_of(index);
+        let rotated = self.attention.kind().rotated().unwrap_or_else(|| rope.share(self.head_dim));
+        rope.frequencies(rotated, tokens)
+    }
+
+    /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the
+    /// square of yarn's magnitude.
+    pub fn score_scale(&self) -> f64 {
+        let plain = self.scores.scale.unwrap_or_else(|| (self.head_dim as f64).powf(-0.5));
+        self.attention.kind().scale(self, plain)
+    }
+
+    /// What an indexer picks for attention; `None`: the model has none.
+    pub fn picks(&self) -> Option<Picks> {
+        self.indexer.and_then(|_| self.attention.kind().picks())
+    }
+
+    /// Whether dropout can drop weights of attention: where it chooses its keys, upstream's kernels drop nothing.
+    pub fn drops_weights(&self) -> bool {
+        self.indexer.is_none() && self.keys_by_head()
+    }
+
+    /// Whether heads have keys and values, alone or in groups, and no row of a token is that of all.
+    pub fn keys_by_head(&self) -> bool {
+        self.attention.kind().keys_by_head()
+    }
+
+    /// Whether one projection of the stream makes queries, keys and values, or what they are made of.
+    pub fn projects_once(&self) -> bool {
+        self.attention.kind().projects_once()
+    }
+
+    /// Width of what queries are made of, if that is not the stream.
+    pub fn queries_of(&self) -> Option<usize> {
+        self.attention.kind().queries_of()
+    }
+
+    /// Columns that ranks with shares of the tokens gather for the attention of layer `index`.
+    pub fn entering(&self, index: usize) -> usize {
+        self.attending(index).entering(self)
+    }
+
+    /// Heads as the attention of layer `index` computes them, of all ranks together.
+    pub fn attended(&self, index: usize) -> HeadLayout {
+        self.attending(index).heads(self, index)
+    }
+
+    /// Rows of attention's projection of the stream that others hold as matrices of their own; none: they do not.
+    pub fn projection_sections(&self) -> Vec<Section> {
+        self.attention.kind().sections(self)
+    }
+
+    /// What each head's rows of a weight of attention are for, and how many there are: Megatron's files may hold them apart, by
+    /// these names (`--mla-mm-split`).
+    pub fn head_parts(&self, role: Role) -> Option<[(&'static str, usize); 2]> {
+        self.attention.kind().head_parts(role)
+    }
+
+    /// MindSpeed-LLM v2.0.0's word for a weight, if it is another.
+    pub fn old_word(&self, role: Role) -> Option<&'static str> {
+        self.attention.kind().old_word(role)
+    }
+
+    /// Whether upstream's rotation in attention takes yarn's factor as it is given.
+    pub fn rotates_by_itself(&self) -> bool {
+        self.attention.kind().rotates_by_itself()
     }
 }
 
 impl Activations {
-    /// Of a layer's attention behind its norm.
-    pub(crate) fn attention(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
-        match &c.attention {
-            Attention::Compressed(sizes) if c.layer(number).mixer == Mixer::Attention => {
-                let (before, statistics) = self.compressed(c, sizes, number);
-                Mixed { before, statistics, ..Mixed::default() }
-            }
-            Attention::Latent(mla) => self.latent(c, mla, number, keeping),
-            _ => self.grouped(c, number, keeping),
-        }
-    }
-
     /// What the softmax leaves of heads of `dim` elements, unless it runs again: its sums, and others' keys and values.
     pub(crate) fn softmax(&self, c: &ModelConfig, number: usize, dim: usize, keeping: LayerKeeping) -> usize {
         if keeping.core_attention_again {

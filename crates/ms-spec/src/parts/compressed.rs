@@ -8,20 +8,27 @@
 use ms_core::{Axis, Partition};
 use serde_json::json;
 
+use crate::attending::{Attending, Picks};
 use crate::description::Description;
 use crate::error::{divides, needs};
 use crate::field::Field;
-use crate::kept::{Activations, Kept};
+use crate::keeping::LayerKeeping;
+use crate::kept::{Activations, Kept, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
+use crate::parts::grouped;
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
 use crate::sizes::{Attention, Compressed, Layer, Pooled, Scores};
 use crate::{Error, ModelConfig, Part, QkNorm, Result, Role, Rope, RopeScaling};
 
 pub(crate) static PART: Description = Description {
+    words: "attention to pooled entries",
+    there: |c| c.compressed().is_some(),
     rule: RULE,
     arguments: ARGUMENTS,
     flags: FLAGS,
+    runs: ("--kv-compress", &[]),
+    around: None,
     same_number: &[&["rope_scaling_beta_fast", "beta_fast"], &["rope_scaling_beta_slow", "beta_slow"]],
     sizes,
     check,
@@ -221,8 +228,82 @@ const RULE: Rule = Rule {
     },
 };
 
+impl ModelConfig {
+    /// Attention to pooled entries, if the model has it.
+    pub fn compressed(&self) -> Option<&Compressed> {
+        match &self.attention {
+            Attention::Compressed(compressed) => Some(compressed),
+            _ => None,
+        }
+    }
+}
+
+impl Attending for Compressed {
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+        params(t, c, index, self);
+    }
+
+    /// As upstream counts it.
+    fn flops(&self, c: &ModelConfig, keys: f64) -> f64 {
+        grouped::flops(c, keys)
+    }
+
+    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, _: LayerKeeping) -> Mixed {
+        let (before, statistics) = a.compressed(c, self, number);
+        Mixed { before, statistics, ..Mixed::default() }
+    }
+
+    fn rope(&self, layer: &Layer) -> Option<&Rope> {
+        layer.pooled.map(|_| &self.rope)
+    }
+
+    fn queries_of(&self) -> Option<usize> {
+        Some(self.q_rank)
+    }
+
+    fn picks(&self) -> Option<Picks> {
+        Some(Picks::Entries)
+    }
+
+    fn sees_all(&self) -> bool {
+        false
+    }
+
+    fn keys_by_head(&self) -> bool {
+        false
+    }
+
+    fn projects_once(&self) -> bool {
+        false
+    }
+
+    fn normed(&self, _: &ModelConfig) -> bool {
+        true
+    }
+
+    fn keeps_gathered_input(&self) -> bool {
+        true
+    }
+
+    fn keeps_input(&self, _: LayerKeeping) -> bool {
+        false
+    }
+
+    fn rotary_word(&self) -> &'static str {
+        "deepseek4"
+    }
+
+    fn has_window(&self) -> bool {
+        true
+    }
+
+    fn without_dense(&self) -> bool {
+        true
+    }
+}
+
 /// Its weights, under `module`. Each rank's heads see the whole row of a token, and all entries.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
+fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     let (h, d, heads, whole) = (c.hidden, c.head_dim, c.heads, Partition::Replicated);
     t.of(Part::Attention);
     let (init, sum) = (t.std(), SumGrad::OverTp);
@@ -259,7 +340,7 @@ impl Activations {
     /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what
     /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees. Ranks
     /// that share documents have all entries, and of others' rows what the layer is told to keep.
-    pub(crate) fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
+    fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
         let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
         let heads = c.heads / self.tp;
         let (wide, ones) = (element.max(4), dim * element);
@@ -296,18 +377,32 @@ impl Activations {
     }
 
     /// Entries of all tokens.
-    pub(crate) fn number_of_entries(&self, ratio: usize) -> usize {
+    fn number_of_entries(&self, ratio: usize) -> usize {
         let of_row = self.row.clamp(1, self.tokens.max(1));
         self.tokens / of_row * (of_row * self.context_ranks() / ratio)
     }
 
     /// What entries of `dim` elements are made of: rows and gates, of every entry its sums and its rotated row, and where it
     /// stands; of their norm a number each.
-    pub(crate) fn entries(&self, number: usize, pooled: Pooled, dim: usize) -> Kept {
+    fn entries(&self, number: usize, pooled: Pooled, dim: usize) -> Kept {
         let (entries, element) = (self.number_of_entries(pooled.ratio), self.element_bytes);
         let series = if pooled.picked { 2 } else { 1 };
         let (wide, added) = self.wide(pooled.ratio * series * dim);
         let rows = 2 * series * dim * (self.tokens * element + self.gathered(number));
         (rows + entries * (2 * dim * element + 4) + added, entries * wide)
+    }
+
+    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients by queries,
+    /// entries and weights of heads.
+    fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
+        let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
+            return (0, 0);
+        };
+        let (tokens, element) = (self.tokens, self.element_bytes);
+        let (rows, statistics) = self.entries(number, pooled, i.head_dim);
+        let wide = element.max(4);
+        let entries = self.number_of_entries(pooled.ratio);
+        let gradients = (tokens * i.heads + entries) * i.head_dim * element + tokens * i.heads * wide;
+        (rows, statistics + gradients)
     }
 }

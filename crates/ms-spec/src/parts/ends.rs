@@ -2,9 +2,10 @@
 
 use ms_core::{Axis, Change, Partition};
 
+use crate::description::Site;
 use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
-use crate::parts::hyper_connections;
+use crate::parts;
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{Mixer, Norm, Position};
 use crate::{ModelConfig, Part, Place, Role};
@@ -37,8 +38,8 @@ pub(crate) fn embedding(t: &mut Table<'_>, c: &ModelConfig) {
 
 /// The weights behind the last layer.
 pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
-    t.at(Place::Head, Part::LastStreams);
-    hyper_connections::params(t, c, Part::LastStreams, true);
+    t.at(Place::Head, Part::Last);
+    parts::params_around(t, c, Site::End);
     t.of(Part::Last);
     t.norm(c.last_norm(), c.hidden);
     t.of(Part::Output);
@@ -71,7 +72,7 @@ impl Activations {
 
     /// The stream before the last norm, a number for each of its rows, and the gradient of what is behind it.
     pub(crate) fn head(&self, c: &ModelConfig) -> usize {
-        let end = self.streams(c, true);
+        let end = self.around(c, Site::End);
         let rstd = self.stream() * self.element_bytes.max(4);
         2 * self.stream_bytes(c) + rstd + end
     }

@@ -1,8 +1,10 @@
 //! Attention whose queries, keys and values are projections of their own.
 
+use crate::attending::Attending;
 use crate::keeping::LayerKeeping;
 use crate::kept::{Activations, Mixed};
 use crate::params::{Init, SumGrad, Table};
+use crate::parts::attention;
 use crate::rule::{How, Rule, UNCONCERNED, nothing, query_heads};
 use crate::sizes::{Attention, Mixer, Norm, QkNorm};
 use crate::{ModelConfig, Part, Role};
@@ -33,8 +35,29 @@ fn is_grouped(c: &ModelConfig) -> bool {
     c.has(Mixer::Attention) && matches!(c.attention, Attention::Grouped)
 }
 
+/// Attention of grouped heads.
+pub(crate) struct Grouped;
+
+impl Attending for Grouped {
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+        attention::params(t, c, index, |t| params(t, c, index));
+    }
+
+    fn flops(&self, c: &ModelConfig, keys: f64) -> f64 {
+        flops(c, keys)
+    }
+
+    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+        a.grouped(c, number, keeping)
+    }
+
+    fn normed(&self, c: &ModelConfig) -> bool {
+        c.qk_norm != QkNorm::None
+    }
+}
+
 /// Its weights but the output projection.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     let (heads, groups) = c.heads_of(index);
     if c.scores.output_gate {
         let (n, g, d) = (heads, groups, c.head_dim);
@@ -82,18 +105,17 @@ fn head_norms(t: &mut Table<'_>, c: &ModelConfig, (heads, groups): (usize, usize
 /// FLOPs of a token, whose query sees `keys` keys, forward and backward. Heads that a model is described without are as wide as
 /// Megatron's `kv_channels` by default, `H / N` rounded down.
 pub(crate) fn flops(c: &ModelConfig, keys: f64) -> f64 {
-    let head = match (c.mla(), c.heads) {
-        (_, 0) => return 0.0,
-        (Some(_), heads) => c.hidden / heads,
-        (None, _) => c.head_dim,
-    };
+    if c.heads == 0 {
+        return 0.0;
+    }
+    let head = c.attention.kind().channels(c);
     let sharing = c.groups as f64 / c.heads as f64;
     12.0 * (c.hidden as f64 * (1.0 + sharing) + keys) * (head * c.heads) as f64
 }
 
 impl Activations {
     /// Projected rows, with those that norms take apart and what gates are made of; outputs and what gates leave.
-    pub(crate) fn grouped(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+    fn grouped(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
         let (heads, groups) = c.heads_of(number);
         let width = (heads + 2 * groups) * c.head_dim;
         // The rotation's kernel norms packed rows; other norms take queries and keys apart.

@@ -3,7 +3,7 @@
 use ms_core::Partition;
 use serde_json::json;
 
-use crate::description::Description;
+use crate::description::{Around, Description, Site};
 use crate::field::Field;
 use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
@@ -13,9 +13,17 @@ use crate::sizes::{Block, HyperConnections};
 use crate::{Error, ModelConfig, Part, Role};
 
 pub(crate) static PART: Description = Description {
+    words: "hyper-connections",
+    there: |c| c.hyper.is_some(),
     rule: RULE,
     arguments: ARGUMENTS,
     flags: FLAGS,
+    runs: ("--enable-mhc", &[]),
+    around: Some(Around {
+        params,
+        kept: |a, c, site| a.streams(c, site == Site::End),
+        rows: |c| c.hyper.as_ref().map_or(1, |h| h.streams),
+    }),
     same_number: &[],
     sizes: |c| {
         let sizes = |h: &HyperConnections| [("streams", h.streams), ("rounds of streams", h.rounds)];
@@ -72,10 +80,15 @@ const RULE: Rule = Rule {
     divides: nothing,
 };
 
-/// What weighs the streams of hyper-connections before and behind a sublayer, or at their `end`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, end: bool) {
+/// What weighs the streams of hyper-connections before and behind a sublayer, or at their end.
+fn params(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     let Some(h) = &c.hyper else { return };
-    t.of(part);
+    let end = site == Site::End;
+    t.of(match site {
+        Site::Mixer => Part::MixerStreams,
+        Site::Network => Part::FeedStreams,
+        Site::End => Part::LastStreams,
+    });
     let (n, by_sequence) = (h.streams, SumGrad::OverTpWithSequenceParallel);
     let (rows, scales) = if end { (n, 1) } else { ((2 + n) * n, 3) };
     let whole = Partition::Replicated;
@@ -87,7 +100,7 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, end: bool) 
 impl Activations {
     /// Around one sublayer, or where the streams `end`: the streams as they came, unrounded and normed, what they are weighed
     /// by before and behind the weights' own function, and what the sublayer made. Nothing without hyper-connections.
-    pub(crate) fn streams(&self, c: &ModelConfig, end: bool) -> usize {
+    fn streams(&self, c: &ModelConfig, end: bool) -> usize {
         let Some(h) = &c.hyper else { return 0 };
         let all = h.streams * c.hidden;
         let weights = if end { h.streams } else { (2 + h.streams) * h.streams };

@@ -1,22 +1,28 @@
 //! Multi-head latent attention.
 
-use ms_core::Partition;
+use ms_core::{HeadLayout, Partition};
 use serde_json::{Value, json};
 
+use crate::attending::{Attending, Picks, Section};
 use crate::description::Description;
 use crate::field::Field;
 use crate::keeping::LayerKeeping;
 use crate::kept::{Activations, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
+use crate::parts::attention;
 use crate::rule::{How, Rule, UNCONCERNED, query_heads};
 use crate::sizes::{Attention, Mixer, Mla};
-use crate::{Error, ModelConfig, QkNorm, Role};
+use crate::{Error, ModelConfig, QkNorm, Role, RopeScaling};
 
 pub(crate) static PART: Description = Description {
+    words: "multi-head latent attention",
+    there: |c| c.mla().is_some(),
     rule: RULE,
     arguments: ARGUMENTS,
     flags: FLAGS,
+    runs: ("--multi-latent-attention", RUNS),
+    around: None,
     same_number: &[&["qk_pos_emb_head_dim", "qk_rope_head_dim"], &["qk_head_dim", "qk_nope_head_dim"]],
     sizes: |c| {
         let sizes = |m: &Mla| [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
@@ -50,6 +56,10 @@ const FLAGS: &[PartFlag] = &[
     PartFlag::new("--qk-rope-head-dim", "[1,16777216]", "rotated part of a latent head"),
     PartFlag::new("--v-head-dim", "[1,16777216]", "size of a latent value head"),
 ];
+
+/// Flags of a run that mean nothing beside other attention.
+const RUNS: &[&str] =
+    &["--mla-swap-core-attn-out", "--mla-up-proj-tp-overlap", "--mla-zero-memory", "--recompute-mla-up-proj"];
 
 /// What Megatron's arguments say of it.
 const ARGUMENTS: &[Field] = &[
@@ -154,7 +164,7 @@ const RULE: Rule = Rule {
 };
 
 /// Its weights but the output projection, under `module`.
-pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
+fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
     let queries = c.heads * (m.nope + m.rope);
     let rows = m.q_rank.unwrap_or(queries) + m.kv_rank + m.rope;
     // Every rank holds all of it; without a query latent each only uses its own heads' rows.
@@ -177,23 +187,135 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
 }
 
 /// FLOPs of a token, whose query sees `keys` keys, forward and backward: its own projections and the norms of its latents.
-pub(crate) fn flops(c: &ModelConfig, m: &Mla, keys: f64) -> f64 {
+fn flops(c: &ModelConfig, m: &Mla, keys: f64) -> f64 {
     let (queries, values) = (c.heads * (m.nope + m.rope), c.heads * m.value);
     let query = m.q_rank.map_or(c.hidden * queries, |rank| rank * (c.hidden + queries + 1));
     let latent = m.kv_rank * (c.hidden + c.heads * m.nope + values + 1) + c.hidden * m.rope;
     6.0 * ((query + latent + values * c.hidden) as f64 + keys * (queries + values) as f64)
 }
 
+impl ModelConfig {
+    /// Latent attention, if the model has it.
+    pub fn mla(&self) -> Option<&Mla> {
+        match &self.attention {
+            Attention::Latent(mla) => Some(mla),
+            _ => None,
+        }
+    }
+}
+
+impl Attending for Mla {
+    fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+        attention::params(t, c, index, |t| params(t, c, self));
+    }
+
+    fn flops(&self, c: &ModelConfig, keys: f64) -> f64 {
+        flops(c, self, keys)
+    }
+
+    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+        a.latent(c, self, number, keeping)
+    }
+
+    /// Queries, keys and values of one width.
+    fn heads(&self, c: &ModelConfig, number: usize) -> HeadLayout {
+        let head_dim = (self.nope + self.rope).max(self.value);
+        HeadLayout { groups: c.heads_of(number).0, heads_per_group: 1, head_dim }
+    }
+
+    fn channels(&self, c: &ModelConfig) -> usize {
+        c.hidden / c.heads
+    }
+
+    fn value_dim(&self, _: &ModelConfig) -> usize {
+        self.value
+    }
+
+    fn rotated(&self) -> Option<usize> {
+        Some(self.rope)
+    }
+
+    /// # Source
+    /// DeepSeek-V2 and V3 reference code, `softmax_scale * mscale * mscale`.
+    fn scale(&self, c: &ModelConfig, plain: f64) -> f64 {
+        match &c.rope.scaling {
+            RopeScaling::Yarn { factor, mscale: Some((_, all)), .. } if *factor > 1.0 => {
+                plain * (0.1 * all * factor.ln() + 1.0).powi(2)
+            }
+            _ => plain,
+        }
+    }
+
+    fn queries_of(&self) -> Option<usize> {
+        self.q_rank
+    }
+
+    /// Ranks make latents of their share of the tokens and gather them.
+    fn entering(&self, c: &ModelConfig) -> usize {
+        self.q_rank.map_or(c.hidden, |q| q + self.kv_rank + self.rope)
+    }
+
+    fn picks(&self) -> Option<Picks> {
+        Some(Picks::Tokens)
+    }
+
+    fn normed(&self, _: &ModelConfig) -> bool {
+        self.normed
+    }
+
+    fn keeps_input(&self, keeping: LayerKeeping) -> bool {
+        !keeping.attention_again
+    }
+
+    fn leaving(&self, keeping: LayerKeeping, mixed: &Mixed) -> usize {
+        if keeping.swap_heads { mixed.behind } else { 0 }
+    }
+
+    fn sections(&self, c: &ModelConfig) -> Vec<Section> {
+        let queries = self.q_rank.unwrap_or(c.heads * (self.nope + self.rope));
+        let (slot, module) = match self.q_rank {
+            Some(_) => ("q_a", "linear_q_down_proj"),
+            None => ("q", "linear_q_proj"),
+        };
+        let all = queries + self.kv_rank + self.rope;
+        vec![
+            Section { rows: 0..queries, slot, module },
+            Section { rows: queries..all, slot: "kv_a", module: "linear_kv_down_proj" },
+        ]
+    }
+
+    fn head_parts(&self, role: Role) -> Option<[(&'static str, usize); 2]> {
+        match role {
+            Role::LinearQUpProj => Some([("linear_qk_nope", self.nope), ("linear_qk_rope", self.rope)]),
+            Role::LinearKvUpProj => Some([("linear_kv_nope", self.nope), ("linear_v", self.value)]),
+            _ => None,
+        }
+    }
+
+    fn old_word(&self, role: Role) -> Option<&'static str> {
+        match role {
+            Role::LinearQUpProj => Some("linear_qb"),
+            Role::LinearKvUpProj => Some("linear_kvb"),
+            Role::KvLayernorm => Some(Role::KLayernorm.word()),
+            _ => None,
+        }
+    }
+
+    fn rotates_by_itself(&self) -> bool {
+        true
+    }
+}
+
 impl Activations {
     /// Latents before and behind their norms; queries, keys and values of one width; outputs, and their values unless these
     /// are taken of them again; the keys that queries have picked.
-    pub(crate) fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, keeping: LayerKeeping) -> Mixed {
-        if keeping.latent_attention_again {
+    fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, keeping: LayerKeeping) -> Mixed {
+        if keeping.attention_again {
             return Mixed::default();
         }
         let (element, wide, heads) = (self.element_bytes, self.element_bytes.max(4), c.heads_of(number).0);
         let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
-        let taken_again = keeping.swap_latent_outputs;
+        let taken_again = keeping.swap_heads;
         let dim = (mla.nope + mla.rope).max(mla.value);
         let values = if taken_again { 0 } else { self.inside(heads * mla.value) };
         let (outputs, joined) = match keeping.core_attention_again {
@@ -214,7 +336,7 @@ impl Activations {
             let mine = self.tokens * (mla.kv_rank + mla.rope) * element;
             let others = if self.keeps_gathered(number) { (self.context_ranks() - 1) * mine } else { 0 };
             let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
-            let made = self.inside(if keeping.latents_up_again { 0 } else { heads * dim });
+            let made = self.inside(if keeping.operands_again { 0 } else { heads * dim });
             let statistics = norms + picks + self.tokens * heads / self.tp * wide;
             let before = entered + queries + mine + others + made + indexer;
             return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
@@ -222,13 +344,13 @@ impl Activations {
         // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
         let shared = if keeping.norms_again { self.stream() } else { self.tokens };
-        let made = match keeping.latents_up_again {
+        let made = match keeping.operands_again {
             true => own + shared * mla.rope * element,
             false => self.inside(3 * heads * dim),
         };
         let core = self.softmax(c, number, dim, keeping);
         let statistics = norms + picks.unwrap_or(0) + core;
-        let turned = if keeping.latents_up_again { 0 } else { made };
+        let turned = if keeping.operands_again { 0 } else { made };
         Mixed {
             before: entered + behind + made + indexer,
             behind: attended,

@@ -21,13 +21,44 @@ pub(crate) mod recurrent;
 pub(crate) mod sparse;
 pub(crate) mod tree;
 
-use crate::description::Description;
-use crate::sizes::Mixer;
+use crate::attending::Attending;
+use crate::description::{Around, Description, Site};
+use crate::kept::Activations;
+use crate::params::Table;
+use crate::sizes::{Attention, Mixer};
 use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
 
 /// What only some models have beside them.
 pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
+
+/// Those of them that stand around what is in a layer.
+fn around() -> impl Iterator<Item = &'static Around> {
+    PARTS.into_iter().filter_map(|part| part.around.as_ref())
+}
+
+/// The weights of what stands around a layer's mixer or its network, or behind the last layer.
+pub(crate) fn params_around(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
+    around().for_each(|part| (part.params)(t, c, site));
+}
+
+impl Activations {
+    /// What a pass keeps of it.
+    pub(crate) fn around(&self, c: &ModelConfig, site: Site) -> usize {
+        around().map(|part| (part.kept)(self, c, site)).sum()
+    }
+}
+
+impl Attention {
+    /// What it says of itself.
+    pub(crate) fn kind(&self) -> &dyn Attending {
+        match self {
+            Self::Grouped => &grouped::Grouped,
+            Self::Latent(sizes) => sizes,
+            Self::Compressed(sizes) => sizes,
+        }
+    }
+}
 
 /// The kinds of mixers with a state.
 pub(crate) static RECURRENCES: [&Recurrence; 3] = [&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND];
@@ -47,6 +78,11 @@ impl Mixer {
 }
 
 impl ModelConfig {
+    /// The attention of layer `index`: one that takes the keys of another is of grouped heads.
+    pub(crate) fn attending(&self, index: usize) -> &dyn Attending {
+        if self.layer(index).mixer == Mixer::Attention { self.attention.kind() } else { &grouped::Grouped }
+    }
+
     /// The sizes of a layer's mixer, if it has a state.
     pub(crate) fn recurrent(&self, mixer: Mixer) -> Option<&dyn Recurrent> {
         let kind = mixer.recurrence()?;
@@ -60,6 +96,18 @@ impl ModelConfig {
 
     fn states(&self) -> impl Iterator<Item = &'static Recurrence> {
         RECURRENCES.into_iter().filter(|kind| (kind.of)(self).is_some())
+    }
+
+    /// Elements of a token that layers hand on: of every row of the stream that it has between them.
+    pub fn carried(&self) -> usize {
+        around().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
+    }
+
+    /// The part that a flag of a run means something beside, where the model does not have it, with the flag that makes a model
+    /// have it.
+    pub fn lacks_for(&self, flag: &str) -> Option<String> {
+        let part = PARTS.into_iter().find(|part| part.runs.1.contains(&flag))?;
+        (!(part.there)(self)).then(|| format!("{} ({})", part.rule.part, part.runs.0))
     }
 
     /// The norm behind the last layer.

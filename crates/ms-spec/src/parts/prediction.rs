@@ -2,9 +2,10 @@
 
 use ms_core::Axis;
 
+use crate::description::Site;
 use crate::kept::Activations;
 use crate::params::Table;
-use crate::parts::hyper_connections;
+use crate::parts;
 use crate::rule::{How, Rule};
 use crate::{ModelConfig, Part, Place, Role};
 
@@ -33,8 +34,8 @@ pub(crate) fn before(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
 
 /// Those behind it.
 pub(crate) fn behind(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
-    t.at(Place::Mtp(k), Part::LastStreams);
-    hyper_connections::params(t, c, Part::LastStreams, true);
+    t.at(Place::Mtp(k), Part::Last);
+    parts::params_around(t, c, Site::End);
     t.of(Part::Last);
     t.norm(Role::FinalLayernorm, c.hidden);
 }

@@ -5,7 +5,7 @@ use ms_core::Partition;
 use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
-use crate::sizes::{Indexer, Norm, Pooled};
+use crate::sizes::{Indexer, Norm};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
@@ -24,13 +24,13 @@ pub(crate) const RULE: Rule = Rule {
 /// The weights of a layer's scorer, if it has one of its own, under attention's `module`.
 pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if let Some(i) = c.indexer.filter(|_| !c.layer(index).borrows_index) {
-        // Queries of the scorer come from the query latent, or from the stream where there is none.
-        let latent = c.mla().and_then(|m| m.q_rank).unwrap_or(c.hidden);
+        // Queries of the scorer come from what those of attention do.
+        let width = c.queries_of().unwrap_or(c.hidden);
         let whole = |t: &mut Table<'_>, role: Role, shape: [usize; 2]| {
             t.matrix(role, shape, Partition::Replicated, t.std());
         };
         t.of(Part::Indexer);
-        whole(t, Role::WqB, [i.heads * i.head_dim, latent]);
+        whole(t, Role::WqB, [i.heads * i.head_dim, width]);
         whole(t, Role::Wk, [i.head_dim, c.hidden]);
         // Every rank sees all tokens, and what all heads make of them.
         t.norm_of(Norm::LayerNorm, Role::KNorm, i.head_dim, SumGrad::No);
@@ -61,19 +61,5 @@ impl Activations {
         let keys = self.tokens * self.context_ranks();
         let gradients = (tokens * i.heads + keys) * i.head_dim * element + tokens * i.heads * wide;
         (tokens * i.head_dim * element, gradients + 2 * tokens * wide)
-    }
-
-    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients by queries,
-    /// entries and weights of heads.
-    pub(crate) fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
-        let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
-            return (0, 0);
-        };
-        let (tokens, element) = (self.tokens, self.element_bytes);
-        let (rows, statistics) = self.entries(number, pooled, i.head_dim);
-        let wide = element.max(4);
-        let entries = self.number_of_entries(pooled.ratio);
-        let gradients = (tokens * i.heads + entries) * i.head_dim * element + tokens * i.heads * wide;
-        (rows, statistics + gradients)
     }
 }

@@ -1,7 +1,8 @@
 //! A model as a tree of parts, and the table of its parameters as a walk over it.
 
+use crate::description::Site;
 use crate::params::{ParamSpec, Table};
-use crate::parts::{attention, dense, ends, experts, grouped, hyper_connections, prediction};
+use crate::parts::{self, dense, ends, experts, grouped, prediction};
 use crate::sizes::{Block, Feed, Mixer};
 use crate::{ModelConfig, Part, Place, Role};
 
@@ -52,7 +53,7 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         for half in 0..2 {
             t.half(Some(half));
             layer_norm(t, c, Role::InputLayernorm);
-            attention::params(t, c, index);
+            c.attention.kind().params(t, c, index);
             layer_norm(t, c, Role::PreMlpLayernorm);
             dense::params(t, c, Part::Dense, c.ffn);
         }
@@ -60,8 +61,8 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         experts::params(t, c, false);
         return;
     }
-    hyper_connections::params(t, c, Part::MixerStreams, false);
-    hyper_connections::params(t, c, Part::FeedStreams, false);
+    parts::params_around(t, c, Site::Mixer);
+    parts::params_around(t, c, Site::Network);
     let layer = c.layer(index);
     let norm = layer.mixer.norm();
     if let Some(role) = norm.filter(|_| c.block.norms_inputs()) {
@@ -69,7 +70,7 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     }
     match layer.mixer {
         Mixer::None => {}
-        Mixer::Attention => attention::params(t, c, index),
+        Mixer::Attention => c.attention.kind().params(t, c, index),
         Mixer::SharedKv => grouped::query_only(t, c),
         other => c.recurrent(other).expect("the others have a state").params(t, c),
     }

@@ -5,7 +5,7 @@ use ms_core::{DType, Shape};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_nn::lent_columns;
-use ms_spec::{Item, Mixer, ModelConfig, Placement};
+use ms_spec::{Item, Mixer, ModelConfig, Picks, Placement};
 
 /// Parts of a border: the stream, and what later layers borrow, values and picks.
 pub(super) const PARTS: usize = 3;
@@ -75,8 +75,7 @@ impl Messages {
         match part {
             0 => {
                 let rows = if ctx.sequence_parallel { tokens / ctx.tp.size() } else { tokens };
-                let streams = self.model.streams();
-                (self.dtype, Shape::new(&[rows, self.model.hidden * streams]))
+                (self.dtype, Shape::new(&[rows, self.model.carried()]))
             }
             1 => {
                 let columns = self.lender(before).map(|l| lent_columns(&self.model, l, ctx.tp.size()));
@@ -85,7 +84,8 @@ impl Messages {
             _ => {
                 // Every query picks, unless it sees all that there is and picks train nothing.
                 let most = self.model.indexer.as_ref().map(|i| i.top_k);
-                let most = most.filter(|&n| self.model.mla().is_some() && (trains || n < longest));
+                let most =
+                    most.filter(|&n| self.model.picks() == Some(Picks::Tokens) && (trains || n < longest));
                 let picks = most.filter(|_| !gradient && before > 0).map(|n| n.min(longest));
                 (DType::I32, picks.map_or(nothing, |n| Shape::new(&[tokens, n])))
             }

@@ -76,7 +76,7 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
         let waiting = LinearOverlap { weight_gradients: false, ..LinearOverlap::default() };
         let plain = found(&Case { linears: waiting, ..case.clone() }, 4);
         for pieces in [Pieces::Number(1), Pieces::Number(2), Pieces::Finest] {
-            let linears = LinearOverlap { weight_gradients: true, pieces, latents: false };
+            let linears = LinearOverlap { weight_gradients: true, pieces, beside_gathers: false };
             let got = found(&Case { linears, ..case.clone() }, 4);
             same("overlapped exchanges", &plain, &got);
             assert_eq!(plain.sent, got.sent, "as many bytes");
@@ -86,13 +86,13 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
 
 #[test]
 fn latents_gathered_together_change_no_bit() {
-    let ahead = LinearOverlap { latents: true, ..LinearOverlap::default() };
+    let ahead = LinearOverlap { beside_gathers: true, ..LinearOverlap::default() };
     let none = Keeping::default();
     for c in [latent(), picked()] {
         for keeping in [
             none,
-            Keeping { latents_up_again: true, ..none },
-            Keeping { latent_attention_again: true, norms_again: usize::MAX, ..none },
+            Keeping { operands_again: true, ..none },
+            Keeping { attention_again: true, norms_again: usize::MAX, ..none },
             Keeping { norms_again: usize::MAX, swapped: Swapped::ATTENTION, ..none },
         ] {
             for case in [

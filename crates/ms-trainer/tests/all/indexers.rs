@@ -197,9 +197,9 @@ fn what_runs_again_or_leaves_the_device_changes_no_bit() {
         Keeping { core_attention_again: true, ..none },
         Keeping { norms_again: all, ..none },
         Keeping { swapped: Swapped::ATTENTION, ..none },
-        Keeping { latents_up_again: true, ..none },
-        Keeping { latent_attention_again: true, ..none },
-        Keeping { swap_latent_outputs: true, ..none },
+        Keeping { operands_again: true, ..none },
+        Keeping { attention_again: true, ..none },
+        Keeping { swap_heads: true, ..none },
         Keeping { core_attention_again: true, norms_again: all, swapped: Swapped::ATTENTION, ..none },
     ];
     let cases = [
@@ -219,8 +219,7 @@ fn what_runs_again_or_leaves_the_device_changes_no_bit() {
                 same(&what, &plain, &found(&c, &Case { recompute, ..case.clone() }));
             }
             for keeping in keepings {
-                let latent =
-                    keeping.latents_up_again || keeping.latent_attention_again || keeping.swap_latent_outputs;
+                let latent = keeping.operands_again || keeping.attention_again || keeping.swap_heads;
                 if latent && c.mla().is_none() {
                     continue;
                 }

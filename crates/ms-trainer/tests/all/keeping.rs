@@ -29,19 +29,19 @@ fn picked() -> ModelConfig {
 
 fn ways() -> Vec<(&'static str, Keeping)> {
     let none = Keeping::default();
-    let up = Keeping { latents_up_again: true, ..none };
-    let outputs = Keeping { swap_latent_outputs: true, ..none };
+    let up = Keeping { operands_again: true, ..none };
+    let outputs = Keeping { swap_heads: true, ..none };
     vec![
         ("latents up", up),
-        ("latent attention", Keeping { latent_attention_again: true, ..none }),
+        ("latent attention", Keeping { attention_again: true, ..none }),
         ("outputs of heads", outputs),
         ("latents up, core attention", Keeping { core_attention_again: true, ..up }),
-        ("latents up, outputs of heads", Keeping { latents_up_again: true, ..outputs }),
+        ("latents up, outputs of heads", Keeping { operands_again: true, ..outputs }),
         ("latents up, norms", Keeping { norms_again: ALL, ..up }),
         ("latents up, swap", Keeping { swapped: Swapped::ATTENTION, ..up }),
         (
             "latent attention, norms, networks",
-            Keeping { latent_attention_again: true, norms_again: ALL, dense_networks_again: true, ..none },
+            Keeping { attention_again: true, norms_again: ALL, dense_networks_again: true, ..none },
         ),
     ]
 }

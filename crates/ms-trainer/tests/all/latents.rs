@@ -31,7 +31,7 @@ const WIDTHS: [usize; 3] = [8, 16, 2];
 fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
     let size = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, groups: 4, ..ModelConfig::tiny() };
     let model = ModelConfig { attention: Attention::Latent(MLA), ..size };
-    let tp_overlap = LinearOverlap { latents, ..LinearOverlap::default() };
+    let tp_overlap = LinearOverlap { beside_gathers: latents, ..LinearOverlap::default() };
     let config = TrainConfig {
         tp_overlap,
         keeping,
@@ -62,7 +62,7 @@ fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
     // Of each pass through a layer three are gathered, and two again where they are formed again.
     for (what, keeping, exchanges) in [
         ("kept", none, 3 * PASSES),
-        ("formed again", Keeping { latents_up_again: true, ..none }, 5 * PASSES),
+        ("formed again", Keeping { operands_again: true, ..none }, 5 * PASSES),
         ("swapped", Keeping { swapped: Swapped::ATTENTION, ..none }, 3 * PASSES),
     ] {
         let [plain, beside] = [false, true].map(|latents| {

@@ -43,7 +43,7 @@ pub(super) fn checkpointing(
     source: &Source,
     upstream: Upstream,
     planned: bool,
-    (model, mla_split): (&ModelConfig, bool),
+    (model, split_heads): (&ModelConfig, bool),
 ) -> Result<Checkpointing> {
     if o.upcycling {
         check_upcycling(o, source, planned, model)?;
@@ -67,7 +67,7 @@ pub(super) fn checkpointing(
         None if o.distributed && upstream == Upstream::V2_0_0 => MegatronFiles::Distributed,
         _ => MegatronFiles::Absent,
     };
-    let spelling = spelling(o, upstream, mla_split);
+    let spelling = spelling(o, upstream, split_heads);
     let ungrouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
     if megatron_files == MegatronFiles::Ranks && ungrouped && model.moe.is_some() && model.bias.mlp {
         bail!(Usage(
@@ -105,13 +105,13 @@ pub(super) fn checkpointing(
 ///
 /// # Source
 /// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/arguments.py`: Transformer Engine's modules are not taken.
-fn spelling(o: &Keeping, upstream: Upstream, mla_split: bool) -> Spelling {
+fn spelling(o: &Keeping, upstream: Upstream, split_heads: bool) -> Spelling {
     let head = upstream == Upstream::Head;
     Spelling {
         version: if head { Version::Head } else { Version::V2_0_0 },
         transformer_engine: head && o.implementation == "transformer_engine",
         experts: if o.grouped { Experts::Grouped } else { Experts::Sequential },
-        mla_split,
+        split_heads,
         ..Spelling::default()
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn indexer(o: &Update, model: &ModelConfig) -> Result<Option<IndexerT
     if o.megatron_indexer_sparse && o.megatron_indexer_loss.is_none() {
         bail!(Usage(format!("--dsa-indexer-use-sparse-loss: expected {COEFF} beside it, whose form it is")));
     }
-    if o.megatron_indexer_loss.is_some() && model.compressed().is_some() {
+    if o.megatron_indexer_loss.is_some() && !model.keys_by_head() {
         bail!(Usage(format!(
             "{COEFF}: Megatron-LM has no attention to pooled entries and no loss of its indexer; --indexer-loss-coeff is \
              MindSpeed-LLM's"

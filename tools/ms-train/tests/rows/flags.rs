@@ -281,9 +281,9 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     }
     line.add_if(k.inputs_shared, "--distribute-saved-activations");
     line.add_if(k.swap_inputs, "--swap-layer-input");
-    line.add_if(k.latents_up_again, "--recompute-mla-up-proj");
-    line.add_if(k.latent_attention_again, "--mla-zero-memory");
-    line.add_if(k.swap_latent_outputs, "--mla-swap-core-attn-out");
+    line.add_if(k.operands_again, "--recompute-mla-up-proj");
+    line.add_if(k.attention_again, "--mla-zero-memory");
+    line.add_if(k.swap_heads, "--mla-swap-core-attn-out");
     line.add_if(k.predictor_layers_again, "--recompute-mtp-layer");
     line.add_if(k.predictor_norms_again, "--recompute-mtp-norm");
     match case.replay {
@@ -306,7 +306,7 @@ fn linears(run: &Run, line: &mut Line) -> Option<()> {
         Pieces::Number(n) => line.add(&format!("--use-ascend-coc --coc-parallel-num {n}")),
         Pieces::Finest => line.add("--use-ascend-coc --coc-fused-kernel"),
     }
-    let latents = linears.latents && run.config.mla().is_some() && run.case.sequence_parallel;
+    let latents = linears.beside_gathers && run.config.mla().is_some() && run.case.sequence_parallel;
     line.add_if(latents, "--mla-up-proj-tp-overlap --mla-mm-split");
     Some(())
 }

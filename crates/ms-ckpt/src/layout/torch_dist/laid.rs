@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ms_core::Partition;
-use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Section, Slot};
 
 /// How the tensor of a key lies over a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,15 +99,13 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
     if !parts.is_empty() {
         found.push(parts);
     }
-    if let (Some(m), true) = (config.mla(), what.is(Part::Attention, Role::LinearQkv)) {
-        // Megatron's own modules of latent attention have one matrix for each half.
-        let queries = m.q_rank.unwrap_or(config.heads * (m.nope + m.rope));
-        let module = if m.q_rank.is_some() { "linear_q_down_proj" } else { "linear_q_proj" };
-        let part = |module: &str, rows| Laid {
-            rows: Some(rows),
-            ..plain(format!("self_attention.{module}.weight"))
+    let own = config.projection_sections();
+    if what.is(Part::Attention, Role::LinearQkv) && !own.is_empty() {
+        let part = |of: Section| Laid {
+            rows: Some(of.rows),
+            ..plain(format!("self_attention.{}.weight", of.module))
         };
-        found.push(vec![part(module, 0..queries), part("linear_kv_down_proj", queries..spec.shape[0])]);
+        found.push(own.into_iter().map(part).collect());
     }
     found
 }
@@ -184,11 +182,13 @@ pub(crate) fn written(
 ) -> Laid {
     let what = &spec.slot;
     let Place::Layer(layer) = what.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
+    // Where the projection is several of Megatron's own modules, no norm is part of one.
+    let one = config.projection_sections().is_empty();
     let fused = match what.role {
-        Role::InputLayernorm => packed && config.mla().is_none(),
+        Role::InputLayernorm => packed && one,
         Role::PreMlpLayernorm => match modules {
             Modules::TransformerEngine => config.layer(layer).feed == Feed::Dense,
-            Modules::Local => config.mla().is_none(),
+            Modules::Local => one,
         },
         _ => false,
     };

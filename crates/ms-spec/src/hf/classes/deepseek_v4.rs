@@ -300,7 +300,7 @@ const DEEPSEEK_V4_TENSORS: Tensors = Tensors {
         ("norm", "norm.weight"),
         ("norm1", "layers.{L}.attn_norm.weight"),
         ("norm2", "layers.{L}.ffn_norm.weight"),
-        ("q_norm", "layers.{L}.attn.q_norm.weight"),
+        ("q_a_norm", "layers.{L}.attn.q_norm.weight"),
         ("kv_a_norm", "layers.{L}.attn.kv_norm.weight"),
         ("q_b", "layers.{L}.attn.wq_b.weight"),
         ("own.self_attention.linear_q", "layers.{L}.attn.wq_a.weight"),

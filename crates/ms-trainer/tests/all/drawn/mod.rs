@@ -85,7 +85,7 @@ impl Run {
         let mut keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
         keeping.swapped = swapped(&case, &mut Draw(Rng::named(seed, &format!("{name}, swapped"))));
         let latents = Draw(Rng::named(seed, &format!("{name}, latents"))).coin();
-        let linears = LinearOverlap { latents, ..case.linears };
+        let linears = LinearOverlap { beside_gathers: latents, ..case.linears };
         let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
         let head_later = head_later(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, head"))));
         let case = Case {
@@ -198,12 +198,12 @@ impl Run {
             values.push(("keys and values", format!("lent {}", self.config.has(Mixer::SharedKv))));
         }
         if self.kind == Model::Latent {
-            let up = (k.latents_up_again, k.latent_attention_again, k.swap_latent_outputs);
+            let up = (k.operands_again, k.attention_again, k.swap_heads);
             values.push(("latents", format!("{up:?}")));
             let modules = (k.predictor_layers_again, k.predictor_norms_again);
             values.push(("modules again", format!("{modules:?}")));
             if s.tp > 1 && c.sequence_parallel {
-                values.push(("latents gathered", format!("together {}", c.linears.latents)));
+                values.push(("latents gathered", format!("together {}", c.linears.beside_gathers)));
             }
             values.push(("rows of modules", self.config.mtp_hidden_first.to_string()));
         }
@@ -415,7 +415,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
     let pieces = draw.of(&[Pieces::Number(1), Pieces::Number(2), Pieces::Finest]);
-    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces, latents: false };
+    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces, beside_gathers: false };
     case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
     // Those that exchange tokens for columns have the same tokens.
     if case.dispatcher == Dispatcher::AllToAllSeq && case.sizes.etp.is_some_and(|n| !tp.is_multiple_of(n)) {
@@ -454,9 +454,9 @@ fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
     }
     if c.mla().is_some() {
         match draw.below(4) {
-            0 => k.latents_up_again = true,
-            1 => k.latent_attention_again = true,
-            2 => k.swap_latent_outputs = true,
+            0 => k.operands_again = true,
+            1 => k.attention_again = true,
+            2 => k.swap_heads = true,
             _ => {}
         }
     }
