@@ -20,13 +20,7 @@ pub(crate) enum Ask {
 /// # Errors
 /// If a flag is wrong, the model cannot be read, or needs more memory than there is.
 pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel> {
-    let dtype = match o.asked.dtype.as_deref() {
-        Some("fp32") => DType::F32,
-        Some("fp64") => DType::F64,
-        Some("bf16") => DType::Bf16,
-        _ if o.asked.bf16 => DType::Bf16,
-        _ => default,
-    };
+    let default = if o.asked.bf16 { DType::Bf16 } else { default };
     let new = usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX);
     let (positions, work) = match ask {
         Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available: None }),
@@ -35,7 +29,7 @@ pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel
             (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
-    o.loading.load(dtype, positions, work, |needs| match (ask, needs.cache > needs.weights) {
+    o.loading.load(default, positions, work, |needs| match (ask, needs.cache > needs.weights) {
         (Ask::Continue(_), true) => "--max-new-tokens, --max-position-embeddings or the length of the prompt",
         _ => "the size of the model or of the input, or pass --dtype bf16",
     })

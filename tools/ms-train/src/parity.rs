@@ -5,11 +5,11 @@
 
 mod shrink;
 
-use crate::resolve::Resolved;
 use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
+use ms_options::training::Resolved;
 use ms_spec::Placement;
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};

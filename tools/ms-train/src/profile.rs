@@ -3,11 +3,11 @@
 //! The folder has the names of Ascend's profiler, so that its readers find the trace:
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
-use crate::resolve::Resolved;
-use crate::topology::Topology;
 use anyhow::{Context, Result};
 use ms_core::{Axis, Choice, DType};
 use ms_kernels::{Cpu, machine};
+use ms_options::training::Resolved;
+use ms_options::training::Topology;
 use ms_trace::{Event, chrome};
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 mod context;
 
-use crate::shares::{Shares, Sizes};
+use crate::resolve::shares::{Shares, Sizes};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
@@ -53,7 +53,7 @@ options! {
 
 /// How a run is spread over ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Topology {
+pub struct Topology {
     /// The ranks as the run uses them.
     pub grid: Grid,
     /// The ranks as upstream lists them; they differ where experts are spread over tensor-parallel ranks.
@@ -315,7 +315,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
 }
 
 /// Most ranks of a plan.
-pub(crate) const MOST_PLANNED: usize = 65536;
+pub const MOST_PLANNED: usize = 65536;
 
 /// The fewest ranks that the given sizes allow.
 ///

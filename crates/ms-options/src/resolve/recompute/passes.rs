@@ -1,7 +1,7 @@
 //! `--moe-fb-overlap`: forward passes beside backward passes of other micro-batches.
 
 use super::{Again, OfExperts};
-use crate::topology::Topology;
+use crate::resolve::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;

@@ -2,7 +2,7 @@
 
 pub(crate) mod passes;
 
-use crate::topology::Topology;
+use crate::resolve::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};

@@ -2,7 +2,7 @@
 //! run cannot be tried out, it is all that a plan says.
 
 use crate::resolve::Resolved;
-use crate::stages;
+use crate::resolve::stages;
 use anyhow::Result;
 use ms_core::{Axis, HeadLayout, KeptOfRing};
 use ms_dist::HeadShares;
