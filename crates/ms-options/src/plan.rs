@@ -58,7 +58,7 @@ pub fn plan(r: &Resolved) -> Result<Value> {
             "makespan": report.makespan,
         },
         "zero1": zero1(r, &stages[0])?,
-        "cp": context(&r.topology.context, grid.size(Axis::Cp), c.seq_length),
+        "cp": context(&r.topology.sharing.context, grid.size(Axis::Cp), c.seq_length),
         "iterations": c.train_iters,
         "micro_batches_per_iteration": micro_batches,
         "tokens_per_iteration": global * c.seq_length,

@@ -55,8 +55,7 @@ impl Resolved {
     /// If the fabric has another number of ranks than the run.
     pub fn context(&self, fabric: &dyn Fabric) -> Result<ParallelCtx> {
         let t = &self.topology;
-        let ctx = ParallelCtx::new(t.grid.clone(), t.sequence_parallel, t.context, fabric)?;
-        Ok(ctx.with_ring_cache(t.ring_cache).with_dispatcher(t.dispatcher, t.overlap_experts))
+        Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
     }
 
     /// Trains as the rank at `ctx` until the run ends, with an instruction set and an order of sums (`choice`) that all ranks have.

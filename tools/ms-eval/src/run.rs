@@ -229,8 +229,7 @@ fn generate(
     new: usize,
 ) -> Result<String> {
     let mut logits = begun(session, ids)?;
-    let mut stop = tokenizer.stop_ids();
-    stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
+    let stop = model.stop_tokens(tokenizer);
     let mut tokens = Vec::new();
     loop {
         let token = ms_generate::argmax(&logits);

@@ -44,12 +44,6 @@ pub(crate) fn tokenizer(o: &Options) -> Result<Tokenizer> {
 
 /// New tokens at most (-1: as many as fit), and the tokens that end a text: the model's own and the tokenizer's.
 pub(crate) fn limits(o: &Options, model: &LoadedModel, tokenizer: &Tokenizer) -> Limits {
-    let mut stop_tokens = tokenizer.stop_ids();
-    stop_tokens.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
-    stop_tokens.sort_unstable();
-    stop_tokens.dedup();
-    if o.asked.ignore_eos {
-        stop_tokens.clear();
-    }
+    let stop_tokens = if o.asked.ignore_eos { Vec::new() } else { model.stop_tokens(tokenizer) };
     Limits { max_new_tokens: usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX), stop_tokens }
 }

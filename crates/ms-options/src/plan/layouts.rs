@@ -8,7 +8,7 @@ use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::{Axis, Grid, GridRules, GridSizes};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Sharing};
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
@@ -371,7 +371,7 @@ fn spread(
     recompute: Recompute,
 ) -> Option<Resolved> {
     let c = &r.config;
-    let context = match r.topology.context {
+    let context = match r.topology.sharing.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
         ContextParallel::InOrder { .. } => ContextParallel::InOrder { ulysses: 1, window: 1 },
         _ => ContextParallel::Ring { window: 1 },
@@ -389,8 +389,7 @@ fn spread(
     let sequence_parallel = sizes.tp > 1;
     let padded_vocab = crate::resolve::model::padded_vocab(o, &c.model, sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
-    let dispatcher = r.topology.dispatcher;
-    let tokens = (sequence_parallel, dispatcher);
+    let tokens = (sequence_parallel, r.topology.sharing.dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = match r.config.order {
         PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
@@ -400,15 +399,11 @@ fn spread(
     let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
     let topology = Topology {
-        ring_cache: r.topology.ring_cache,
-        dispatcher,
-        overlap_experts: r.topology.overlap_experts,
         listed: grid.clone(),
         grid,
         stages,
         order,
-        sequence_parallel,
-        context,
+        sharing: Sharing { sequence_parallel, context, ..r.topology.sharing },
     };
     Some(Resolved { config, topology, data: None, ..r.clone() })
 }
@@ -437,7 +432,7 @@ fn layout(
     }
     Some(Candidate {
         sizes,
-        sequence_parallel: run.topology.sequence_parallel,
+        sequence_parallel: run.topology.sharing.sequence_parallel,
         chunks,
         layer_list: c.stages.layer_list.clone(),
         recompute,

@@ -53,7 +53,7 @@ fn trains_as_the_program_does() {
     assert_eq!(ended.len(), 2);
     assert_eq!(heard.0.into_inner().unwrap().last(), Some(&3));
     let losses = |file: &Path| -> Vec<Value> {
-        metrics(file).into_iter().map(|line| line["lm_loss"].clone()).collect()
+        metrics(file).into_iter().map(|line| line["lm loss"].clone()).collect()
     };
     assert!(losses(&ours).iter().all(Value::is_number) && losses(&ours).len() == 3, "{:?}", losses(&ours));
     assert_eq!(losses(&ours), losses(&programs));
