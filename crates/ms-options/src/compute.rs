@@ -163,8 +163,9 @@ gathered_options! {
 }
 
 impl Loading {
-    /// The model of `--load` as the flags want it, of the element type of `--dtype` or `default`, on a device, for sequences of `positions` (its own limit if absent) and
-    /// `work`, in the memory that is available; `lower` says what to lower where that does not suffice.
+    /// The model of `--load` as the flags want it, of the element type of `--dtype` or `default`, on a device, for sequences of
+    /// `positions` (its own limit if absent) and `work`, in the memory that is available; `lower` says what to lower where that
+    /// does not suffice.
     ///
     /// # Errors
     /// If the checkpoint cannot be read, a flag contradicts it, or it needs more memory than there is.

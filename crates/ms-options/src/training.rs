@@ -58,7 +58,8 @@ impl Resolved {
         Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
     }
 
-    /// Trains as the rank at `ctx` until the run ends, with an instruction set and an order of sums (`choice`) that all ranks have.
+    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`, which all ranks
+    /// have.
     ///
     /// # Errors
     /// If data, checkpoint or another rank fails.

@@ -5,7 +5,7 @@ use crate::parity::samples::{self, samples};
 use crate::parity::{Case, run, same};
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId, Rng};
 use ms_data::MicroBatch;
-use ms_dist::{ParallelCtx, Sharing, threads};
+use ms_dist::{ContextParallel, ParallelCtx, Sharing, threads};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Activations, ModelConfig, Placement};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
