@@ -58,8 +58,8 @@ impl Resolved {
         Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
     }
 
-    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`, which all ranks
-    /// have.
+    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`.
+    /// All ranks have the same.
     ///
     /// # Errors
     /// If data, checkpoint or another rank fails.
