@@ -30,6 +30,20 @@ pub enum DType {
 }
 
 impl DType {
+    /// Every type, at the place of its number (`dtype as usize`), by which messages between ranks name it.
+    pub const ALL: [Self; 10] = [
+        Self::F64,
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::I64,
+        Self::I32,
+        Self::I16,
+        Self::I8,
+        Self::U8,
+        Self::Bool,
+    ];
+
     /// Size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
@@ -87,3 +101,16 @@ macro_rules! scalar {
     ($($t:ty => $d:ident),*) => { $(impl Scalar for $t { const DTYPE: DType = DType::$d; })* };
 }
 scalar!(f64 => F64, f32 => F32, half::f16 => F16, half::bf16 => Bf16, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8);
+
+#[cfg(test)]
+mod tests {
+    use super::DType;
+
+    #[test]
+    fn every_type_stands_at_its_number() {
+        for (number, dtype) in DType::ALL.into_iter().enumerate() {
+            assert_eq!(dtype as usize, number, "{dtype}");
+        }
+        assert_eq!(DType::ALL.last(), Some(&DType::Bool), "the last of the declaration");
+    }
+}

@@ -4,6 +4,34 @@ use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replica
 use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};
 use std::sync::Arc;
 
+/// How the ranks of a grid share tokens and exchange them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// Tensor-parallel ranks share the tokens between matrices.
+    pub sequence_parallel: bool,
+    /// How ranks share a sequence.
+    pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
+    /// Experts that all tokens share work while tokens are on their way to the others.
+    pub overlap_experts: bool,
+}
+
+/// All is gathered where it is needed, and nothing beside other work.
+impl Default for Sharing {
+    fn default() -> Self {
+        Self {
+            sequence_parallel: false,
+            context: ContextParallel::Gather,
+            ring_cache: RingCache::default(),
+            dispatcher: Dispatcher::default(),
+            overlap_experts: false,
+        }
+    }
+}
+
 /// A rank's place in the grid and its communicators along the axes; handed down, never global.
 #[derive(Clone)]
 pub struct ParallelCtx {
@@ -60,16 +88,12 @@ pub struct ParallelCtx {
 }
 
 impl ParallelCtx {
-    /// The context of `fabric`'s rank in `grid`, where ranks gather the tokens of experts.
+    /// The context of `fabric`'s rank in `grid`.
     ///
     /// # Errors
     /// If the fabric does not have as many ranks as the grid.
-    pub fn new(
-        grid: Grid,
-        sequence_parallel: bool,
-        context: ContextParallel,
-        fabric: &dyn Fabric,
-    ) -> Result<Self> {
+    pub fn new(grid: Grid, sharing: Sharing, fabric: &dyn Fabric) -> Result<Self> {
+        let Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts } = sharing;
         let (rank, world) = (fabric.rank(), fabric.world());
         if grid.world() != world {
             let message = format!("the grid has {} ranks, the run has {world}", grid.world());
@@ -98,9 +122,9 @@ impl ParallelCtx {
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
             linears: LinearOverlap::default(),
             context,
-            ring_cache: RingCache::default(),
-            dispatcher: Dispatcher::default(),
-            overlap_experts: false,
+            ring_cache,
+            dispatcher,
+            overlap_experts,
             tp: group("tp")?,
             cp: group("cp")?,
             ulysses: group("ulysses")?,
@@ -118,21 +142,9 @@ impl ParallelCtx {
         })
     }
 
-    /// The same place, where layers keep so much of the keys and values that ranks pass around.
-    #[must_use]
-    pub fn with_ring_cache(self, ring_cache: RingCache) -> Self {
-        Self { ring_cache, ..self }
-    }
-
-    /// The same place, where tokens reach experts so, while shared experts work or before.
-    #[must_use]
-    pub fn with_dispatcher(self, dispatcher: Dispatcher, overlap_experts: bool) -> Self {
-        Self { dispatcher, overlap_experts, ..self }
-    }
-
     /// The context of a run of one rank.
     pub fn single() -> Self {
-        Self::new(Grid::single(), false, ContextParallel::Gather, &crate::threads::ThreadFabric::single())
+        Self::new(Grid::single(), Sharing::default(), &crate::threads::ThreadFabric::single())
             .expect("one rank has all its groups")
     }
 

@@ -55,7 +55,7 @@ pub use adaptive_map::Remap;
 pub use among::Among;
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
-pub use context::ParallelCtx;
+pub use context::{ParallelCtx, Sharing};
 pub use context_attention::{TokenSharding, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, FlatBuffer, Gathering, Replicas};

@@ -10,20 +10,6 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a wait looks for letters itself before it sleeps.
 const EAGER: Duration = Duration::from_millis(2);
-/// Types by their number in a letter.
-const TYPES: [DType; 10] = [
-    DType::F64,
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::I64,
-    DType::I32,
-    DType::I16,
-    DType::I8,
-    DType::U8,
-    DType::Bool,
-];
-
 /// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
 pub(crate) trait Wire: Send + Sync {
     /// Hands over `letter` for rank `to`; does not wait for its being asked for.
@@ -88,7 +74,7 @@ pub(crate) fn encode(
     };
     out.push(kind);
     out.extend(number.to_le_bytes());
-    out.push(TYPES.iter().position(|t| *t == dtype).expect("every type that is sent is in the list") as u8);
+    out.push(dtype as u8);
     out.push(shape.len() as u8);
     shape.iter().for_each(|dim| out.extend((*dim as u64).to_le_bytes()));
     out.extend((call.len() as u32).to_le_bytes());
@@ -123,7 +109,7 @@ impl<'a> Opener<'a> {
             u8::MAX => Topic::Message { tag: number },
             step => Topic::Collective { sequence: number, step },
         };
-        let dtype = *TYPES.get(usize::from(self.byte()?))?;
+        let dtype = *DType::ALL.get(usize::from(self.byte()?))?;
         let dims = self.byte()?;
         let shape: Vec<usize> =
             (0..dims).map(|_| self.number().map(|n| n as usize)).collect::<Option<_>>()?;

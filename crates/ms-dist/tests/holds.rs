@@ -8,7 +8,7 @@ use ms_core::{
     Axis, DType, Device, Graph, Grid, GridRules, GridSizes, Hold, Routes, Segment, States, Tensor, Var, ops,
 };
 use ms_dist::{
-    ContextParallel, GatheredRows, MetaFabric, ParallelCtx, Piece, TokenSharding, exchange_rows, gather_rows,
+    GatheredRows, MetaFabric, ParallelCtx, Piece, Sharing, TokenSharding, exchange_rows, gather_rows,
     sum_rows, to_sequences, to_shares,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ impl Rank {
     fn new(sizes: GridSizes) -> Self {
         let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
         let fabric = MetaFabric::new(0, 2);
-        let ctx = ParallelCtx::new(grid, false, ContextParallel::Gather, &fabric).unwrap();
+        let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric).unwrap();
         Self { device: Device::meta(DType::F32), ctx }
     }
 

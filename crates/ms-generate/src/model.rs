@@ -6,6 +6,7 @@ use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};
 use ms_spec::{ModelConfig, ParamSpec};
+use ms_text::Tokenizer;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -116,6 +117,15 @@ impl LoadedModel {
     /// The configuration.
     pub fn config(&self) -> &ModelConfig {
         self.model.config()
+    }
+
+    /// The tokens that end a text: the model's own and the tokenizer's, each once, in ascending order.
+    pub fn stop_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let mut stop = tokenizer.stop_ids();
+        stop.extend(self.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
+        stop.sort_unstable();
+        stop.dedup();
+        stop
     }
 
     /// Logits `[T, V]` of whole sequences, in f64 whatever they were computed in, without the padding of the vocabulary.

@@ -29,11 +29,22 @@ options! {
 options! {
     /// How a loaded model's weights are kept.
     struct Weights in "Parallelism" {
+        dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
         quantization: Option<String> = "--quantization", "keep projections of attention, of Mamba and of feed-forward networks and the output layer in eight bits with a scale for each row, and round activations to eight bits where there are at most eight rows of them, as in decoding (default: as --dtype)", own = own_of("quantization", "null", "int8");
     }
 }
 
 impl Weights {
+    /// The element type of `--dtype`, or `default`.
+    fn dtype(&self, default: DType) -> DType {
+        match self.dtype.as_deref() {
+            Some("fp64") => DType::F64,
+            Some("fp32") => DType::F32,
+            Some(_) => DType::Bf16,
+            None => default,
+        }
+    }
+
     /// What `--quantization` asks for beside values of `dtype`.
     ///
     /// # Errors
@@ -152,19 +163,21 @@ gathered_options! {
 }
 
 impl Loading {
-    /// The model of `--load` as the flags want it, on a device, for sequences of `positions` (its own limit if absent) and
-    /// `work`, in the memory that is available; `lower` says what to lower where that does not suffice.
+    /// The model of `--load` as the flags want it, of the element type of `--dtype` or `default`, on a device, for sequences of
+    /// `positions` (its own limit if absent) and `work`, in the memory that is available; `lower` says what to lower where that
+    /// does not suffice.
     ///
     /// # Errors
     /// If the checkpoint cannot be read, a flag contradicts it, or it needs more memory than there is.
     pub fn load(
         &self,
-        dtype: DType,
+        default: DType,
         positions: Option<usize>,
         work: Work,
         lower: impl Fn(&Needs) -> &'static str,
     ) -> Result<LoadedModel> {
         let load = self.source.model_folder()?;
+        let dtype = self.weights.dtype(default);
         let device = self.compute.device(dtype)?;
         let place = |error: ms_generate::Error| {
             anyhow::Error::new(error).context(format!("--load {}", load.display()))

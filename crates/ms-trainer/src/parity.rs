@@ -8,9 +8,9 @@ mod compare;
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, StepReport, TrainConfig};
-use ms_core::{Axis, Device, Dispatcher, Grid, GridRules, GridSizes, Region, RingCache, Rng};
+use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, ParallelCtx, threads};
+use ms_dist::{ParallelCtx, Sharing, threads};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, ParamSpec, Stages};
 use std::collections::BTreeMap;
@@ -24,16 +24,8 @@ pub struct Trial {
     pub config: TrainConfig,
     /// The ranks.
     pub grid: Grid,
-    /// Tensor-parallel ranks share the tokens between matrices.
-    pub sequence_parallel: bool,
-    /// How ranks share a sequence.
-    pub context: ContextParallel,
-    /// What layers keep of the keys and values that ranks pass around.
-    pub ring_cache: RingCache,
-    /// How tokens reach the ranks of their experts.
-    pub dispatcher: Dispatcher,
-    /// Shared experts work while tokens are on their way to the others.
-    pub overlap_experts: bool,
+    /// How they share tokens.
+    pub sharing: Sharing,
     /// Learning rates and weight decay of every step.
     pub rates: Rates,
 }
@@ -153,7 +145,11 @@ impl Trial {
     pub fn capacity_shares(&self) -> CapacityShares {
         let (tp, cp) = (self.grid.size(Axis::Tp), self.grid.size(Axis::Cp));
         let etp = self.grid.expert().size(Axis::Tp);
-        CapacityShares { context: self.context, cp, parts: tp / self.dispatcher.router_copies(tp, etp) }
+        CapacityShares {
+            context: self.sharing.context,
+            cp,
+            parts: tp / self.sharing.dispatcher.router_copies(tp, etp),
+        }
     }
 
     /// The same on one rank, with all layers in one chunk and everything kept, done at once and in turn.
@@ -178,17 +174,7 @@ impl Trial {
             ..self.config.clone()
         };
         config.routing.capacity_shares = Some(self.capacity_shares());
-        let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-        Self {
-            config,
-            grid,
-            sequence_parallel: false,
-            context,
-            ring_cache: RingCache::default(),
-            dispatcher,
-            overlap_experts: false,
-            rates: self.rates,
-        }
+        Self { config, grid, sharing: Sharing::default(), rates: self.rates }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -221,9 +207,7 @@ impl Trial {
             if let Some(slip) = slip {
                 slip(ms_dist::Fabric::rank(&fabric), &mut config, &mut steps);
             }
-            let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
-            let ctx = ctx.with_dispatcher(self.dispatcher, self.overlap_experts);
-            let ctx = ctx.with_ring_cache(self.ring_cache);
+            let ctx = ParallelCtx::new(self.grid.clone(), self.sharing, &fabric)?;
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,
@@ -316,11 +300,8 @@ impl Trial {
     /// # Errors
     /// [`Apart::Failed`] where the run itself would fail.
     pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
-        let (grid, sequence_parallel, context) = (&self.grid, self.sequence_parallel, self.context);
-        let (dispatcher, overlap_experts) = (self.dispatcher, self.overlap_experts);
-        let ring_cache = self.ring_cache;
-        let place = Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
-        let each = micro / grid.size(Axis::Dp);
+        let place = Place { grid: &self.grid, rank, sharing: self.sharing };
+        let each = micro / self.grid.size(Axis::Dp);
         rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }
 }
@@ -420,7 +401,7 @@ impl Trial {
         alone.config.routing.watch_margins = true;
         let config = &alone.config;
         let draw = |fabric: threads::ThreadFabric| -> crate::Result<_> {
-            let ctx = ParallelCtx::new(alone.grid.clone(), false, alone.context, &fabric)?;
+            let ctx = ParallelCtx::new(alone.grid.clone(), alone.sharing, &fabric)?;
             let mut engine = Engine::new(config, device()?, ctx)?;
             let mut drawn = Drawn::of(&config.model, shape, config.seed);
             let mut all = Vec::with_capacity(steps);

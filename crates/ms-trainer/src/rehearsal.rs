@@ -5,9 +5,9 @@
 //! spread tokens evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
-use ms_core::{Axis, Device, Dispatcher, Grid, RingCache};
+use ms_core::{Axis, Device, Grid};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx};
+use ms_dist::{MetaFabric, ParallelCtx, Sharing};
 use std::collections::BTreeMap;
 
 /// A rank's place, and how ranks share tokens.
@@ -17,16 +17,8 @@ pub struct Place<'a> {
     pub grid: &'a Grid,
     /// Which of them.
     pub rank: usize,
-    /// Tensor-parallel ranks share the tokens between matrices.
-    pub sequence_parallel: bool,
-    /// How ranks share a sequence.
-    pub context: ContextParallel,
-    /// What layers keep of the keys and values that ranks pass around.
-    pub ring_cache: RingCache,
-    /// How tokens reach the ranks of their experts.
-    pub dispatcher: Dispatcher,
-    /// Shared experts work while tokens are on their way to the others.
-    pub overlap_experts: bool,
+    /// How they share tokens.
+    pub sharing: Sharing,
 }
 
 /// What a rank takes of memory at most, and sends in an iteration.
@@ -145,8 +137,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
     let fabric = MetaFabric::new(place.rank, place.grid.world());
-    let ctx = ParallelCtx::new(place.grid.clone(), place.sequence_parallel, place.context, &fabric)?;
-    let ctx = ctx.with_dispatcher(place.dispatcher, place.overlap_experts).with_ring_cache(place.ring_cache);
+    let ctx = ParallelCtx::new(place.grid.clone(), place.sharing, &fabric)?;
     let mut engine = Engine::new(config, device, ctx)?;
     let steps = vec![micro_batch(config.batch.micro, config.longest_row); full];
     let start = engine.sent_bytes();
@@ -200,11 +191,7 @@ mod tests {
         let place = Place {
             grid: &grid,
             rank: 0,
-            sequence_parallel: true,
-            context: ContextParallel::Gather,
-            ring_cache: RingCache::default(),
-            dispatcher: Dispatcher::default(),
-            overlap_experts: false,
+            sharing: Sharing { sequence_parallel: true, ..Sharing::default() },
         };
         let (whole, stretched) =
             (rehearse_whole(&config, &place, 2).unwrap(), rehearse(&config, &place, 2).unwrap());

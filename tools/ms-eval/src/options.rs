@@ -14,7 +14,6 @@ options! {
         pub(crate) most: Option<usize> = "--max-eval-samples", "rows of each file to use", range = "[1,)";
         pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", group = "Generation", range = "[-1,268435456]";
         pub(crate) no_chat_template: bool = "--no-chat-template", "plain prompts even if the tokenizer has a chat template";
-        pub(crate) dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
         pub(crate) output: Option<PathBuf> = "--output", "folder for results.json and samples.jsonl", group = "Output", own = own("output");
     }
 }

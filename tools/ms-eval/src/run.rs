@@ -203,13 +203,8 @@ impl std::fmt::LowerHex for HexDigest {
 }
 
 fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
-    let dtype = match o.asked.dtype.as_deref() {
-        Some("fp32") => DType::F32,
-        Some("fp64") => DType::F64,
-        _ => DType::Bf16,
-    };
     let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
-    o.loading.load(dtype, Some(longest), work, |needs| match needs.cache > needs.weights {
+    o.loading.load(DType::Bf16, Some(longest), work, |needs| match needs.cache > needs.weights {
         true => "--num-fewshot or --max-new-tokens",
         false => "the size of the model, or pass --dtype bf16",
     })
@@ -234,8 +229,7 @@ fn generate(
     new: usize,
 ) -> Result<String> {
     let mut logits = begun(session, ids)?;
-    let mut stop = tokenizer.stop_ids();
-    stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
+    let stop = model.stop_tokens(tokenizer);
     let mut tokens = Vec::new();
     loop {
         let token = ms_generate::argmax(&logits);

@@ -14,7 +14,6 @@ options! {
         pub(crate) stops: Vec<String> = "--stop", "texts that end the answer; they are not part of it", own = own("stop"), by = TEXTS;
         pub(crate) ignore_eos: bool = "--ignore-eos", "go on after a token that ends a text", own = own_or("ignore_eos", "false"), by = TEXTS;
         pub(crate) no_echo: bool = "--no-echo", "leave the prompt out of what is printed", own = own_or("no_echo", "false"), by = &[GENERATE];
-        pub(crate) dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
         pub(crate) bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
         pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S]", own = own("input"), by = &[LOGITS];
         pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file to write logits [B,S,V] to", own = own("output"), by = &[LOGITS];

@@ -20,13 +20,7 @@ pub(crate) enum Ask {
 /// # Errors
 /// If a flag is wrong, the model cannot be read, or needs more memory than there is.
 pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel> {
-    let dtype = match o.asked.dtype.as_deref() {
-        Some("fp32") => DType::F32,
-        Some("fp64") => DType::F64,
-        Some("bf16") => DType::Bf16,
-        _ if o.asked.bf16 => DType::Bf16,
-        _ => default,
-    };
+    let default = if o.asked.bf16 { DType::Bf16 } else { default };
     let new = usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX);
     let (positions, work) = match ask {
         Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available: None }),
@@ -35,7 +29,7 @@ pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel
             (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
-    o.loading.load(dtype, positions, work, |needs| match (ask, needs.cache > needs.weights) {
+    o.loading.load(default, positions, work, |needs| match (ask, needs.cache > needs.weights) {
         (Ask::Continue(_), true) => "--max-new-tokens, --max-position-embeddings or the length of the prompt",
         _ => "the size of the model or of the input, or pass --dtype bf16",
     })
@@ -50,12 +44,6 @@ pub(crate) fn tokenizer(o: &Options) -> Result<Tokenizer> {
 
 /// New tokens at most (-1: as many as fit), and the tokens that end a text: the model's own and the tokenizer's.
 pub(crate) fn limits(o: &Options, model: &LoadedModel, tokenizer: &Tokenizer) -> Limits {
-    let mut stop_tokens = tokenizer.stop_ids();
-    stop_tokens.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
-    stop_tokens.sort_unstable();
-    stop_tokens.dedup();
-    if o.asked.ignore_eos {
-        stop_tokens.clear();
-    }
+    let stop_tokens = if o.asked.ignore_eos { Vec::new() } else { model.stop_tokens(tokenizer) };
     Limits { max_new_tokens: usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX), stop_tokens }
 }

@@ -1,52 +1,32 @@
 //! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning,
 //! on as many ranks as `--nproc-per-node` says, each a thread of this process, or as `mpirun` starts (feature `mpi`).
 //!
-//! `resolve` turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; `data` opens the
-//! datasets; `report` says what happens; the loop itself is [`ms_trainer::run`].
+//! What flags mean is [`ms_options::training`]; here are the command line, where ranks are (`ranks`), what is said of a run
+//! (`report`, `plan`, `profile`) and what ends it early (`keep`).
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
 mod macros;
 
-mod beside;
-mod checked;
-mod chosen;
-mod communication;
-mod companions;
-mod data;
-mod fit;
-mod inherited;
 mod keep;
-mod layouts;
-mod model;
 mod options;
 mod parity;
 mod plan;
 mod planted;
 mod profile;
 mod ranks;
-mod recompute;
-mod rehearse;
 mod report;
-mod resolve;
-mod room;
-mod routing;
-mod schedule;
-mod shares;
-mod smart_swap;
-mod stages;
-mod topology;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
 use ms_core::{Arena, Choice, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
+use ms_options::training::{self, MOST_RANKS, Options, Purpose, Resolved};
 use ms_trainer::{Hooks, Outcome, RankUsage};
-use options::{Doing, Options};
+use options::Doing;
 use ranks::Ranks;
-use resolve::Resolved;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -81,7 +61,7 @@ ms-train --help lists the flags.
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Train, "ms-train", ABOUT))
+    LINE.get_or_init(|| Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT))
 }
 
 /// The program.
@@ -106,50 +86,47 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         return Ok(());
     }
     args.check()?;
-    companions::check(&args)?;
+    training::check(&args)?;
     let plans = parity || doing.dry_run || doing.print_config;
     let ranks = if plans { Ranks::Threads } else { Ranks::find(&mut args)? };
-    ranks.finish(|ranks| begun(&args, parity, ranks, interrupt))
+    ranks.finish(|ranks| begun(args, &doing, parity, ranks, interrupt))
 }
 
 /// What is done when it is known who takes part.
-fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt) -> Result<()> {
+fn begun(
+    mut args: Args,
+    doing: &Doing,
+    parity: bool,
+    ranks: &Ranks,
+    interrupt: &ms_cli::Interrupt,
+) -> Result<()> {
     let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
-    report::start_logging(args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
-    let args = &inherited::with_sizes(args, &o.inherited, &o.source)?;
-    let o: Options = args.read()?;
-    report::notices(args, &o);
-    if o.doing.fit.is_some() && !o.doing.dry_run {
+    report::start_logging(&args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
+    let o = o.with_sizes_of_checkpoint(&mut args)?;
+    let args = &args;
+    args.say_notes();
+    if doing.fit.is_some() && !doing.dry_run {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
     }
-    if parity && o.doing.dry_run {
+    if parity && doing.dry_run {
         bail!(Usage("--dry-run: parity runs what it compares; leave one of them out".into()));
     }
-    let mut resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
-    if o.doing.fit.is_none() && !o.doing.print_config {
-        smart_swap::choose(&mut resolved, &o.again, o.update.swap_parts)?;
-    }
-    companions::say(args, &o, &resolved);
-    if parity {
-        let (most, found) = (resolve::MOST_RANKS, resolved.world);
-        if found > most {
-            bail!(Usage(format!(
-                "--nproc-per-node: expected at most {most} to compare, whose ranks are threads, found {found}"
-            )));
-        }
-        return parity::run(args, &resolved);
-    }
-    if o.doing.print_config {
-        return report::print_config(args, &resolved);
-    }
-    if o.doing.dry_run {
-        return match &o.doing.fit {
-            Some(limit) => layouts::print(args, &o, &resolved, limit),
+    let purpose = doing.purpose(parity);
+    let resolved = training::resolve(&o, purpose, ranks::launched(&o.world, purpose)?)?;
+    match purpose {
+        Purpose::Compare if resolved.world > MOST_RANKS => bail!(Usage(format!(
+            "--nproc-per-node: expected at most {MOST_RANKS} to compare, whose ranks are threads, found {}",
+            resolved.world
+        ))),
+        Purpose::Compare => parity::run(args, &resolved),
+        _ if doing.print_config => report::print_config(args, &resolved),
+        Purpose::Outline | Purpose::Plan => match &doing.fit {
+            Some(limit) => plan::print_layouts(args, &o, &resolved, limit),
             None => plan::print(args, &resolved),
-        };
+        },
+        Purpose::Train | Purpose::Show => train(args, &o, &resolved, ranks, &recorder, interrupt),
     }
-    train(args, &o, &resolved, ranks, &recorder, interrupt)
 }
 
 /// The choice of a rank: that of its machine, in an order of sums that all ranks have. Where machines differ that is the one
@@ -179,13 +156,12 @@ fn train(
     interrupt: &ms_cli::Interrupt,
 ) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    room::check(resolved)?;
+    ms_options::plan::check_memory(resolved)?;
     report::check(&resolved.config)?;
     // The processes of a run write one folder together.
     let _claims = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { Vec::new() };
     let choice = o.compute.arithmetic()?;
     let world = resolved.world;
-    let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
     keep::listen(
         o.watching.handle_signal,
@@ -194,27 +170,14 @@ fn train(
         observer.progress_so_far(),
         &resolved.config,
     );
-    let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let taken = OnceLock::new();
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
-        let ctx =
-            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
-        let ctx = ctx.with_ring_cache(topology.ring_cache);
-        let ctx = planted::plant(ctx.with_dispatcher(topology.dispatcher, topology.overlap_experts))?;
+        let ctx = planted::plant(resolved.context(fabric)?)?;
         let choice = agreed(choice, &ctx, resolved.config.dtype)?;
         taken.get_or_init(|| choice);
-        let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank, choice)?;
-        // What the first rank finds missing of the data's indices it writes; the others read it.
-        if ctx.rank > 0 {
-            ctx.world.barrier()?;
-        }
-        let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
-        if ctx.rank == 0 {
-            ctx.world.barrier()?;
-        }
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
-        Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
+        resolved.train(ctx, choice, &hooks)
     };
     let outcome = ranks.run(world, o.world.limit(), rank)?;
     if !ranks.reports() {

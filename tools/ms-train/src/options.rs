@@ -1,8 +1,6 @@
-//! Every option of `ms-train`: each group stands in the file that reads it.
+//! What `ms-train` is asked to do with a run; the run's own options are those of the library.
 
-use crate::{beside, inherited, model, ranks, recompute, resolve, routing, schedule, shares, topology};
-use ms_cli::megatron::Upstream;
-use ms_options::{Compute, ModelFlags, Source, TokenizerFolder};
+use ms_options::training::Purpose;
 
 options! {
     /// What is done instead of a run.
@@ -14,31 +12,15 @@ options! {
     }
 }
 
-gathered_options! {
-    /// A training run, as the command line describes it.
-    pub(crate) struct Options {
-        pub(crate) upstream: Upstream,
-        pub(crate) doing: Doing,
-        pub(crate) world: ranks::World,
-        pub(crate) compute: Compute,
-        pub(crate) source: Source,
-        pub(crate) model_flags: ModelFlags,
-        pub(crate) tokenizer: TokenizerFolder,
-        pub(crate) made: model::Made,
-        pub(crate) spread: topology::Spread,
-        pub(crate) inherited: inherited::Inherited,
-        pub(crate) shares: shares::Shares,
-        pub(crate) beside: beside::Beside,
-        pub(crate) again: recompute::Again,
-        pub(crate) of_experts: recompute::OfExperts,
-        pub(crate) rates: schedule::Rates,
-        pub(crate) routers: routing::Routers,
-        pub(crate) precision: resolve::Precision,
-        pub(crate) batches: resolve::Batches,
-        pub(crate) dropout: resolve::Dropout,
-        pub(crate) watching: resolve::Watching,
-        pub(crate) samples: resolve::Samples,
-        pub(crate) update: resolve::Update,
-        pub(crate) keeping: resolve::Keeping,
+impl Doing {
+    /// What a run is resolved for; `parity`: to be compared with one rank.
+    pub(crate) fn purpose(&self, parity: bool) -> Purpose {
+        match (parity, self.dry_run, self.print_config) {
+            (true, ..) => Purpose::Compare,
+            (_, true, false) if self.fit.is_none() => Purpose::Plan,
+            (_, true, _) => Purpose::Outline,
+            (_, _, true) => Purpose::Show,
+            _ => Purpose::Train,
+        }
     }
 }

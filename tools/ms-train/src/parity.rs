@@ -5,11 +5,11 @@
 
 mod shrink;
 
-use crate::resolve::Resolved;
 use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
+use ms_options::training::Resolved;
 use ms_spec::Placement;
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};
@@ -92,10 +92,11 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let placement = Placement::new(&c.model, &c.stages)?;
     let chunks = placement.stages() * placement.chunks();
     let (stages, layers) = shrink::stages(&c.model, &c.stages, chunks)?;
-    let share = shrink::Share { tp, ulysses: r.topology.context.ulysses(cp), cp, ep: size(Axis::Ep), layers };
+    let share =
+        shrink::Share { tp, ulysses: r.topology.sharing.context.ulysses(cp), cp, ep: size(Axis::Ep), layers };
     let model = shrink::model(&c.model, &share)?;
     // Rows that every rank can have an equal part of.
-    let pieces = r.topology.context.pieces(cp).max(1);
+    let pieces = r.topology.sharing.context.pieces(cp).max(1);
     let part = (2 * cp * tp).next_multiple_of(pieces);
     let length = part * 16usize.div_ceil(part);
     let dp = size(Axis::Dp);
@@ -141,16 +142,11 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };
-    let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
-    let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
-    let ring_cache = r.topology.ring_cache;
     // Of a size that moves a small model, in the proportion of the flags.
     let lr = 1e-3;
     let decoupled = c.schedule.decoupled.filter(|_| c.schedule.max_lr > 0.0);
     let decoupled_lr = decoupled.map(|d| lr * d.max_lr / c.schedule.max_lr);
     let rates = Rates { lr, decoupled_lr, weight_decay: 0.1 };
     let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
-    Ok((trial, shape))
+    Ok((Trial { config, grid, sharing: r.topology.sharing, rates }, shape))
 }

@@ -3,11 +3,11 @@
 //! The folder has the names of Ascend's profiler, so that its readers find the trace:
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
-use crate::resolve::Resolved;
-use crate::topology::Topology;
 use anyhow::{Context, Result};
 use ms_core::{Axis, Choice, DType};
 use ms_kernels::{Cpu, machine};
+use ms_options::training::Resolved;
+use ms_options::training::Topology;
 use ms_trace::{Event, chrome};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -64,6 +64,6 @@ fn parallel(t: &Topology) -> Value {
     let size = |axis| t.grid.size(axis);
     json!({
         "tp": size(Axis::Tp), "pp": size(Axis::Pp), "dp": size(Axis::Dp), "cp": size(Axis::Cp), "ep": size(Axis::Ep),
-        "sequence_parallel": t.sequence_parallel,
+        "sequence_parallel": t.sharing.sequence_parallel,
     })
 }

@@ -1,27 +1,12 @@
 //! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
 
-use crate::topology::MOST_PLANNED;
 use anyhow::{Result, anyhow, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Given};
+use ms_cli::megatron::Args;
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
+use ms_options::training::{MOST_PLANNED, Purpose, World};
 use std::time::Duration;
-
-options! {
-    /// How many ranks there are.
-    pub(crate) struct World in "Parallelism" {
-        pub(crate) ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
-        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank waits for others before it says for what, and the run ends", range = "[1,)";
-    }
-}
-
-impl World {
-    /// How long ranks may wait for each other; `None`: as long as it takes.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        self.minutes.given().map(|minutes| Duration::from_secs(minutes.saturating_mul(60)))
-    }
-}
 
 /// How this process takes part in a run.
 pub(crate) enum Ranks {
@@ -117,7 +102,7 @@ impl Surroundings {
 ///
 /// # Errors
 /// If the variable is no number of ranks.
-pub(crate) fn world_of_torchrun() -> Result<Option<usize>> {
+fn world_of_torchrun() -> Result<Option<usize>> {
     let Ok(text) = std::env::var("WORLD_SIZE") else { return Ok(None) };
     match text.trim().parse() {
         Ok(world) if (1..=MOST_PLANNED).contains(&world) => Ok(Some(world)),
@@ -125,6 +110,14 @@ pub(crate) fn world_of_torchrun() -> Result<Option<usize>> {
             "the variable WORLD_SIZE: expected a number of ranks up to {MOST_PLANNED}, found {text:?}"
         ))),
     }
+}
+
+/// The ranks that torchrun would have started, for a plan whose flags do not say how many there are.
+///
+/// # Errors
+/// As [`world_of_torchrun`].
+pub(crate) fn launched(asked: &World, purpose: Purpose) -> Result<Option<usize>> {
+    if asked.ranks.is_given() || !purpose.is_planned() { Ok(None) } else { world_of_torchrun() }
 }
 
 impl Ranks {

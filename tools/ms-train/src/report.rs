@@ -1,12 +1,11 @@
 //! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
 
 use crate::keep::Counts;
-use crate::options::Options;
-use crate::resolve::Resolved;
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use ms_cli::megatron::Args;
 use ms_cli::{LogFormat, Usage, Verbosity, start_logging_with};
+use ms_options::training::Resolved;
 use ms_trainer::{Observer, TrainConfig};
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
@@ -18,29 +17,6 @@ use std::sync::atomic::Ordering;
 pub(crate) fn start_logging(args: &Args, reports: bool, recorder: Option<ms_trace::Recorder>) {
     let verbosity = if reports { args.verbosity() } else { Verbosity::Silent };
     start_logging_with(verbosity, args.log_format(), recorder);
-}
-
-/// Says which flags were tolerated or change nothing.
-pub(crate) fn notices(args: &Args, o: &Options) {
-    args.say_notes();
-    let silent = [(&o.dropout.hidden, "--hidden-dropout 0"), (&o.dropout.attention, "--attention-dropout 0")];
-    let silent = silent.into_iter().filter(|(share, _)| !share.is_given() && share.value != 0.0);
-    let silent: Vec<&str> = silent.map(|(_, says)| says).collect();
-    if !silent.is_empty() {
-        let says = silent.join(" ");
-        tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
-    }
-    let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
-    if saves && !format.is_given() {
-        tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
-    }
-    let ours = |format: &str| matches!(format, "safetensors" | "torch" | "torch_dist");
-    if let Some(format) = format.given().filter(|format| saves && !ours(format)) {
-        tracing::warn!(
-            "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch or \
-             torch_dist also Megatron's files; ms-convert makes mcore or Hugging Face folders of them"
-        );
-    }
 }
 
 /// Writes a line to stdout; a closed pipe ends only the talking, not the run.

@@ -13,20 +13,6 @@ const NAME: usize = 200;
 /// Dimensions that a head holds.
 const DIMS: usize = 8;
 
-/// Element types by their number in a head.
-const TYPES: [DType; 10] = [
-    DType::F64,
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::I64,
-    DType::I32,
-    DType::I16,
-    DType::I8,
-    DType::U8,
-    DType::Bool,
-];
-
 /// A message that has come.
 pub(crate) struct Letter {
     pub(crate) name: String,
@@ -66,7 +52,7 @@ fn head(name: &str, tag: u64, t: &Tensor) -> Result<[u8; HEAD]> {
         return Err(Error::Rendezvous(format!("{what}; expected at most {DIMS}, and {NAME} bytes of name")));
     }
     let mut head = [0u8; HEAD];
-    let kind = TYPES.iter().position(|d| *d == t.dtype()).unwrap_or(0);
+    let kind = t.dtype() as usize;
     let words = [tag, kind as u64, shape.len() as u64, name.len() as u64];
     let words = words.into_iter().chain(shape.iter().map(|n| *n as u64));
     for (at, word) in head.chunks_exact_mut(8).zip(words) {
@@ -104,12 +90,12 @@ pub(crate) fn receive(worker: &Worker, arena: &Arena) -> Result<Letter> {
         u64::from_le_bytes(bytes)
     };
     let (tag, kind, dims, len) = (word(0), word(1) as usize, word(2) as usize, word(3) as usize);
-    if kind >= TYPES.len() || dims > DIMS || len > NAME {
+    if kind >= DType::ALL.len() || dims > DIMS || len > NAME {
         return Err(Error::Rendezvous(format!("the head of a message is broken: {:?}", &head[..32])));
     }
     let shape: Vec<usize> = (0..dims).map(|i| word(4 + i) as usize).collect();
     let name = String::from_utf8_lossy(&head[HEAD - NAME..][..len]).into_owned();
-    let mut tensor = Tensor::uninit(arena, TYPES[kind], shape.as_slice());
+    let mut tensor = Tensor::uninit(arena, DType::ALL[kind], shape.as_slice());
     let n = tensor.bytes().len();
     if n > 0 {
         let body = Buffer::new(stream, n)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Pieces;
-use crate::{Around, ContextParallel, Exchange, threads};
+use crate::{Around, Exchange, Sharing, threads};
 use ms_core::{
     DType, GradBuffer, GradSink, Grid, GridRules, GridSizes, ParamId, ParamLayout, ParamStore, Rng, TensorMut,
 };
@@ -69,7 +69,8 @@ fn run(form: &Form, sequence_parallel: bool, dtype: DType) -> (Vec<Vec<u8>>, Vec
     let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
         let log: Log = Arc::default();
         let around: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-        let ctx = ParallelCtx::new(grid.clone(), sequence_parallel, ContextParallel::Gather, &fabric)?;
+        let ctx =
+            ParallelCtx::new(grid.clone(), Sharing { sequence_parallel, ..Sharing::default() }, &fabric)?;
         let mut ctx = ctx.around(&around);
         if let Form::Together(overlap) = form {
             ctx.linears = *overlap;

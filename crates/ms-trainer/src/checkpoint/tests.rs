@@ -6,7 +6,7 @@ use crate::parity::{Shape, batches};
 use crate::saving::Saving;
 use crate::scaled::Stored;
 use ms_core::{Device, Grid, GridRules, GridSizes};
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending, threads};
+use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing, threads};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn on<T: Send>(
         let grid = Grid::new(world, &sizes, GridRules::V2)?;
         let gathered = Arc::new(Gathered::default());
         let around: Arc<dyn Around> = gathered.clone();
-        let ctx = ParallelCtx::new(grid, false, ContextParallel::Gather, &fabric)?.around(&around);
+        let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric)?.around(&around);
         work(&mut Engine::blank(config, Device::cpu(1)?, ctx)?, &gathered)
     };
     threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()

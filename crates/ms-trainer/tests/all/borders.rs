@@ -1,8 +1,8 @@
 //! That what passes the borders of stages is on its way while stages work: in time that is counted on every rank and goes with
 //! the messages, not measured.
 
-use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes, RingCache};
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
+use ms_core::{DType, Grid, GridRules, GridSizes};
+use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{PipelineOrder, Rates, TrainConfig};
@@ -85,11 +85,7 @@ fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_b
     };
     let pp = config.stages.pp;
     let grid = Grid::new(pp, &GridSizes { pp, ..GridSizes::default() }, GridRules::V2).unwrap();
-    let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
-    let (dispatcher, ring_cache) = (Dispatcher::default(), RingCache::default());
-    let context = ContextParallel::Gather;
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
+    let trial = Trial { config, grid, sharing: Sharing::default(), rates: Rates::from((1e-3, 0.1)) };
     let world = Arc::new(World { per_byte, ..World::default() });
     let wire: Arc<dyn Around> = Arc::new(Wire(world.clone()));
     let device = || {

@@ -9,7 +9,7 @@ use ms_core::{
     Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout,
     ParamStore, Segment, States, Tensor, Var,
 };
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, TokenSharding};
+use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, Sharing, TokenSharding};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
@@ -76,8 +76,10 @@ impl Rank {
         let model = Gpt::part(c, &device, seat, 2 * TOKENS).ok()?;
         context.check(c.heads / sizes.tp, sizes.cp, TOKENS).ok()?;
         let fabric = MetaFabric::new(rank, world);
-        let ctx = ParallelCtx::new(grid, cut.sequence_parallel, context, &fabric).unwrap();
-        let ctx = ctx.with_dispatcher(cut.dispatcher, cut.overlap);
+        let Cut { sequence_parallel, dispatcher, overlap: overlap_experts, .. } = *cut;
+        let sharing =
+            Sharing { sequence_parallel, context, dispatcher, overlap_experts, ..Sharing::default() };
+        let ctx = ParallelCtx::new(grid, sharing, &fabric).unwrap();
         let shapes =
             model.held().iter().map(|p| ms_spec::local(&p.spec, &ctx.grid, rank).unwrap().local_shape());
         let layout = Arc::new(ParamLayout::sequential(shapes));

@@ -2,8 +2,8 @@
 //! that is counted, not measured.
 
 use crate::wire::{Time, time_of_work_where};
-use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes, RingCache};
-use ms_dist::{ContextParallel, Exchange, LinearOverlap};
+use ms_core::{DType, Grid, GridRules, GridSizes};
+use ms_dist::{Exchange, LinearOverlap, Sharing};
 use ms_nn::{Keeping, Swapped};
 use ms_spec::{Attention, Mla, ModelConfig};
 use ms_trainer::parity::Trial;
@@ -41,11 +41,7 @@ fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
     let trial = Trial {
         config,
         grid: Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap(),
-        sequence_parallel: true,
-        context: ContextParallel::Gather,
-        ring_cache: RingCache::default(),
-        dispatcher: Dispatcher::default(),
-        overlap_experts: false,
+        sharing: Sharing { sequence_parallel: true, ..Sharing::default() },
         rates: Rates::from((1e-3, 0.1)),
     };
     let latents = WIDTHS.map(|width| LENGTH / 2 * width * 8);

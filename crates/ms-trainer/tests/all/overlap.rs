@@ -2,8 +2,8 @@
 //! in time that is counted, not measured.
 
 use crate::wire::{Time, WAITING, grown_by, time_of_work};
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache};
-use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
+use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces, Sharing};
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -42,7 +42,7 @@ fn begun(overlap: bool, sequence_parallel: bool) -> Vec<&'static str> {
 fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> Vec<&'static str> {
     let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-    let ways = Ways { sequence_parallel, ..Ways::default() };
+    let ways = Sharing { sequence_parallel, ..Sharing::default() };
     train(config, sizes, ways, 1, &|ctx| {
         if ctx.rank == 0 { ctx.around(&noted) } else { ctx }
     });
@@ -50,28 +50,17 @@ fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> 
     all.clone()
 }
 
-/// How ranks work together.
-#[derive(Clone, Copy, Default)]
-struct Ways {
-    sequence_parallel: bool,
-    dispatcher: Dispatcher,
-    overlap_experts: bool,
-}
-
 /// Steps of four ranks, of which `watched` sees what they exchange.
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
-    Ways { sequence_parallel, dispatcher, overlap_experts }: Ways,
+    sharing: Sharing,
     steps: usize,
     watched: &(dyn Fn(ParallelCtx) -> ParallelCtx + Sync),
 ) {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let context = ContextParallel::Gather;
-    let (rates, ring_cache) = (Rates::from((1e-3, 0.1)), RingCache::default());
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
+    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 
@@ -166,11 +155,11 @@ fn time(per_byte: f64, overlap: [bool; 2], sequence_parallel: bool) -> Time {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     config.bucket_size = Some(300);
     (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
-    clocked(config, 1, Ways { sequence_parallel, ..Ways::default() }, per_byte)
+    clocked(config, 1, Sharing { sequence_parallel, ..Sharing::default() }, per_byte)
 }
 
 /// What steps of a run take on rank 0, where data-parallel ranks share the experts, if there are some.
-fn clocked(config: TrainConfig, ep: usize, ways: Ways, per_byte: f64) -> Time {
+fn clocked(config: TrainConfig, ep: usize, ways: Sharing, per_byte: f64) -> Time {
     let clock = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
@@ -223,11 +212,8 @@ fn tensor_parallel_time(
         ..TrainConfig::steps(model(), DType::F64, 64, 1)
     };
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
-    let context = ContextParallel::Gather;
-    let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
-    let (rates, ring_cache) = (Rates::from((1e-3, 0.1)), RingCache::default());
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
+    let sharing = Sharing { sequence_parallel, ..Sharing::default() };
+    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
     time_of_work(&trial, names, per_byte)
 }
 
@@ -276,18 +262,8 @@ fn grown_by_blocks(names: &'static [&'static str], share: f64, context: ContextP
         let model = ModelConfig { max_positions: 128, ..model() };
         let config = TrainConfig { check_for_nan: false, ..TrainConfig::steps(model, DType::F64, 128, 1) };
         let grid = Grid::new(4, &GridSizes { cp: 4, ..GridSizes::default() }, GridRules::V2).unwrap();
-        let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
-        let (dispatcher, ring_cache) = (Dispatcher::default(), RingCache::default());
-        let trial = Trial {
-            config,
-            grid,
-            sequence_parallel,
-            context,
-            ring_cache,
-            dispatcher,
-            overlap_experts,
-            rates,
-        };
+        let sharing = Sharing { context, ..Sharing::default() };
+        let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
         time_of_work(&trial, names, per_byte)
     })
 }
@@ -330,7 +306,7 @@ fn experts() -> ModelConfig {
 /// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
 fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
     let model = experts();
-    let ways = Ways { dispatcher, overlap_experts: overlap, ..Ways::default() };
+    let ways = Sharing { dispatcher, overlap_experts: overlap, ..Sharing::default() };
     clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, ways, per_byte)
 }
 
@@ -371,11 +347,8 @@ fn counted_on(
 ) -> Time {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro, packed: false }, 2);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let context = ContextParallel::Gather;
-    let (rates, ring_cache, sequence_parallel, config) =
-        (Rates::from((1e-3, 0.1)), RingCache::default(), false, config.clone());
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
+    let (config, sharing) = (config.clone(), Sharing { dispatcher, overlap_experts, ..Sharing::default() });
+    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
     let clock: Mutex<Option<Arc<Clock>>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {

@@ -3,8 +3,8 @@
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work_behind};
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache};
-use ms_dist::{ContextParallel, LinearOverlap};
+use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_dist::{LinearOverlap, Sharing};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Rates, TrainConfig};
@@ -29,11 +29,7 @@ fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool)
     Trial {
         config,
         grid: Grid::new(tp, &GridSizes { tp, ..GridSizes::default() }, GridRules::V2).unwrap(),
-        sequence_parallel,
-        context: ContextParallel::Gather,
-        ring_cache: RingCache::default(),
-        dispatcher: Dispatcher::default(),
-        overlap_experts: false,
+        sharing: Sharing { sequence_parallel, ..Sharing::default() },
         rates: Rates::from((1e-3, 0.1)),
     }
 }

@@ -1,8 +1,7 @@
 //! That gradients are summed beside the backward pass, in the time of a clock on the wall: everywhere else it is counted.
 
-use crate::parity::Case;
-use ms_core::{DType, Device, Grid, GridRules, GridSizes, RingCache};
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
+use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Rates, TrainConfig};
@@ -60,11 +59,7 @@ fn run(overlap_grad_reduce: bool, each: Duration, product: f64) -> (Duration, u3
         ..TrainConfig::steps(model, DType::F64, 8, 1)
     };
     let grid = Grid::new(2, &GridSizes::default(), GridRules::V2).unwrap();
-    let (sequence_parallel, overlap_experts, rates) = (false, false, Rates::from((1e-3, 0.1)));
-    let (dispatcher, ring_cache) = (Case::single().dispatcher, RingCache::default());
-    let context = ContextParallel::Gather;
-    let trial =
-        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates };
+    let trial = Trial { config, grid, sharing: Sharing::default(), rates: Rates::from((1e-3, 0.1)) };
     let wires: Mutex<Vec<Arc<Slow>>> = Mutex::default();
     let delayed = |ctx: ParallelCtx| {
         let wire = Arc::new(Slow { each, free: Mutex::new((Instant::now(), 0)) });

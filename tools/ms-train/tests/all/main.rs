@@ -7,6 +7,7 @@ mod deepseek_v4;
 mod golden_topologies;
 mod half;
 mod keeping;
+mod library;
 mod mamba3;
 mod newer;
 mod optimizer_forms;

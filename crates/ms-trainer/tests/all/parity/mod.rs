@@ -8,7 +8,7 @@ use ms_core::{
     CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor,
 };
 use ms_data::MicroBatch;
-use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
+use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Sharing};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
@@ -300,11 +300,9 @@ fn trial(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .and_then(|grid| grid.with_optimizer(case.optimizer))
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
-    let (sequence_parallel, context) = (case.sequence_parallel, case.context);
-    let rates = Rates::from((case.lr(), 0.1));
-    let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
-    let ring_cache = case.ring_cache;
-    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, rates })
+    let &Case { sequence_parallel, context, ring_cache, dispatcher, overlap_experts, .. } = case;
+    let sharing = Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+    Ok(Trial { config, grid, sharing, rates: Rates::from((case.lr(), 0.1)) })
 }
 
 /// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.

@@ -1,10 +1,10 @@
 //! Where a run's checkpoints come from and go to.
 
+use crate::{ModelFlags, Source};
 use anyhow::{Result, bail};
 use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_options::{ModelFlags, Source};
 use ms_spec::ModelConfig;
 use ms_trainer::{Checkpointing, MegatronFiles, Passing};
 use std::path::PathBuf;

@@ -38,7 +38,7 @@ impl Stage {
 /// What a rehearsal takes for granted.
 pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     let mut all = Vec::new();
-    if matches!(r.topology.context, ContextParallel::Adaptive { .. }) {
+    if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) {
         all.push("every row is one document: of rows of several, ranks share out fewer blocks of attention");
     }
     if matches!(r.config.loss_scale, LossScale::Dynamic { .. }) {
@@ -56,16 +56,14 @@ pub(crate) fn stages(r: &Resolved, micro_batches: usize, stages: &[usize]) -> Ve
     let grid = &r.topology.grid;
     let (ulysses, ring) = r.topology.ulysses_and_ring();
     // Which blocks of attention a rank works at hangs on its place, and on the masks of micro-batches.
-    let places = if matches!(r.topology.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
+    let places =
+        if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
     let of_place = |stage: usize, place: usize| {
         let here = |rank: &usize| {
             grid.coord(*rank, Axis::Pp) == stage && grid.coord(*rank, Axis::Cp) == place * ulysses
         };
         let rank = (0..r.world).find(here)?;
-        let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
-        let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
-        let ring_cache = r.topology.ring_cache;
-        let place = Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+        let place = Place { grid, rank, sharing: r.topology.sharing };
         let tried = rehearse(&r.config, &place, micro_batches);
         tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
     };

@@ -1,10 +1,10 @@
 //! The model of a run: from flags, or from a checkpoint with flags in place of what it says.
 
-use crate::options::Options;
+use crate::ModelFlags;
+use crate::resolve::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
 use serde_json::{Map, Value};
 use std::path::Path;

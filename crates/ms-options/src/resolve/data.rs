@@ -1,6 +1,6 @@
 //! The datasets of a run.
 
-use crate::checked::Checked;
+use crate::resolve::checked::Checked;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};

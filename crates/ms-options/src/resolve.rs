@@ -1,30 +1,44 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
-mod checkpoint;
-mod data;
-mod update;
+pub(crate) mod beside;
+pub(crate) mod checked;
+pub(crate) mod checkpoint;
+pub(crate) mod chosen;
+pub(crate) mod companions;
+pub(crate) mod data;
+pub(crate) mod fit;
+pub(crate) mod inherited;
+pub(crate) mod model;
+pub(crate) mod options;
+pub(crate) mod recompute;
+pub(crate) mod routing;
+pub(crate) mod samples;
+pub(crate) mod schedule;
+pub(crate) mod shares;
+pub(crate) mod stages;
+pub(crate) mod topology;
+pub(crate) mod update;
+pub(crate) mod world;
+pub(crate) mod written;
 
-use crate::data::DataConfig;
-use crate::model::model;
-use crate::options::Options;
-use crate::routing::routing;
-use crate::schedule::Extent;
-use crate::topology::{Around, Topology};
+use crate::ModelFlags;
 use anyhow::{Result, bail};
-pub(crate) use checkpoint::Keeping;
-pub(crate) use data::Samples;
+use data::DataConfig;
+use model::model;
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Given, Upstream};
+use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Axis, DType, Grid, OptimizerSharding};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
-use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Placement, Position, Stages};
 use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
+use options::Options;
+use routing::routing;
+use schedule::Extent;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-pub(crate) use update::Update;
+use topology::{Around, Topology};
 
 options! {
     /// The element type.
@@ -58,7 +72,7 @@ options! {
 
 options! {
     /// What is said and measured of a run, and when it ends early.
-    pub(crate) struct Watching in "Logging" {
+    pub struct Watching in "Logging" {
         interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
         throughput: bool = "--log-throughput", "TFLOP/s in the log line";
         progress: bool = "--log-progress", "--save: progress.txt beside checkpoints says when jobs began, and at each checkpoint their throughput, operations and tokens";
@@ -78,8 +92,10 @@ options! {
         skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";
         exit_interval: Option<u64> = "--exit-interval", "save and stop at a multiple of this iteration", group = "Checkpoint", range = "[0,1000000000000]";
         exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this time", group = "Checkpoint", range = "[0,)";
-        pub(crate) handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
-        pub(crate) profile: bool = "--profile", "record a trace", group = "Profiling";
+        /// Whether SIGTERM ends the run with a checkpoint.
+        pub handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
+        /// Whether a trace is recorded.
+        pub profile: bool = "--profile", "record a trace", group = "Profiling";
         profile_start: u64 = "--profile-step-start", "first iteration of the trace", group = "Profiling", range = "[0,1000000000000]";
         profile_end: u64 = "--profile-step-end", "iteration after the trace", group = "Profiling", range = "[0,1000000000000]";
         profile_ranks: Given<Vec<String>> = "--profile-ranks", "ranks in the trace (-1, and where nothing is said: all)", group = "Profiling", range = "[-1,65535]";
@@ -88,13 +104,45 @@ options! {
     }
 }
 
+/// What a run is resolved for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It starts.
+    Train,
+    /// Its values are shown.
+    Show,
+    /// A few steps of it, made small, are compared with those of one rank.
+    Compare,
+    /// It is planned: what its ranks would hold, take and send.
+    Plan,
+    /// It is planned but for what `--smart-swap` would choose, since layouts of its ranks are still to be found.
+    Outline,
+}
+
+impl Purpose {
+    /// Whether there need not be all that a run reads.
+    pub fn is_planned(self) -> bool {
+        matches!(self, Self::Compare | Self::Plan | Self::Outline)
+    }
+
+    /// Whether its topology has to be one that ranks can have here.
+    fn starts_ranks(self) -> bool {
+        !matches!(self, Self::Plan | Self::Outline)
+    }
+
+    /// Whether `--smart-swap` chooses.
+    pub(crate) fn chooses_swaps(self) -> bool {
+        matches!(self, Self::Train | Self::Compare | Self::Plan)
+    }
+}
+
 /// A run, ready to start.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolved {
+pub struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
     /// Where its data comes from; absent only in a dry run that names none.
-    pub data: Option<DataConfig>,
+    pub(crate) data: Option<DataConfig>,
     /// Ranks, as threads of this process.
     pub world: usize,
     /// How the run is spread over them.
@@ -108,7 +156,7 @@ pub(crate) struct Resolved {
     /// Where the model's shape came from, for messages.
     pub model_from: String,
     /// What `--smart-swap` has chosen.
-    pub smart_swap: Option<crate::chosen::Chosen>,
+    pub(crate) smart_swap: Option<chosen::Chosen>,
 }
 
 /// A number that must be given.
@@ -116,39 +164,12 @@ fn need(value: Option<usize>, flag: &str) -> Result<usize> {
     Ok(value.ok_or_else(|| Usage(format!("{flag} is required")))?)
 }
 
-/// Most ranks that are started: they are threads.
-pub(crate) const MOST_RANKS: usize = 1024;
-
-/// Ranks of the run, and what says so. One that is only `planned` has as many as torchrun's variable says, or as few as its sizes
-/// allow, where none are given.
-fn ranks(o: &Options, planned: bool) -> Result<(usize, String)> {
-    let given = o.world.ranks.value;
-    if o.world.ranks.is_given() || !planned {
-        if given > MOST_RANKS && !planned {
-            bail!(Usage(format!(
-                "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
-            )));
-        }
-        let default = if o.world.ranks.is_given() { "" } else { " (the default)" };
-        return Ok((given, format!("--nproc-per-node {given}{default}")));
-    }
-    if let Some(world) = crate::ranks::world_of_torchrun()? {
-        return Ok((world, format!("WORLD_SIZE {world}, a variable of torchrun,")));
-    }
-    let fewest = crate::topology::fewest_ranks(&o.spread, o.upstream)?;
-    if fewest > 1 {
-        tracing::warn!(
-            "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
-        );
-    }
-    Ok((fewest, format!("{fewest} ranks, the fewest of these sizes,")))
-}
-
-/// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
+/// Resolves the flags of a training run.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
-pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolved> {
+pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result<Resolved> {
+    let planned = purpose.is_planned();
     o.compute.check_device()?;
     if !planned {
         o.source.check_pretrained()?;
@@ -166,7 +187,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         }
     }
     o.samples.check_stage()?;
-    let (world, said) = ranks(o, planned)?;
+    let (world, said) = world::ranks(o, planned, launched)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads_per_rank = o.compute.threads().unwrap_or((cores / world).max(1)).max(1);
     let seq_length = need(o.batches.seq_length, "--seq-length")?;
@@ -179,7 +200,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
             );
             None
         }
-        None => data::tokenizer(&o.samples, o.tokenizer.named())?,
+        None => samples::tokenizer(&o.samples, o.tokenizer.named())?,
     };
     let (mut model, model_from) = model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(&o.model_flags, &mut model, seq_length)?;
@@ -207,9 +228,9 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
                 .into()
         ));
     }
-    let topology = crate::topology::resolve(&o.spread, &around, &model)?;
-    if !o.doing.dry_run {
-        crate::topology::check_run(&o.spread, &topology)?;
+    let topology = topology::resolve(&o.spread, &around, &model)?;
+    if purpose.starts_ranks() {
+        topology::check_run(&o.spread, &topology)?;
     }
     update::check_gathering(&o.update, &topology.grid, topology.stages.interleaved())?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
@@ -229,42 +250,42 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let eval = Evaluation { interval: w.eval_interval, iters: w.eval_iters };
     let by_samples = o.batches.samples.is_given();
     let extent = Extent { by_samples, train_samples, skipped: w.skip_train, planned };
-    let schedule = crate::schedule::resolve(&o.rates, &extent, global as u64)?;
+    let schedule = schedule::resolve(&o.rates, &extent, global as u64)?;
     let untold = tokenizer.is_none() && o.samples.look_at_documents();
     let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
     } else {
-        Some(data::data(o, seq_length, global, tokenizer.as_ref())?)
+        Some(samples::data(o, seq_length, global, tokenizer.as_ref())?)
     };
     if let Some(data) = data.as_ref().filter(|_| !planned) {
-        crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
+        fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
     }
     let flops = match o.upstream {
         Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
     };
     let (start, end) = (w.profile_start, w.profile_end);
-    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.dispatcher, &model)?;
+    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.sharing.dispatcher, &model)?;
     if let Some(RowLayout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
-        crate::topology::check_rows(&topology, multiple, micro)?;
+        topology::check_rows(&topology, multiple, micro)?;
     }
     let longest_row = match data.as_ref().map(|data| data.layout) {
         Some(RowLayout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
-    let shares = (topology.grid.size(Axis::Tp), topology.sequence_parallel);
-    crate::beside::check_gathers(&o.beside, &model, shares)?;
+    let shares = (topology.grid.size(Axis::Tp), topology.sharing.sequence_parallel);
+    beside::check_gathers(&o.beside, &model, shares)?;
     let (recompute, keeping, replay) =
-        crate::recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
-    let asked = crate::recompute::passes::Asked {
+        recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
+    let asked = recompute::passes::Asked {
         reduces: o.update.overlap_reduce,
         gathers: o.update.overlap_gather,
         extends: o.spread.extend_ep.value,
         micro_batches: batch.global / (micro * dp).max(1),
     };
     let passes_beside =
-        crate::recompute::passes::resolve(&o.again, &o.of_experts, &asked, (&model, &topology), o.upstream)?;
+        recompute::passes::resolve(&o.again, &o.of_experts, &asked, (&model, &topology), o.upstream)?;
     let indexer = update::indexer(&o.update, &model)?;
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
@@ -345,11 +366,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         metrics_file: w.metrics_file.clone(),
         tensorboard: w.tensorboard.clone().map(|dir| (dir, w.tensorboard_interval)),
         profile: w.profile.then_some(start..end.max(start + 1)),
-        args: args.record().clone(),
+        args: o.written.record.clone(),
     };
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
-    crate::topology::check_schedule(&config, dp)?;
+    topology::check_schedule(&config, dp)?;
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
@@ -374,8 +395,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
 /// If the tokens of a rank do not divide as they are to be cut.
 pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
     let (tp, all) = (topology.grid.size(Axis::Tp), tokens / topology.grid.size(Axis::Cp));
-    let tokens = crate::beside::Tokens { all, tp, shared: topology.sequence_parallel };
-    crate::beside::resolve(&o.beside, o.upstream, &tokens)
+    let tokens = beside::Tokens { all, tp, shared: topology.sharing.sequence_parallel };
+    beside::resolve(&o.beside, o.upstream, &tokens)
 }
 
 /// Elements of a bucket of gradients among the ranks of `grid`; `None`: all are one bucket.

@@ -8,11 +8,11 @@
 //! MindSpeed (2026), `docs/zh/features/smart_swap.md` and `mindspeed/core/memory/smart_swap/swap_policy_config.py`, whose
 //! preferences are activations first, and the optimizer's state besides.
 
-use crate::chosen::Chosen;
-use crate::layouts::{binary, bytes};
-use crate::recompute::Again;
+use crate::plan::layouts::{binary, bytes};
+use crate::plan::{self, rehearse};
 use crate::resolve::Resolved;
-use crate::{plan, rehearse};
+use crate::resolve::chosen::Chosen;
+use crate::resolve::recompute::Again;
 use anyhow::{Result, bail};
 use ms_cli::{Usage, available_memory};
 use ms_core::Axis;

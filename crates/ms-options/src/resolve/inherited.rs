@@ -1,9 +1,9 @@
 //! `--use-mp-args-from-checkpoint-args`: the sizes of a run's ranks, as the run that saved a checkpoint had them.
 
+use crate::Source;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_options::Source;
 use serde_json::Value;
 
 options! {
@@ -21,15 +21,14 @@ const DECIDED: [&str; 3] =
     ["--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--expert-model-parallel-size"];
 const LEFT_OPEN: &str = "--num-layers-per-virtual-pipeline-stage";
 
-/// The flags, with the sizes that the checkpoint names.
+/// Puts the sizes that the checkpoint names into the flags.
 ///
 /// # Errors
 /// Without a checkpoint, or if it cannot be opened.
-pub(crate) fn with_sizes(args: &Args, wanted: &Inherited, source: &Source) -> Result<Args> {
-    let mut args = args.clone();
+pub(crate) fn settle_sizes(args: &mut Args, wanted: &Inherited, source: &Source) -> Result<()> {
     const FLAG: &str = "--use-mp-args-from-checkpoint-args";
     if !wanted.from_checkpoint {
-        return Ok(args);
+        return Ok(());
     }
     let Some(folder) = source.folder() else {
         bail!(Usage(format!("{FLAG}: expected --load, the checkpoint that names them")));
@@ -47,5 +46,5 @@ pub(crate) fn with_sizes(args: &Args, wanted: &Inherited, source: &Source) -> Re
         tracing::info!("{flag} {value}: as {} has it", folder.display());
         args.settle(flag, value);
     }
-    Ok(args)
+    Ok(())
 }

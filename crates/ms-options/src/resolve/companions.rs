@@ -1,7 +1,7 @@
 //! Flags that go with others: what changes nothing since these are not there is said.
 
-use crate::options::Options;
 use crate::resolve::Resolved;
+use crate::resolve::options::Options;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::OptimizerSharding;
@@ -40,10 +40,31 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     }
 }
 
+/// Says where what is not given is another thing than upstream's default.
+pub(crate) fn say_defaults(o: &Options) {
+    let silent = [(&o.dropout.hidden, "--hidden-dropout 0"), (&o.dropout.attention, "--attention-dropout 0")];
+    let silent = silent.into_iter().filter(|(share, _)| !share.is_given() && share.value != 0.0);
+    let silent: Vec<&str> = silent.map(|(_, says)| says).collect();
+    if !silent.is_empty() {
+        let says = silent.join(" ");
+        tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
+    }
+    let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
+    if saves && !format.is_given() {
+        tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
+    }
+    let ours = |format: &str| matches!(format, "safetensors" | "torch" | "torch_dist");
+    if let Some(format) = format.given().filter(|format| saves && !ours(format)) {
+        tracing::warn!(
+            "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch or \
+             torch_dist also Megatron's files; ms-convert makes mcore or Hugging Face folders of them"
+        );
+    }
+}
+
 /// Says which of the given flags change nothing, for want of what they go with.
-pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {
-    let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
-    for (flag, with) in idle(&given, o, r) {
+pub(crate) fn say(o: &Options, r: &Resolved) {
+    for (flag, with) in idle(&o.written.flags, o, r) {
         tracing::warn!("{flag} changes nothing without {with}");
     }
 }
@@ -51,7 +72,7 @@ pub(crate) fn say(args: &Args, o: &Options, r: &Resolved) {
 /// The idle ones of the given flags, and what each goes with.
 fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'static str, &'static str)> {
     const FULL: &str = "--recompute-granularity full";
-    let context = &r.topology.context;
+    let context = &r.topology.sharing.context;
     let shared = r.topology.grid.size(ms_core::Axis::Cp) > 1;
     let rings = !matches!(
         context,

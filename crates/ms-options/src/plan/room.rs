@@ -1,7 +1,7 @@
 //! What a run needs of the machine's memory, before it starts.
 
-use crate::data::{DataConfig, DataKind};
 use crate::resolve::Resolved;
+use crate::resolve::data::{DataConfig, DataKind};
 use anyhow::Result;
 use ms_cli::{available_memory, too_little_memory};
 use ms_core::{Axis, Grid};
@@ -40,9 +40,9 @@ impl Needs {
         for stage in 0..placement.stages() {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let rank = crate::stages::first_of_stage(r, stage);
+            let rank = crate::resolve::stages::first_of_stage(r, stage);
             let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes())?;
-            let sizes = crate::stages::activations(r, c.longest_row);
+            let sizes = crate::resolve::stages::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
                 let pass = sizes.of_items(&c.model, items, (k, chunks.len()));
@@ -139,7 +139,7 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
     let Some(DataConfig { kind: DataKind::Gpt { paths, options, .. }, .. }) = data else {
         return 0;
     };
-    let samples = crate::data::wanted(config).into_iter().fold(0, u64::saturating_add);
+    let samples = crate::resolve::data::wanted(config).into_iter().fold(0, u64::saturating_add);
     let row = options.row_tokens as u64;
     if *paths == DataPaths::Mock {
         // Every split reads its third as often as it takes; one epoch of a split is put in order whole.
@@ -147,7 +147,7 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
         let third = set.tokens() / 3;
         let rows = |n: u64| (n.saturating_mul(row) / third + 1).saturating_mul(third / row.max(1));
         let of_split = |n: u64| (rows(n).saturating_mul(20)).saturating_add(4 * set.sequences() as u64);
-        return crate::data::wanted(config)
+        return crate::resolve::data::wanted(config)
             .into_iter()
             .filter(|&n| n > 0)
             .map(of_split)
@@ -165,7 +165,7 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
 ///
 /// # Errors
 /// If it has not: needed, available, and what to lower.
-pub(crate) fn check(r: &Resolved) -> Result<()> {
+pub fn check(r: &Resolved) -> Result<()> {
     let needs = Needs::of(r)?;
     let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
     if needed > available {

@@ -1,7 +1,7 @@
 //! Where samples come from, and the tokenizer that they were made with.
 
-use crate::data::{DataConfig, DataKind, sft_options};
-use crate::options::Options;
+use crate::resolve::data::{DataConfig, DataKind, sft_options};
+use crate::resolve::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};

@@ -152,7 +152,7 @@ mod tests {
             fused: Given { value: fused, written: None },
             mc2: false,
             former_mc2: false,
-            beside_gathers: false,
+            gathers: false,
             split: false,
         };
         let tokens = Tokens { all: 192, tp: 2, shared: true };
@@ -178,7 +178,7 @@ mod tests {
                 fused: none(false),
                 mc2: !former,
                 former_mc2: former,
-                beside_gathers: false,
+                gathers: false,
                 split: false,
             };
             resolve(&beside, upstream, &Tokens { all: 192, tp: 2, shared: true }).unwrap()

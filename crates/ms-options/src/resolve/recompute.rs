@@ -2,7 +2,7 @@
 
 pub(crate) mod passes;
 
-use crate::topology::Topology;
+use crate::resolve::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
@@ -165,7 +165,7 @@ pub(crate) fn resolve(
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
 ) -> Result<(Recompute, Keeping, Replay)> {
-    let (stages, dispatcher) = (&topology.stages, topology.dispatcher);
+    let (stages, dispatcher) = (&topology.stages, topology.sharing.dispatcher);
     // Upstream counts empty slots among the layers.
     let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
     parts_that_are_there(o, model)?;
@@ -249,7 +249,7 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
     if o.inputs_shared && topology.grid.size(Axis::Tp) == 1 {
         bail!(Usage(format!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1")));
     }
-    if o.inputs_shared && topology.sequence_parallel {
+    if o.inputs_shared && topology.sharing.sequence_parallel {
         bail!(Usage(format!(
             "{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway"
         )));

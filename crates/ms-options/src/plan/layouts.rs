@@ -1,18 +1,18 @@
 //! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
 
-use crate::options::Options;
+use crate::plan::{self, communication, rehearse};
 use crate::resolve::Resolved;
-use crate::topology::{self, Topology, nearly_even};
-use crate::{communication, plan, rehearse};
+use crate::resolve::options::Options;
+use crate::resolve::topology::{self, Topology, nearly_even};
 use anyhow::Result;
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::Upstream;
 use ms_core::{Axis, Grid, GridRules, GridSizes};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Sharing};
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::fmt;
 
 /// Floating-point operations that a rank does in the time in which it sends a byte, for the order of the list: 300 TFLOP/s
 /// beside 100 GB/s, as accelerators of 2024 have them.
@@ -84,70 +84,97 @@ pub(crate) fn bytes(flag: &str, text: &str) -> Result<usize> {
     }
 }
 
-/// Prints the layouts that fit.
-///
-/// # Errors
-/// A size that is none, or no layout that fits, with the smallest that there is.
-pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
-    let (asked, limit) = (limit, bytes("--fit", limit)?);
-    check(r)?;
-    let aside = set_aside(o, r);
-    if !aside.is_empty() {
-        tracing::warn!(
-            "--fit proposes how stages, experts and sequences are shared out itself: set aside are {}",
-            aside.join(", ")
-        );
+/// Layouts of a run's ranks whose ranks each need at most so much memory.
+pub struct Layouts {
+    ranks: usize,
+    /// The size as it was asked for, and its bytes.
+    asked: String,
+    limit: usize,
+    /// Layouts that there are, those that fit by formula, and those of them that were tried out.
+    total: usize,
+    fit: usize,
+    tried: usize,
+    /// What is shown, best first.
+    best: Vec<Candidate>,
+    /// Given flags that no layout has.
+    set_aside: Vec<String>,
+}
+
+impl Layouts {
+    /// Finds those of the ranks of `r` that need at most `asked` (64GiB, say).
+    ///
+    /// # Errors
+    /// A size that is none, or no layout that fits, with the smallest that there is.
+    pub fn find(o: &Options, r: &Resolved, asked: &str) -> Result<Self> {
+        let limit = bytes("--fit", asked)?;
+        check(r)?;
+        let set_aside = set_aside(o, r);
+        if !set_aside.is_empty() {
+            tracing::warn!(
+                "--fit proposes how stages, experts and sequences are shared out itself: set aside are {}",
+                set_aside.join(", ")
+            );
+        }
+        let mut all = layouts(r, o);
+        all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
+        let least = all.iter().map(|l| l.bytes).min();
+        let total = all.len();
+        let none = |why: String| {
+            Usage(format!(
+                "--fit: no layout of {} ranks needs at most {asked} a rank; {why}\nhint: more ranks, a smaller \
+                 --micro-batch-size or a shorter --seq-length",
+                r.world
+            ))
+        };
+        all.retain(|l| l.bytes <= limit);
+        let fit = all.len();
+        if fit == 0 {
+            return Err(none(least.map_or("there is no layout at all".to_owned(), |n| {
+                format!("the smallest of {total} layouts needs {}", binary(n as u64))
+            }))
+            .into());
+        }
+        let (best, tried) = tried(all, r, o, limit);
+        if best.is_empty() {
+            return Err(none(format!(
+                "{fit} of {total} layouts do by formula, and none of the {tried} of them that were tried out"
+            ))
+            .into());
+        }
+        Ok(Self { ranks: r.world, asked: asked.to_owned(), limit, total, fit, tried, best, set_aside })
     }
-    let mut all = layouts(r, o);
-    all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
-    let least = all.iter().map(|l| l.bytes).min();
-    let total = all.len();
-    let none = |why: String| {
-        Usage(format!(
-            "--fit: no layout of {} ranks needs at most {asked} a rank; {why}\nhint: more ranks, a smaller \
-             --micro-batch-size or a shorter --seq-length",
-            r.world
-        ))
-    };
-    all.retain(|l| l.bytes <= limit);
-    let fit = all.len();
-    if fit == 0 {
-        return Err(none(least.map_or("there is no layout at all".to_owned(), |n| {
-            format!("the smallest of {total} layouts needs {}", binary(n as u64))
-        }))
-        .into());
+
+    /// As `--json` shows them.
+    pub fn to_json(&self) -> Value {
+        let best: Vec<Value> = self.best.iter().map(Candidate::to_json).collect();
+        json!({
+            "limit_bytes": self.limit, "layouts": self.total, "fit": self.fit, "tried": self.tried, "best": best,
+            "set_aside": self.set_aside,
+        })
     }
-    let (shown, tried) = tried(all, r, o, limit);
-    if shown.is_empty() {
-        return Err(none(format!(
-            "{fit} of {total} layouts do by formula, and none of the {tried} of them that were tried out"
-        ))
-        .into());
-    }
-    let mut out = std::io::stdout().lock();
-    if args.json() {
-        let best: Vec<Value> = shown.iter().map(Candidate::to_json).collect();
-        let found = json!({"limit_bytes": limit, "layouts": total, "fit": fit, "tried": tried, "best": best, "set_aside": aside});
-        writeln!(out, "{found}")?;
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "{fit} of {total} layouts of {} ranks need at most {asked} a rank by formula; of {tried} that were tried out, best first:",
-        r.world
-    )?;
-    for l in shown {
-        writeln!(
-            out,
-            "{:>10}  bubble {:>4.1} %  sent {:>10}  {}{}",
-            binary(l.peak.unwrap_or(l.bytes) as u64),
-            100.0 * l.bubble,
-            binary(l.sent),
-            l.flags(),
-            if l.peak.is_none() { "  (by formula: it cannot be tried out)" } else { "" }
+}
+
+impl fmt::Display for Layouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranks, asked, total, fit, tried, .. } = self;
+        write!(
+            f,
+            "{fit} of {total} layouts of {ranks} ranks need at most {asked} a rank by formula; of {tried} that were tried out, \
+             best first:"
         )?;
+        for l in &self.best {
+            write!(
+                f,
+                "\n{:>10}  bubble {:>4.1} %  sent {:>10}  {}{}",
+                binary(l.peak.unwrap_or(l.bytes) as u64),
+                100.0 * l.bubble,
+                binary(l.sent),
+                l.flags(),
+                if l.peak.is_none() { "  (by formula: it cannot be tried out)" } else { "" }
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Of layouts that need at most `limit` by formula, best first, those that do when they are tried out, best first, and how many
@@ -344,7 +371,7 @@ fn spread(
     recompute: Recompute,
 ) -> Option<Resolved> {
     let c = &r.config;
-    let context = match r.topology.context {
+    let context = match r.topology.sharing.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
         ContextParallel::InOrder { .. } => ContextParallel::InOrder { ulysses: 1, window: 1 },
         _ => ContextParallel::Ring { window: 1 },
@@ -360,10 +387,9 @@ fn spread(
     let stages = Stages { pp: sizes.pp, layers_per_chunk, layer_list, ..Stages::default() };
     let grid = Grid::new(r.world, &sizes, rules(o.upstream)).ok()?;
     let sequence_parallel = sizes.tp > 1;
-    let padded_vocab = crate::model::padded_vocab(o, &c.model, sizes.tp);
+    let padded_vocab = crate::resolve::model::padded_vocab(o, &c.model, sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
-    let dispatcher = r.topology.dispatcher;
-    let tokens = (sequence_parallel, dispatcher);
+    let tokens = (sequence_parallel, r.topology.sharing.dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = match r.config.order {
         PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
@@ -373,15 +399,11 @@ fn spread(
     let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
     let topology = Topology {
-        ring_cache: r.topology.ring_cache,
-        dispatcher,
-        overlap_experts: r.topology.overlap_experts,
         listed: grid.clone(),
         grid,
         stages,
         order,
-        sequence_parallel,
-        context,
+        sharing: Sharing { sequence_parallel, context, ..r.topology.sharing },
     };
     Some(Resolved { config, topology, data: None, ..r.clone() })
 }
@@ -410,7 +432,7 @@ fn layout(
     }
     Some(Candidate {
         sizes,
-        sequence_parallel: run.topology.sequence_parallel,
+        sequence_parallel: run.topology.sharing.sequence_parallel,
         chunks,
         layer_list: c.stages.layer_list.clone(),
         recompute,

@@ -1,7 +1,7 @@
 //! `--moe-fb-overlap`: forward passes beside backward passes of other micro-batches.
 
 use super::{Again, OfExperts};
-use crate::topology::Topology;
+use crate::resolve::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
@@ -69,7 +69,7 @@ pub(crate) fn resolve(
     let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));
-        if topology.dispatcher == Dispatcher::AllToAllSeq {
+        if topology.sharing.dispatcher == Dispatcher::AllToAllSeq {
             bail!(Usage(format!(
                 "{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq"
             )));

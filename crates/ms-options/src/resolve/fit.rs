@@ -1,6 +1,6 @@
 //! Whether datasets, tokenizer and model belong together: looked at before the first iteration.
 
-use crate::data::{DataConfig, DataKind};
+use crate::resolve::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_data::gpt::{DataPaths, MockSequences};
@@ -38,7 +38,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
     };
     for prefix in prefixes {
         let named = prefix;
-        let prefix = ms_data::indexed::resolve(&named).map_err(crate::data::named)?;
+        let prefix = ms_data::indexed::resolve(&named).map_err(crate::resolve::data::named)?;
         if prefix != named {
             tracing::info!("{}: taken for {}", named.display(), prefix.display());
         }
@@ -48,7 +48,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
             }
             same_bytes(&prefix, &path, &manifest)?;
         }
-        let set = IndexedDataset::open(&prefix).map_err(crate::data::named)?;
+        let set = IndexedDataset::open(&prefix).map_err(crate::resolve::data::named)?;
         let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
         if least < 0 || most >= rows as i64 {
             let (found, expected) = if least < 0 { (least, "at least 0") } else { (most, "below") };

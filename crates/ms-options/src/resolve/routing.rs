@@ -1,12 +1,12 @@
 //! How routers are trained, from flags.
 
+use crate::ModelFlags;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_core::Dispatcher;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
-use ms_options::ModelFlags;
 use ms_spec::{GroupScore, ModelConfig, Score};
 use ms_trainer::Routing;
 

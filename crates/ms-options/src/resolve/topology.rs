@@ -2,12 +2,12 @@
 
 mod context;
 
-use crate::shares::{Shares, Sizes};
+use crate::resolve::shares::{Shares, Sizes};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, RingCache};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, Sharing};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 
@@ -53,7 +53,7 @@ options! {
 
 /// How a run is spread over ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Topology {
+pub struct Topology {
     /// The ranks as the run uses them.
     pub grid: Grid,
     /// The ranks as upstream lists them; they differ where experts are spread over tensor-parallel ranks.
@@ -62,16 +62,8 @@ pub(crate) struct Topology {
     pub stages: Stages,
     /// The order of work in the pipeline.
     pub order: PipelineOrder,
-    /// Tensor-parallel ranks share the tokens between matrices.
-    pub sequence_parallel: bool,
-    /// How ranks share a sequence.
-    pub context: ContextParallel,
-    /// What layers keep of the keys and values that ranks pass around.
-    pub ring_cache: RingCache,
-    /// How tokens reach the ranks of their experts.
-    pub dispatcher: Dispatcher,
-    /// Shared experts work while tokens are on their way to the others.
-    pub overlap_experts: bool,
+    /// How ranks share tokens.
+    pub sharing: Sharing,
 }
 
 /// What else decides how a run is spread.
@@ -153,17 +145,9 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         _ => Dispatcher::AllGather,
     };
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
-    Ok(Topology {
-        ring_cache: ring_cache(o, &context, model)?,
-        dispatcher,
-        overlap_experts: around.overlap_experts,
-        grid,
-        listed,
-        stages,
-        order,
-        sequence_parallel,
-        context,
-    })
+    let (ring_cache, overlap_experts) = (ring_cache(o, &context, model)?, around.overlap_experts);
+    let sharing = Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+    Ok(Topology { grid, listed, stages, order, sharing })
 }
 
 /// Checks what upstream refuses of what passes borders of stages.
@@ -252,7 +236,7 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 /// # Errors
 /// If masks are to come from code that is not there.
 pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
-    if o.masks_of_code && o.cp > 1 && matches!(topology.context, ContextParallel::Adaptive { .. }) {
+    if o.masks_of_code && o.cp > 1 && matches!(topology.sharing.context, ContextParallel::Adaptive { .. }) {
         bail!(Usage(
             "--adaptive-cp-manually-set-mask-list: nothing sets masks here, as in upstream until its code is changed; they are those of \
              documents and windows\nhint: leave it out"
@@ -266,7 +250,7 @@ impl Topology {
     /// Ranks that exchange heads for tokens, and those that pass keys and values around.
     pub(crate) fn ulysses_and_ring(&self) -> (usize, usize) {
         let cp = self.grid.size(ms_core::Axis::Cp);
-        let ulysses = self.context.ulysses(cp).max(1);
+        let ulysses = self.sharing.context.ulysses(cp).max(1);
         (ulysses, cp / ulysses)
     }
 }
@@ -315,7 +299,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
 }
 
 /// Most ranks of a plan.
-pub(crate) const MOST_PLANNED: usize = 65536;
+pub const MOST_PLANNED: usize = 65536;
 
 /// The fewest ranks that the given sizes allow.
 ///
@@ -526,9 +510,9 @@ fn placing_flag(stages: &Stages, layers: usize) -> &'static str {
 /// With the numbers that do not divide.
 pub(crate) fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
     let (tp, cp) = (topology.grid.size(ms_core::Axis::Tp), topology.grid.size(ms_core::Axis::Cp));
-    let pieces = if cp > 1 { topology.context.pieces(cp) } else { 1 };
-    let spread = topology.sequence_parallel
-        || topology.dispatcher == Dispatcher::AllToAll
+    let pieces = if cp > 1 { topology.sharing.context.pieces(cp) } else { 1 };
+    let spread = topology.sharing.sequence_parallel
+        || topology.sharing.dispatcher == Dispatcher::AllToAll
         || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
     let shares = pieces * if spread { tp } else { 1 };
     if !(multiple * micro).is_multiple_of(shares) || !multiple.is_multiple_of(pieces) {

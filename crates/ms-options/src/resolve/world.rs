@@ -1,0 +1,55 @@
+//! How many ranks a run has, and how long they wait for each other.
+
+use crate::resolve::options::Options;
+use crate::resolve::topology::fewest_ranks;
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Given;
+use std::time::Duration;
+
+options! {
+    /// How many ranks there are.
+    pub struct World in "Parallelism" {
+        /// Ranks of the run.
+        pub ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
+        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank waits for others before it says for what, and the run ends", range = "[1,)";
+    }
+}
+
+impl World {
+    /// How long ranks may wait for each other; `None`: as long as it takes.
+    pub fn limit(&self) -> Option<Duration> {
+        self.minutes.given().map(|minutes| Duration::from_secs(minutes.saturating_mul(60)))
+    }
+}
+
+/// Most ranks that are started: they are threads.
+pub const MOST_RANKS: usize = 1024;
+
+/// Ranks of the run, and what says so. One that is only `planned` has as many as torchrun has `launched`, or as few as its sizes
+/// allow, where none are given.
+///
+/// # Errors
+/// For more than a run can start, and sizes that no number of ranks fits.
+pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Result<(usize, String)> {
+    let given = o.world.ranks.value;
+    if o.world.ranks.is_given() || !planned {
+        if given > MOST_RANKS && !planned {
+            bail!(Usage(format!(
+                "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
+            )));
+        }
+        let default = if o.world.ranks.is_given() { "" } else { " (the default)" };
+        return Ok((given, format!("--nproc-per-node {given}{default}")));
+    }
+    if let Some(world) = launched {
+        return Ok((world, format!("WORLD_SIZE {world}, a variable of torchrun,")));
+    }
+    let fewest = fewest_ranks(&o.spread, o.upstream)?;
+    if fewest > 1 {
+        tracing::warn!(
+            "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
+        );
+    }
+    Ok((fewest, format!("{fewest} ranks, the fewest of these sizes,")))
+}

@@ -1,0 +1,79 @@
+//! A training run from flags: [`resolve`] makes one configuration of flags, checkpoint, tokenizer and data, by which every rank
+//! trains ([`Resolved::train`]).
+
+use anyhow::{Context, Result};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_core::Choice;
+use ms_dist::{Fabric, ParallelCtx};
+use ms_trainer::{Hooks, Outcome};
+
+pub use crate::resolve::options::Options;
+pub use crate::resolve::topology::{MOST_PLANNED, Topology};
+pub use crate::resolve::world::{MOST_RANKS, World};
+pub use crate::resolve::{Purpose, Resolved};
+
+/// Refuses flags that upstream fails with together, though none of them changes anything by itself.
+///
+/// # Errors
+/// Names both.
+pub fn check(args: &Args) -> Result<(), Usage> {
+    crate::resolve::companions::check(args)
+}
+
+impl Options {
+    /// The options with the sizes of ranks that the checkpoint names, where `--use-mp-args-from-checkpoint-args` asks for them.
+    /// `args`, from which they were read, say so then, too.
+    ///
+    /// # Errors
+    /// Without a checkpoint, or if it cannot be opened.
+    pub fn with_sizes_of_checkpoint(self, args: &mut Args) -> Result<Self> {
+        crate::resolve::inherited::settle_sizes(args, &self.inherited, &self.source)?;
+        Ok(args.read()?)
+    }
+}
+
+/// Resolves the flags of a training run, and says which of them change nothing. What only plans needs no data and no number of
+/// iterations, and has as many ranks as a launcher has `launched`, where the flags do not say how many.
+///
+/// # Errors
+/// If a flag is missing or wrong, or the checkpoint, the tokenizer or a data set cannot be read.
+pub fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result<Resolved> {
+    crate::resolve::companions::say_defaults(o);
+    let mut run = crate::resolve::resolve(o, purpose, launched)?;
+    if purpose.chooses_swaps() {
+        crate::plan::smart_swap::choose(&mut run, &o.again, o.update.swap_parts)?;
+    }
+    crate::resolve::companions::say(o, &run);
+    Ok(run)
+}
+
+impl Resolved {
+    /// The place in the run of the rank that `fabric` belongs to.
+    ///
+    /// # Errors
+    /// If the fabric has another number of ranks than the run.
+    pub fn context(&self, fabric: &dyn Fabric) -> Result<ParallelCtx> {
+        let t = &self.topology;
+        Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
+    }
+
+    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`.
+    /// All ranks have the same.
+    ///
+    /// # Errors
+    /// If data, checkpoint or another rank fails.
+    pub fn train(&self, ctx: ParallelCtx, choice: Choice, hooks: &Hooks<'_>) -> Result<Outcome> {
+        let source = self.data.as_ref().context("a run has data")?;
+        let device = ms_reference::device_for(self.config.dtype, self.threads_per_rank, choice)?;
+        // What the first rank finds missing of the data's indices it writes; the others read it.
+        if ctx.rank > 0 {
+            ctx.world.barrier()?;
+        }
+        let data = crate::resolve::data::Data::open(source, &self.config, ctx.dp.rank(), ctx.dp.size())?;
+        if ctx.rank == 0 {
+            ctx.world.barrier()?;
+        }
+        Ok(ms_trainer::run(&self.config, device, ctx, &data, hooks)?)
+    }
+}
