@@ -163,8 +163,16 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
         (Form::Hf, _) | (_, None) => None,
         (_, Some(path)) => Some(read_json(&path)?),
     };
-    let hints = Hints { config, model: None, extend_ep: request.extended };
-    let mut source = ms_ckpt::open_with(&request.load, None, &hints)?;
+    let from = |config| {
+        ms_ckpt::open_with(&request.load, None, &Hints { config, model: None, extend_ep: request.extended })
+    };
+    // The rank files may hold those layers alone that are asked for, where the original's configuration tells of all.
+    let shorter =
+        config.as_ref().and_then(|config| shortened(config, request)).map(|config| from(Some(config)));
+    let mut source = match shorter {
+        Some(Ok(source)) => source,
+        _ => from(config)?,
+    };
     let c = source.config();
     let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();
     let mut kept: Vec<usize> = (0..c.layers).collect();
@@ -194,6 +202,28 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
         source = source.with_layers(&kept, mtp)?;
     }
     Ok(source)
+}
+
+/// Fields of `config.json` that count the layers; a class has one of them.
+const LAYER_COUNTS: [&str; 3] = ["num_hidden_layers", "num_layers", "n_layer"];
+
+/// The configuration of a model that has only as many layers as were asked for; `None` if it has no more.
+fn shortened(config: &Value, request: &Request) -> Option<Value> {
+    let mut config = config.clone();
+    let mut less = false;
+    let asked = [
+        (LAYER_COUNTS.iter().find(|key| config.get(key).is_some()).copied(), request.layers),
+        (Some("first_k_dense_replace"), request.leading_dense),
+    ];
+    for (key, count) in asked {
+        if let (Some(key), Some(count)) = (key, count)
+            && config.get(key).and_then(Value::as_u64).is_some_and(|had| had > count as u64)
+        {
+            config[key] = json!(count);
+            less = true;
+        }
+    }
+    less.then_some(config)
 }
 
 fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
@@ -343,8 +373,7 @@ fn add_companions(
         Some(mut json) => {
             let named = if json.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
             let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
-            let count =
-                ["num_hidden_layers", "num_layers", "n_layer"].into_iter().find(|k| json.get(k).is_some());
+            let count = LAYER_COUNTS.into_iter().find(|k| json.get(k).is_some());
             let count = count.unwrap_or("num_hidden_layers");
             let layers = json.get(count).and_then(Value::as_u64) != Some(config.layers as u64);
             // Weights are written as elements, whatever they were read from.

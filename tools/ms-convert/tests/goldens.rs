@@ -239,3 +239,101 @@ fn models_that_no_class_describes_are_cut_and_come_back() {
         assert_eq!(torch_tensors(&back.join(file)), torch_tensors(&source.join(file)), "{name}");
     }
 }
+
+/// Converts a sample model with newer upstreams' flags; the output's folder.
+fn head_conversion(scratch: &Path, name: &str, load: &Path, flags: &[&str]) -> PathBuf {
+    let out = scratch.join(name);
+    let argv = ["--upstream", "head", "--quiet", "--load-dir"];
+    Command::cargo_bin("ms-convert")
+        .unwrap()
+        .args(argv)
+        .arg(load)
+        .arg("--save-dir")
+        .arg(&out)
+        .args(flags)
+        .assert()
+        .success();
+    out
+}
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/models").join(name)
+}
+
+const TO_MEGATRON: [&str; 4] = ["--load-model-type", "hf", "--save-model-type", "mg"];
+
+/// Source: MindSpeed-LLM of 2026, `convert_hf2mg.py`, `get_pprank_hf_layeridxs` (slots are a set).
+#[test]
+fn empty_slots_are_those_of_upstream_in_whatever_order_they_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let convert = |name: &str, slots: &str| {
+        let flags = [&TO_MEGATRON[..], &["--model-type-hf", "qwen3", "--target-pipeline-parallel-size", "2"]]
+            .concat();
+        let flags = [&flags[..], &["--noop-layers", slots]].concat();
+        let out = head_conversion(scratch.path(), name, &sample("qwen3"), &flags);
+        ["mp_rank_00_000", "mp_rank_00_001"]
+            .map(|rank| torch_tensors(&out.join("iter_0000001").join(rank).join("model_optim_rng.pt")))
+    };
+    let (sorted, turned) = (convert("sorted", "1,4"), convert("turned", "4,1"));
+    assert!(sorted == turned);
+    let layers = |tensors: &Tensors| -> BTreeSet<String> {
+        let numbers = tensors.keys().filter_map(|name| name.split("decoder.layers.").nth(1));
+        numbers.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect()
+    };
+    assert_eq!(sorted.each_ref().map(layers), [["0", "2"], ["0", "2"]].map(|l| l.map(str::to_owned).into()));
+}
+
+/// Source: MindSpeed-LLM of 2026, `convert_hf2mg.py`, `set_model_postprocess`: the head has its weight wherever there are stages.
+#[test]
+fn a_tied_head_has_its_weight_on_the_first_stage_of_dualpipev_too() {
+    let scratch = tempfile::tempdir().unwrap();
+    let flags = [
+        &TO_MEGATRON[..],
+        &["--model-type-hf", "qwen25", "--target-pipeline-parallel-size", "2"],
+        &["--schedules-method", "dualpipev"],
+    ];
+    let out = head_conversion(scratch.path(), "mg", &sample("qwen2"), &flags.concat());
+    let tensors = torch_tensors(&out.join("iter_0000001/mp_rank_00_000/model_optim_rng.pt"));
+    let embedding = &tensors["model0/embedding.word_embeddings.weight"];
+    assert_eq!(&tensors["model1/output_layer.weight"], embedding);
+    let back = ["--load-model-type", "mg", "--save-model-type", "hf", "--model-type-hf", "qwen25"];
+    let hf_config = sample("qwen2");
+    let back = [&back[..], &["--schedules-method", "dualpipev", "--hf-cfg-dir", hf_config.to_str().unwrap()]];
+    let hf = head_conversion(scratch.path(), "hf", &out, &back.concat());
+    let file = std::fs::read_dir(&hf).unwrap().map(|e| e.unwrap().path());
+    let file = file.filter(|p| p.extension().is_some_and(|e| e == "safetensors")).next().unwrap();
+    assert!(!safetensors_tensors(&file).contains_key("lm_head.weight"));
+}
+
+/// Upstream writes the layers that were asked for, whatever the original's configuration counts.
+#[test]
+fn a_checkpoint_of_the_first_layers_goes_back_by_the_same_number_of_layers() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, kind, dense) in [("qwen3", "qwen3", None), ("deepseek_v2_lite", "deepseek2-lite", Some("1"))] {
+        let mut less = vec!["--num-layers", "2"];
+        if let Some(dense) = dense {
+            less.extend(["--first-k-dense-replace", dense]);
+        }
+        let original = sample(name);
+        let to = [&TO_MEGATRON[..], &["--model-type-hf", kind], &less].concat();
+        let mg = head_conversion(scratch.path(), &format!("{name}-mg"), &original, &to);
+        let from = ["--load-model-type", "mg", "--save-model-type", "hf", "--model-type-hf", kind];
+        let from = [&from[..], &["--hf-cfg-dir", original.to_str().unwrap()], &less].concat();
+        let hf = head_conversion(scratch.path(), &format!("{name}-hf"), &mg, &from);
+        assert_eq!(json(&hf.join("config.json"))["num_hidden_layers"], 2, "{name}");
+        let files = |dir: &Path| -> Tensors {
+            let all = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+            let all = all.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("model"));
+            all.filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
+                .flat_map(|p| safetensors_tensors(&p))
+                .collect()
+        };
+        let (before, after) = (files(&original), files(&hf));
+        let kept = before.iter().filter(|(name, _)| {
+            let layer = name.split("layers.").nth(1).and_then(|rest| rest.split('.').next());
+            layer.is_none_or(|layer| layer.parse::<usize>().is_ok_and(|layer| layer < 2))
+        });
+        assert_eq!(after.keys().collect::<Vec<_>>(), kept.clone().map(|(name, _)| name).collect::<Vec<_>>());
+        assert!(kept.into_iter().all(|(name, tensor)| after[name] == *tensor), "{name}");
+    }
+}

@@ -203,7 +203,7 @@ impl<'a> Speller<'a> {
             copies.push(local);
             Ok(())
         };
-        if self.config.tied && !self.spread.stages().dual_pipe {
+        if self.config.tied {
             // The last stage needs the embedding too; Megatron keeps it under another name.
             push(if self.spelling.legacy {
                 "word_embeddings_for_head/weight".to_owned()
