@@ -25,6 +25,9 @@ pub(crate) struct FolderFacts {
     pub(crate) class: String,
     /// `legacy` of Llama's class: how white space after special tokens is treated.
     pub(crate) legacy: bool,
+    /// Whether Llama's slow class marks the beginning of every text, where the fast one leaves out those that begin with a
+    /// mark or a blank (transformers 4.43, `models/llama/tokenization_llama.py`, `tokenize`).
+    pub(crate) slow_marks_all: bool,
     /// `add_prefix_space` of GPT-2's class.
     pub(crate) add_prefix_space: bool,
     /// `do_lower_case` of BERT's class.
@@ -100,6 +103,10 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
     facts.class_surround =
         (switch("add_bos_token").unwrap_or(default.0), switch("add_eos_token").unwrap_or(default.1));
     facts.legacy = switch("legacy").unwrap_or(true);
+    facts.slow_marks_all = matches!(class, "LlamaTokenizer" | "LlamaTokenizerFast")
+        && !facts.legacy
+        && switch("add_prefix_space") != Some(false)
+        && dir.join("tokenizer.model").is_file();
     facts.add_prefix_space = switch("add_prefix_space").unwrap_or(false);
     facts.lower_case = switch("do_lower_case").unwrap_or(true);
     facts.class = class.to_owned();

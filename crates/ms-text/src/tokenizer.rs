@@ -10,8 +10,12 @@ use crate::vocabulary::{AddedToken, Vocabulary};
 use crate::{ChatTemplate, Error, Result};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+/// SentencePiece's mark of a word's beginning.
+const MARK: char = '\u{2581}';
 
 /// Bytes of a vocabulary from which on its form in memory is kept: smaller ones are read in a few milliseconds.
 const WORTH_KEEPING: usize = 256 << 10;
@@ -44,6 +48,8 @@ pub struct Tokenizer {
     unk: Option<SpecialToken>,
     surround: Option<(bool, bool)>,
     hash: OnceLock<String>,
+    /// Whether the beginning of a text is marked in any case.
+    marks_all: bool,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -275,6 +281,7 @@ impl Tokenizer {
             unk: None,
             surround: None,
             hash: OnceLock::new(),
+            marks_all: false,
         }
     }
 
@@ -353,6 +360,26 @@ impl Tokenizer {
         &self.path
     }
 
+    /// The same with the ids of transformers' slow class (`use_fast=False`), where they are others: Llama's without `legacy`
+    /// has the mark of a word's beginning before a text that begins with a blank, too.
+    #[must_use]
+    pub fn as_slow(self) -> Self {
+        // Engines whose normaliser marks every text are like the slow class already.
+        let first = || {
+            let definition = self.source.definition(&self.facts);
+            definition.is_ok_and(|definition| definition["pre_tokenizer"]["prepend_scheme"] == "first")
+        };
+        Self { marks_all: self.facts.slow_marks_all && first(), ..self }
+    }
+
+    /// The text with the mark that the slow class puts before it and engines do not.
+    fn marked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.marks_all && text.starts_with([' ', MARK]) {
+            true => Cow::Owned(format!("{MARK}{text}")),
+            false => Cow::Borrowed(text),
+        }
+    }
+
     /// Ids of `text` alone, without what the tokenizer puts around a whole text.
     ///
     /// # Errors
@@ -368,9 +395,9 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = Vec::new();
-        if !self.encode_small(text, true, &mut ids)? {
-            self.built()?.encode_with_special(text, &mut ids)?;
+        let (text, mut ids) = (self.marked(text), Vec::new());
+        if !self.encode_small(&text, true, &mut ids)? {
+            self.built()?.encode_with_special(&text, &mut ids)?;
         }
         Ok(ids)
     }
@@ -380,10 +407,11 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_into(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        if self.encode_small(text, false, out)? {
+        let text = self.marked(text);
+        if self.encode_small(&text, false, out)? {
             return Ok(());
         }
-        self.built()?.engine.encode_into(text, false, out)
+        self.built()?.engine.encode_into(&text, false, out)
     }
 
     fn encode_small(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<bool> {

@@ -160,3 +160,31 @@ proptest! {
         prop_assert_eq!(plain(&text), plain(&t.decode(&ids, true).unwrap()));
     }
 }
+
+/// Values: transformers 4.51.3, `AutoTokenizer.from_pretrained(…, use_fast=False).encode(text, add_special_tokens=False)`.
+#[test]
+fn the_slow_class_of_llama_marks_texts_that_begin_with_a_blank() {
+    let Some(folder) = ms_testing::shared("data/tokenizers/llama2") else { return };
+    let slow = Tokenizer::load(&folder).unwrap().as_slow();
+    let cases: [(&str, &[u32]); 9] = [
+        (" a", &[29871, 263]),
+        ("a", &[263]),
+        ("  both  ", &[259, 1716, 259]),
+        (" ", &[259]),
+        ("  ", &[1678]),
+        ("▁ a", &[259, 263]),
+        ("", &[]),
+        ("\n x", &[29871, 13, 921]),
+        (" <s> x", &[259, 1, 921]),
+    ];
+    for (text, want) in cases {
+        assert_eq!(slow.encode(text).unwrap(), want, "{text:?}");
+        assert_eq!(slow.encode_with_special(text).unwrap(), [&[1], want].concat(), "{text:?}");
+    }
+    let fast = Tokenizer::load(&folder).unwrap();
+    assert_eq!(fast.encode(" a").unwrap(), [263]);
+    // Other classes have no other ids.
+    let qwen = ms_testing::shared("data/tokenizers/qwen").unwrap();
+    let ids = |tokenizer: Tokenizer| tokenizer.encode(" a").unwrap();
+    assert_eq!(ids(Tokenizer::load(&qwen).unwrap().as_slow()), ids(Tokenizer::load(&qwen).unwrap()));
+}

@@ -74,6 +74,7 @@ options! {
         model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model, for GPTSentencePieceTokenizer";
         vocab: Option<PathBuf> = "--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece";
         merges: Option<PathBuf> = "--merge-file", "merges.txt of GPT2BPETokenizer";
+        slow: bool = "--tokenizer-not-use-fast", "ids of the slow class: of Llama's without legacy, a text that begins with a blank has one more; others have the same";
         append_eod: bool = "--append-eod", "end every document with the end token";
     }
 }
@@ -152,8 +153,8 @@ pub(crate) struct Tokenize {
 /// Where the tokenizer comes from.
 #[derive(Debug)]
 pub(crate) enum Vocabulary {
-    /// A folder in Hugging Face's form, or a file of one.
-    Folder(PathBuf),
+    /// A folder in Hugging Face's form, or a file of one; with the ids of the slow class, where they are others.
+    Folder { path: PathBuf, slow: bool },
     /// Megatron's `GPT2BPETokenizer`.
     Gpt2 { vocab: PathBuf, merges: PathBuf },
     /// Megatron's `BertWordPiece` ones.
@@ -181,7 +182,8 @@ impl Vocabulary {
             }
             "PretrainedFromHF" => {
                 let missing = "no tokenizer\nhint: pass --tokenizer-name-or-path DIR";
-                Self::Folder(o.folder.clone().ok_or_else(|| Usage(missing.to_owned()))?)
+                let path = o.folder.clone().ok_or_else(|| Usage(missing.to_owned()))?;
+                Self::Folder { path, slow: o.slow }
             }
             other => {
                 let text = format!(
@@ -196,7 +198,10 @@ impl Vocabulary {
     /// Reads it.
     pub(crate) fn load(&self) -> ms_text::Result<Tokenizer> {
         match self {
-            Self::Folder(path) => Tokenizer::load_kept(path, ms_cli::tokenizer_cache().as_deref()),
+            Self::Folder { path, slow } => {
+                let fast = Tokenizer::load_kept(path, ms_cli::tokenizer_cache().as_deref())?;
+                Ok(if *slow { fast.as_slow() } else { fast })
+            }
             Self::Gpt2 { vocab, merges } => Tokenizer::gpt2(vocab, merges),
             Self::Bert { vocab, lower_case } => Tokenizer::bert(vocab, *lower_case),
             Self::SentencePiece(path) => Tokenizer::sentencepiece(path),

@@ -93,13 +93,13 @@ fn file_bytes(path: &Path) -> u64 {
 /// Bytes of the largest file that the vocabulary is read from.
 fn tokenizer_bytes(tokenizer: &Vocabulary) -> u64 {
     match tokenizer {
-        Vocabulary::Folder(path) if path.is_dir() => {
+        Vocabulary::Folder { path, .. } if path.is_dir() => {
             let files = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "qwen.tiktoken"];
             files.iter().map(|name| file_bytes(&path.join(name))).find(|bytes| *bytes > 0).unwrap_or(0)
         }
-        Vocabulary::Folder(path) | Vocabulary::SentencePiece(path) | Vocabulary::Bert { vocab: path, .. } => {
-            file_bytes(path)
-        }
+        Vocabulary::Folder { path, .. }
+        | Vocabulary::SentencePiece(path)
+        | Vocabulary::Bert { vocab: path, .. } => file_bytes(path),
         Vocabulary::Gpt2 { vocab, merges } => file_bytes(vocab).saturating_add(file_bytes(merges)),
     }
 }
