@@ -2,8 +2,8 @@
 //!
 //! Sixteen keys meet a head at once and their lanes are summed together, across registers; of values, a line of several keys is
 //! split once into even and odd elements for all heads of its group. What the next keys need is asked for meanwhile, in the
-//! order of memory and into the second level: the processor would not see sixteen rows as one stream, and the first level does not
-//! hold two times sixteen keys of eight groups.
+//! order of memory and into the second level: the processor would not see sixteen rows as one stream, and the first level
+//! does not hold two times sixteen keys of eight groups.
 
 use std::arch::x86_64::*;
 
