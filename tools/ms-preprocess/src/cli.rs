@@ -74,7 +74,7 @@ options! {
         model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model, for GPTSentencePieceTokenizer";
         vocab: Option<PathBuf> = "--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece";
         merges: Option<PathBuf> = "--merge-file", "merges.txt of GPT2BPETokenizer";
-        slow: bool = "--tokenizer-not-use-fast", "ids of the slow class: of Llama's without legacy, a text that begins with a blank has one more; others have the same";
+        fast: bool = "--tokenizer-not-use-fast", "ids of the slow class: of Llama's without legacy, a text that begins with a blank has one more; others have the same";
         append_eod: bool = "--append-eod", "end every document with the end token";
     }
 }
@@ -183,7 +183,7 @@ impl Vocabulary {
             "PretrainedFromHF" => {
                 let missing = "no tokenizer\nhint: pass --tokenizer-name-or-path DIR";
                 let path = o.folder.clone().ok_or_else(|| Usage(missing.to_owned()))?;
-                Self::Folder { path, slow: o.slow }
+                Self::Folder { path, slow: !o.fast }
             }
             other => {
                 let text = format!(

@@ -80,3 +80,30 @@ fn words(line: &str) -> Vec<String> {
     }
     out
 }
+
+/// Values: transformers 4.51.3, Llama's slow and fast class, of which upstream takes the first with this flag.
+#[test]
+fn the_slow_class_is_taken_with_its_flag_alone() {
+    let Some(llama2) = ms_testing::shared("data/tokenizers/llama2") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("in.jsonl");
+    std::fs::write(&input, "{\"text\": \" a\"}\n").unwrap();
+    let ids = |name: &str, flags: &[&str]| -> Vec<u8> {
+        let prefix = dir.path().join(name);
+        Command::cargo_bin("ms-preprocess")
+            .unwrap()
+            .args(["--style", "pretrain", "--input"])
+            .arg(&input)
+            .arg("--tokenizer-name-or-path")
+            .arg(&llama2)
+            .arg("--output-prefix")
+            .arg(&prefix)
+            .args(flags)
+            .assert()
+            .success();
+        std::fs::read(dir.path().join(format!("{name}_text_document.bin"))).unwrap()
+    };
+    let bytes = |ids: &[i32]| -> Vec<u8> { ids.iter().flat_map(|id| id.to_le_bytes()).collect() };
+    assert_eq!(ids("fast", &[]), bytes(&[1, 263]));
+    assert_eq!(ids("slow", &["--tokenizer-not-use-fast"]), bytes(&[1, 29871, 263]));
+}
