@@ -163,15 +163,15 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
         (Form::Hf, _) | (_, None) => None,
         (_, Some(path)) => Some(read_json(&path)?),
     };
-    let from = |config| {
-        ms_ckpt::open_with(&request.load, None, &Hints { config, model: None, extend_ep: request.extended })
+    let open = |config, model| {
+        ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep: request.extended })
     };
-    // The rank files may hold those layers alone that are asked for, where the original's configuration tells of all.
-    let shorter =
-        config.as_ref().and_then(|config| shortened(config, request)).map(|config| from(Some(config)));
-    let mut source = match shorter {
+    // The rank files may hold those layers alone that are asked for, where the original's configuration, and with upstream's
+    // converter the files' own arguments, tell of all.
+    let shorter = config.as_ref().and_then(|config| hf::read_config(&shortened(config, request)?).ok());
+    let mut source = match shorter.map(|model| open(None, Some(model))) {
         Some(Ok(source)) => source,
-        _ => from(config)?,
+        _ => open(config, None)?,
     };
     let c = source.config();
     let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();

@@ -300,8 +300,8 @@ fn a_tied_head_has_its_weight_on_the_first_stage_of_dualpipev_too() {
     let hf_config = sample("qwen2");
     let back = [&back[..], &["--schedules-method", "dualpipev", "--hf-cfg-dir", hf_config.to_str().unwrap()]];
     let hf = head_conversion(scratch.path(), "hf", &out, &back.concat());
-    let file = std::fs::read_dir(&hf).unwrap().map(|e| e.unwrap().path());
-    let file = file.filter(|p| p.extension().is_some_and(|e| e == "safetensors")).next().unwrap();
+    let mut files = std::fs::read_dir(&hf).unwrap().map(|e| e.unwrap().path());
+    let file = files.find(|p| p.extension().is_some_and(|e| e == "safetensors")).unwrap();
     assert!(!safetensors_tensors(&file).contains_key("lm_head.weight"));
 }
 
@@ -309,17 +309,24 @@ fn a_tied_head_has_its_weight_on_the_first_stage_of_dualpipev_too() {
 #[test]
 fn a_checkpoint_of_the_first_layers_goes_back_by_the_same_number_of_layers() {
     let scratch = tempfile::tempdir().unwrap();
-    for (name, kind, dense) in [("qwen3", "qwen3", None), ("deepseek_v2_lite", "deepseek2-lite", Some("1"))] {
+    // Without arguments in the files the configuration is all there is, as with upstream's, whose arguments tell of all layers.
+    for (name, kind, dense, more) in [
+        ("qwen3", "qwen3", None, None),
+        ("qwen3", "qwen3", None, Some("--no-args")),
+        ("deepseek_v2_lite", "deepseek2-lite", Some("1"), None),
+    ] {
         let mut less = vec!["--num-layers", "2"];
         if let Some(dense) = dense {
             less.extend(["--first-k-dense-replace", dense]);
         }
         let original = sample(name);
-        let to = [&TO_MEGATRON[..], &["--model-type-hf", kind], &less].concat();
-        let mg = head_conversion(scratch.path(), &format!("{name}-mg"), &original, &to);
+        let mut to = [&TO_MEGATRON[..], &["--model-type-hf", kind], &less].concat();
+        to.extend(more);
+        let place = format!("{name}{}", more.unwrap_or_default());
+        let mg = head_conversion(scratch.path(), &format!("{place}-mg"), &original, &to);
         let from = ["--load-model-type", "mg", "--save-model-type", "hf", "--model-type-hf", kind];
         let from = [&from[..], &["--hf-cfg-dir", original.to_str().unwrap()], &less].concat();
-        let hf = head_conversion(scratch.path(), &format!("{name}-hf"), &mg, &from);
+        let hf = head_conversion(scratch.path(), &format!("{place}-hf"), &mg, &from);
         assert_eq!(json(&hf.join("config.json"))["num_hidden_layers"], 2, "{name}");
         let files = |dir: &Path| -> Tensors {
             let all = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
