@@ -2,7 +2,11 @@
 //!
 //! Rounding to bf16 in plain operations takes eleven of them, more than most kernels have otherwise, and no compiler makes
 //! the one instruction of them. So a body that writes bf16 is generic over [`Narrow`], and is built once more for
-//! processors that have the instruction; the bits are the same.
+//! processors that have the instruction, and for those with AVX2, where rows in registers of eight need it said how they lie:
+//! the compiler, left alone, took elements of several blocks together one by one. The bits are the same.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
 
 use half::bf16;
 
@@ -343,6 +347,16 @@ macro_rules! narrowing_instances {
             fn plain $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? { $body($crate::narrow::Plain, $($arg),*) }
             $crate::isa::instances! { fn others $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? = plain; }
             #[cfg(target_arch = "x86_64")]
+            if isa == $crate::Isa::Avx2 {
+                #[target_feature(enable = "avx2,fma")]
+                fn rounding $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                    // SAFETY: this function is only called where the instructions are.
+                    $body(unsafe { $crate::narrow::avx2::Rounded::new() }, $($arg),*)
+                }
+                // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+                return unsafe { rounding($($arg),*) };
+            }
+            #[cfg(target_arch = "x86_64")]
             if isa >= $crate::Isa::Avx512Bf16 {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
                 fn converting $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
@@ -362,41 +376,53 @@ pub(crate) use narrowing_instances;
 mod tests {
     use super::*;
 
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn the_instruction_rounds_as_the_plain_operations_do() {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-        fn converted(values: Lanes) -> [bf16; LANES] {
-            // SAFETY: the test asks for the instruction set first.
-            (unsafe { Convert::new() }).narrow(values)
-        }
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-        fn converted_rows(first: Lanes, second: Lanes) -> Two {
-            // SAFETY: as above.
-            (unsafe { Convert::new() }).two(first, second)
-        }
-        if !crate::Isa::Avx512Bf16.is_available() {
-            eprintln!("skipped: this processor has no vcvtneps2bf16");
-            return;
-        }
-        // Every upper half with the lower halves around a tie, and what lies between.
+    /// Compares with [`Plain`] on every upper half with the lower halves around a tie, and what lies between.
+    fn check_rounding(how: impl Narrow) {
         for hi in (0..=u16::MAX).step_by(2) {
             let values = std::array::from_fn(|l| {
                 let lo = [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1234, 0xc000][l % 8];
                 f32::from_bits(u32::from(hi | (l / 8) as u16) << 16 | lo)
             });
-            // SAFETY: the processor has it.
-            let (got, want) = (unsafe { converted(values) }, Plain.narrow(values));
+            let (got, want) = (how.narrow(values), Plain.narrow(values));
             for l in 0..LANES {
                 assert_eq!(got[l].to_bits(), want[l].to_bits(), "{:08x}", values[l].to_bits());
             }
             let mut other = values;
             other.reverse();
-            // SAFETY: as above.
-            let (got, want) = (unsafe { converted_rows(values, other) }, Plain.two(values, other));
+            let (got, want) = (how.two(values, other), Plain.two(values, other));
             assert_eq!(got.pairs, want.pairs);
             assert_eq!(got.first.map(bf16::to_bits), want.first.map(bf16::to_bits));
             assert_eq!(got.second.map(bf16::to_bits), want.second.map(bf16::to_bits));
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn instructions_round_as_the_plain_operations_do() {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+        fn converting() {
+            // SAFETY: the test asks for the instruction set first.
+            let how = unsafe { Convert::new() };
+            check_rounding(how);
+            check_split(how);
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn rounding() {
+            // SAFETY: as above.
+            let how = unsafe { avx2::Rounded::new() };
+            check_rounding(how);
+            check_split(how);
+        }
+        if crate::Isa::Avx512Bf16.is_available() {
+            // SAFETY: the processor has it.
+            unsafe { converting() }
+        } else {
+            eprintln!("skipped: this processor has no vcvtneps2bf16");
+        }
+        if crate::Isa::Avx2.is_available() {
+            let cpu = crate::Cpu::new(1, crate::Isa::Avx2).unwrap();
+            // SAFETY: the processor has it. In a unit denormals are zero.
+            cpu.for_each_unit(1, |_| unsafe { rounding() });
         }
     }
 
@@ -429,16 +455,6 @@ mod tests {
     #[test]
     fn what_is_taken_apart_by_pairs_comes_together_again() {
         check_split(Plain);
-        #[cfg(target_arch = "x86_64")]
-        if crate::Isa::Avx512Bf16.is_available() {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-            fn converting() {
-                // SAFETY: the test asks for the instruction set first.
-                check_split(unsafe { Convert::new() });
-            }
-            // SAFETY: the processor has it.
-            unsafe { converting() }
-        }
     }
 
     #[test]

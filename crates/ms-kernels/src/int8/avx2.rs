@@ -1,4 +1,5 @@
-//! The sums of [`super::body::products`] with AVX2: bytes are widened to sixteen bits, whose pairs are multiplied and added.
+//! The sums of [`super::body::products`] with AVX2: magnitudes of the weight times codes of `x` with the weight's sign, in pairs of
+//! sixteen bits, which products of numbers up to 127 fit, then in fours.
 
 use std::arch::x86_64::*;
 
@@ -8,58 +9,61 @@ use crate::rms_norm::lane_sum;
 /// Bytes of the weight that are asked for ahead of their use.
 const AHEAD: usize = 8192;
 
-/// Lane of the definition that each lane of two registers holds: neighbouring pairs are joined within halves of a register.
-const PLACES: [usize; LANES] = [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15];
-
-/// `sums[row, i] = x[i] · weight[row]` for `ROWS` rows of `x`.
+/// `sums[row, i] = x[i] · weight[row]` for `ROWS` rows of `x`, `HALVES` halves of a line at a time: as many as there are
+/// registers for.
 ///
 /// # Safety
 /// The instruction set must be there.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn rows<const ROWS: usize>(sums: &mut [f32], x: Few<'_>, weight: &[u8], width: usize) {
+unsafe fn rows<const ROWS: usize, const HALVES: usize>(
+    sums: &mut [f32],
+    x: Few<'_>,
+    weight: &[u8],
+    width: usize,
+) {
     let lines = width / LINE - 1;
     assert!(x.lines.len() == ROWS * lines && x.scales.len() == ROWS * lines);
-    let zero = _mm256_set1_epi16(ZERO as i16);
+    let (zero, ones) = (_mm256_set1_epi8(ZERO as i8), _mm256_set1_epi16(1));
     for (sums, row) in sums.as_chunks_mut::<ROWS>().0.iter_mut().zip(weight.chunks_exact(width)) {
-        let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
-        for n in 0..lines {
-            // SAFETY: a row of the weight has `lines` lines, `x` as many for each of its rows. A prefetch may point anywhere.
-            unsafe {
-                let at = row.as_ptr().add(n * LINE);
-                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD).cast());
-                for half in 0..2 {
-                    let start = half * LINE / 2;
-                    let weight =
-                        |q: usize| _mm256_cvtepi8_epi16(_mm_loadu_si128(at.add(start + 16 * q).cast()));
-                    let (lower, upper) = (weight(0), weight(1));
-                    for i in 0..ROWS {
-                        let codes: *const u8 = x.lines.as_ptr().add(n * ROWS + i).cast();
-                        let codes = |q: usize| {
-                            let wide =
-                                _mm256_cvtepu8_epi16(_mm_loadu_si128(codes.add(start + 16 * q).cast()));
-                            _mm256_sub_epi16(wide, zero)
-                        };
-                        let pairs = (_mm256_madd_epi16(lower, codes(0)), _mm256_madd_epi16(upper, codes(1)));
-                        let whole = _mm256_cvtepi32_ps(_mm256_hadd_epi32(pairs.0, pairs.1));
-                        let scale = _mm256_set1_ps(*x.scales.as_ptr().add(n * ROWS + i));
-                        acc[i][half] = _mm256_fmadd_ps(whole, scale, acc[i][half]);
+        let mut held = [[0f32; LANES]; ROWS];
+        for first in (0..2).step_by(HALVES) {
+            let mut acc = [[_mm256_setzero_ps(); HALVES]; ROWS];
+            for n in 0..lines {
+                // SAFETY: a row of the weight has `lines` lines, `x` as many for each of its rows. A prefetch may point anywhere.
+                unsafe {
+                    let at = row.as_ptr().add(n * LINE + first * LINE / 2);
+                    if first == 0 {
+                        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD).cast());
+                    }
+                    for half in 0..HALVES {
+                        let weight = _mm256_loadu_si256(at.add(half * LINE / 2).cast());
+                        let magnitude = _mm256_abs_epi8(weight);
+                        for i in 0..ROWS {
+                            let codes: *const u8 = x.lines.as_ptr().add(n * ROWS + i).cast();
+                            let codes = _mm256_loadu_si256(codes.add((first + half) * LINE / 2).cast());
+                            // Less 128, modulo 256.
+                            let signed = _mm256_sign_epi8(_mm256_xor_si256(codes, zero), weight);
+                            let pairs = _mm256_maddubs_epi16(magnitude, signed);
+                            let whole = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones));
+                            let scale = _mm256_broadcast_ss(&*x.scales.as_ptr().add(n * ROWS + i));
+                            acc[i][half] = _mm256_fmadd_ps(whole, scale, acc[i][half]);
+                        }
+                    }
+                }
+            }
+            for i in 0..ROWS {
+                for half in 0..HALVES {
+                    // SAFETY: a half of sixteen lanes has room for eight.
+                    unsafe {
+                        let to = held[i].as_mut_ptr().add((first + half) * LANES / 2);
+                        _mm256_storeu_ps(to, acc[i][half]);
                     }
                 }
             }
         }
         let scale = scale_of(row);
         for i in 0..ROWS {
-            let mut held = [0f32; LANES];
-            // SAFETY: room for sixteen lanes.
-            unsafe {
-                _mm256_storeu_ps(held.as_mut_ptr(), acc[i][0]);
-                _mm256_storeu_ps(held.as_mut_ptr().add(LANES / 2), acc[i][1]);
-            }
-            let mut lanes = [0f32; LANES];
-            for (place, held) in PLACES.iter().zip(held) {
-                lanes[*place] = held;
-            }
-            sums[i] = lane_sum(lanes) * scale;
+            sums[i] = lane_sum(held[i]) * scale;
         }
     }
 }
@@ -72,14 +76,14 @@ pub(super) unsafe fn products(sums: &mut [f32], x: Few<'_>, weight: &[u8], width
     // SAFETY: the caller's promise.
     unsafe {
         match m {
-            1 => rows::<1>(sums, x, weight, width),
-            2 => rows::<2>(sums, x, weight, width),
-            3 => rows::<3>(sums, x, weight, width),
-            4 => rows::<4>(sums, x, weight, width),
-            5 => rows::<5>(sums, x, weight, width),
-            6 => rows::<6>(sums, x, weight, width),
-            7 => rows::<7>(sums, x, weight, width),
-            _ => rows::<8>(sums, x, weight, width),
+            1 => rows::<1, 2>(sums, x, weight, width),
+            2 => rows::<2, 2>(sums, x, weight, width),
+            3 => rows::<3, 2>(sums, x, weight, width),
+            4 => rows::<4, 2>(sums, x, weight, width),
+            5 => rows::<5, 1>(sums, x, weight, width),
+            6 => rows::<6, 1>(sums, x, weight, width),
+            7 => rows::<7, 1>(sums, x, weight, width),
+            _ => rows::<8, 1>(sums, x, weight, width),
         }
     }
 }

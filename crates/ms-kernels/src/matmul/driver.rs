@@ -16,8 +16,8 @@ use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
 
-/// Rows of a unit, at most and at least: with 128 terms 504 KiB of `a`.
-const UNIT_ROWS: (usize, usize) = (1008, 252);
+/// Rows of a unit, at least.
+const LEAST_ROWS: usize = 252;
 /// Columns of a unit, at most and at least: as many as that packing `a` takes little time.
 const UNIT_COLS: (usize, usize) = (1536, 192);
 /// Units that each thread should find.
@@ -68,15 +68,15 @@ pub(super) unsafe fn product<K: Kernel, E: Element>(
     b: Mat<'_, E>,
     target: Target<E>,
 ) {
-    let (mut most_rows, mut most_cols) = (UNIT_ROWS.0, UNIT_COLS.0);
+    let (mut most_rows, mut most_cols) = (K::UNIT_ROWS, UNIT_COLS.0);
     if cpu.threads() > 1 {
         let wanted = UNITS_PER_THREAD * cpu.threads();
         while dims.m.div_ceil(most_rows) * dims.n.div_ceil(most_cols) < wanted {
-            if most_rows > UNIT_ROWS.1 && dims.m > most_rows / 2 {
+            if most_rows > LEAST_ROWS && dims.m > most_rows / 2 {
                 most_rows /= 2;
             } else if most_cols > UNIT_COLS.1 {
                 most_cols /= 2;
-            } else if most_rows > UNIT_ROWS.1 {
+            } else if most_rows > LEAST_ROWS {
                 most_rows /= 2;
             } else {
                 break;

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::body::STEP;
-use super::{Block, KEYS};
+use super::{Block, KEYS, fetch};
 use crate::matmul::kernel::avx512::first32;
 
 /// Keys whose scores are summed at once.
@@ -18,26 +18,6 @@ const ROWS: usize = 16;
 
 /// Keys whose values are mixed at once: sums are loaded and stored once for all of them.
 const AT_ONCE: usize = 8;
-
-/// Bytes of a cache line, and the elements it holds.
-const LINE: usize = 64;
-
-/// Asks for lines of the keys from `first` on: those of group `g` of as many parts as there are groups, so that all of `count`
-/// keys are asked for once when all groups are done.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn fetch(keys: Block<'_, bf16>, first: usize, count: usize, g: usize) {
-    let end = keys.count.min(first + count);
-    if first >= end || keys.token_stride > 4 * keys.groups * keys.dim {
-        return;
-    }
-    // Rows of a cache are one piece of memory; of packed rows, what lies between keys is asked for, too.
-    let start: *const i8 = keys.data.as_ptr().wrapping_add(first * keys.token_stride).cast();
-    let lines = ((end - first) * keys.token_stride * size_of::<bf16>()).div_ceil(LINE);
-    for line in g * lines / keys.groups..(g + 1) * lines / keys.groups {
-        _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line * LINE));
-    }
-}
 
 /// The sum of the sixteen lanes of each register, register `i` in lane `i`, each in the tree of `lane_sum`.
 #[inline]

@@ -14,7 +14,7 @@ const LANES: usize = 16;
 /// Elements of a step of a sum over the head size: one cache line of bf16. Rows of queries and of sums have whole steps.
 pub(super) const STEP: usize = 2 * LANES;
 
-type Half = [f32; LANES];
+pub(super) type Half = [f32; LANES];
 
 /// A step in the order in which lane `l` takes its two terms: of f32, elements `l` and `l + 16`; of bf16, `2l + 1` and `2l`, as
 /// the dot instruction does.

@@ -5,6 +5,8 @@
 //! are joined in the order of the blocks, whose length is fixed, so threads do not reach the bits.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod body;
 #[cfg(test)]
@@ -102,6 +104,26 @@ impl<'a, E: Element> Block<'a, E> {
     }
 }
 
+/// Asks for lines of the keys from `first` on: those of group `g` of as many parts as there are groups, so that all of `count`
+/// keys are asked for once when all groups are done.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fetch(keys: Block<'_, half::bf16>, first: usize, count: usize, g: usize) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    const LINE: usize = 64;
+    let end = keys.count.min(first + count);
+    if first >= end || keys.token_stride > 4 * keys.groups * keys.dim {
+        return;
+    }
+    // Rows of a cache are one piece of memory; of packed rows, what lies between keys is asked for, too.
+    let start: *const i8 = keys.data.as_ptr().wrapping_add(first * keys.token_stride).cast();
+    let lines = ((end - first) * keys.token_stride * size_of::<half::bf16>()).div_ceil(LINE);
+    for line in g * lines / keys.groups..(g + 1) * lines / keys.groups {
+        // SAFETY: a prefetch may point anywhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line * LINE)) };
+    }
+}
+
 /// `scores[head, key] = query[head] · key`, rows of [`KEYS`], of which those after the block's keys are any; `queries` are rows
 /// of whole steps.
 fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block<'_, E>) {
@@ -122,6 +144,11 @@ fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block
         for (wide, step) in wide.iter_mut().zip(queries.as_chunks().0) {
             *wide = body::halves(step);
         }
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(keys), true) = (keys.pairs(), isa == Isa::Avx2) {
+            // SAFETY: as above.
+            return unsafe { avx2::products(scores, wide, keys) };
+        }
         wide_products(isa, scores, wide, keys);
     });
 }
@@ -129,9 +156,15 @@ fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block
 /// `sums[head, d] = Σ_j weights[head, j] · values[j, group, d]` in the order of keys; `sums` are rows of whole steps.
 fn mix<E: Element>(isa: Isa, sums: &mut [f32], weights: &[f32], values: Block<'_, E>) {
     #[cfg(target_arch = "x86_64")]
-    if let (Some(values), true) = (values.pairs(), isa >= Isa::Avx512) {
+    if let (Some(values), true) = (values.pairs(), isa >= Isa::Avx2) {
         // SAFETY: as above.
-        return unsafe { avx512::mix(sums, weights, values) };
+        return unsafe {
+            if isa >= Isa::Avx512 {
+                avx512::mix(sums, weights, values);
+            } else {
+                avx2::mix(sums, weights, values);
+            }
+        };
     }
     any_mix(isa, sums.as_chunks_mut().0, weights, values);
 }

@@ -1,6 +1,8 @@
 //! Products with few rows, form `Nt`: each row of the weight is read once and met by every row of `a`.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 
 use super::{Dims, Mat, Out};
@@ -225,6 +227,11 @@ fn sum_rows<E: Element>(
         Few::Wide(a) if is_bf16::<E>() && isa >= Isa::Avx512 => {
             // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
             unsafe { avx512::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Few::Wide(a) if is_bf16::<E>() && isa == Isa::Avx2 && count > 2 => {
+            // SAFETY: as above.
+            unsafe { avx2::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
         }
         Few::Wide(a) => weight_rows(isa, sums, a, b, stride, k, count),
         #[cfg(target_arch = "x86_64")]

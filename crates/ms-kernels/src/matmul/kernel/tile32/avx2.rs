@@ -1,49 +1,105 @@
-//! The order of tiles with AVX2 and fused multiply-add: the portable loops, which fit its sixteen registers.
+//! The order of tiles with AVX2 and fused multiply-add: 6 x 16 in twelve registers, first of the even terms of a tile, then of
+//! the odd ones, while the sums wait in the first-level cache.
 
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::*;
 
-use super::super::{Kernel, Order, Side, Source, Tile, avx2 as pair};
-use super::{TILE_TERMS, portable};
+use super::super::avx2::{Avx2 as Pair, MR, NR, finish, start};
+use super::super::avx512::each_row;
+use super::super::{Kernel, Order, Side, Source, Store, Tile, portable};
+use super::TILE_TERMS;
 use crate::Element;
+use crate::narrow::avx2::to_bf16;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
 
+/// Sums of every second term of a tile, from `a` and `b` on; rows of `a` are `a_row` apart, its terms `a_step`.
+///
+/// # Safety
+/// The terms must be readable.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn half<const ROWS: usize>(
+    mut a: *const f32,
+    (a_row, a_step): (usize, usize),
+    mut b: *const f32,
+) -> [[__m256; 2]; MR] {
+    let mut acc = [[_mm256_setzero_ps(); 2]; MR];
+    for _ in 0..TILE_TERMS / 2 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bv = [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(NR / 2))];
+            each_row!(I < ROWS, {
+                let v = _mm256_broadcast_ss(&*a.add(I * a_row));
+                acc[I][0] = _mm256_fmadd_ps(v, bv[0], acc[I][0]);
+                acc[I][1] = _mm256_fmadd_ps(v, bv[1], acc[I][1]);
+            });
+        }
+        a = a.wrapping_add(2 * a_step);
+        b = b.wrapping_add(2 * NR);
+    }
+    acc
+}
+
 /// # Safety
 /// As for [`Kernel::tile`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile(tile: &Tile<f32>) {
-    // SAFETY: the caller's promise.
-    unsafe { portable::tile(tile) }
+unsafe fn rows<const ROWS: usize>(tile: &Tile<f32>) {
+    let mut sums = [[_mm256_setzero_ps(); 2]; MR];
+    let strides = (tile.a_row, tile.a_step);
+    // SAFETY: steps, panels, start and store are the caller's promise; steps come in whole tiles.
+    unsafe {
+        start!(tile, ROWS, sums);
+        for first in (0..tile.steps).step_by(TILE_TERMS) {
+            let (a, b) = (tile.a.wrapping_add(first * tile.a_step), tile.b.wrapping_add(first * NR));
+            let even = half::<ROWS>(a, strides, b);
+            let odd = half::<ROWS>(a.wrapping_add(tile.a_step), strides, b.wrapping_add(NR));
+            each_row!(I < ROWS, {
+                for j in 0..2 {
+                    sums[I][j] = _mm256_add_ps(sums[I][j], _mm256_add_ps(even[I][j], odd[I][j]));
+                }
+            });
+        }
+        finish!(tile, ROWS, sums);
+    }
 }
 
 impl Kernel for Avx2 {
-    const MR: usize = portable::MR;
-    const NR: usize = portable::NR;
+    const MR: usize = MR;
+    const NR: usize = NR;
     const TERMS: usize = 1;
     const GRANULE: usize = TILE_TERMS;
     const ORDER: Order = Order::Natural;
-    const DEPTH: usize = 384;
+    const DEPTH: usize = Pair::DEPTH;
+    const UNIT_ROWS: usize = Pair::UNIT_ROWS;
     type Packed = f32;
 
     #[inline(always)]
     fn fetch(at: *const i8) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
+        Pair::fetch(at);
     }
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pair::pack_contiguous(source, side.width::<Self>(), to) }
+        unsafe { Pair::pack_contiguous(source, side, to) }
     }
 
     unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pair::pack_strided(source, side.width::<Self>(), to) }
+        unsafe { Pair::pack_strided(source, side, to) }
     }
 
-    unsafe fn tile(t: &Tile<f32>) {
+    unsafe fn tile(tile: &Tile<f32>) {
         // SAFETY: the caller's promise.
-        unsafe { tile(t) }
+        unsafe {
+            match tile.rows {
+                1 => rows::<1>(tile),
+                2 => rows::<2>(tile),
+                3 => rows::<3>(tile),
+                4 => rows::<4>(tile),
+                5 => rows::<5>(tile),
+                _ => rows::<6>(tile),
+            }
+        }
     }
 }

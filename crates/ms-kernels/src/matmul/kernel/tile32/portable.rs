@@ -1,4 +1,4 @@
-//! The order of tiles in plain loops: also the body of AVX2.
+//! The order of tiles in plain loops.
 
 use half::bf16;
 
