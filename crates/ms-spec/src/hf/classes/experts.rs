@@ -30,6 +30,7 @@ pub(super) const CLASSES: &[Class] = &[
     HUNYUAN_V1,
     HUNYUAN_LARGE,
     QWEN3_NEXT,
+    OLMOE,
 ];
 
 /// Mixtral.
@@ -84,6 +85,30 @@ const QWEN3_MOE: Class = class!(
         c.moe = experts(ROUTER);
     },
     &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED], QWEN_EXPERTS, &[LAYERS_BUT]],
+);
+
+/// Projections whose values are cut at a bound.
+const CLIPPED: Field = Field::reading(|f, _| match f.float("clip_qkv")? {
+    Some(bound) => Err(f.unsupported(format!("field `clip_qkv`: expected null, got {bound}"))),
+    None => Ok(()),
+});
+
+/// `OLMoE`: norms of queries and keys over whole projections, experts everywhere.
+const OLMOE: Class = class!(
+    Family::new("Olmoe", &EXPERTS_TENSORS),
+    ["olmoe"],
+    "OlmoeForCausalLM",
+    |c| {
+        c.qk_norm = QkNorm::WholeProjection;
+        c.norm_eps = 1e-5;
+        c.moe = experts(ROUTER);
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, BIAS, CLIPPED],
+        &[count("num_experts"), top_k("num_experts_per_tok"), DENSE_WIDTH, RENORMALISE, LAYERS],
+    ],
 );
 
 fn delta(c: &mut ModelConfig) -> Option<&mut GatedDelta> {
