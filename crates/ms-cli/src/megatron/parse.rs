@@ -18,9 +18,9 @@ use super::common::ConfigFile;
 use super::convert::{convert, negative_number};
 use super::help;
 use super::table::{Arity, Flag, Line, Program, Upstream, ValueKind, is_known};
-use crate::{Usage, refuse};
 use crate::common::utf8;
 use crate::generate::{Artefact, generate};
+use crate::{Usage, refuse};
 
 /// Parses the arguments of a program, without its own name.
 ///
