@@ -106,7 +106,8 @@ impl Task {
     /// Its questions.
     ///
     /// # Errors
-    /// [`ms_cli::Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be read.
+    /// [`ms_cli::Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be
+    /// read.
     pub(crate) fn questions(
         &self,
         dir: &Path,

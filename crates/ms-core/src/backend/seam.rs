@@ -1,8 +1,8 @@
 //! How a family of the seam is declared.
 
-/// A family: the trait, as it is written; that a device which delays hands each function's arguments on, of which results that are
-/// tensors come `later`, and what the host is told is an `answer`; behind each function what a device without values makes of
-/// them (nothing, where nothing is said); and what it `fails` of, where that is not shapes or element types alone.
+/// A family: the trait, as it is written; that a device which delays hands each function's arguments on, of which results that
+/// are tensors come `later`, and what the host is told is an `answer`; behind each function what a device without values makes
+/// of them (nothing, where nothing is said), and what it `fails` of, where that is not shapes or element types alone.
 macro_rules! seam {
     (
         $(#[$about:meta])*
