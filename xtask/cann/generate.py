@@ -8,7 +8,7 @@ and writes `crates/cann-emu/src/generated/` and `crates/cann-emu/symbols.tsv`. I
 of the interface must not have one source. An entry point is implemented when a function of its name stands in
 `crates/cann-emu/src/api/`; all others answer "not supported".
 """
-import csv, pathlib, re, sys
+import csv, pathlib, re, sys, textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EMU = ROOT / "crates/cann-emu"
@@ -18,6 +18,7 @@ POINTER = {"aclTensor*": "T", "aclTensorList*": "TL", "aclScalar*": "S", "aclSca
            "aclIntArray*": "IA", "aclFloatArray*": "FA", "aclBoolArray*": "BA", "char*": "Str"}
 SCALAR = {"i8": "I8", "u8": "U8", "i32": "I32", "u32": "U32", "i64": "I64", "u64": "U64", "f32": "F32", "f64": "F64",
           "bool": "Bool"}
+UNSUPPORTED = "crate::report::unsupported_code(NAME)"
 
 # Operators of 8.1's libraries that no header of 8.1 declares. The rotation: `ascend-abi.md`, section on positions; its
 # gradient: MindSpeed's extension `npu_rotary_position_embedding` names both, and was published for CANN 8.0 and 8.1. The
@@ -61,6 +62,10 @@ def kind(ctype, cls):
     return found + "o" if found in ("T", "TL") and not constant else found
 
 
+def listed(names):
+    return textwrap.fill(" ".join(sorted(names)), 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
 def main():
     folder = sys.argv[1]
     table = rows(folder)
@@ -96,7 +101,7 @@ def main():
         order.append(module)
         count += len(chunk)
         (EMU / f"src/generated/{module}.rs").write_text(head + "".join(chunk))
-    lines, stubs = [], []
+    lines, stubs = [], {}
     for row, classes, args in plain:
         name, ret = row["symbol"], row["ret"]
         if row["abi"] == "v":
@@ -107,18 +112,13 @@ def main():
         if name in implemented:
             lines.append(f"entry!({name}, emu_{name}, ({', '.join(params)}){result}, ({values}));\n")
         else:
-            answer = {"v": "()", "p": "0usize", "f32": "0.0"}.get(ret, "crate::report::unsupported_code(NAME)")
-            typed = f"{CLASS[ret]}" if ret != "v" else "()"
-            if ret in ("u16", "u32", "u64", "i64"):
-                answer = "0"
-            stubs.append(f"absent!({name}, emu_{name}, {typed}, {answer});\n")
-    for name in skipped:
-        stubs.append(f"absent!({name}, emu_{name}, i32, crate::report::unsupported_code(NAME));\n")
+            answer = {"v": "()", "p": "0", "f32": "0.0", "u16": "0", "u32": "0", "u64": "0", "i64": "0"}.get(ret, UNSUPPORTED)
+            stubs.setdefault(("()" if ret == "v" else CLASS[ret], answer), []).append(name)
+    stubs.setdefault(("i32", UNSUPPORTED), []).extend(skipped)
     (EMU / "src/generated/runtime.rs").write_text(head + "".join(lines))
-    half = len(stubs) // 2
-    (EMU / "src/generated/absent_a.rs").write_text(head + "".join(stubs[:half]))
-    (EMU / "src/generated/absent_b.rs").write_text(head + "".join(stubs[half:]))
-    mods = ["absent_a", "absent_b", "runtime"] + order
+    lists = [f"absent! {{\n    {typed}, {answer};\n{listed(stubs[typed, answer])}\n}}\n" for typed, answer in sorted(stubs)]
+    (EMU / "src/generated/absent.rs").write_text(head + "\n".join(lists))
+    mods = ["absent", "runtime"] + order
     (EMU / "src/generated/mod.rs").write_text(
         "//! Entry points, one a symbol of the table; written by `xtask/cann/generate.py`.\n\n"
         + "".join(f"#[rustfmt::skip]\nmod {m};\n" for m in sorted(mods)))
@@ -135,7 +135,7 @@ def main():
         if row["symbol"].startswith("aclnn") and row["symbol"].endswith("GetWorkspaceSize") and "executor" in row["arguments"].lower():
             out.append(f"{row['symbol'].removesuffix('GetWorkspaceSize')}\t{old}\t{new}\n")
     (EMU / "symbols.tsv").write_text("".join(out))
-    print(f"{count} operators, {len(lines)} entries implemented, {len(stubs)} absent")
+    print(f"{count} operators, {len(lines)} entries implemented, {sum(map(len, stubs.values()))} absent")
 
 
 main()

@@ -136,14 +136,16 @@ macro_rules! entry {
     };
 }
 
-/// A function that the emulator exports and does not have: its own answer for "not supported".
+/// Functions of this type that the emulator exports and does not have: their own answer for "not supported".
 macro_rules! absent {
-    ($name:ident, $export:ident, $t:ty, $answer:expr) => {
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $export() -> $t {
+    ($t:ty, $answer:expr; $($name:ident)*) => {$(
+        const _: () = {
             const NAME: &str = stringify!($name);
-            crate::report::absent(NAME);
-            $answer
-        }
-    };
+            #[unsafe(export_name = concat!("emu_", stringify!($name)))]
+            extern "C" fn absent() -> $t {
+                crate::report::absent(NAME);
+                $answer
+            }
+        };
+    )*};
 }

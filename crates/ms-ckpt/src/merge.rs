@@ -14,11 +14,6 @@ impl Checkpoint {
         self.adapters.keys()
     }
 
-    /// Whether there is nothing but adapters.
-    pub fn is_adapter(&self) -> bool {
-        !self.adapters.is_empty() && !self.has(&Slot::WORDS.name())
-    }
-
     /// The rank of the adapters; `None` without some, or if they differ.
     pub fn adapter_rank(&self) -> Option<usize> {
         let ranks = self.adapters.values().flatten().map(|p| {

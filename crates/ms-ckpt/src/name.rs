@@ -87,16 +87,6 @@ pub enum What {
     Other,
 }
 
-impl What {
-    /// The weight that it is or belongs to.
-    pub const fn slot(&self) -> Option<&Slot> {
-        match self {
-            Self::Weight(slot) | Self::State(_, slot) | Self::LowRank(_, slot, _) => Some(slot),
-            Self::Other => None,
-        }
-    }
-}
-
 /// The name of a tensor of a checkpoint, with what the tensor is. Names are ordered and compared as texts.
 #[derive(Clone, Debug)]
 pub struct Name {
@@ -214,7 +204,8 @@ mod tests {
             own.extend(State::ALL.map(|state| Name::state(state, &spec.slot)));
             for name in own {
                 assert_eq!(names.find(name.to_string()).what(), name.what(), "{name}");
-                assert_eq!(name.what().slot(), Some(&spec.slot), "{name}");
+                let (What::Weight(slot) | What::State(_, slot)) = name.what() else { panic!("{name}") };
+                assert_eq!(slot, spec.slot, "{name}");
                 assert!(all.insert(name));
             }
         }

@@ -1,7 +1,5 @@
 //! Tensors in a safetensors container: its names of element types, and files of them.
 
-use std::path::Path;
-
 use ms_core::DType;
 use ms_files::safetensors as container;
 
@@ -56,25 +54,6 @@ pub fn make_header(tensors: &[(String, DType, Vec<usize>)], metadata: &[(&str, &
         (name.clone(), dtype_name(*dtype), shape.clone())
     };
     container::make_header(&tensors.iter().map(named).collect::<Vec<_>>(), metadata)
-}
-
-/// Writes a whole small file.
-///
-/// # Errors
-/// What the operating system refuses.
-pub fn write_small(
-    path: &Path,
-    tensors: &[(String, DType, Vec<usize>, &[u8])],
-    metadata: &[(&str, &str)],
-) -> Result<()> {
-    let list: Vec<_> = tensors.iter().map(|(n, d, s, _)| (n.clone(), *d, s.clone())).collect();
-    let mut bytes = Vec::new();
-    write_header(&mut bytes, &make_header(&list, metadata)).map_err(Error::io(path, "write"))?;
-    for (name, dtype, shape, data) in tensors {
-        assert_eq!(data.len(), shape.iter().product::<usize>() * dtype.size(), "{name}: bytes of its shape");
-        bytes.extend_from_slice(data);
-    }
-    Ok(ms_files::write_file(path, &bytes)?)
 }
 
 #[cfg(test)]

@@ -201,35 +201,6 @@ fn small() -> ModelConfig {
 }
 
 #[test]
-fn a_trainer_writes_megatron_files_of_any_iteration() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small();
-    let more = serde_json::json!({"consumed_train_samples": 96});
-    let spread = spread(2, Stages { pp: 2, ..Stages::default() });
-    for iteration in [3, 12] {
-        let more = more.as_object().unwrap();
-        ms_ckpt::write_mcore(dir.path(), iteration, &config, &spread, DType::Bf16, more, &mut |spec| {
-            Ok(values(spec))
-        })
-        .unwrap();
-    }
-    assert_eq!(ms_ckpt::latest_iteration(dir.path()).unwrap(), Some(12));
-    for (saved, iteration) in
-        [(open(dir.path()).unwrap(), 12), (ms_ckpt::open_iteration(dir.path(), 3).unwrap(), 3)]
-    {
-        assert_eq!(
-            (saved.iteration(), saved.args()["consumed_train_samples"].as_u64()),
-            (iteration, Some(96))
-        );
-        for spec in params(&config) {
-            let mut got = vec![0; spec.shape.numel() * 2];
-            saved.read(&spec, &Region::whole(&spec.shape), DType::Bf16, &mut got).unwrap();
-            assert_eq!(got, values(&spec), "{}", spec.name);
-        }
-    }
-}
-
-#[test]
 fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::create(dir.path(), 1).unwrap();

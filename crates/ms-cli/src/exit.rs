@@ -17,6 +17,14 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Ends a function with [`Usage`] of a text that is put together as [`format!`] does it.
+#[macro_export]
+macro_rules! refuse {
+    ($($text:tt)*) => {
+        return Err($crate::Usage(format_args!($($text)*).to_string()).into())
+    };
+}
+
 /// Adds advice to an error. It is printed on a line of its own, after `hint: `.
 pub trait ResultHint<T> {
     /// The same result, with advice in case of an error.

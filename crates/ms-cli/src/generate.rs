@@ -5,7 +5,7 @@ use std::io::Write;
 
 use clap_complete::Shell;
 
-use crate::Usage;
+use crate::{Usage, refuse};
 
 /// What `--generate` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Artefact {
             ("completions", "zsh") => return Ok(Some(Self::Complete(Shell::Zsh))),
             ("completions", "fish") => return Ok(Some(Self::Complete(Shell::Fish))),
             ("completions", other) => {
-                return Err(Usage(format!("completions: expected bash, zsh or fish, got '{other}'")));
+                refuse!("completions: expected bash, zsh or fish, got '{other}'");
             }
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! What the binaries share, so that eight programs behave as one.
 //!
 //! - [`run`] turns a fallible main into the exit codes and error lines of the house; [`Usage`] marks mistakes
-//!   in how a program was called; [`hint`](ResultHint::hint) adds what to do about an error.
+//!   in how a program was called, [`refuse`] ends a function with one; [`hint`](ResultHint::hint) adds what to do about an
+//!   error.
 //! - [`Common`] holds the flags that every clap-based program has, and sets up logging and [`Progress`].
 //! - [`megatron`] is the table of upstream flags with its own argparse-exact parser, for the programs that
 //!   take Megatron's and MindSpeed-LLM's command lines.

@@ -134,6 +134,9 @@ enum Source {
     Param(ParamId),
 }
 
+/// A gradient by each of several values; `None` where none flows.
+pub type Grads = Vec<Option<Tensor>>;
+
 /// A fused operation that was recorded: it holds what its backward needs.
 pub trait Op: Send {
     /// Name for traces and messages.
@@ -177,11 +180,7 @@ pub trait Op: Send {
     ///
     /// # Errors
     /// If a kernel refuses its operands or a communicator fails.
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>>;
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads>;
 }
 
 /// Element type and shape of a tensor, which need no memory.
@@ -476,13 +475,7 @@ impl Graph {
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn backward(
-        self,
-        root: &Var,
-        dy: Tensor,
-        wrt: &[&Var],
-        sink: &mut dyn GradSink,
-    ) -> Result<Vec<Option<Tensor>>> {
+    pub fn backward(self, root: &Var, dy: Tensor, wrt: &[&Var], sink: &mut dyn GradSink) -> Result<Grads> {
         self.run(vec![(root, dy)], wrt, sink, None)
     }
 
@@ -497,7 +490,7 @@ impl Graph {
         wrt: &[&Var],
         sink: &mut dyn GradSink,
         later: Option<&mut Later>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Grads> {
         self.run(roots, wrt, sink, later)
     }
 
@@ -515,7 +508,7 @@ impl Graph {
         wrt: &[&Var],
         sink: &mut dyn GradSink,
         later: Option<&mut Later>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Grads> {
         self.walk_back(roots, wrt)?.finish(sink, later)
     }
 }

@@ -31,11 +31,6 @@ impl Rng {
         self.counter = counter;
     }
 
-    /// Blocks drawn so far.
-    pub fn counter(&self) -> u64 {
-        self.counter
-    }
-
     /// The next four uniform 32-bit numbers.
     pub fn next_block(&mut self) -> [u32; 4] {
         let (c, s) = (self.counter, self.stream);

@@ -76,11 +76,6 @@ impl MicroBatch {
         }
         seen
     }
-
-    /// Longest stretch, in tokens.
-    pub fn longest(&self) -> usize {
-        self.cu_seqlens.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
-    }
 }
 
 /// How rows of unequal length are laid side by side.
@@ -344,7 +339,6 @@ mod tests {
         let config = LoaderConfig { micro_batch_size: 2, layout, ..LoaderConfig::default() };
         let batch = &batches(&config)[1];
         assert_eq!((&batch.tokens[..4], &batch.cu_seqlens[..]), (&[99, 2, 2, 2][..], &[0, 1, 4, 8][..]));
-        assert_eq!(batch.longest(), 4);
     }
 
     #[test]

@@ -38,6 +38,16 @@ pub trait Samples: Send + Sync {
     }
 }
 
+impl<S: Samples + ?Sized> Samples for std::sync::Arc<S> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        (**self).get(index)
+    }
+}
+
 /// Rows whose documents are not looked at: every `length` tokens attend only within themselves, whatever they are.
 ///
 /// # Source

@@ -1,7 +1,7 @@
 //! An exchange that was begun, of which what arrives has still to be put together.
 
 use crate::{Among, Pending};
-use ms_core::{BackwardCx, Device, Result, Tensor};
+use ms_core::{BackwardCx, Device, Grads, Result, Tensor};
 
 /// What is done to what arrives.
 type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
@@ -28,9 +28,9 @@ impl Among {
     pub(crate) fn exchange_back(
         &self,
         cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
+        dys: Grads,
         begin: impl Fn(&Device, Tensor) -> Result<Arriving>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Grads> {
         let mut back = |dy: Tensor| {
             let arriving = begin(cx.device, dy)?;
             cx.work_meanwhile()?;

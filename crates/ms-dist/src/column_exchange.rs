@@ -3,7 +3,7 @@
 use crate::arriving::Arriving;
 use crate::{Among, Communicator, Result};
 use ms_core::hold::{Held, Hold, Holds};
-use ms_core::{BackwardCx, Columns, Device, Digit, Graph, Op, Tensor, Var};
+use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, Op, Tensor, Var};
 
 /// What the two directions of an exchange are called.
 #[derive(Clone, Copy)]
@@ -69,11 +69,7 @@ impl Op for ColumnExchange {
         self.ranks.beside
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> ms_core::Result<Grads> {
         // The gradient takes the other way.
         self.ranks.exchange_back(cx, dys, |device, dy| self.begin(device, &dy, !self.back))
     }

@@ -14,7 +14,7 @@ use crate::pieces::{PackedColumns, Piece, calls, packed};
 use crate::{Among, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Graph, HeadLayout,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout,
     KeptOfRing, Like, Op, QkvRows, Routes, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
@@ -339,11 +339,7 @@ impl Op for RingAttention {
         hold::in_sequence(along, inputs, 0..seen)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        mut dys: Vec<Option<Tensor>>,
-    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, mut dys: Grads) -> ms_core::Result<Grads> {
         let dout = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let out = self.out.get(cx.device)?;
         let dqkv = self.gradient(cx.device, &dout, &out)?;

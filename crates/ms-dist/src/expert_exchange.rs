@@ -8,7 +8,9 @@ use crate::column_exchange::{self, Names};
 use crate::mappings::{Exchange, map};
 use crate::{Among, Communicator, ParallelCtx, Pending};
 use ms_core::hold::{Held, Hold, Holds, States};
-use ms_core::{BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Graph, Op, Result, Tensor, Var, ops};
+use ms_core::{
+    BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Grads, Graph, Op, Result, Tensor, Var, ops,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -105,11 +107,7 @@ impl Op for RowsOfAll {
         self.ranks.beside
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         self.ranks.exchange_back(cx, dys, |_, dy| self.begin(dy, !self.gathered))
     }
 }

@@ -15,7 +15,7 @@ use crate::arriving::Arriving;
 use crate::mappings::Exchange;
 use crate::{Among, ParallelCtx, Result, TokenSharding};
 use ms_core::hold::{Held, Hold, Holds};
-use ms_core::{BackwardCx, Device, Digit, Graph, Op, Routes, Tensor, Var};
+use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
 
 /// Names of what ranks exchange of one kind of rows.
@@ -48,11 +48,7 @@ impl Op for Gathered {
         self.ranks.beside
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> ms_core::Result<Grads> {
         let Self { ranks, order, gradients } = *self;
         ranks.exchange_back(cx, dys, |device, dy| {
             let by_rank = device.dispatch_backward(&dy, &order)?;

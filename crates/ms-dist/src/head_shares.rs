@@ -3,7 +3,7 @@
 
 use crate::{Among, Communicator, ParallelCtx};
 use ms_core::hold::{Held, Hold, Holds};
-use ms_core::{BackwardCx, Columns, Device, Digit, Graph, HeadLayout, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout, Op, Result, Tensor, Var};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -220,11 +220,7 @@ impl Op for ExchangeColumns {
         self.ranks.over.exchanged(along, inputs, &[Hold::Sharded], Hold::Sharded)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let back = |dy: Tensor| self.columns.gradient(cx.device, &**self.ranks, &dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }

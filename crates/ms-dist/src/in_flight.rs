@@ -8,7 +8,7 @@ use crate::arriving::Arriving;
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows, gathered};
 use crate::mappings::sent;
 use ms_core::hold::{self, Held, Holds};
-use ms_core::{BackwardCx, Digit, Digits, Graph, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Begins an exchange; what it gives may still have to be added up.
@@ -44,11 +44,7 @@ impl Op for Leave {
         self.stops
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        _: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, _: Grads) -> Result<Grads> {
         let back = self.back.lock().unwrap_or_else(PoisonError::into_inner).take();
         let back = back.expect("the other half has begun the way back");
         Ok(vec![Some(back.wait(cx.device)?)])
@@ -80,11 +76,7 @@ impl Op for Arrive {
         self.beside
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        mut dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, mut dys: Grads) -> Result<Grads> {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let begun = (self.begin)(dy)?;
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);

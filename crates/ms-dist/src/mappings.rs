@@ -11,7 +11,7 @@
 use crate::arriving::Arriving;
 use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds, States};
-use ms_core::{Axis, BackwardCx, Digit, Digits, Graph, Op, Result, Shape, Tensor, Var};
+use ms_core::{Axis, BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Shape, Tensor, Var};
 
 /// What ranks do to a value, and in the backward pass to its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +101,7 @@ impl Op for Mapping {
         matches!(self.backward, Exchange::Keep | Exchange::Share)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { ranks, name, backward, .. } = *self;
         match backward {
             Exchange::Keep => Ok(dys),
@@ -185,11 +181,7 @@ impl Op for ExchangeRows {
         self.ranks.beside
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { ranks, sent, received } = &*self;
         ranks.exchange_back(cx, dys, |_, dy| {
             Ok(Arriving::as_it_is(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?))

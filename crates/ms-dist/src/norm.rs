@@ -2,7 +2,7 @@
 
 use crate::{Among, Communicator, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
-use ms_core::{BackwardCx, DType, Device, Digit, Graph, Op, Result, Saved, Tensor, Var, ops};
+use ms_core::{BackwardCx, DType, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var, ops};
 
 /// The sum over ranks of a number for each token.
 fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
@@ -43,11 +43,7 @@ impl Op for CentreOverTp {
         of_columns(&self.0, along, inputs)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         // Taking the mean away is a projection, which is its own transpose.
         let back = |dy: Tensor| centred(cx.device, &**self.0, &dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
@@ -71,11 +67,7 @@ impl Op for NormOverTp {
         of_columns(&self.ranks, along, inputs)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        mut dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, mut dys: Grads) -> Result<Grads> {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let Self { ranks, x, w, rstd, width } = *self;
         let device: Device = cx.device.clone();

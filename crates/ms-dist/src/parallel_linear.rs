@@ -11,7 +11,7 @@
 
 use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
-use ms_core::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
+use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
 /// Ranks that share the weights of a layer, and how they exchange what comes in or goes out.
 #[derive(Clone)]
@@ -172,11 +172,7 @@ impl Op for Columns {
         layers.chunks(2).try_fold(Some(Hold::Replicated), |all, layer| hold::together(&[all, of(layer)?]))
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { sharers, x, w } = *self;
         let device = cx.device.clone();
         let x = x.get(&device)?;
@@ -244,11 +240,7 @@ impl Op for Rows {
         self.sharers.comm.over.exchanged(along, &product, &[Hold::Partial], self.sharers.outside())
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let device = cx.device.clone();
         let w = self.w.get(&device)?;
         let dy = dys.into_iter().flatten().next().expect("the output has a gradient");

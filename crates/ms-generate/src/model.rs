@@ -29,48 +29,16 @@ impl LoadedModel {
     /// # Errors
     /// If the checkpoint cannot be read or lacks a weight.
     pub fn open(dir: &Path, dtype: DType, device: Device, max_position: Option<usize>) -> Result<Self> {
-        Self::open_iteration(dir, None, dtype, device, max_position)
+        let source = ms_ckpt::open(dir)?;
+        Self::load(&source, source.config(), dtype, None, device, max_position, None)
     }
 
-    /// As [`LoadedModel::open`], of a given iteration of a training run instead of its last.
+    /// As [`LoadedModel::open`], of an open checkpoint with `config` in place of its own configuration: a model with
+    /// the same weights, those of linear layers quantized if that is asked for. What `work` needs is compared with the memory
+    /// that is available before weights are read.
     ///
     /// # Errors
-    /// As [`LoadedModel::open`], and if there is no such iteration.
-    pub fn open_iteration(
-        dir: &Path,
-        iteration: Option<u64>,
-        dtype: DType,
-        device: Device,
-        max_position: Option<usize>,
-    ) -> Result<Self> {
-        Self::open_for(dir, iteration, dtype, device, max_position, None)
-    }
-
-    /// As [`LoadedModel::open_iteration`], for work whose needs are compared with the memory that is available before
-    /// weights are read.
-    ///
-    /// # Errors
-    /// As [`LoadedModel::open_iteration`]; [`Error::Memory`] if there is too little.
-    pub fn open_for(
-        dir: &Path,
-        iteration: Option<u64>,
-        dtype: DType,
-        device: Device,
-        max_position: Option<usize>,
-        work: Option<Work>,
-    ) -> Result<Self> {
-        let source = match iteration {
-            Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
-            None => ms_ckpt::open(dir)?,
-        };
-        Self::load(&source, source.config(), dtype, None, device, max_position, work)
-    }
-
-    /// As [`LoadedModel::open_for`], of an open checkpoint with `config` in place of its own configuration: a model with
-    /// the same weights, those of linear layers quantized if that is asked for.
-    ///
-    /// # Errors
-    /// As [`LoadedModel::open_for`].
+    /// As [`LoadedModel::open`]; [`Error::Memory`] if there is too little.
     pub fn load(
         source: &ms_ckpt::Checkpoint,
         config: &ModelConfig,

@@ -111,21 +111,6 @@ impl LayerCache {
         }
     }
 
-    fn bytes(&self) -> usize {
-        let size = |t: &Tensor| t.numel() * t.dtype().size();
-        match self {
-            Self::Attention { keys, values, index } => {
-                size(keys) + size(values) + index.as_ref().map_or(0, size)
-            }
-            Self::Recurrent { history, states } => size(&history.rows) + size(&states.rows),
-            Self::Rows { rows, pools } => {
-                let pool = |p: &PoolCache| p.history.iter().map(size).sum::<usize>() + size(&p.entries);
-                size(rows) + pools.iter().flatten().map(pool).sum::<usize>()
-            }
-            Self::None => 0,
-        }
-    }
-
     /// Forgets what a recurrent layer knows of a slot.
     fn reset(&mut self, slot: usize) {
         if let Self::Recurrent { history, states } = self {
@@ -266,11 +251,6 @@ impl KvCache {
     /// Tokens a slot can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
-    }
-
-    /// Bytes of all that is kept.
-    pub fn bytes(&self) -> usize {
-        self.layers.iter().map(LayerCache::bytes).sum()
     }
 
     /// Forgets the tokens of a slot from position `len` on and returns how many are left.

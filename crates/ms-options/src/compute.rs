@@ -2,7 +2,7 @@
 
 use crate::ModelFlags;
 use anyhow::{Result, bail};
-use ms_cli::Usage;
+use ms_cli::{Usage, refuse};
 use ms_core::{Choice, DType, Device};
 use ms_generate::{LoadedModel, Needs, Quantization, Work};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Weights {
     fn quantization(&self, dtype: DType) -> Result<Option<Quantization>> {
         let asked = self.quantization.as_deref().map(str::parse).transpose().map_err(Usage)?;
         if asked.is_some() && dtype == DType::F64 {
-            bail!(Usage("--quantization int8: expected --dtype bf16 or fp32, found fp64".into()));
+            refuse!("--quantization int8: expected --dtype bf16 or fp32, found fp64");
         }
         Ok(asked)
     }
@@ -79,7 +79,7 @@ impl Compute {
     /// For `--device npu`.
     pub fn check_device(&self) -> Result<()> {
         if self.device == "npu" {
-            bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
+            refuse!("--device npu: no NPU backend is part of this version; pass --device cpu");
         }
         Ok(())
     }

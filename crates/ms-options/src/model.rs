@@ -2,9 +2,9 @@
 
 use crate::flags;
 use crate::given::{Given, Known, plain, same_number};
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_spec::{Mixer, ModelConfig, Position, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,10 +60,10 @@ impl Options for ModelFlags {
             values.extend(value.map(|value| (plain(dest).to_owned(), value)));
         }
         if let Some(spec) = values.get("spec").filter(|spec| !ms_spec::megatron::knows_layers(spec)) {
-            return Err(Usage(format!(
+            refuse!(
                 "--spec: expected a module of mindspeed_llm.tasks.models.spec or megatron.core.models.mamba, found {spec}: layers of \
                  one's own are Python, which this program does not run"
-            )));
+            );
         }
         let args = from.args();
         let written: BTreeMap<String, &'static str> =
@@ -194,7 +194,7 @@ impl ModelFlags {
             None if !model.has(Mixer::Attention) => "layers none of which attends have no positions".into(),
             None => format!("the model has others ({:?})", model.position),
         };
-        bail!(Usage(format!("--position-embedding-type {kind}: {against}")))
+        refuse!("--position-embedding-type {kind}: {against}")
     }
 
     /// Refuses a flag that makes a weight which a checkpoint, of the model `there`, does not have so; `wanted` is the model that
@@ -215,7 +215,7 @@ impl ModelFlags {
             if let Ok(other) = apply(there, std::slice::from_ref(flag))
                 && let Some(weight) = lacking(there, &rows(&other))
             {
-                bail!(Usage(format!("{}: {weight}", flag.written())));
+                refuse!("{}: {weight}", flag.written());
             }
         }
         Ok(()) // who loads it says what is wrong
@@ -226,12 +226,12 @@ impl ModelFlags {
     fn check_vocabulary(&self, config: &ModelConfig) -> Result<()> {
         let (own, rows) = (config.vocab, config.padded_vocab);
         if let Some(tokens) = self.tokens().filter(|&tokens| tokens < own || tokens > rows) {
-            bail!(Usage(format!(
+            refuse!(
                 "--vocab-size {tokens}: the model of --load has {own} tokens, and its embedding {rows} rows"
-            )));
+            );
         }
         if let Some(padded) = self.rows().filter(|&padded| padded < own) {
-            bail!(Usage(format!("--padded-vocab-size {padded}: the model of --load has {own} tokens")));
+            refuse!("--padded-vocab-size {padded}: the model of --load has {own} tokens");
         }
         Ok(())
     }
@@ -249,10 +249,10 @@ fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
         if let Ok(other) = apply(config, std::slice::from_ref(flag))
             && let Some(weight) = contradiction(config, &other)
         {
-            bail!(Usage(format!("{}: {weight}", flag.written())));
+            refuse!("{}: {weight}", flag.written());
         }
     }
-    bail!(Usage(format!("{}: {weight}", names(given))))
+    refuse!("{}: {weight}", names(given))
 }
 
 fn names(given: &[Given]) -> String {

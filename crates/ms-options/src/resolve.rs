@@ -22,11 +22,11 @@ pub(crate) mod world;
 pub(crate) mod written;
 
 use crate::ModelFlags;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use data::DataConfig;
 use model::model;
-use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_core::{Axis, DType, Grid, OptimizerSharding};
 use ms_data::RowLayout;
 use ms_dist::LinearOverlap;
@@ -181,9 +181,9 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         (("fp16", p.fp16), ("bf16", p.bf16)),
     ] {
         if first && second {
-            bail!(Usage(format!(
+            refuse!(
                 "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
-            )));
+            );
         }
     }
     o.samples.check_stage()?;
@@ -206,10 +206,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     positions(&o.model_flags, &mut model, seq_length)?;
     if let Some((modules, flag)) = o.made.modules() {
         if modules > model.mtp {
-            bail!(Usage(format!(
-                "{flag}: expected at most {}, as the model has it, found {modules}",
-                model.mtp
-            )));
+            refuse!("{flag}: expected at most {}, as the model has it, found {modules}", model.mtp);
         }
         model.mtp = modules;
     }
@@ -222,11 +219,10 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let (upstream, shares) = (o.upstream, &o.shares);
     let around = Around { world: (world, &said), upstream, overlap_experts, shares, noop, seq_length, micro };
     if upstream == Upstream::Head && model.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.wide_gate) {
-        bail!(Usage(
+        refuse!(
             "--shared-expert-gate-output-dimension: newer upstreams make a gate for every element and never read it: expected 1, \
              or --upstream v2.0.0"
-                .into()
-        ));
+        );
     }
     let topology = topology::resolve(&o.spread, &around, &model)?;
     if purpose.starts_ranks() {
@@ -238,13 +234,13 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
     let (train_iters, train_samples) = match (o.batches.iters, o.batches.samples.value) {
         (Some(_), None) if batch.rampup.is_some() => {
-            bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
+            refuse!("--rampup-batch-size goes with --train-samples, not with --train-iters")
         }
         (Some(iters), None) => (iters, iters.saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples), samples),
-        (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
+        (Some(_), Some(_)) => refuse!("--train-iters and --train-samples: pass one of them"),
         (None, None) if o.watching.skip_train || planned => (0, 0),
-        (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
+        (None, None) => refuse!("--train-iters is required (or --train-samples)"),
     };
     let w = &o.watching;
     let eval = Evaluation { interval: w.eval_interval, iters: w.eval_iters };
@@ -427,9 +423,9 @@ fn rate(dropout: &Given<f64>) -> f64 {
 fn attention_dropout(o: &Dropout, model: &ModelConfig) -> Result<f64> {
     let rate = rate(&o.attention);
     if rate > 0.0 && !model.drops_weights() {
-        bail!(Usage(format!(
+        refuse!(
             "--attention-dropout: expected 0 for attention over picked or pooled keys, which drops nothing, found {rate}"
-        )));
+        );
     }
     Ok(rate)
 }
@@ -445,14 +441,12 @@ fn positions(flags: &ModelFlags, model: &mut ModelConfig, seq_length: usize) -> 
     }
     let has = model.max_positions;
     if flags.written("max_position_embeddings").is_some() {
-        bail!(Usage(format!(
+        refuse!(
             "--max-position-embeddings: expected at least --seq-length, which is {seq_length}, found {has}"
-        )));
+        );
     }
     if model.position == Position::Learned {
-        bail!(Usage(format!(
-            "--seq-length: expected at most the {has} learned positions, found {seq_length}"
-        )));
+        refuse!("--seq-length: expected at most the {has} learned positions, found {seq_length}");
     }
     tracing::warn!("--seq-length {seq_length}: the model was made for {has} positions");
     model.max_positions = seq_length;
@@ -487,9 +481,7 @@ fn rampup(words: &[String]) -> Result<Option<(usize, usize, u64)>> {
     let numbers: Vec<usize> = words.iter().filter_map(|w| w.parse().ok()).collect();
     match numbers[..] {
         [start, increment, samples] if words.len() == 3 => Ok(Some((start, increment, samples as u64))),
-        _ => bail!(Usage(format!(
-            "--rampup-batch-size: expected start, increment and samples, found {words:?}"
-        ))),
+        _ => refuse!("--rampup-batch-size: expected start, increment and samples, found {words:?}"),
     }
 }
 

@@ -218,11 +218,6 @@ impl Placement {
         &self.stages[stage]
     }
 
-    /// Whether the second chunks run back from the last stage to the first.
-    pub fn dual_pipe(&self) -> bool {
-        self.dual_pipe
-    }
-
     /// `(stage, chunk)` in the order in which a micro-batch passes them.
     pub fn order(&self) -> Vec<(usize, usize)> {
         let (pp, chunks) = (self.stages(), self.chunks());

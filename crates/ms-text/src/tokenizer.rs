@@ -355,11 +355,6 @@ impl Tokenizer {
         }
     }
 
-    /// The folder it was loaded from.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The same with the ids of transformers' slow class (`use_fast=False`), where they are others: Llama's without `legacy`
     /// has the mark of a word's beginning before a text that begins with a blank, too.
     #[must_use]

@@ -26,12 +26,27 @@ pub(crate) struct RunState {
     pub(crate) from: PathBuf,
     pub(crate) iteration: u64,
     pub(crate) consumed_train_samples: u64,
-    /// Samples by which the schedule has gone on.
+    /// Samples by which the schedule has gone on: those of iterations that were not skipped.
     pub(crate) scheduled_samples: u64,
     pub(crate) consumed_valid_samples: u64,
     pub(crate) floating_point_operations: f64,
     /// The schedule to go on with.
     pub(crate) schedule: LrSchedule,
+}
+
+impl RunState {
+    /// Where a run begins.
+    pub(crate) fn begun(from: PathBuf, config: &TrainConfig) -> Self {
+        Self {
+            from,
+            iteration: 0,
+            consumed_train_samples: 0,
+            scheduled_samples: 0,
+            consumed_valid_samples: 0,
+            floating_point_operations: 0.0,
+            schedule: config.schedule.clone(),
+        }
+    }
 }
 
 /// What a checkpoint keeps beside tensors.
@@ -203,15 +218,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
         source.load_into(&mut engine.store, &weights)?;
     }
-    let mut state = RunState {
-        from: dir.clone(),
-        iteration: 0,
-        consumed_train_samples: 0,
-        scheduled_samples: 0,
-        consumed_valid_samples: 0,
-        floating_point_operations: 0.0,
-        schedule: config.schedule.clone(),
-    };
+    let mut state = RunState::begun(dir.clone(), config);
     // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
     let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
     if config.checkpoint.finetune || !(ours || source.has_optimizer()) {

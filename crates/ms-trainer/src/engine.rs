@@ -5,13 +5,12 @@ mod experts;
 mod indexers;
 mod norms;
 
-use crate::config::{Routing, TrainConfig};
-use crate::indexers::IndexerTraining;
+use crate::config::TrainConfig;
 use crate::lr_schedule::Rates;
 use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
-use crate::scaler::{LossScale, Scaler};
+use crate::scaler::Scaler;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
@@ -25,6 +24,7 @@ use std::sync::Arc;
 
 /// The state of a run on one rank: its part of the model, weights, gradients, optimizer.
 pub struct Engine {
+    config: Arc<TrainConfig>,
     /// Where it computes.
     pub device: Device,
     /// Its place among the ranks.
@@ -42,27 +42,14 @@ pub struct Engine {
     /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start;
     /// `None`: all sums start at the end.
     overlap: Option<Vec<usize>>,
-    /// New weights are gathered while the next forward pass runs.
-    overlap_gather: bool,
-    gather_beside_step: bool,
-    /// Losses of predictions are part of the one that is reported.
-    one_loss: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
-    clip_grad: f64,
-    count_zeros: bool,
-    loss_scale: LossScale,
     scaler: Scaler,
-    per_token_loss: bool,
-    log_token_mean: bool,
-    check_for_nan: bool,
     /// Losses of micro-batches, where those are looked at.
     usual_loss: Option<Usual>,
     /// Norms of this rank's gradients by bucket, where those are looked at.
     usual_grads: Option<Usual>,
-    routing: Routing,
     load: Arc<RouterLoad>,
-    indexer: Option<IndexerTraining>,
     indexer_losses: Arc<IndexerLosses>,
     /// Where what leaves the device goes.
     host: Option<Host>,
@@ -130,6 +117,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::new`].
     pub(crate) fn blank(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
+        let config = Arc::new(config.clone());
         ctx.linears = config.tp_overlap;
         ctx.overlap_experts |= config.passes_beside;
         let placement = Placement::new(&config.model, &config.stages)?;
@@ -164,7 +152,7 @@ impl Engine {
         let indexer_losses = Arc::<IndexerLosses>::default();
         let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
         Ok(Self {
-            pipeline: Pipeline::new(config, &placement, load.clone(), indexer_losses.clone()),
+            pipeline: Pipeline::new(config.clone(), &placement, load.clone(), indexer_losses.clone()),
             device,
             ctx,
             model,
@@ -174,31 +162,21 @@ impl Engine {
             shared,
             grads,
             overlap,
-            overlap_gather: config.overlap_param_gather,
-            gather_beside_step: config.gather_beside_step,
-            one_loss: config.model.mtp_hidden_first,
             counts,
-            clip_grad: config.clip_grad,
-            count_zeros: config.log_num_zeros,
-            loss_scale: config.loss_scale,
             scaler: config.loss_scale.start(),
-            per_token_loss: config.per_token_loss,
-            log_token_mean: config.log_token_mean,
-            check_for_nan: config.check_for_nan,
             usual_loss: config
                 .check_for_spiky_loss
                 .then(|| Usual::new("the loss of a micro-batch", "--check-for-spiky-loss")),
             usual_grads: config
                 .check_for_large_grads
                 .then(|| Usual::new("the norm of a bucket's gradients", "--check-for-large-grads")),
-            routing: config.routing,
             load,
-            indexer: config.indexer,
             indexer_losses,
             host,
             kept_bytes: 0,
             pass_bytes: 0,
             counted_bytes: BTreeMap::new(),
+            config,
         })
     }
 
@@ -243,9 +221,9 @@ impl Engine {
             // As upstream: with the gradients, whatever becomes of these.
             self.move_expert_biases(experts)?;
         }
-        if self.loss_scale.acts() {
+        if self.config.loss_scale.acts() {
             report.skipped = self.overflow(&parts)?;
-            self.scaler.update(self.loss_scale, report.skipped);
+            self.scaler.update(self.config.loss_scale, report.skipped);
             report.loss_scale = self.scaler.scale;
             if report.skipped {
                 if report.experts.is_some() {
@@ -256,11 +234,15 @@ impl Engine {
         }
         report.grad_norm = self.grad_norm(&parts)?;
         let grad_norm = report.grad_norm;
-        if self.check_for_nan && !grad_norm.is_finite() {
+        if self.config.check_for_nan && !grad_norm.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
-        report.zeros = self.count_zeros.then(|| self.zeros(&parts)).transpose()?;
-        let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+        report.zeros = self.config.log_num_zeros.then(|| self.zeros(&parts)).transpose()?;
+        let clip = if self.config.clip_grad > 0.0 {
+            (self.config.clip_grad / (grad_norm + 1e-6)).min(1.0)
+        } else {
+            1.0
+        };
         self.update((parts, clip), rates.into())?;
         self.publish_biases()?;
         Ok(report)
@@ -271,7 +253,7 @@ impl Engine {
         let order = self.dp.forward_order();
         let (mut gathering, mut waiting) = (self.dp.gathering(), Vec::with_capacity(order.len()));
         let updated = |bucket, part| {
-            if self.gather_beside_step {
+            if self.config.gather_beside_step {
                 return Ok(gathering.begin(bucket, part)?);
             }
             waiting.push((bucket, part));
@@ -282,7 +264,7 @@ impl Engine {
             gathering.begin(bucket, part)?;
         }
         gathering.announce(&mut self.store)?;
-        if !self.overlap_gather {
+        if !self.config.overlap_param_gather {
             self.store.settle()?;
         }
         Ok(())
@@ -332,17 +314,17 @@ impl Engine {
             usual.look(sums.ready()?.as_slice()?, iteration, || self.ctx.describe())?;
         }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
-        let mut loss = losses.main.value(self.log_token_mean);
+        let mut loss = losses.main.value(self.config.log_token_mean);
         let mut of_predictions: Vec<f64> = losses.ahead.iter().map(|l| l.value(false)).collect();
-        if self.one_loss {
+        if self.config.model.mtp_hidden_first {
             let each = self.pipeline.scale_of_predictions();
-            loss += losses.ahead.iter().map(|l| each * l.value(self.log_token_mean)).sum::<f64>();
+            loss += losses.ahead.iter().map(|l| each * l.value(self.config.log_token_mean)).sum::<f64>();
             of_predictions.clear();
         }
-        if self.check_for_nan && !loss.is_finite() {
+        if self.config.check_for_nan && !loss.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
-        let factor = match self.per_token_loss {
+        let factor = match self.config.per_token_loss {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
         } / self.scaler.scale;
@@ -508,7 +490,7 @@ impl Engine {
     pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
         let losses =
             self.pipeline.evaluate(&self.model, &self.store, &self.ctx, &self.device, micro_batches)?;
-        Ok(losses.over_ranks(&self.device, &self.ctx)?.main.value(self.log_token_mean))
+        Ok(losses.over_ranks(&self.device, &self.ctx)?.main.value(self.config.log_token_mean))
     }
 
     /// Element type of the weights.

@@ -12,8 +12,7 @@ mod messages;
 mod span;
 
 use crate::ahead::ahead;
-use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
-use crate::indexers::IndexerTraining;
+use crate::config::{Replay, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
 use crate::share::{Share, share};
@@ -34,26 +33,13 @@ use std::sync::Arc;
 
 /// How a rank runs the micro-batches of an iteration.
 pub(crate) struct Pipeline {
+    config: Arc<TrainConfig>,
     chain: Vec<(usize, usize)>,
-    order: PipelineOrder,
-    passes_beside: bool,
-    /// Every message between stages is waited for.
-    waits: bool,
-    head_later: Option<usize>,
-    replay: Replay,
-    per_token_loss: bool,
-    routing: Routing,
-    mtp_loss_scale: f64,
-    indexer: Option<IndexerTraining>,
     indexer_losses: Arc<IndexerLosses>,
-    hidden_dropout: f64,
-    attention_dropout: f64,
-    seed: u64,
     load: Arc<RouterLoad>,
     /// Whether chunks hand on more than the stream.
     lends: bool,
     messages: Messages,
-    mtp: usize,
 }
 
 /// A forward pass that waits for its backward.
@@ -157,35 +143,17 @@ fn hands_on_more(c: &ModelConfig) -> bool {
 impl Pipeline {
     /// What the loss of each prediction module is multiplied by.
     pub(crate) fn scale_of_predictions(&self) -> f64 {
-        self.mtp_loss_scale / self.mtp.max(1) as f64
+        self.config.mtp_loss_scale / self.config.model.mtp.max(1) as f64
     }
 
     pub(crate) fn new(
-        config: &TrainConfig,
+        config: Arc<TrainConfig>,
         placement: &Placement,
         load: Arc<RouterLoad>,
         indexer_losses: Arc<IndexerLosses>,
     ) -> Self {
-        Self {
-            chain: placement.order(),
-            order: config.order,
-            passes_beside: config.passes_beside,
-            waits: config.waits_at_borders,
-            head_later: config.head_later,
-            replay: config.replay,
-            per_token_loss: config.per_token_loss,
-            routing: config.routing,
-            mtp_loss_scale: config.mtp_loss_scale,
-            indexer: config.indexer,
-            indexer_losses,
-            hidden_dropout: config.hidden_dropout,
-            attention_dropout: config.attention_dropout,
-            seed: config.seed,
-            load,
-            lends: hands_on_more(&config.model),
-            messages: Messages::new(config, placement),
-            mtp: config.model.mtp,
-        }
+        let (lends, messages) = (hands_on_more(&config.model), Messages::new(&config, placement));
+        Self { chain: placement.order(), indexer_losses, load, lends, messages, config }
     }
 
     /// What the stage of `ctx` does in an iteration of so many micro-batches.
@@ -200,16 +168,16 @@ impl Pipeline {
         micro_batches: usize,
     ) -> Result<Work> {
         let stage = ctx.pp.rank();
-        let mut schedule = self
-            .order
-            .schedule(&self.chain, micro_batches, self.passes_beside)
-            .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches))?;
-        let dropped = match self.replay {
+        let refused = |e: &dyn Display| Error::config("--global-batch-size", e.to_string(), micro_batches);
+        let TrainConfig { order, passes_beside, .. } = *self.config;
+        let mut schedule =
+            order.schedule(&self.chain, micro_batches, passes_beside).map_err(|e| refused(&e))?;
+        let dropped = match self.config.replay {
             Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
-        let refused = |e: &dyn Display| Error::config("--global-batch-size", e.to_string(), micro_batches);
-        let handing = self.waits.then(|| schedule.handing(stage)).transpose().map_err(|e| refused(&e))?;
+        let waits = self.config.waits_at_borders;
+        let handing = waits.then(|| schedule.handing(stage)).transpose().map_err(|e| refused(&e))?;
         let handing = handing.unwrap_or_default();
         let (mut actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
@@ -272,7 +240,7 @@ impl Pipeline {
 
     /// The weights of which the gradient by a micro-batch is put off behind all else, if there are such in its chunk.
     fn puts_off(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
-        let counts = self.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
+        let counts = self.config.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
     }
 
@@ -284,23 +252,19 @@ impl Pipeline {
         device: &'a Device,
         iteration: Option<u64>,
     ) -> Iteration<'a> {
-        let losses = Losses { ahead: vec![LossSums::default(); self.mtp], ..Losses::default() };
-        let stage = ctx.pp.rank();
-        let (aside, sizes, scale) = (BTreeMap::new(), Vec::new(), 1.0);
-        let head_later = false;
         Iteration {
             this: self,
             model,
             store,
             ctx,
             device,
-            stage,
+            stage: ctx.pp.rank(),
             iteration,
-            scale,
-            head_later,
-            aside,
-            sizes,
-            losses,
+            scale: 1.0,
+            head_later: false,
+            aside: BTreeMap::new(),
+            sizes: Vec::new(),
+            losses: Losses { ahead: vec![LossSums::default(); self.config.model.mtp], ..Losses::default() },
         }
     }
 }
@@ -350,50 +314,50 @@ impl Iteration<'_> {
 
     /// What a rank needs of a micro-batch.
     fn prepare(&self, mb: &MicroBatch, micro_batches: usize) -> Result<Prepared> {
-        let arena = self.device.arena();
+        let (arena, config) = (self.device.arena(), &*self.this.config);
         let own = share(mb, self.ctx)?;
         let ints = |values: &[i32]| Tensor::from_slice(arena, [values.len()], values);
         let mut batch = own.batch(arena, mb)?;
         let weights = self.loss_weights(&mb.loss_mask, &own, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let of_loss = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let of_loss = if config.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
             let grad_scale = of_loss * self.scale;
-            let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = self.this.routing;
+            let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = config.routing;
             batch.balance = coefficients.any().then(|| {
                 let sequence_of: Arc<[u32]> =
                     if by_sequence { own.rows(mb).into() } else { Vec::new().into() };
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
-                let biased = self.this.routing.balance_biased;
+                let biased = config.routing.balance_biased;
                 Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, sequence_of, sequences })
             });
-            batch.capacity = self.this.routing.capacity;
-            if let (Some(_), Some(shares)) = (batch.capacity, &self.this.routing.capacity_shares) {
+            batch.capacity = config.routing.capacity;
+            if let (Some(_), Some(shares)) = (batch.capacity, &config.routing.capacity_shares) {
                 batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
             }
             let places = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
-            batch.even_choice = self.this.routing.even_choice && self.iteration.is_some();
-            batch.fixed_routes = self.this.routing.fixed.then(places);
+            batch.even_choice = config.routing.even_choice && self.iteration.is_some();
+            batch.fixed_routes = config.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
         }
-        if let Some(indexer) = self.this.indexer.filter(|_| self.iteration.is_some()) {
+        if let Some(indexer) = config.indexer.filter(|_| self.iteration.is_some()) {
             let passes = (mb.tokens.len(), micro_batches);
-            let of_loss = (self.this.per_token_loss, self.scale);
+            let of_loss = (config.per_token_loss, self.scale);
             batch.indexer_loss = Some(indexer.of(passes, of_loss, &self.this.indexer_losses));
         }
-        let Pipeline { hidden_dropout, attention_dropout, .. } = *self.this;
-        let router_jitter = self.this.routing.jitter;
+        let TrainConfig { hidden_dropout, attention_dropout, .. } = *config;
+        let router_jitter = config.routing.jitter;
         let drawn = [hidden_dropout, attention_dropout, router_jitter].iter().any(|&x| x > 0.0);
         if let Some(iteration) = self.iteration.filter(|_| drawn) {
-            let all_keys: Arc<[u64]> = keys(self.this.seed, iteration, mb).into();
+            let all_keys: Arc<[u64]> = keys(config.seed, iteration, mb).into();
             let keys = own.take(&all_keys);
             let chance = Chance { keys, all_keys, hidden_dropout, attention_dropout, router_jitter };
             batch.chance = Some(Arc::new(chance));
         }
         let scale = self.this.scale_of_predictions();
-        let mut modules = Vec::with_capacity(self.this.mtp);
-        for a in ahead(mb, self.this.mtp) {
+        let mut modules = Vec::with_capacity(config.model.mtp);
+        for a in ahead(mb, config.model.mtp) {
             let weights = self.loss_weights(&a.loss_mask, &own, micro_batches, scale)?;
             let tokens = ints(&own.take(&a.tokens))?;
             let labels = ints(&own.take(&a.labels))?;
@@ -412,7 +376,7 @@ impl Iteration<'_> {
     /// whole micro-batch, shared out over micro-batches, or with per-token loss their plain sum.
     fn loss_weights(&self, mask: &[f32], share: &Share, micro_batches: usize, scale: f64) -> Result<Tensor> {
         let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
-        let of = match self.this.per_token_loss {
+        let of = match self.this.config.per_token_loss {
             true => 1.0,
             false => 1.0 / (counted.max(1.0) * micro_batches as f64),
         };
@@ -530,7 +494,7 @@ impl Iteration<'_> {
             Kept::Pass(pass) => *pass,
             Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
-        if self.this.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
+        if self.this.config.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
             // While the gradient is on its way.
             graph.prepare_backward()?;
         }

@@ -6,7 +6,6 @@ use crate::checkpoint::{self, RunState};
 use crate::config::{Passing, TrainConfig};
 use crate::engine::Engine;
 use crate::interval::Interval;
-use crate::lr_schedule::LrSchedule;
 use crate::saving::Saving;
 use crate::usage::RankUsage;
 use crate::{Error, Result};
@@ -105,15 +104,9 @@ struct Loop<'a> {
     validations: Option<JsonLines>,
     tensorboard: Option<EventFile>,
     progress: Option<Progress>,
-    iteration: u64,
-    consumed: u64,
-    /// Samples by which the schedule has gone on: those of iterations that were not skipped.
-    scheduled: u64,
-    consumed_valid: u64,
+    state: RunState,
     /// Samples of iterations that this run has passed over.
     passed_over: u64,
-    flops: f64,
-    schedule: LrSchedule,
     loaded: Option<PathBuf>,
     failed_saves: u64,
     /// The last iteration whose checkpoint is whole, or still written.
@@ -153,13 +146,8 @@ pub fn run(
         validations: None,
         tensorboard: None,
         progress: None,
-        iteration: 0,
-        consumed: 0,
-        scheduled: 0,
-        consumed_valid: 0,
+        state: RunState::begun(PathBuf::new(), config),
         passed_over: 0,
-        flops: 0.0,
-        schedule: config.schedule.clone(),
         loaded: None,
         failed_saves: 0,
         saved: None,
@@ -167,12 +155,19 @@ pub fn run(
         snapshot_bytes: 0,
     };
     this.load()?;
-    this.saved = Some(this.iteration);
+    this.saved = Some(this.state.iteration);
     if reports {
         this.open_reports()?;
         let checkpoints = config.checkpoint.save.as_ref().filter(|_| config.log_progress);
         this.progress = checkpoints
-            .map(|dir| Progress::begin(dir, this.engine.ctx.grid.world(), start, this.flops))
+            .map(|dir| {
+                Progress::begin(
+                    dir,
+                    this.engine.ctx.grid.world(),
+                    start,
+                    this.state.floating_point_operations,
+                )
+            })
             .transpose()?;
     }
     this.train()
@@ -187,12 +182,7 @@ impl Loop<'_> {
             }
             return Ok(());
         };
-        self.iteration = state.iteration;
-        self.consumed = state.consumed_train_samples;
-        self.scheduled = state.scheduled_samples;
-        self.consumed_valid = state.consumed_valid_samples;
-        self.flops = state.floating_point_operations;
-        self.schedule = state.schedule.clone();
+        self.state = state.clone();
         self.loaded = Some(state.from.clone());
         if self.reports {
             let text = format!(
@@ -215,7 +205,7 @@ impl Loop<'_> {
         let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
         let mut config = self.config.clone();
         config.checkpoint.no_save_optim = true;
-        let state = RunState { from: dir.clone(), iteration: 1, ..state.clone() };
+        let state = RunState { iteration: 1, ..state.clone() };
         Saving::begin(&config, &self.engine, &state, dir, false)?.go_on(&self.engine, true)?;
         self.say_saved(1, dir, false);
         Ok(())
@@ -224,12 +214,15 @@ impl Loop<'_> {
     fn train(mut self) -> Result<Outcome> {
         let total = self.config.train_iters;
         let micro = self.config.batch.micro * self.engine.ctx.dp.size();
-        let trains = self.iteration < total && !self.config.skip_train;
-        let mut batches: Batches =
-            if trains { self.data.train(self.consumed)? } else { Box::new(std::iter::empty()) };
+        let trains = self.state.iteration < total && !self.config.skip_train;
+        let mut batches: Batches = if trains {
+            self.data.train(self.state.consumed_train_samples)?
+        } else {
+            Box::new(std::iter::empty())
+        };
         let mut outcome = Outcome {
-            iteration: self.iteration,
-            consumed_samples: self.consumed,
+            iteration: self.state.iteration,
+            consumed_samples: self.state.consumed_train_samples,
             last_loss: None,
             validations: Vec::new(),
             test_loss: None,
@@ -246,31 +239,31 @@ impl Loop<'_> {
         }
         let mut interval = Interval::default();
         let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
-        let first = self.iteration;
+        let first = self.state.iteration;
         let mut settled = None;
         let mut last_global = None;
         let mut sent = BTreeMap::new();
-        while self.iteration < total && !self.config.skip_train {
+        while self.state.iteration < total && !self.config.skip_train {
             let sizes = &self.config.batch;
-            let whole = sizes.global_at(self.consumed);
+            let whole = sizes.global_at(self.state.consumed_train_samples);
             let global = sizes.running(whole, self.engine.ctx.dp.size());
             if last_global.replace(global).is_some_and(|last| last != global) {
                 // As upstream: a batch that grows is a new phase of the run.
                 self.save()?;
             }
-            if self.config.skipped_iterations.contains(&self.iteration) {
+            if self.config.skipped_iterations.contains(&self.state.iteration) {
                 // As upstream: its samples are read and count, the schedule stays, and nothing else is due.
-                take(&mut batches, global / micro, "training", self.iteration + 1)?;
-                self.iteration += 1;
-                self.consumed += global as u64;
+                take(&mut batches, global / micro, "training", self.state.iteration + 1)?;
+                self.state.iteration += 1;
+                self.state.consumed_train_samples += global as u64;
                 self.passed_over += global as u64;
                 continue;
             }
-            let rates = self.schedule.rates(self.scheduled);
+            let rates = self.state.schedule.rates(self.state.scheduled_samples);
             let step_start = Instant::now();
             self.record(true);
             let report = {
-                let iteration = self.iteration + 1;
+                let iteration = self.state.iteration + 1;
                 let _span =
                     tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
                 let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
@@ -282,40 +275,43 @@ impl Loop<'_> {
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
-            self.iteration += 1;
-            self.consumed += global as u64;
+            self.state.iteration += 1;
+            self.state.consumed_train_samples += global as u64;
             self.passed_over += (whole - global) as u64;
             if !report.skipped {
-                self.scheduled += global as u64;
+                self.state.scheduled_samples += global as u64;
             }
-            self.flops += self.config.flops_per_sample * global as f64;
+            self.state.floating_point_operations += self.config.flops_per_sample * global as f64;
             outcome.last_loss = Some(report.loss);
             trained_seconds += seconds;
             trained_tokens += (global * self.config.seq_length) as f64;
             interval.add(&report, seconds);
             if self.reports {
-                self.hooks.observer.iteration(self.iteration);
+                self.hooks.observer.iteration(self.state.iteration);
             }
             self.write_metrics(&report, rates, seconds, global)?;
-            if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
+            if self.state.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, &report, global)?;
             }
-            if settled.is_none() && self.iteration >= first + 2 {
+            if settled.is_none() && self.state.iteration >= first + 2 {
                 settled = Some(self.engine.device.arena().stats().system_allocations);
             }
 
             let eval = self.config.eval;
-            if eval.interval > 0 && self.iteration.is_multiple_of(eval.interval) && self.iteration < total {
-                let prefix = format!("iteration {}", self.iteration);
+            if eval.interval > 0
+                && self.state.iteration.is_multiple_of(eval.interval)
+                && self.state.iteration < total
+            {
+                let prefix = format!("iteration {}", self.state.iteration);
                 if let Some(loss) = self.validate(&prefix)? {
-                    outcome.validations.push((self.iteration, loss));
+                    outcome.validations.push((self.state.iteration, loss));
                 }
             }
             self.compare_replicas()?;
             outcome.stopped = self.should_stop()?;
             self.look_after(false)?;
             let every = self.config.checkpoint.save_interval;
-            if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
+            if outcome.stopped.is_some() || (every > 0 && self.state.iteration.is_multiple_of(every)) {
                 self.save()?;
             } else {
                 self.save_passing()?;
@@ -327,21 +323,22 @@ impl Loop<'_> {
         // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
         let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
         self.look_after(true)?;
-        if self.saved != Some(self.iteration) || (first == self.iteration && moved && !self.config.skip_train)
+        if self.saved != Some(self.state.iteration)
+            || (first == self.state.iteration && moved && !self.config.skip_train)
         {
             self.save_at_last()?;
         }
         if outcome.stopped.is_none() && self.config.eval.iters > 0 {
-            let prefix = format!("iteration {} on validation set", self.iteration);
+            let prefix = format!("iteration {} on validation set", self.state.iteration);
             if let Some(loss) = self.validate(&prefix)? {
-                outcome.validations.push((self.iteration, loss));
+                outcome.validations.push((self.state.iteration, loss));
             }
             outcome.test_loss = self.test()?;
         }
         let stats = self.engine.device.arena().stats();
         outcome.failed_saves = self.failed_saves;
-        outcome.iteration = self.iteration;
-        outcome.consumed_samples = self.consumed;
+        outcome.iteration = self.state.iteration;
+        outcome.consumed_samples = self.state.consumed_train_samples;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
         let mine = RankUsage::of(&self.engine, sent, self.snapshot_bytes);
         outcome.ranks = mine.of_all(&self.engine)?;
@@ -353,20 +350,24 @@ impl Loop<'_> {
     fn record(&self, on: bool) {
         if let (Some(range), Some(recorder)) = (&self.config.profile, &self.hooks.recorder) {
             // `iteration` counts finished ones, so while one runs it is that one's number from 0.
-            recorder.set_here(on && range.contains(&self.iteration));
+            recorder.set_here(on && range.contains(&self.state.iteration));
         }
     }
 
     /// Compares weights of ranks that should have the same, if that is due.
     fn compare_replicas(&self) -> Result<()> {
         let every = self.config.compare_replicas;
-        if every > 0 && self.iteration.is_multiple_of(every) { self.compare_replicas_now() } else { Ok(()) }
+        if every > 0 && self.state.iteration.is_multiple_of(every) {
+            self.compare_replicas_now()
+        } else {
+            Ok(())
+        }
     }
 
     fn compare_replicas_now(&self) -> Result<()> {
-        self.engine.check_replicas(self.iteration)?;
+        self.engine.check_replicas(self.state.iteration)?;
         if self.reports {
-            let text = format!(">>> Weight hashes match after {} iterations...", self.iteration);
+            let text = format!(">>> Weight hashes match after {} iterations...", self.state.iteration);
             self.hooks.observer.line(&text);
         }
         Ok(())
@@ -389,7 +390,7 @@ impl Loop<'_> {
             Some("a signal asked for it")
         } else if code == 2.0 {
             Some("--exit-duration-in-mins is over")
-        } else if exit.interval.is_some_and(|n| n > 0 && self.iteration.is_multiple_of(n)) {
+        } else if exit.interval.is_some_and(|n| n > 0 && self.state.iteration.is_multiple_of(n)) {
             Some("--exit-interval was reached")
         } else {
             None
@@ -400,15 +401,15 @@ impl Loop<'_> {
     /// again when the next checkpoint is due and at the end.
     fn save(&mut self) -> Result<()> {
         self.look_after(true)?;
-        if self.saved == Some(self.iteration) {
+        if self.saved == Some(self.state.iteration) {
             return Ok(());
         }
         let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
         match self.begin_saving(dir, self.config.checkpoint.beside_training) {
             Ok(saving) => self.saving = Some(saving),
-            Err(e) => return self.not_saved(self.iteration, e),
+            Err(e) => return self.not_saved(self.state.iteration, e),
         }
-        self.saved = Some(self.iteration);
+        self.saved = Some(self.state.iteration);
         // Beside training the next iteration comes first.
         if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
     }
@@ -417,7 +418,7 @@ impl Loop<'_> {
     fn save_at_last(&mut self) -> Result<()> {
         if let Some(dir) = &self.config.checkpoint.save {
             self.begin_saving(dir, false)?.go_on(&self.engine, true)?;
-            self.say_saved(self.iteration, dir, false);
+            self.say_saved(self.state.iteration, dir, false);
         }
         Ok(())
     }
@@ -425,28 +426,19 @@ impl Loop<'_> {
     /// Saves an iteration that is to be there only until the next, where one is due. It is not the run's last word: at the end
     /// the iteration is saved all the same.
     fn save_passing(&mut self) -> Result<()> {
-        let due = |passing: &&Passing| self.iteration.is_multiple_of(passing.interval.max(1));
+        let due = |passing: &&Passing| self.state.iteration.is_multiple_of(passing.interval.max(1));
         let Some(passing) = self.config.checkpoint.passing.as_ref().filter(due) else { return Ok(()) };
         self.look_after(true)?;
         match self.begin_saving(&passing.dir, self.config.checkpoint.beside_training) {
             Ok(saving) => self.saving = Some(saving),
-            Err(e) => return self.not_saved(self.iteration, e),
+            Err(e) => return self.not_saved(self.state.iteration, e),
         }
         if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
     }
 
     fn begin_saving(&mut self, dir: &Path, beside: bool) -> Result<Saving> {
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
-        let state = RunState {
-            from: dir.to_owned(),
-            iteration: self.iteration,
-            consumed_train_samples: self.consumed,
-            scheduled_samples: self.scheduled,
-            consumed_valid_samples: self.consumed_valid,
-            floating_point_operations: self.flops,
-            schedule: self.schedule.clone(),
-        };
-        let saving = Saving::begin(self.config, &self.engine, &state, dir, beside)?;
+        let saving = Saving::begin(self.config, &self.engine, &self.state, dir, beside)?;
         self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes());
         if beside {
             self.note_progress(|progress| progress.checkpoint(self.done(), true));
@@ -487,8 +479,8 @@ impl Loop<'_> {
 
     /// What has been done, for the progress file.
     fn done(&self) -> Done {
-        let tokens = self.consumed * self.config.seq_length as u64;
-        Done { iteration: self.iteration, flops: self.flops, tokens }
+        let tokens = self.state.consumed_train_samples * self.config.seq_length as u64;
+        Done { iteration: self.state.iteration, flops: self.state.floating_point_operations, tokens }
     }
 
     /// A checkpoint that could not be written leaves the run as it is.
@@ -513,9 +505,9 @@ impl Loop<'_> {
         if self.config.eval.iters == 0 {
             return Ok(None);
         }
-        let Some(batches) = self.data.valid(self.consumed_valid)? else { return Ok(None) };
+        let Some(batches) = self.data.valid(self.state.consumed_valid_samples)? else { return Ok(None) };
         let loss = self.evaluate(batches, "validation")?;
-        self.consumed_valid += self.config.eval.iters * self.config.batch.global as u64;
+        self.state.consumed_valid_samples += self.config.eval.iters * self.config.batch.global as u64;
         self.report_evaluation(prefix, "validation", loss)?;
         Ok(Some(loss))
     }
@@ -523,7 +515,7 @@ impl Loop<'_> {
     fn test(&mut self) -> Result<Option<f64>> {
         let Some(batches) = self.data.test()? else { return Ok(None) };
         let loss = self.evaluate(batches, "test")?;
-        self.report_evaluation(&format!("iteration {} on test set", self.iteration), "test", loss)?;
+        self.report_evaluation(&format!("iteration {} on test set", self.state.iteration), "test", loss)?;
         Ok(Some(loss))
     }
 
@@ -531,7 +523,7 @@ impl Loop<'_> {
         let _span = tracing::trace_span!(target: "ms_step", "evaluate").entered();
         let per_batch = self.config.batch.global / (self.config.batch.micro * self.engine.ctx.dp.size());
         let count = self.config.eval.iters as usize * per_batch;
-        let iteration = self.iteration;
+        let iteration = self.state.iteration;
         let hint = "lower --eval-iters or give it a larger share in --split";
         self.engine.evaluate((0..count).map(|_| match batches.next() {
             Some(batch) => Ok(batch?),

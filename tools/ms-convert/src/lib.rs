@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use ms_cli::megatron::{Line, Program, answer, parse_or_exit};
-use ms_cli::{ResultHint as _, Usage};
+use ms_cli::{ResultHint as _, Usage, refuse};
 use options::Options;
 
 const ABOUT: &str =
@@ -86,7 +86,7 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
                 2 if text[0] == "verify" => look::verify(Path::new(&words[1]), args.json())?,
                 _ => {
                     let want = if text[0] == "diff" { "two folders" } else { "one folder" };
-                    return Err(Usage(format!("{}: expected {want}", text[0])).into());
+                    refuse!("{}: expected {want}", text[0]);
                 }
             };
             anyhow::ensure!(

@@ -6,8 +6,8 @@ use crate::options::Options;
 use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Arithmetic, Form, Sharding};
-use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
+use ms_cli::{Usage, refuse};
 use ms_core::{DType, GridSizes};
 use ms_spec::Stages;
 
@@ -123,7 +123,7 @@ pub(crate) fn from_words(from: &str, to: &str, o: &Options) -> Result<Request, U
         Some("safetensors") if to == Form::Mcore => to = Form::Sharded,
         Some("torch_dist") if to == Form::Mcore => to = Form::TorchDist,
         Some(format @ ("torch" | "torch_dist")) if to == Form::Hf => {
-            return Err(Usage(format!("--format {format}: a Hugging Face folder is written as safetensors")));
+            refuse!("--format {format}: a Hugging Face folder is written as safetensors");
         }
         _ => {}
     }
@@ -163,9 +163,7 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
     request.lora.arithmetic = Arithmetic::WeightType;
     request.optimizer = optim;
     if request.optimizer && to == Form::Hf {
-        return Err(Usage(
-            "--load-model-type optim: a Hugging Face folder holds no optimizer state".to_owned(),
-        ));
+        refuse!("--load-model-type optim: a Hugging Face folder holds no optimizer state");
     }
     if head {
         request.sharding = Sharding::PerLayer;
@@ -196,17 +194,13 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
     let sizes = match (c.extend_ep, c.etp.value) {
         (true, None) => GridSizes { ep: sizes.ep.saturating_mul(tp), etp: Some(1), ..sizes },
         (true, Some(_)) => {
-            return Err(Usage(
-                "--moe-tp-extend-ep and --expert-tensor-parallel-size exclude each other".to_owned(),
-            ));
+            refuse!("--moe-tp-extend-ep and --expert-tensor-parallel-size exclude each other");
         }
         (false, Some(1)) => GridSizes { etp: Some(1), ..sizes },
         (false, n) if n.is_none_or(|n| n == tp) => sizes,
         (false, n) => {
             let n = n.unwrap_or(0);
-            return Err(Usage(format!(
-                "--expert-tensor-parallel-size {n}: expected 1 or the tensor-parallel size"
-            )));
+            refuse!("--expert-tensor-parallel-size {n}: expected 1 or the tensor-parallel size");
         }
     };
     let head = o.upstream == Upstream::Head;

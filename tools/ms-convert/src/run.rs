@@ -12,7 +12,7 @@ use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::peft;
 use ms_ckpt::{CHECKSUMS, Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
-use ms_cli::{ResultHint as _, Usage};
+use ms_cli::{ResultHint as _, Usage, refuse};
 use ms_core::{Axis, DType};
 use ms_spec::{Feed, ModelConfig, Wish, hf};
 use serde_json::{Value, json};
@@ -193,9 +193,7 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
     if let Some(Predictors { flag, count }) = asked
         && *count > mtp
     {
-        anyhow::bail!(Usage(format!(
-            "{flag}: {count} multi-token prediction layers were asked for, the checkpoint has {mtp}"
-        )));
+        refuse!("{flag}: {count} multi-token prediction layers were asked for, the checkpoint has {mtp}");
     }
     let mtp = asked.map_or(mtp, |asked| asked.count);
     if kept.len() < c.layers || mtp < c.mtp {
@@ -309,9 +307,7 @@ fn target_config(
         config.padded_vocab = match request.padded_vocab {
             Some(padded) if padded < config.vocab => {
                 let all = config.vocab;
-                anyhow::bail!(Usage(format!(
-                    "--padded-vocab-size {padded} is smaller than the vocabulary {all}"
-                )))
+                refuse!("--padded-vocab-size {padded} is smaller than the vocabulary {all}")
             }
             Some(padded) => padded,
             None => rows.next_multiple_of(request.divisor * request.sizes.tp),
@@ -477,9 +473,7 @@ fn check_apart(request: &Request, source: &Checkpoint, o: &Options) -> Result<()
     for folder in iterations.collect::<BTreeSet<PathBuf>>() {
         if save.starts_with(absolute(&folder)) {
             let (save, folder) = (request.save.display(), folder.display());
-            return Err(Usage(format!(
-                "{save_flag} {save} is inside {folder}, which is read\nhint: save elsewhere"
-            )));
+            refuse!("{save_flag} {save} is inside {folder}, which is read\nhint: save elsewhere");
         }
     }
     let read = [
@@ -491,9 +485,7 @@ fn check_apart(request: &Request, source: &Checkpoint, o: &Options) -> Result<()
         let Some(dir) = dir else { continue };
         if fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&save)) {
             let (save, dir) = (request.save.display(), dir.display());
-            return Err(Usage(format!(
-                "{save_flag} {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
-            )));
+            refuse!("{save_flag} {save} would replace {flag} {dir}, which is read\nhint: save elsewhere");
         }
     }
     Ok(())

@@ -16,9 +16,9 @@ mod report;
 mod run;
 mod task;
 
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{ConfigFile, Line, Program, answer, parse_or_exit};
+use ms_cli::refuse;
 use options::Options;
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -72,13 +72,13 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
-        bail!(Usage(format!("--task: beside the word {word} there is no other task; leave one of them out")));
+        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
     }
     if tasks.is_empty() {
         tasks = o.asked.tasks.clone();
     }
     if tasks.is_empty() {
-        bail!(Usage(format!("expected the name of a task: {}", task::names())));
+        refuse!("expected the name of a task: {}", task::names());
     }
     let tasks = tasks.iter().map(|name| Task::of(name)).collect::<Result<Vec<_>>>()?;
     let output = &o.asked.output;

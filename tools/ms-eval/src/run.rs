@@ -4,9 +4,9 @@ use crate::options::{Asked, Options};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
 use crate::task::Task;
-use anyhow::{Context, Result, bail, ensure};
-use ms_cli::Usage;
+use anyhow::{Context, Result, ensure};
 use ms_cli::megatron::{Args, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_core::DType;
 use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
@@ -20,7 +20,7 @@ fn questions(o: &Asked, task: &Task, version: Upstream) -> Result<Vec<Question>>
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     let harness = o.protocol == "harness";
     if o.shots.is_some() && !harness {
-        bail!(Usage("--num-fewshot goes with --protocol harness".into()));
+        refuse!("--num-fewshot goes with --protocol harness");
     }
     task.questions(Path::new(dir), harness, o.shots, o.most.unwrap_or(usize::MAX), version)
 }

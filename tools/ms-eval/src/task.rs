@@ -3,9 +3,9 @@
 use crate::chinese::{self, Benchmark};
 use crate::question::Question;
 use crate::{boolq, hellaswag, mmlu};
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::Upstream;
+use ms_cli::refuse;
 use std::path::Path;
 
 /// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many, as that
@@ -84,14 +84,14 @@ impl Task {
     /// The benchmark of that name.
     ///
     /// # Errors
-    /// [`Usage`] with the names that there are.
+    /// [`ms_cli::Usage`] with the names that there are.
     pub(crate) fn of(name: &str) -> Result<&'static Self> {
         let Some(task) = TASKS.iter().find(|task| task.name == name) else {
-            bail!(Usage(format!(
+            refuse!(
                 "task: expected one of {}, found {name:?}; other tasks are not in this version{}",
                 names(),
                 ms_cli::megatron::did_you_mean(name, &TASKS.each_ref().map(|task| task.name))
-            )));
+            );
         };
         Ok(task)
     }
@@ -106,7 +106,8 @@ impl Task {
     /// Its questions.
     ///
     /// # Errors
-    /// [`Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be read.
+    /// [`ms_cli::Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be
+    /// read.
     pub(crate) fn questions(
         &self,
         dir: &Path,
@@ -117,12 +118,12 @@ impl Task {
     ) -> Result<Vec<Question>> {
         let Self { name, solved, .. } = self;
         if !solved && shots.unwrap_or(0) > 0 {
-            bail!(Usage(format!("--num-fewshot: {name} has no solved examples in its folder; leave it out")));
+            refuse!("--num-fewshot: {name} has no solved examples in its folder; leave it out");
         }
         match (harness, self.upstream) {
             (true, _) => (self.harness)(dir, shots, most, version),
             (false, Ok(reader)) => reader(dir, shots, most, version),
-            (false, Err(why)) => bail!(Usage(format!("{name}: {why}; pass --protocol harness"))),
+            (false, Err(why)) => refuse!("{name}: {why}; pass --protocol harness"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::options::Options;
 use crate::{generate, setup};
 use anyhow::Result;
-use ms_cli::Usage;
 use ms_cli::megatron::Args;
+use ms_cli::{Usage, refuse};
 use ms_core::DType;
 use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
@@ -45,10 +45,10 @@ impl<'a> Line<'a> {
             ("q" | "quit" | "exit" | "/exit" | "/quit", "") => Self::Exit,
             ("clear" | "new" | "/reset", "") => Self::Reset,
             ("/system", text) => Self::System(text),
-            ("/save", "") => return Err(Usage("/save: expected the name of a file".into())),
+            ("/save", "") => refuse!("/save: expected the name of a file"),
             ("/save", file) => Self::Save(file),
             (command, _) if is_command(command) => {
-                return Err(Usage(format!("{command}: expected /exit, /reset, /system TEXT or /save FILE")));
+                refuse!("{command}: expected /exit, /reset, /system TEXT or /save FILE");
             }
             _ => Self::Turn(line),
         })
@@ -184,7 +184,7 @@ fn say(text: &str) -> Result<()> {
 fn form(o: &Options, tokenizer: &mut Tokenizer) -> Result<Form> {
     let name = o.chat.template.as_deref();
     if name.is_some() && o.chat.own_template {
-        return Err(Usage("--hf-chat-template and --prompt-type: pass one of them".into()).into());
+        refuse!("--hf-chat-template and --prompt-type: pass one of them");
     }
     let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
     let template = match &o.chat.templates {

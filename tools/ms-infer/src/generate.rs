@@ -2,9 +2,9 @@
 
 use crate::options::Options;
 use crate::setup::{self, Ask};
-use anyhow::{Context, Result, bail};
-use ms_cli::Usage;
+use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
+use ms_cli::refuse;
 use ms_core::DType;
 use ms_generate::{Finish, Generated, Sampling, Session, resume};
 use ms_text::{Detokenizer, Tokenizer};
@@ -29,13 +29,13 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     let tokenizer = setup::tokenizer(o)?;
     let ids = prompts.iter().map(|p| tokenizer.encode_with_special(p)).collect::<Result<Vec<_>, _>>()?;
     if ids.iter().any(Vec::is_empty) {
-        bail!(Usage("--prompt: it has no tokens; a model needs at least one to continue from".into()));
+        refuse!("--prompt: it has no tokens; a model needs at least one to continue from");
     }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
     let model = setup::model(o, DType::Bf16, Ask::Continue(longest))?;
     let window = model.model.max_position();
     if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
-        bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
+        refuse!("--prompt: it has {} tokens, the model's window {window}", ids.len());
     }
     let most = setup::limits(o, &model, &tokenizer).max_new_tokens;
     let mut session = Session::new(&model, 1, longest.saturating_add(most).min(window));
@@ -98,12 +98,12 @@ fn one(
 
 fn read_stdin(asked: bool) -> Result<String> {
     if std::io::stdin().is_terminal() && !asked {
-        bail!(Usage("--prompt is required (or text on stdin)".into()));
+        refuse!("--prompt is required (or text on stdin)");
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("stdin is not UTF-8 text")?;
     if text.is_empty() {
-        bail!(Usage("the prompt on stdin is empty".into()));
+        refuse!("the prompt on stdin is empty");
     }
     Ok(text)
 }

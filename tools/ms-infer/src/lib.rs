@@ -15,8 +15,8 @@ mod setup;
 
 use anyhow::{Result, bail};
 use commands::Command;
-use ms_cli::Usage;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, answer, parse_or_exit};
+use ms_cli::refuse;
 use ms_generate::Sampling;
 use options::Options;
 use std::ffi::OsString;
@@ -58,14 +58,14 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let (Some(word), false) = (&command, o.asked.tasks.is_empty()) {
-        bail!(Usage(format!("--task: beside the word {word} there is no other task; leave one of them out")));
+        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
     }
     let reads = |command| reads::check(&args, &o, &[command]);
     match command.as_deref() {
         Some("generate") => reads(Command::Generate).and_then(|()| generate::run(&args, &o)),
         Some("chat") => reads(Command::Chat).and_then(|()| chat::run(&args, &o)),
         Some("logits") => reads(Command::Logits).and_then(|()| logits::run(&args, &o)),
-        Some(other) => bail!(Usage(format!("expected generate, chat or logits, found {other:?}"))),
+        Some(other) => refuse!("expected generate, chat or logits, found {other:?}"),
         None => tasks(&args, &o),
     }
 }
@@ -74,7 +74,7 @@ pub fn main() -> Result<()> {
 fn tasks(args: &Args, o: &Options) -> Result<()> {
     let mut names = o.asked.tasks.clone();
     if names.is_empty() && args.written_flags().next().is_none() {
-        bail!(Usage("expected generate, chat or logits, or the arguments of upstream's inference.py".into()));
+        refuse!("expected generate, chat or logits, or the arguments of upstream's inference.py");
     }
     if names.is_empty() {
         // Upstream does all that it knows; beam search is not part of this version.
@@ -104,7 +104,7 @@ fn of_task(name: &str) -> Result<Command> {
         "beam_search" | "beam_search_with_sampling" => {
             bail!("--task {name}: beam search is not part of this version; use greedy or do_sample")
         }
-        other => bail!(Usage(format!("--task: expected greedy, do_sample or chat, found {other:?}"))),
+        other => refuse!("--task: expected greedy, do_sample or chat, found {other:?}"),
     }
 }
 

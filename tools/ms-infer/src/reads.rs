@@ -2,9 +2,9 @@
 
 use crate::commands::{CHAT, Command, DRAWN, GENERATE, LOGITS};
 use crate::options::Options;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Args, Options as _, Origin};
+use ms_cli::refuse;
 
 /// The flag that all programs have and not every command of this one reads.
 const JSON: (&str, &[&str]) = ("--json", &[GENERATE, CHAT, LOGITS]);
@@ -18,7 +18,7 @@ fn readers() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
 /// reads them; upstream's stand in scripts, and a configuration file is for several commands.
 ///
 /// # Errors
-/// [`Usage`] for a flag of ours on the line that none of `commands` reads.
+/// [`ms_cli::Usage`] for a flag of ours on the line that none of `commands` reads.
 pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()> {
     let on_line: Vec<&str> =
         args.all().filter(|(.., from)| *from == Origin::Flag).map(|(dest, ..)| dest).collect();
@@ -34,7 +34,7 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
         let (who, names) = (by.join(", "), asked.join(", "));
         let ours = || args.line().flags(args.upstream()).any(|known| known.flag == flag && known.ours);
         if on_line && ours() {
-            bail!(Usage(format!("{flag}: {names} does not read it; it goes with {who}")));
+            refuse!("{flag}: {names} does not read it; it goes with {who}");
         }
         if on_line {
             tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names);

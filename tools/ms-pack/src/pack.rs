@@ -3,7 +3,7 @@
 use crate::cli::Pack;
 use crate::{as_usage, record};
 use anyhow::{Context, Result, bail};
-use ms_cli::{Claim, Common, Interrupt, Usage};
+use ms_cli::{Claim, Common, Interrupt, Usage, refuse};
 use ms_data::handler::{RecordKind, Row};
 use ms_data::pack::{PackOptions, Packing, plan};
 use ms_data::sink::{IndexedSink, Level, PackedSink, Sink, check_absent, dataset_prefixes};
@@ -164,7 +164,7 @@ impl Wish {
         let seq_length = args.seq_length.or(info.seq_length.map(|n| n as usize));
         let packable = RecordKind::of_style(&info.style).is_ok_and(RecordKind::packable);
         if args.neat_pack && !packable {
-            return Err(Usage(format!("--neat-pack: {} records cannot be packed", info.style)).into());
+            refuse!("--neat-pack: {} records cannot be packed", info.style);
         }
         if !packable || args.no_pack {
             return Ok(Self { seq_length, options: None });
@@ -174,7 +174,7 @@ impl Wish {
         })?;
         if row_tokens < 2 {
             let what = "--seq-length: expected at least 2 tokens a row, a token and the one behind it, found";
-            return Err(Usage(format!("{what} {row_tokens}")).into());
+            refuse!("{what} {row_tokens}");
         }
         let window = args.window as usize;
         let packing = match args.packing.as_str() {
@@ -184,10 +184,7 @@ impl Wish {
         };
         if let Some(id) = args.pad_id.filter(|&id| id as u64 >= info.vocab_size) {
             let all = info.vocab_size;
-            return Err(Usage(format!(
-                "--pad-id: expected a token of the stream's vocabulary, below {all}, found {id}"
-            ))
-            .into());
+            refuse!("--pad-id: expected a token of the stream's vocabulary, below {all}, found {id}");
         }
         let options = PackOptions {
             packing,
@@ -271,7 +268,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
 /// What every way of packing would give.
 fn compare(streams: Streams, columns: &[String], wish: &Wish, window: usize, common: &Common) -> Result<()> {
     let Some(options) = wish.options else {
-        return Err(Usage("--dry-run compares ways of packing; these rows are not packed".into()).into());
+        refuse!("--dry-run compares ways of packing; these rows are not packed");
     };
     options.check().map_err(as_usage)?;
     let ids = columns.iter().position(|name| name == "input_ids").unwrap_or(0);

@@ -3,7 +3,7 @@
 use crate::as_usage;
 use crate::cli::Samples as SamplesArgs;
 use anyhow::Result;
-use ms_cli::Usage;
+use ms_cli::{Usage, refuse};
 use ms_data::gpt::{DataPaths, GptOptions, GptSet, IndexCache, build};
 use ms_data::sampler::{Sampler, SamplerKind};
 use ms_data::{Samples, Split, Upstream};
@@ -29,10 +29,10 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     } else if args.mock_data {
         DataPaths::Mock
     } else {
-        return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
+        refuse!("no data\nhint: pass --data-path PREFIX");
     };
     let Some(seq_length) = args.seq_length.filter(|n| (1..=MOST_TOKENS).contains(n)) else {
-        return Err(Usage(format!("--seq-length: expected a number from 1 to {MOST_TOKENS}")).into());
+        refuse!("--seq-length: expected a number from 1 to {MOST_TOKENS}");
     };
     // No id is -1, so nothing is an end of document without a tokenizer.
     let mut options = GptOptions::new(seq_length, args.seed, -1);
@@ -145,9 +145,9 @@ fn describe(set: &GptSet, first: u64) -> Result<Value> {
     let blend = match set {
         GptSet::Single(_) => Value::Null,
         GptSet::Blend(blend) => json!({
-            "weights": blend.weights(),
-            "dataset_index": blend.index().dataset,
-            "dataset_sample_index": blend.index().sample,
+            "weights": blend.weights,
+            "dataset_index": blend.index.dataset,
+            "dataset_sample_index": blend.index.sample,
         }),
     };
     let mut samples = Vec::new();

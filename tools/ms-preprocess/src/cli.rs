@@ -8,7 +8,7 @@ use crate::recognise::{self, first_record};
 use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
 use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
-use ms_cli::{Usage, check_prefix};
+use ms_cli::{Usage, check_prefix, refuse};
 use ms_data::handler::{HandlerOptions, RecordKind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
@@ -186,11 +186,10 @@ impl Vocabulary {
                 Self::Folder { path, slow: !o.fast }
             }
             other => {
-                let text = format!(
+                refuse!(
                     "--tokenizer-type {other} is not supported\nhint: pass its folder in Hugging Face's form to \
                      --tokenizer-name-or-path"
                 );
-                return Err(Usage(text).into());
             }
         })
     }
@@ -222,16 +221,16 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     let merge = &reading.merge;
     if !merge.is_empty() {
         let [folder] = reading.input.as_slice() else {
-            return Err(usage("--merge-group-keys needs --input, a folder"));
+            refuse!("--merge-group-keys needs --input, a folder");
         };
         let prefix = prefix.ok_or_else(|| usage("--merge-group-keys needs --output-prefix"))?;
         return Ok(Job::Merge { folder: folder.into(), words: merge.clone(), prefix: prefix.into(), force });
     }
     let target = match prefix {
         Some("-") | None if !piped => {
-            return Err(usage(
-                "no output: a token stream is not written to a terminal\nhint: pass --output-prefix, or pipe into ms-pack",
-            ));
+            refuse!(
+                "no output: a token stream is not written to a terminal\nhint: pass --output-prefix, or pipe into ms-pack"
+            );
         }
         Some("-") | None => Target::Stream,
         Some(prefix) => Target::Files { prefix: prefix.into(), force },
@@ -242,13 +241,13 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     };
     let paths: Vec<PathBuf> = match (&reading.input, &reading.files_from) {
         (given, Some(_)) if !given.is_empty() => {
-            return Err(usage("--input and --files-from exclude each other"));
+            refuse!("--input and --files-from exclude each other");
         }
         (_, Some(list)) => file_list(list)?,
         (given, None) if given.is_empty() => {
-            return Err(usage(
-                "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin",
-            ));
+            refuse!(
+                "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin"
+            );
         }
         (given, None) => given.iter().map(PathBuf::from).collect(),
     };
@@ -259,7 +258,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     };
     let style = reading.style.value.as_deref();
     let kind = match (style, reading.handler.as_deref().filter(|name| !name.is_empty())) {
-        (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
+        (Some(_), Some(_)) => refuse!("--style and --handler-name exclude each other"),
         // What it is is seen when the files are known.
         (Some("auto"), None) => Ok(RecordKind::Pretrain),
         (Some(style), None) => RecordKind::of_style(style),
@@ -310,27 +309,25 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     let (pack, neat) = (work.pack, work.neat_pack);
     let seq_length = work.seq_length;
     if neat && !pack {
-        return Err(usage("--neat-pack needs --pack"));
+        refuse!("--neat-pack needs --pack");
     }
     if pack && target == Target::Stream {
-        return Err(usage("a stream is packed by ms-pack\nhint: leave --pack out and pass it to ms-pack"));
+        refuse!("a stream is packed by ms-pack\nhint: leave --pack out and pass it to ms-pack");
     }
     if pack && seq_length.is_none() {
-        return Err(usage("--pack needs --seq-length"));
+        refuse!("--pack needs --seq-length");
     }
     if pack && !kind.packable() {
-        return Err(
-            Usage(format!("{} records cannot be packed: only instruction records can", kind.name())).into()
-        );
+        refuse!("{} records cannot be packed: only instruction records can", kind.name());
     }
     let map_keys = match &reading.map_keys.value {
         None => found_keys,
         Some(serde_json::Value::Object(map)) => Some(map.clone()),
         Some(serde_json::Value::String(json)) => match serde_json::from_str(json) {
             Ok(serde_json::Value::Object(map)) => Some(map),
-            _ => return Err(usage("--map-keys: expected a JSON object")),
+            _ => refuse!("--map-keys: expected a JSON object"),
         },
-        Some(_) => return Err(usage("--map-keys: expected a JSON object")),
+        Some(_) => refuse!("--map-keys: expected a JSON object"),
     };
     let head = o.upstream == Upstream::Head;
     let mut options = HandlerOptions {
@@ -355,7 +352,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         options.reasoning_effort = match o.prompts.effort.as_deref() {
             None => None,
             Some(_) if options.enable_thinking != Some(true) => {
-                return Err(usage("--reasoning-effort needs --enable-thinking true"));
+                refuse!("--reasoning-effort needs --enable-thinking true");
             }
             Some("max") => Some(Effort::Max),
             Some(_) => Some(Effort::High),
@@ -368,7 +365,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     }
     let parts = work.parts.max(1);
     if parts > 1 && inputs.iter().any(|file| file.path.as_os_str() == "-") {
-        return Err(usage("--n-subs reads the input twice, which stdin does not allow"));
+        refuse!("--n-subs reads the input twice, which stdin does not allow");
     }
     let files = match &target {
         Target::Files { prefix, .. } => Some(prefix.as_path()),
@@ -382,9 +379,9 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     }
     let mixture = Mixture::resolve(o, kind, sets)?;
     if mixture.is_some() && !care.intake.takes_all() {
-        return Err(usage(
-            "--mix-strategy and --max-samples count records, which --sample, --filter, --dedup and --on-error skip change\nhint: make each set on its own, and ms-pack merge them",
-        ));
+        refuse!(
+            "--mix-strategy and --max-samples count records, which --sample, --filter, --dedup and --on-error skip change\nhint: make each set on its own, and ms-pack merge them"
+        );
     }
     Ok(Job::Tokenize(Box::new(Tokenize {
         care,

@@ -2,8 +2,8 @@
 
 use crate::cli::Options;
 use anyhow::Result;
-use ms_cli::Usage;
 use ms_cli::megatron::Given;
+use ms_cli::{Usage, refuse};
 use ms_data::handler::{Handler, RecordKind};
 use ms_data::preprocess::count_rows;
 use ms_data::records::{InputFile, RawRecord, RecordReader};
@@ -49,7 +49,7 @@ impl Mixture {
             return Ok(None);
         }
         if most == Some(0) {
-            return Err(Usage("--max-samples: expected at least 1".into()).into());
+            refuse!("--max-samples: expected at least 1");
         }
         let mix = if strategy == "concat" || sets.len() == 1 {
             None

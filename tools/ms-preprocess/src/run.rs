@@ -6,7 +6,7 @@ use crate::cli::{Target, Tokenize};
 use crate::peers::{Peers, peers};
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
-use ms_cli::{Claim, Interrupt, Usage};
+use ms_cli::{Claim, Interrupt, Usage, refuse};
 use ms_data::handler::Handler;
 use ms_data::indexed::{bin_path, idx_path};
 use ms_data::pack::PackOptions;
@@ -173,7 +173,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
 /// Every input file on its own, then all together on process 0; `None` on the others.
 fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) -> Result<Option<Done>> {
     let Target::Files { prefix, .. } = &job.target else {
-        return Err(Usage("several processes need --output-prefix: they cannot share a stream".into()).into());
+        refuse!("several processes need --output-prefix: they cannot share a stream");
     };
     if job.care.shuffle.is_some() {
         return Err(

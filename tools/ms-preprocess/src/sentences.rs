@@ -3,7 +3,7 @@
 use crate::cli::Target;
 use anyhow::Result;
 use ms_cli::megatron::Upstream;
-use ms_cli::{Usage, env_vars};
+use ms_cli::{env_vars, refuse};
 use ms_text::sentence::{Edition, Rules, SentenceSplitter, find_model};
 use std::path::PathBuf;
 
@@ -32,10 +32,9 @@ pub(crate) fn splitter(
         return Ok(None);
     }
     if *target == Target::Stream {
-        return Err(Usage(
-            "--split-sentences needs --output-prefix: a document of several sequences has no place in a token stream".into(),
-        )
-        .into());
+        refuse!(
+            "--split-sentences needs --output-prefix: a document of several sequences has no place in a token stream"
+        );
     }
     let edition = match (o.rules.as_deref(), upstream) {
         (Some("3.10.4"), _) | (None, Upstream::Head) => Edition::V3_10_4,

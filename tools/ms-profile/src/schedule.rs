@@ -2,7 +2,7 @@
 
 use crate::cli;
 use anyhow::{Result, anyhow};
-use ms_cli::Usage;
+use ms_cli::{Usage, refuse};
 use ms_dist::schedule::{Action, Report, Schedule};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::PipelineOrder;
@@ -76,10 +76,9 @@ fn chunks(args: &cli::Schedule) -> Result<usize> {
     if let Some(list) = &args.num_layer_list {
         let (pp, found) = (args.pipeline_model_parallel_size as usize, list.len());
         if !found.is_multiple_of(pp) || list.iter().all(|&layers| layers == 0) {
-            return Err(Usage(format!(
+            refuse!(
                 "--num-layer-list: expected layers of {pp} stages, or of as many chunks of each, found {found} numbers"
-            ))
-            .into());
+            );
         }
         return Ok(found / pp);
     }
@@ -88,12 +87,11 @@ fn chunks(args: &cli::Schedule) -> Result<usize> {
     };
     let all = args.pipeline_model_parallel_size.saturating_mul(each);
     if all == 0 || !layers.is_multiple_of(all) {
-        return Err(Usage(format!(
+        refuse!(
             "--num-layers-per-virtual-pipeline-stage: expected a number of which {} stages have equal shares of {layers} layers, found \
              {each}",
             args.pipeline_model_parallel_size
-        ))
-        .into());
+        );
     }
     Ok((layers / all) as usize)
 }
@@ -113,17 +111,11 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         );
     }
     if args.recompute_in_bubble && (asked == 1 || args.schedules_method.is_some()) {
-        return Err(Usage(
-            "--recompute-in-bubble: expected chunks that take turns, as upstream has it".into(),
-        )
-        .into());
+        refuse!("--recompute-in-bubble: expected chunks that take turns, as upstream has it");
     }
     let actions = pp.saturating_mul(chunks).saturating_mul(args.micro_batches as usize);
     if actions > MOST {
-        return Err(Usage(format!(
-            "--micro-batches: expected at most {MOST} passes through chunks in all, found {actions}"
-        ))
-        .into());
+        refuse!("--micro-batches: expected at most {MOST} passes through chunks in all, found {actions}");
     }
     let stages = Stages {
         pp,
@@ -141,10 +133,7 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         _ => PipelineOrder::Plain { group, forwards_first: args.upstream == "v2.0.0" },
     };
     if args.moe_fb_overlap && chunks == 1 && pp > 1 {
-        return Err(Usage(
-            "--moe-fb-overlap: expected chunks that take turns, or dualpipev, as upstream has it".into(),
-        )
-        .into());
+        refuse!("--moe-fb-overlap: expected chunks that take turns, or dualpipev, as upstream has it");
     }
     let schedule = order
         .schedule(&placement.order(), args.micro_batches as usize, args.moe_fb_overlap)

@@ -6,7 +6,7 @@ mod train;
 
 use anyhow::{Context, Result};
 use cli::{Cli, Command, Decode, Encode};
-use ms_cli::Usage;
+use ms_cli::refuse;
 use ms_text::Tokenizer;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Read, Write};
@@ -20,7 +20,7 @@ pub fn command() -> clap::Command {
 /// Parses the command line and does what it says.
 ///
 /// # Errors
-/// What went wrong; [`Usage`] for a command line that makes no sense.
+/// What went wrong; [`ms_cli::Usage`] for a command line that makes no sense.
 pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();
@@ -43,7 +43,7 @@ fn encode(args: &Encode, json: bool) -> Result<()> {
         None => {
             // A person at a terminal may type; a program that forgot its input would wait for ever.
             if args.file.is_none() && std::io::stdin().is_terminal() {
-                return Err(Usage("no text: name a file, or pipe text in".into()).into());
+                refuse!("no text: name a file, or pipe text in");
             }
             Box::new(std::io::stdin().lock())
         }
@@ -76,7 +76,7 @@ fn decode(args: &Decode, json: bool) -> Result<()> {
     let mut ids = args.ids.clone();
     if ids.is_empty() {
         if std::io::stdin().is_terminal() {
-            return Err(Usage("no ids: name them, or pipe them in".into()).into());
+            refuse!("no ids: name them, or pipe them in");
         }
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("the ids")?;

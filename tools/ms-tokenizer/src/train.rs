@@ -2,7 +2,7 @@
 
 use crate::cli::Train;
 use anyhow::{Context, Result, bail};
-use ms_cli::{Claim, Common, Interrupt, Usage};
+use ms_cli::{Claim, Common, Interrupt, Usage, refuse};
 use ms_data::records::{Documents, Format, InputFile, RecordReader, discover, file_list};
 use ms_text::bpe::Step;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn files(args: &Train) -> Result<Vec<InputFile>> {
     if let Some(list) = &args.files_from {
         let listed = file_list(list).context("--files-from")?;
         if listed.is_empty() && paths.is_empty() {
-            return Err(Usage(format!("--files-from {}: it names no file", list.display())).into());
+            refuse!("--files-from {}: it names no file", list.display());
         }
         paths.extend(listed);
     }

@@ -17,9 +17,9 @@ mod profile;
 mod ranks;
 mod report;
 
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
+use ms_cli::refuse;
 use ms_core::{Arena, Choice, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
@@ -107,18 +107,18 @@ fn begun(
     let args = &args;
     args.say_notes();
     if doing.fit.is_some() && !doing.dry_run {
-        bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
+        refuse!("--fit: goes with --dry-run, which plans and starts nothing");
     }
     if parity && doing.dry_run {
-        bail!(Usage("--dry-run: parity runs what it compares; leave one of them out".into()));
+        refuse!("--dry-run: parity runs what it compares; leave one of them out");
     }
     let purpose = doing.purpose(parity);
     let resolved = training::resolve(&o, purpose, ranks::launched(&o.world, purpose)?)?;
     match purpose {
-        Purpose::Compare if resolved.world > MOST_RANKS => bail!(Usage(format!(
+        Purpose::Compare if resolved.world > MOST_RANKS => refuse!(
             "--nproc-per-node: expected at most {MOST_RANKS} to compare, whose ranks are threads, found {}",
             resolved.world
-        ))),
+        ),
         Purpose::Compare => parity::run(args, &resolved),
         _ if doing.print_config => report::print_config(args, &resolved),
         Purpose::Outline | Purpose::Plan => match &doing.fit {

@@ -9,8 +9,8 @@
 //!
 //! A warning says when, so that tests can measure how long the others take to end.
 
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
+use ms_cli::refuse;
 use ms_core::Tensor;
 use ms_dist::{Around, Exchange, ParallelCtx, Pending};
 use std::sync::Arc;
@@ -104,6 +104,6 @@ pub(crate) fn plant(ctx: ParallelCtx) -> Result<ParallelCtx> {
             Ok(ctx.around(&around))
         }
         Some(_) => Ok(ctx),
-        None => bail!(Usage(format!("{VARIABLE}: expected RANK EXCHANGE TIME DEED, found {text}"))),
+        None => refuse!("{VARIABLE}: expected RANK EXCHANGE TIME DEED, found {text}"),
     }
 }

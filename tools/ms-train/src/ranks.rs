@@ -1,8 +1,8 @@
 //! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
 
-use anyhow::{Result, anyhow, bail};
-use ms_cli::Usage;
+use anyhow::{Result, anyhow};
 use ms_cli::megatron::Args;
+use ms_cli::refuse;
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
 use ms_options::training::{MOST_PLANNED, Purpose, World};
@@ -54,17 +54,17 @@ impl Surroundings {
     fn wants_mpi(&self, built: bool) -> Result<bool> {
         match (self.mpi, self.world) {
             (Some(size), _) if built => Ok(size >= 1),
-            (Some(size), _) if size > 1 => bail!(Usage(format!(
+            (Some(size), _) if size > 1 => refuse!(
                 "{size} processes were started under MPI, which this ms-train was built without\nhint: cargo install \
                  --path tools/ms-train --features mpi; or --nproc-per-node {size} for ranks that are threads"
-            ))),
+            ),
             (None, Some(size)) if size > 1 => {
                 let rank = self.rank.map_or_else(String::new, |rank| format!(" of RANK {rank}"));
-                bail!(Usage(format!(
+                refuse!(
                     "a WORLD_SIZE {size}{rank} is set, as torchrun sets it, but nothing here speaks between its \
                      processes: ranks are threads of one process, or processes under MPI\nhint: --nproc-per-node {size} \
                      without torchrun; or mpirun -np {size} ms-train, built with --features mpi"
-                )))
+                )
             }
             _ => Ok(false),
         }
@@ -89,12 +89,12 @@ impl Surroundings {
         let list = |word: fn(&(&str, usize, usize)) -> String| {
             wrong.iter().map(word).collect::<Vec<_>>().join(" and ")
         };
-        bail!(Usage(format!(
+        refuse!(
             "{}: expected {}, as MPI has it, found {}",
             list(|w| w.0.to_owned()),
             list(|w| w.1.to_string()),
             list(|w| w.2.to_string())
-        )))
+        )
     }
 }
 
@@ -106,9 +106,9 @@ fn world_of_torchrun() -> Result<Option<usize>> {
     let Ok(text) = std::env::var("WORLD_SIZE") else { return Ok(None) };
     match text.trim().parse() {
         Ok(world) if (1..=MOST_PLANNED).contains(&world) => Ok(Some(world)),
-        _ => bail!(Usage(format!(
+        _ => refuse!(
             "the variable WORLD_SIZE: expected a number of ranks up to {MOST_PLANNED}, found {text:?}"
-        ))),
+        ),
     }
 }
 
@@ -149,9 +149,7 @@ impl Ranks {
             let asked = args.read::<World>()?;
             asked.limit().into_iter().for_each(|limit| run.wait_at_most(limit));
             match asked.ranks.given() {
-                Some(&given) if given != size && given != here && given != 1 => bail!(Usage(format!(
-                    "--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"
-                ))),
+                Some(&given) if given != size && given != here && given != 1 => refuse!("--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"),
                 _ => {}
             }
             args.settle("--nproc-per-node", size.into());
@@ -226,7 +224,7 @@ impl Ranks {
                 let said = reason_of(&done);
                 // A mistake in the command line is the same on all ranks: one of them says it.
                 let silent = run.fabric().rank() + 1 != run.fabric().world()
-                    && matches!(&done, Ok(Err(e)) if e.downcast_ref::<Usage>().is_some());
+                    && matches!(&done, Ok(Err(e)) if e.downcast_ref::<ms_cli::Usage>().is_some());
                 run.end(said.as_deref());
                 if silent {
                     std::process::exit(2);

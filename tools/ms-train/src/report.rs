@@ -1,10 +1,10 @@
 //! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
 
 use crate::keep::Counts;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use indicatif::ProgressBar;
 use ms_cli::megatron::Args;
-use ms_cli::{LogFormat, Usage, Verbosity, start_logging_with};
+use ms_cli::{LogFormat, Verbosity, refuse, start_logging_with};
 use ms_options::training::Resolved;
 use ms_trainer::{Observer, TrainConfig};
 use serde_json::{Map, Value, json};
@@ -124,7 +124,7 @@ pub(crate) fn check(config: &TrainConfig) -> Result<()> {
         };
         let Some(found) = found else { return Ok(()) };
         let at = there.filter(|at| *at != path).map_or(String::new(), |at| format!(" at {}", at.display()));
-        bail!(Usage(format!("{flag} {}: expected {wanted}, found {found}{at}", path.display())))
+        refuse!("{flag} {}: expected {wanted}, found {found}{at}", path.display())
     };
     if let Some(path) = &config.metrics_file {
         wants("--metrics-file", path, "a file")?;

@@ -333,20 +333,8 @@ fn ragged(b: &mut Bench<'_>) -> Result<()> {
 }
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        operators: &["aclnnRotaryPositionEmbedding", "aclnnRotaryPositionEmbeddingGrad"],
-        dtypes: FLOATS,
-        run: rotary,
-    },
-    Check { operators: &["aclnnApplyRotaryPosEmb"], dtypes: FLOATS, run: rotary_in_place },
-    Check {
-        operators: &["aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"],
-        dtypes: FLOATS,
-        run: attention,
-    },
-    Check {
-        operators: &["aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"],
-        dtypes: FLOATS,
-        run: ragged,
-    },
+    Check::of(&["aclnnRotaryPositionEmbedding", "aclnnRotaryPositionEmbeddingGrad"], FLOATS, rotary),
+    Check::of(&["aclnnApplyRotaryPosEmb"], FLOATS, rotary_in_place),
+    Check::of(&["aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"], FLOATS, attention),
+    Check::of(&["aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"], FLOATS, ragged),
 ];

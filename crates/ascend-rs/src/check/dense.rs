@@ -400,45 +400,44 @@ fn unscale(b: &mut Bench<'_>) -> Result<()> {
     b.near("found", &found.a, &[1.0])
 }
 
-macro_rules! check {
-    ([$($name:literal),*], $run:expr) => {
-        Check { operators: &[$($name),*], dtypes: FLOATS, run: $run }
-    };
-}
-
 pub(super) const CHECKS: &[Check] = &[
-    check!(["aclnnExp"], |b| unary(b, ops::exp, |v| v, f64::exp)),
-    check!(["aclnnSqrt"], |b| unary(b, ops::sqrt, f64::abs, f64::sqrt)),
-    check!(["aclnnRsqrt"], |b| unary(b, ops::rsqrt, |v| v.abs() + 0.1, |v| 1.0 / v.sqrt())),
-    check!(["aclnnNeg"], |b| unary(b, ops::neg, |v| v, |v| -v)),
-    check!(["aclnnAdd"], |b| binary(b, |s, x, y, z| ops::add(s, x, y, ONE, z), |x, y| x + y)),
-    check!(["aclnnSub"], |b| binary(b, |s, x, y, z| ops::sub(s, x, y, ONE, z), |x, y| x - y)),
-    check!(["aclnnMul"], |b| binary(b, ops::mul, |x, y| x * y)),
-    check!(["aclnnDiv"], |b| binary(b, ops::div, |x, y| x / y)),
-    check!(["aclnnAdds", "aclnnMuls", "aclnnDivs"], numbers),
-    check!(
-        ["aclnnCast", "aclnnInplaceCopy", "aclnnPermute", "aclnnInplaceZero", "aclnnInplaceFillScalar"],
-        copies
+    Check::of(&["aclnnExp"], FLOATS, |b| unary(b, ops::exp, |v| v, f64::exp)),
+    Check::of(&["aclnnSqrt"], FLOATS, |b| unary(b, ops::sqrt, f64::abs, f64::sqrt)),
+    Check::of(&["aclnnRsqrt"], FLOATS, |b| unary(b, ops::rsqrt, |v| v.abs() + 0.1, |v| 1.0 / v.sqrt())),
+    Check::of(&["aclnnNeg"], FLOATS, |b| unary(b, ops::neg, |v| v, |v| -v)),
+    Check::of(&["aclnnAdd"], FLOATS, |b| binary(b, |s, x, y, z| ops::add(s, x, y, ONE, z), |x, y| x + y)),
+    Check::of(&["aclnnSub"], FLOATS, |b| binary(b, |s, x, y, z| ops::sub(s, x, y, ONE, z), |x, y| x - y)),
+    Check::of(&["aclnnMul"], FLOATS, |b| binary(b, ops::mul, |x, y| x * y)),
+    Check::of(&["aclnnDiv"], FLOATS, |b| binary(b, ops::div, |x, y| x / y)),
+    Check::of(&["aclnnAdds", "aclnnMuls", "aclnnDivs"], FLOATS, numbers),
+    Check::of(
+        &["aclnnCast", "aclnnInplaceCopy", "aclnnPermute", "aclnnInplaceZero", "aclnnInplaceFillScalar"],
+        FLOATS,
+        copies,
     ),
-    check!(["aclnnCat", "aclnnSlice", "aclnnTriu", "aclnnArange"], shapes),
-    check!(["aclnnSWhere", "aclnnInplaceMaskedFillScalar", "aclnnIsFinite"], choices),
-    check!(
-        ["aclnnReduceSum", "aclnnMean", "aclnnAmax", "aclnnLinalgVectorNorm", "aclnnArgMax", "aclnnTopk"],
-        reductions
+    Check::of(&["aclnnCat", "aclnnSlice", "aclnnTriu", "aclnnArange"], FLOATS, shapes),
+    Check::of(&["aclnnSWhere", "aclnnInplaceMaskedFillScalar", "aclnnIsFinite"], FLOATS, choices),
+    Check::of(
+        &["aclnnReduceSum", "aclnnMean", "aclnnAmax", "aclnnLinalgVectorNorm", "aclnnArgMax", "aclnnTopk"],
+        FLOATS,
+        reductions,
     ),
-    check!(
-        ["aclnnIndexSelect", "aclnnEmbedding", "aclnnEmbeddingDenseBackward", "aclnnGather"],
-        rows_by_index
+    Check::of(
+        &["aclnnIndexSelect", "aclnnEmbedding", "aclnnEmbeddingDenseBackward", "aclnnGather"],
+        FLOATS,
+        rows_by_index,
     ),
-    check!(["aclnnMm", "aclnnBatchMatMul", "aclnnMatmul"], products),
-    check!(["aclnnRmsNorm", "aclnnRmsNormGrad"], rms_norm),
-    check!(["aclnnLayerNorm", "aclnnLayerNormBackward"], layer_norm),
-    check!(["aclnnSilu", "aclnnSiluBackward"], |b| activation(b, ops::silu, ops::silu_backward, silu)),
-    check!(["aclnnGelu", "aclnnGeluBackward"], |b| {
+    Check::of(&["aclnnMm", "aclnnBatchMatMul", "aclnnMatmul"], FLOATS, products),
+    Check::of(&["aclnnRmsNorm", "aclnnRmsNormGrad"], FLOATS, rms_norm),
+    Check::of(&["aclnnLayerNorm", "aclnnLayerNormBackward"], FLOATS, layer_norm),
+    Check::of(&["aclnnSilu", "aclnnSiluBackward"], FLOATS, |b| {
+        activation(b, ops::silu, ops::silu_backward, silu)
+    }),
+    Check::of(&["aclnnGelu", "aclnnGeluBackward"], FLOATS, |b| {
         activation(b, ops::gelu, ops::gelu_backward, |x| x * normal(x))
     }),
-    check!(["aclnnSwiGlu", "aclnnSwiGluGrad"], swiglu),
-    check!(["aclnnApplyAdamWV2"], adamw),
-    check!(["aclnnForeachMulScalarV2", "aclnnForeachAddListV2", "aclnnForeachNorm"], lists),
-    check!(["aclnnForeachNonFiniteCheckAndUnscale"], unscale),
+    Check::of(&["aclnnSwiGlu", "aclnnSwiGluGrad"], FLOATS, swiglu),
+    Check::of(&["aclnnApplyAdamWV2"], FLOATS, adamw),
+    Check::of(&["aclnnForeachMulScalarV2", "aclnnForeachAddListV2", "aclnnForeachNorm"], FLOATS, lists),
+    Check::of(&["aclnnForeachNonFiniteCheckAndUnscale"], FLOATS, unscale),
 ];

@@ -245,26 +245,22 @@ fn routing(b: &mut Bench<'_>) -> Result<()> {
 }
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { operators: &["aclnnMoeGatingTopKSoftmax"], dtypes: FLOATS, run: gating },
-    Check {
-        operators: &[
+    Check::of(&["aclnnMoeGatingTopKSoftmax"], FLOATS, gating),
+    Check::of(
+        &[
             "aclnnMoeTokenPermute",
             "aclnnMoeTokenPermuteGrad",
             "aclnnMoeTokenUnpermute",
             "aclnnMoeTokenUnpermuteGrad",
         ],
-        dtypes: FLOATS,
-        run: permutation,
-    },
-    Check { operators: &["aclnnGroupedMatmulV4"], dtypes: FLOATS, run: grouped },
-    Check { operators: &["aclnnGroupedMatmul"], dtypes: FLOATS, run: |b| grouped_forms(b, 1) },
-    Check { operators: &["aclnnGroupedMatmulV2"], dtypes: FLOATS, run: |b| grouped_forms(b, 2) },
-    Check { operators: &["aclnnGroupedMatmulV3"], dtypes: FLOATS, run: |b| grouped_forms(b, 3) },
-    Check { operators: &["aclnnGroupedMatmulV5"], dtypes: FLOATS, run: |b| grouped_forms(b, 5) },
-    Check { operators: &["aclnnGroupedMatmulAdd"], dtypes: &[DType::F16, DType::Bf16], run: grouped_add },
-    Check {
-        operators: &["aclnnMoeInitRoutingV2", "aclnnMoeFinalizeRoutingV2"],
-        dtypes: FLOATS,
-        run: routing,
-    },
+        FLOATS,
+        permutation,
+    ),
+    Check::of(&["aclnnGroupedMatmulV4"], FLOATS, grouped),
+    Check::of(&["aclnnGroupedMatmul"], FLOATS, |b| grouped_forms(b, 1)),
+    Check::of(&["aclnnGroupedMatmulV2"], FLOATS, |b| grouped_forms(b, 2)),
+    Check::of(&["aclnnGroupedMatmulV3"], FLOATS, |b| grouped_forms(b, 3)),
+    Check::of(&["aclnnGroupedMatmulV5"], FLOATS, |b| grouped_forms(b, 5)),
+    Check::of(&["aclnnGroupedMatmulAdd"], &[DType::F16, DType::Bf16], grouped_add),
+    Check::of(&["aclnnMoeInitRoutingV2", "aclnnMoeFinalizeRoutingV2"], FLOATS, routing),
 ];

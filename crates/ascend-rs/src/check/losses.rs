@@ -117,19 +117,11 @@ fn nll(b: &mut Bench<'_>) -> Result<()> {
 }
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        operators: &["aclnnSoftmax", "aclnnSoftmaxBackward", "aclnnLogSoftmax", "aclnnLogSoftmaxBackward"],
-        dtypes: FLOATS,
-        run: softmaxes,
-    },
-    Check {
-        operators: &["aclnnCrossEntropyLoss", "aclnnCrossEntropyLossGrad"],
-        dtypes: FLOATS,
-        run: cross_entropy,
-    },
-    Check {
-        operators: &["aclnnNLLLoss", "aclnnNLLLossBackward"],
-        dtypes: &[DType::F32, DType::Bf16],
-        run: nll,
-    },
+    Check::of(
+        &["aclnnSoftmax", "aclnnSoftmaxBackward", "aclnnLogSoftmax", "aclnnLogSoftmaxBackward"],
+        FLOATS,
+        softmaxes,
+    ),
+    Check::of(&["aclnnCrossEntropyLoss", "aclnnCrossEntropyLossGrad"], FLOATS, cross_entropy),
+    Check::of(&["aclnnNLLLoss", "aclnnNLLLossBackward"], &[DType::F32, DType::Bf16], nll),
 ];

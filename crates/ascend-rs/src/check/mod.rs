@@ -60,6 +60,14 @@ pub fn all() -> Vec<Check> {
 }
 
 impl Check {
+    const fn of(
+        operators: &'static [&'static str],
+        dtypes: &'static [DType],
+        run: fn(&mut Bench<'_>) -> Result<()>,
+    ) -> Self {
+        Self { operators, dtypes, run }
+    }
+
     /// Whether the toolkit has all its operators; if not, one that it lacks.
     pub fn missing(&self, toolkit: &Toolkit) -> Option<&'static str> {
         let available = crate::ops::available(toolkit);

@@ -291,39 +291,27 @@ fn ragged(b: &mut Bench<'_>, version: usize) -> Result<()> {
 }
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        operators: &["aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"],
-        dtypes: FLOATS,
-        run: |b| padded(b, 2),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"],
-        dtypes: FLOATS,
-        run: |b| padded(b, 3),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"],
-        dtypes: FLOATS,
-        run: |b| padded(b, 4),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"],
-        dtypes: FLOATS,
-        run: |b| ragged(b, 2),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"],
-        dtypes: FLOATS,
-        run: |b| ragged(b, 3),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"],
-        dtypes: FLOATS,
-        run: |b| ragged(b, 4),
-    },
-    Check {
-        operators: &["aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"],
-        dtypes: FLOATS,
-        run: |b| ragged(b, 5),
-    },
+    Check::of(&["aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"], FLOATS, |b| padded(b, 2)),
+    Check::of(&["aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"], FLOATS, |b| padded(b, 3)),
+    Check::of(&["aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"], FLOATS, |b| padded(b, 4)),
+    Check::of(
+        &["aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"],
+        FLOATS,
+        |b| ragged(b, 2),
+    ),
+    Check::of(
+        &["aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"],
+        FLOATS,
+        |b| ragged(b, 3),
+    ),
+    Check::of(
+        &["aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"],
+        FLOATS,
+        |b| ragged(b, 4),
+    ),
+    Check::of(
+        &["aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"],
+        FLOATS,
+        |b| ragged(b, 5),
+    ),
 ];

@@ -1,9 +1,7 @@
 //! Entry points, one a symbol of the table; written by `xtask/cann/generate.py`.
 
 #[rustfmt::skip]
-mod absent_a;
-#[rustfmt::skip]
-mod absent_b;
+mod absent;
 #[rustfmt::skip]
 mod opapi_cv;
 #[rustfmt::skip]

@@ -36,7 +36,7 @@ use ms_files::AtomicFolder;
 pub use hf::{HF_LAYOUT, HfLayout};
 pub use run::{Beside, Run};
 pub(crate) use write::write_from;
-pub use write::{write_hf, write_mcore};
+pub use write::write_hf;
 use write::{write_in_parts, write_one};
 
 /// One tensor of an output file.

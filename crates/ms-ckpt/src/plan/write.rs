@@ -1,22 +1,19 @@
 //! Writes one planned file, in its container.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec};
-use serde_json::{Map, Value};
 
 use super::items::{Feed, Item, Sink};
-use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
+use super::{Container, FilePlan, Plan, RunOptions, Sharding, Target};
 use crate::cast::cast;
 use crate::checkpoint::Checkpoint;
-use crate::iterations::{iteration_name, write_tracker};
+use crate::iterations::iteration_name;
 use crate::layout::hf::SHARD_BYTES;
-use crate::layout::spelling::Spelling;
-use crate::layout::spread::Spread;
 use crate::safetensors::write_header;
 use crate::sums::{self, Sum, Summing};
 use crate::torch::{Object, Writer};
@@ -217,26 +214,12 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
 /// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
 pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
-/// The types in which Megatron keeps the parameters of a model in `dtype`, by name: what no gradient moves, a router's
-/// bias, stays float32, because its steps are smaller than what bf16 tells apart.
-///
-/// # Source
-/// Megatron-Core 0.16.1, `megatron/core/transformer/moe/router.py`, `_maintain_float32_expert_bias`.
-fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DType> {
-    let wide: BTreeSet<String> =
-        ms_spec::params(config).into_iter().filter(|s| !s.trained()).map(|s| s.name).collect();
-    move |name| Ok(if wide.contains(name) { DType::F32 } else { dtype })
-}
-
-/// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names;
-/// paths lose `prefix`.
-fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
+/// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names.
+fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
     let specs = ms_spec::params(config);
     let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
     for file in &plan.files {
-        let path = file.path.strip_prefix(prefix).unwrap_or(&file.path).to_owned();
-        let file = FilePlan { path, ..file.clone() };
-        let sum = write_one(&file, folder, true, &mut |t, sink| {
+        let sum = write_one(file, folder, true, &mut |t, sink| {
             let spec =
                 specs.iter().find(|s| *s.name == *t.parameter).expect("plans name parameters of the table");
             let mut whole = bytes(spec)?;
@@ -257,7 +240,7 @@ fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, by
             }
             Ok(())
         })?;
-        sums.insert(file.path, sum);
+        sums.insert(file.path.clone(), sum);
     }
     sums::note(folder, &sums)
 }
@@ -279,42 +262,13 @@ pub fn write_hf(
     let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
     let folder = AtomicFolder::create(dir, replace)?;
-    write_held(&plan, folder.path(), "", config, bytes)?;
+    write_held(&plan, folder.path(), config, bytes)?;
     plan.write_small(folder.path())?;
     let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
     text.push(b'\n');
     ms_files::write_file(&folder.path().join("config.json"), &text)?;
     Ok(folder.commit(true)?)
-}
-
-/// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
-///
-/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype` (float32 for what
-/// is not trained: routers' biases, as Megatron keeps them, and whole numbers), little-endian; it is called for every
-/// piece of it. `more` is added to `args`: consumed samples, the flags of
-/// the run. Optimizer state is not written.
-///
-/// # Errors
-/// A cut that does not divide; what the operating system refuses.
-pub fn write_mcore(
-    root: &Path,
-    iteration: u64,
-    config: &ModelConfig,
-    spread: &Spread,
-    dtype: DType,
-    more: &Map<String, Value>,
-    bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
-) -> Result<()> {
-    let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
-    fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
-    let folder = AtomicFolder::create(&root.join(iteration_name(iteration)), true)?;
-    let run = Run { iteration, args: more.clone(), ..Run::default() };
-    let dtype_of = kept_types(config, dtype);
-    let plan = Plan::mcore(config, spread, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
-    write_held(&plan, folder.path(), &iteration_name(iteration), config, bytes)?;
-    folder.commit(true)?;
-    write_tracker(root, iteration)
 }
 
 /// The files of a plan of Megatron's, in the folder of an iteration that is being written, of what `source` holds.

@@ -9,8 +9,8 @@ use super::convert::python_float;
 use super::levels::{HIGHEST, OF_HIGHEST};
 use super::options::{Options, Reader};
 use super::parse::{read_toml, unknown};
-use super::table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind};
-use crate::Usage;
+use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind};
+use crate::{Usage, refuse};
 
 /// What names a file, a folder or a field, which always has one.
 const NEVER_EMPTY: [&str; 13] = [
@@ -110,11 +110,6 @@ impl Args {
     /// The first thing that upstream's parser would have refused, whether it is worth a warning or an ability of ours.
     pub(super) fn beyond_upstream(&self) -> Option<&str> {
         self.tolerated.iter().chain(&self.extended).next().map(String::as_str)
-    }
-
-    /// The program whose flags these are.
-    pub fn program(&self) -> Program {
-        self.line.program
     }
 
     /// The program's command line.
@@ -229,13 +224,10 @@ impl Args {
                 .or_else(|| line.by_dest(key, upstream))
                 .ok_or_else(|| unknown(&spelling, line, upstream))?;
             if OF_THE_LINE.contains(&flag.flag) {
-                return Err(Usage(format!(
-                    "{key}: the line is read by it before this file; pass {} there",
-                    flag.flag
-                )));
+                refuse!("{key}: the line is read by it before this file; pass {} there", flag.flag);
             }
             if !seen.insert(flag.dest(upstream).to_owned()) {
-                return Err(Usage(format!("{key}: a second value of {}", flag.flag)));
+                refuse!("{key}: a second value of {}", flag.flag);
             }
             if self.origin.get(flag.dest(self.upstream)).is_some_and(|o| o.0 == Origin::Flag) {
                 continue;

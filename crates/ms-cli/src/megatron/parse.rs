@@ -18,9 +18,9 @@ use super::common::ConfigFile;
 use super::convert::{convert, negative_number};
 use super::help;
 use super::table::{Arity, Flag, Line, Program, Upstream, ValueKind, is_known};
-use crate::Usage;
 use crate::common::utf8;
 use crate::generate::{Artefact, generate};
+use crate::{Usage, refuse};
 
 /// Parses the arguments of a program, without its own name.
 ///
@@ -46,10 +46,7 @@ where
                 args.tolerate(format!("a blank word ({token:?}) is left out"));
                 continue;
             }
-            return Err(Usage(format!(
-                "unexpected word '{token}'{}",
-                values_hint(&argv[..at - 1], line, upstream)
-            )));
+            refuse!("unexpected word '{token}'{}", values_hint(&argv[..at - 1], line, upstream));
         };
         let start = at;
         while at < argv.len() && inline.is_none() && as_flag(&argv[at], line, upstream)?.is_none() {
@@ -110,7 +107,7 @@ pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<A
             ConfigFile::layer(&mut args)?;
         }
         if let Some(first) = args.beyond_upstream() {
-            return Err(Usage(format!("{first}\nhint: without --print-args this is accepted")).into());
+            refuse!("{first}\nhint: without --print-args this is accepted");
         }
         serde_json::to_writer(&mut out, &args.upstream_values())?;
         out.write_all(b"\n")?;
@@ -178,7 +175,7 @@ fn upstream_of(argv: &[String]) -> Result<Upstream, Usage> {
         upstream = match value {
             "v2.0.0" => Upstream::V2_0_0,
             "head" => Upstream::Head,
-            other => return Err(Usage(format!("--upstream: expected v2.0.0 or head, got '{other}'"))),
+            other => refuse!("--upstream: expected v2.0.0 or head, got '{other}'"),
         };
     }
     Ok(upstream)
@@ -222,12 +219,12 @@ fn read(
     match (flag.arity, values.len()) {
         (Arity::Zero, _) => {
             if inline {
-                return Err(Usage(format!("{name} takes no value")));
+                refuse!("{name} takes no value");
             }
             return Ok(Value::Bool(flag.kind == ValueKind::True));
         }
-        (Arity::One, 0) => return Err(Usage(format!("{name}: expected one value"))),
-        (Arity::Some, 0) => return Err(Usage(format!("{name}: expected at least one value"))),
+        (Arity::One, 0) => refuse!("{name}: expected one value"),
+        (Arity::Some, 0) => refuse!("{name}: expected at least one value"),
         (Arity::Optional, 0) => return Ok(Value::Null),
         _ => {}
     }

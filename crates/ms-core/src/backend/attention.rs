@@ -1,6 +1,6 @@
 //! Attention of a device, and how its operands are described.
 
-use super::delayed::seam;
+use super::seam::seam;
 use crate::{Alibi, Error, QkvRows, Result, Segment, Tensor, TensorMut};
 use ms_operands::Dropout;
 use std::sync::Arc;
@@ -125,9 +125,6 @@ seam! {
 
     /// Per-head norm (optional) and rotation of the queries and keys of `qkv[T,(N+2G)D]`; values are copied.
     /// Returns the prepared rows and `rstd[T,N+G]` (empty without norm).
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or a position is outside the tables.
     later fn prepare_qkv(
         &self,
         qkv: &Tensor,
@@ -135,11 +132,13 @@ seam! {
         norm: Option<&QkNorm<'_>>,
         rotary: &Rotary,
         positions: &Tensor,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| {
+        let tokens = qkv.as_matrix().0;
+        let rows = if norm.is_some() { tokens * (heads.heads() + heads.groups) } else { 0 };
+        let rstd = meta.wide(&[rows]);
+        (meta.uninit(qkv.dtype(), &[tokens, heads.packed_width()]), rstd)
+    }, fails "If shapes or element types do not fit, or a position is outside the tables.";
     /// Gradient of [`AttentionBackend::prepare_qkv`] by `qkv`; `dprepared` is overwritten and returned.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn prepare_qkv_backward(
         &self,
         dprepared: Tensor,
@@ -150,12 +149,9 @@ seam! {
         dnorm: Option<(&mut Tensor, &mut Tensor)>,
         rotary: &Rotary,
         positions: &Tensor,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| if dprepared.is_unique() { dprepared } else { dprepared.copied()? };
     /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens
     /// outside every segment get 0 and minus infinity. Dropped weights are part of the sums in `lse`.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn attention(
         &self,
         rows: QkvRows<&Tensor>,
@@ -163,12 +159,11 @@ seam! {
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)>
+        = |meta| meta.heads_out(rows.queries(), rows.queries().as_matrix().0, heads),
+        fails "If shapes, element types or segments do not fit.";
     /// Gradients of [`AttentionBackend::attention`] by its rows. `out` and `lse` may be of more keys, joined by
     /// [`AttentionBackend::attention_merge`]: then these are the share of the keys in `rows`.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn attention_backward(
         &self,
         dout: &Tensor,
@@ -179,29 +174,22 @@ seam! {
         segments: &[Segment],
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<QkvRows<Tensor>>;
+    ) -> Result<QkvRows<Tensor>> = |meta| rows.map(|rows| meta.like(rows)),
+        fails "If shapes, element types or segments do not fit.";
     /// Joins the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), to `out[T,N·D]` and
     /// `lse[N,T]`, both f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or an output is shared.
     later fn attention_merge(
         &self,
         out: &mut Tensor,
         lse: &mut Tensor,
         part: &Tensor,
         part_lse: &Tensor,
-    ) -> Result<()>;
+    ) -> Result<()>, fails "If shapes or element types do not fit, or an output is shared.";
     /// Lets the sinks `[N]` (f32) join the softmax of what an attention returned, `out[T,N·D]` and `lse[N,T]`: one
     /// more score a head, of a key whose value is zero.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or an output is shared.
-    later fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>;
+    later fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>,
+        fails "If shapes or element types do not fit, or an output is shared.";
     /// Adds the gradient by the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn attention_sinks_backward(
         &self,
         dsinks: TensorMut<'_>,
@@ -214,9 +202,6 @@ seam! {
     ///
     /// `keys` and `values` are `[C, G·D]` with one row per cache place; `segments[i].k_start` counts those rows.
     /// Query `i` of a segment sees keys up to `i + k_len - q_len`.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn attention_cached(
         &self,
         qkv: &Tensor,
@@ -225,22 +210,18 @@ seam! {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(qkv, qkv.as_matrix().0, heads),
+        fails "If shapes, element types or segments do not fit.";
     /// Attention of the queries of `rows` over `picks[T,P]` (rows of keys, or -1) alone: `(out[T,N·D], lse[N,T] f32)`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_picked(
         &self,
         rows: QkvRows<&Tensor>,
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(rows.queries(), picks.as_matrix().0, heads),
+        fails "If shapes, element types or picks do not fit.";
     /// Gradients of [`AttentionBackend::attention_picked`] by its rows.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_picked_backward(
         &self,
         dout: &Tensor,
@@ -250,11 +231,9 @@ seam! {
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
-    ) -> Result<QkvRows<Tensor>>;
+    ) -> Result<QkvRows<Tensor>> = |meta| rows.map(|rows| meta.like(rows)),
+        fails "If shapes, element types or picks do not fit.";
     /// [`AttentionBackend::attention_picked`] of the queries of packed rows over `cached` keys and values, `[C,G·D]` each.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_picked_cached(
         &self,
         qkv: &Tensor,
@@ -262,11 +241,9 @@ seam! {
         heads: HeadLayout,
         picks: &Tensor,
         options: &AttentionOptions,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(qkv, picks.as_matrix().0, heads),
+        fails "If shapes, element types or picks do not fit.";
     /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, a place is outside the cache, or the cache is shared.
     later fn cache_append(
         &self,
         keys: &mut Tensor,
@@ -274,5 +251,6 @@ seam! {
         qkv: &Tensor,
         heads: HeadLayout,
         places: &[usize],
-    ) -> Result<()>;
+    ) -> Result<()>,
+        fails "If shapes or element types do not fit, a place is outside the cache, or the cache is shared.";
 }

@@ -1,17 +1,14 @@
 //! Attention over tokens nearby and pooled entries of those far away, of a device.
 
-use super::delayed::seam;
+use super::seam::seam;
 use super::{HeadLayout, IndexerInputs, Rotary};
-use crate::{Divergence, Pooling, Result, Sight, Tensor, TensorMut, Window};
+use crate::{DType, Divergence, Pooling, Result, Sight, Tensor, TensorMut, Window};
 
 seam! {
     /// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
     pub trait CompressedBackend;
 
     /// Rotates the last elements of every head of `x[T,N·D]`, or turns them back.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or a position is outside the tables.
     later fn rotate_last(
         &self,
         x: &Tensor,
@@ -19,11 +16,9 @@ seam! {
         rotary: &Rotary,
         positions: &Tensor,
         inverse: bool,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.like(x),
+        fails "If shapes or element types do not fit, or a position is outside the tables.";
     /// One entry `[B,D]` for each window of rows `kv` and `gate`; `ape[ratio,·]` is f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or a window reads outside the rows.
     later fn pool_windows(
         &self,
         kv: &Tensor,
@@ -31,11 +26,9 @@ seam! {
         ape: &Tensor,
         windows: &[Window],
         shape: &Pooling,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.uninit(kv.dtype(), &[windows.len(), shape.dim]),
+        fails "If shapes or element types do not fit, or a window reads outside the rows.";
     /// Gradients of [`CompressedBackend::pool_windows`] by `kv` and `gate`; that by `ape` is added in f32.
-    ///
-    /// # Errors
-    /// As [`CompressedBackend::pool_windows`].
     later fn pool_windows_backward(
         &self,
         dape: TensorMut<'_>,
@@ -45,17 +38,13 @@ seam! {
         ape: &Tensor,
         windows: &[Window],
         shape: &Pooling,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(kv), meta.like(kv)),
+        fails "As [`CompressedBackend::pool_windows`].";
     /// The `places` best keys of those that each query sees, `[T,places]` i32: rising rows of `inputs.k`, then -1.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
+    later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>
+        = |meta| meta.uninit(DType::I32, &[inputs.w.as_matrix().0, places]);
     /// The weights that attention gives the keys `picks[T,P]` (or -1) of each query, summed over `heads`: `[T,P]`, unrounded; 0
     /// where there is no pick. Queries are `q[T,N·D]`, keys `k[C,G·D]`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_weights(
         &self,
         q: &Tensor,
@@ -63,12 +52,9 @@ seam! {
         heads: HeadLayout,
         picks: &Tensor,
         scale: f64,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(picks), fails "If shapes, element types or picks do not fit.";
     /// How far an indexer is from the `attention[T,P]` (of any positive sum) that its keys `picks[T,P]` get, summed over queries,
     /// `[1]`, and `factor` times the gradients of that by `inputs.q`, `inputs.k` and `inputs.w`: all unrounded.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn indexer_loss(
         &self,
         inputs: &IndexerInputs<'_>,
@@ -76,12 +62,12 @@ seam! {
         attention: &Tensor,
         divergence: Divergence,
         factor: f64,
-    ) -> Result<(Tensor, [Tensor; 3])>;
+    ) -> Result<(Tensor, [Tensor; 3])> = |meta| {
+        let gradients = [inputs.q, inputs.k, inputs.w].map(|of| meta.wide_like(of));
+        (meta.wide(&[1]), gradients)
+    }, fails "If shapes, element types or picks do not fit.";
     /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` and, behind them, `far[B,D]`, which are key and value at
     /// once: `(out[T,N·D], lse[N,T] f32)`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_shared(
         &self,
         q: &Tensor,
@@ -89,11 +75,12 @@ seam! {
         far: &Tensor,
         picks: &Tensor,
         scale: f64,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| {
+        let ((tokens, width), (_, dim)) = (q.as_matrix(), near.as_matrix());
+        let heads = width.checked_div(dim).unwrap_or(0);
+        (meta.like(q), meta.wide(&[heads, tokens]))
+    }, fails "If shapes, element types or picks do not fit.";
     /// Gradients of [`CompressedBackend::attention_shared`] by `q`, `near` and `far`.
-    ///
-    /// # Errors
-    /// If shapes, element types or picks do not fit.
     later fn attention_shared_backward(
         &self,
         dout: &Tensor,
@@ -104,5 +91,14 @@ seam! {
         lse: &Tensor,
         picks: &Tensor,
         scale: f64,
-    ) -> Result<[Tensor; 3]>;
+    ) -> Result<[Tensor; 3]> = |meta| {
+        let ((rows, dim), entries) = (near.as_matrix(), far.as_matrix().0);
+        let dq = meta.like(q);
+        let dkeys = meta.wide(&[rows + entries, dim]);
+        let part = |start: usize, len: usize| -> Result<Tensor> {
+            let d = dkeys.slice_flat(start * dim, [len, dim])?;
+            Ok(if q.dtype() == meta.wide { d } else { meta.uninit(DType::Bf16, &[len, dim]) })
+        };
+        [dq, part(0, rows)?, part(rows, entries)?]
+    }, fails "If shapes, element types or picks do not fit.";
 }

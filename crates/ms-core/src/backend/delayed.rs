@@ -85,31 +85,6 @@ impl<B: Backend> Backend for Delayed<B> {
     }
 }
 
-/// A family of the seam: the trait, as it is written, and that a device which delays hands each function's arguments on. Results
-/// are tensors, which come `later`, but for functions that `answer` with a number.
-macro_rules! seam {
-    (
-        $(#[$about:meta])*
-        pub trait $family:ident;
-        $(
-            $(#[$doc:meta])*
-            $how:ident fn $name:ident(&self, $($arg:ident: $type:ty),* $(,)?) -> $out:ty;
-        )*
-    ) => {
-        $(#[$about])*
-        pub trait $family {
-            $($(#[$doc])* fn $name(&self, $($arg: $type),*) -> $out;)*
-        }
-
-        impl<B: $crate::Backend> $family for $crate::backend::delayed::Delayed<B> {
-            $(fn $name(&self, $($arg: $type),*) -> $out {
-                self.$how(|inner| inner.$name($($arg),*))
-            })*
-        }
-    };
-}
-pub(super) use seam;
-
 #[cfg(test)]
 mod tests {
     use super::*;

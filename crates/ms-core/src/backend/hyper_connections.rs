@@ -1,6 +1,6 @@
 //! Hyper-connections of a device.
 
-use super::delayed::seam;
+use super::seam::seam;
 use crate::{Mixing, Result, Tensor};
 
 seam! {
@@ -8,20 +8,14 @@ seam! {
     pub trait HyperConnectionsBackend;
 
     /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn stream_weights(
         &self,
         mixes: &Tensor,
         base: &Tensor,
         scale: &Tensor,
         mixing: &Mixing,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(mixes);
     /// Gradients of [`HyperConnectionsBackend::stream_weights`] by `mixes`, and by `base` and `scale` one behind the other.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn stream_weights_backward(
         &self,
         dw: &Tensor,
@@ -29,32 +23,23 @@ seam! {
         base: &Tensor,
         scale: &Tensor,
         mixing: &Mixing,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)>
+        = |meta| (meta.wide_like(mixes), meta.wide(&[base.numel() + scale.numel()]));
     /// The input of a sublayer, `[T,H]`, of streams `x[T,n·H]` and weights `w[T,C]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    later fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
+        = |meta| meta.with_width(x, x.as_matrix().1 / mixing.streams.max(1));
     /// Gradients of [`HyperConnectionsBackend::collapse`] by `x` and `w`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn collapse_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
         w: &Tensor,
         mixing: &Mixing,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide_like(w));
     /// The streams `[T,n·H]` after a sublayer that made `y[T,H]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    later fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
+        = |meta| meta.like(x);
     /// Gradients of [`HyperConnectionsBackend::expand`] by `x`, `y` and `w`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn expand_backward(
         &self,
         dout: &Tensor,
@@ -62,5 +47,5 @@ seam! {
         y: &Tensor,
         w: &Tensor,
         mixing: &Mixing,
-    ) -> Result<[Tensor; 3]>;
+    ) -> Result<[Tensor; 3]> = |meta| [meta.like(x), meta.like(y), meta.wide_like(w)];
 }

@@ -11,6 +11,7 @@ mod delayed;
 mod hyper_connections;
 mod moe;
 mod recurrent;
+mod seam;
 
 pub use attention::{
     AttentionBackend, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary,
@@ -24,7 +25,7 @@ use crate::{
     Activation, AdamW, Arena, Columns, DType, ExactSum, Noise, Result, Routes, Sgd, Tensor, TensorMut,
     VocabShare,
 };
-use delayed::seam;
+use seam::seam;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -112,30 +113,20 @@ seam! {
 
     /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A weight of u8 is one of
     /// [`MatmulBackend::quantize`].
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
+    later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>
+        = |meta| meta.uninit(x.dtype(), &[x.as_matrix().0, w.as_matrix().0]);
     /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8,
     /// which [`MatmulBackend::linear`] takes in the weight's place.
-    ///
-    /// # Errors
-    /// If the backend has no such products for the weight's element type.
-    later fn quantize(&self, w: &Tensor) -> Result<Tensor>;
+    later fn quantize(&self, w: &Tensor) -> Result<Tensor> = |meta| {
+        let (n, k) = w.as_matrix();
+        meta.uninit(DType::U8, &[n, crate::int8_row_bytes(k)])
+    }, fails "If the backend has no such products for the weight's element type.";
     /// `dx[T,K] = dy[T,N] · w[N,K]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>;
+    later fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>
+        = |meta| meta.uninit(dy.dtype(), &[dy.as_matrix().0, w.as_matrix().1]);
     /// `dw[N,K] += dy[T,N]ᵀ · x[T,K]` in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// `db[N] += Σ_t dy[T,N]` in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
 }
 
@@ -144,41 +135,29 @@ seam! {
     pub trait NormBackend;
 
     /// RMSNorm of the rows of `x[T,H]` with scale `w[H]`: `(y[T,H], rstd[T] f32)`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>;
+    later fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>
+        = |meta| (meta.like(x), meta.wide(&[x.as_matrix().0]));
     /// `sum = x + residual`, then RMSNorm of `sum`: `(sum[T,H], y[T,H], rstd[T])`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn add_rms_norm(
         &self,
         x: &Tensor,
         residual: &Tensor,
         w: &Tensor,
         norm: &Norm,
-    ) -> Result<(Tensor, Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor, Tensor)>
+        = |meta| (meta.like(x), meta.like(x), meta.wide(&[x.as_matrix().0]));
     /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`: `(y[T,H], stats[T,2] f32)`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>;
+    later fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>
+        = |meta| (meta.like(x), meta.wide(&[x.as_matrix().0, 2]));
     /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn layer_norm_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
         w: &Tensor,
         stats: &Tensor,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide(&[2, x.as_matrix().1]));
     /// Gradient by the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn rms_norm_backward(
         &self,
         dw: Option<TensorMut<'_>>,
@@ -188,7 +167,7 @@ seam! {
         rstd: &Tensor,
         dresidual: Option<&Tensor>,
         norm: &Norm,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.like(x);
 }
 
 /// How rows are normalised.
@@ -205,71 +184,44 @@ seam! {
     pub trait ActBackend;
 
     /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn swiglu(&self, x: &Tensor) -> Result<Tensor>;
+    later fn swiglu(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1 / 2);
     /// Gradient of [`ActBackend::swiglu`] by `x`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor>;
+    later fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> = |meta| meta.like(x);
     /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    later fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> = |meta| {
+        let width = x.as_matrix().1;
+        meta.with_width(x, if gated { width / 2 } else { width })
+    };
     /// Gradient of [`ActBackend::activation`] by `x`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    later fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>
+        = |meta| meta.like(x);
     /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor>;
+    later fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor> = |meta| meta.like(x);
     /// Gradients of [`ActBackend::gate`] by `x` and `gate`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn gate_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
         gate: &Tensor,
         kind: Activation,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.like(gate));
     /// `x = c · tanh(x / c)`.
-    ///
-    /// # Errors
-    /// If the tensor is shared or not of a floating type.
-    later fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>;
+    later fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>,
+        fails "If the tensor is shared or not of a floating type.";
     /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or `d` is shared.
-    later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>;
+    later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>,
+        fails "If shapes or element types do not fit, or `d` is shared.";
     /// `a + b`, element by element.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
     /// `a · b`, element by element.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
     /// `a += b`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or `a` is shared.
-    later fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>;
+    later fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>,
+        fails "If shapes or element types do not fit, or `a` is shared.";
     /// `x` with elements of another type.
-    ///
-    /// # Errors
-    /// If there is no such conversion.
-    later fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
+    later fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>
+        = |meta| if x.dtype() == dtype { x.clone() } else { meta.uninit(dtype, &x.shape()) },
+        fails "If there is no such conversion.";
 }
 
 seam! {
@@ -277,59 +229,41 @@ seam! {
     pub trait LayoutBackend;
 
     /// The runs of columns of each row of `x[T,W]`, one after the other.
-    ///
-    /// # Errors
-    /// If element types do not fit or a run reads outside the row.
-    later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>;
+    later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>
+        = |meta| meta.with_width(x, runs.iter().map(Columns::width).sum()),
+        fails "If element types do not fit or a run reads outside the row.";
     /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
-    ///
-    /// # Errors
-    /// As [`LayoutBackend::columns`].
-    later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>;
+    later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>
+        = |meta| meta.with_width(dy, width), fails "As [`LayoutBackend::columns`].";
     /// Matrices of as many rows side by side.
-    ///
-    /// # Errors
-    /// If rows or element types differ.
-    later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> = |meta| {
+        let width = parts.iter().map(|p| p.as_matrix().1).sum();
+        match parts.first() {
+            Some(first) => meta.with_width(first, width),
+            None => meta.wide(&[0, 0]),
+        }
+    }, fails "If rows or element types differ.";
     /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient by `x` is the same of that by `y`.
-    ///
-    /// # Errors
-    /// If there are not as many keys as rows, or the element type has no kernel.
-    later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>;
+    later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>
+        = |meta| meta.like(x),
+        fails "If there are not as many keys as rows, or the element type has no kernel.";
     /// `y[t,w] = x[t,w] + b[w]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>
+        = |meta| meta.with_width(x, x.as_matrix().1);
     /// `y[t,w] = x[t,w] · s[t]` with `s[T]` f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    later fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
+        = |meta| meta.with_width(x, x.as_matrix().1);
     /// `Σ_w a[t,w] · b[t,w]`: `[T]` f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    later fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.wide(&[a.as_matrix().0]);
     /// `y[t,w] = x[t,w] · s[w]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    later fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
+        = |meta| meta.with_width(x, x.as_matrix().1);
     /// Gradient of [`LayoutBackend::scale_columns`] by `s`, added in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// Rows scaled to length 1.
-    ///
-    /// # Errors
-    /// If the element type has no kernel.
-    later fn unit_rows(&self, x: &Tensor) -> Result<Tensor>;
+    later fn unit_rows(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1),
+        fails "If the element type has no kernel.";
     /// Gradient of [`LayoutBackend::unit_rows`] by `x`, added in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
 }
 
@@ -338,21 +272,17 @@ seam! {
     pub trait EmbedBackend;
 
     /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids that it does not hold.
-    ///
-    /// # Errors
-    /// If an id is outside the vocabulary.
-    later fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>;
+    later fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>
+        = |meta| meta.uninit(table.dtype(), &[ids.numel(), table.as_matrix().1]),
+        fails "If an id is outside the vocabulary.";
     /// `dtable[ids[t] - first] += dy[t]` in f32, in token order, for the ids that the table holds.
-    ///
-    /// # Errors
-    /// If an id is outside the vocabulary.
     later fn embedding_backward(
         &self,
         dtable: TensorMut<'_>,
         dy: &Tensor,
         ids: &Tensor,
         share: VocabShare,
-    ) -> Result<()>;
+    ) -> Result<()>, fails "If an id is outside the vocabulary.";
 }
 
 seam! {
@@ -362,26 +292,18 @@ seam! {
     /// What each row of `logits[T,V]`, this share of the vocabulary from id `first` on, contributes to its loss: `[T,3]` f32,
     /// its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does not
     /// hold it.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>;
+    later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>
+        = |meta| meta.wide(&[logits.as_matrix().0, 3]);
     /// The statistics `[T,3]` of the whole vocabulary, of those of its shares `[shares * T,3]`, share after share; joined in
     /// that order.
-    ///
-    /// # Errors
-    /// If the rows do not divide.
-    later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>;
+    later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>
+        = |meta| meta.wide(&[statistics.as_matrix().0 / shares.max(1), 3]),
+        fails "If the rows do not divide.";
     /// Negative log-likelihood `[T]` f32 in nats of rows with `statistics[T,3]`; 0 where `targets[T]` is negative.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>;
+    later fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>
+        = |meta| meta.wide(&[targets.numel()]);
     /// `logits <- weights · (softmax - onehot)`, the gradient of `Σ weights · nll`, with the statistics of the whole
     /// vocabulary; a row of weight 0 becomes 0.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or `logits` is shared.
     later fn cross_entropy_gradient(
         &self,
         logits: &mut Tensor,
@@ -389,13 +311,11 @@ seam! {
         targets: &Tensor,
         weights: &Tensor,
         first: usize,
-    ) -> Result<()>;
+    ) -> Result<()>, fails "If shapes or element types do not fit, or `logits` is shared.";
     /// [`LossBackend::cross_entropy_statistics`] of logits over the whole vocabulary, and then
     /// [`LossBackend::cross_entropy_gradient`] with them.
-    ///
-    /// # Errors
-    /// As these.
-    later fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>;
+    later fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>
+        = |meta| meta.cross_entropy_statistics(logits, targets, 0)?, fails "As these.";
 }
 
 seam! {
@@ -404,9 +324,6 @@ seam! {
 
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
     /// the gradient first.
-    ///
-    /// # Errors
-    /// If sizes do not fit or a buffer is shared.
     later fn adamw(
         &self,
         master: TensorMut<'_>,
@@ -415,12 +332,9 @@ seam! {
         g: &Tensor,
         grad_scale: f64,
         step: &AdamW,
-    ) -> Result<()>;
+    ) -> Result<()>, fails "If sizes do not fit or a buffer is shared.";
     /// One step of gradient descent with momentum on windows of the flat state, all of `g.numel()` elements; `grad_scale`
     /// multiplies the gradient first.
-    ///
-    /// # Errors
-    /// If sizes do not fit or a buffer is shared.
     later fn sgd(
         &self,
         master: TensorMut<'_>,
@@ -428,25 +342,15 @@ seam! {
         g: &Tensor,
         grad_scale: f64,
         step: &Sgd,
-    ) -> Result<()>;
+    ) -> Result<()>, fails "If sizes do not fit or a buffer is shared.";
     /// `Σ x²` of squares in f64, without rounding.
-    ///
-    /// # Errors
-    /// If `x` is not f32.
-    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>;
+    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>, fails "If `x` is not f32.";
     /// Sets every element to zero.
-    ///
-    /// # Errors
-    /// If the tensor is shared.
-    later fn fill_zero(&self, x: &mut Tensor) -> Result<()>;
+    later fn fill_zero(&self, x: &mut Tensor) -> Result<()>, fails "If the tensor is shared.";
     /// Multiplies every element by `factor`.
-    ///
-    /// # Errors
-    /// If the tensor is shared or not of a floating type.
-    later fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>;
+    later fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>,
+        fails "If the tensor is shared or not of a floating type.";
     /// `sum += factor · x`, both f32.
-    ///
-    /// # Errors
-    /// If sizes or element types do not fit.
-    later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
+    later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>,
+        fails "If sizes or element types do not fit.";
 }

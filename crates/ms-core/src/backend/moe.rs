@@ -1,6 +1,6 @@
 //! Mixtures of experts of a device.
 
-use super::delayed::seam;
+use super::seam::seam;
 use crate::{ExpertLoad, Result, Router, Routes, Tensor, TensorMut};
 
 seam! {
@@ -9,31 +9,27 @@ seam! {
 
     /// Experts `[T,K]` i32 and weights `[T,K]` f32 of tokens with router logits `[T,E]` f32; `bias[E]` f32 takes part
     /// in the choice.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit, or the router cannot pick `K` of `E`.
-    later fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>;
+    later fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>
+        = |meta| {
+            let (tokens, count) = logits.as_matrix();
+            let numbers: Vec<i32> = (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();
+            let experts = Tensor::from_slice(&meta.arena, [tokens, router.top_k], &numbers)?;
+            (experts, meta.uninit(logits.dtype(), &[tokens, router.top_k]))
+        }, fails "If shapes or element types do not fit, or the router cannot pick `K` of `E`.";
     /// Weights `[T,K]` f32 of experts `[T,K]` i32 that were chosen otherwise, with router logits `[T,E]` f32.
-    ///
-    /// # Errors
-    /// As [`MoeBackend::route`], and if an expert does not exist.
-    later fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor>;
+    later fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor>
+        = |meta| meta.uninit(logits.dtype(), &[logits.as_matrix().0, router.top_k]),
+        fails "As [`MoeBackend::route`], and if an expert does not exist.";
     /// Gradient of the weights by the logits.
-    ///
-    /// # Errors
-    /// As [`MoeBackend::route`].
     later fn route_backward(
         &self,
         dweights: &Tensor,
         experts: &Tensor,
         logits: &Tensor,
         router: &Router,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.like(logits), fails "As [`MoeBackend::route`].";
     /// The load-balancing loss of the tokens with router logits `[T,E]` f32, and `grad_scale` times its gradient added to
     /// `dlogits` if given; see [`ExpertLoad`].
-    ///
-    /// # Errors
-    /// As [`MoeBackend::route`].
     answer fn balance(
         &self,
         dlogits: Option<&mut Tensor>,
@@ -41,52 +37,33 @@ seam! {
         load: &ExpertLoad,
         router: &Router,
         grad_scale: f64,
-    ) -> Result<f64>;
+    ) -> Result<f64>, fails "As [`MoeBackend::route`].";
     /// A row of `x[T,H]` for every copy that is taken, sorted by expert: `[R,H]`, of which `R` is `T·K` where all are.
-    ///
-    /// # Errors
-    /// If shapes do not fit.
-    later fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>;
+    later fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>
+        = |meta| meta.uninit(x.dtype(), &[routes.copies.len(), x.as_matrix().1]),
+        fails "If shapes do not fit.";
     /// Gradient of [`MoeBackend::dispatch`].
-    ///
-    /// # Errors
-    /// If shapes do not fit.
-    later fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>;
+    later fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>
+        = |meta| meta.uninit(dy.dtype(), &[routes.tokens(), dy.as_matrix().1]), fails "If shapes do not fit.";
     /// The weighted sum of each token's copies that are taken: `[T,H]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>;
+    later fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>
+        = |meta| meta.uninit(x.dtype(), &[routes.tokens(), x.as_matrix().1]);
     /// Gradients of [`MoeBackend::combine`] by rows and weights.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn combine_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
         weights: &Tensor,
         routes: &Routes,
-    ) -> Result<(Tensor, Tensor)>;
+    ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide_like(weights));
     /// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn expert_linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, routes: &Routes)
-    -> Result<Tensor>;
+    -> Result<Tensor> = |meta| meta.uninit(x.dtype(), &[routes.copies.len(), w.dim(1)]);
     /// Gradient of [`MoeBackend::expert_linear`] by `x`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>;
+    later fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>
+        = |meta| meta.uninit(dy.dtype(), &[routes.copies.len(), w.dim(2)]);
     /// Gradient by `w`, added in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn expert_linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()>;
     /// Gradient by `bias`, added in f32.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn expert_linear_db(&self, db: TensorMut<'_>, dy: &Tensor, routes: &Routes) -> Result<()>;
 }

@@ -1,6 +1,6 @@
 //! Recurrent layers of a device.
 
-use super::delayed::seam;
+use super::seam::seam;
 use crate::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor};
 
 seam! {
@@ -9,9 +9,6 @@ seam! {
 
     /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` is what came
     /// before each segment and is replaced by what the next call needs.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn convolution(
         &self,
         x: &Tensor,
@@ -19,11 +16,8 @@ seam! {
         b: Option<&Tensor>,
         history: Option<&mut Tensor>,
         segments: &[Segment],
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(x), fails "If shapes, element types or segments do not fit.";
     /// Gradients by `x`, by `w` and by `b` (empty without).
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn convolution_backward(
         &self,
         dy: &Tensor,
@@ -31,12 +25,11 @@ seam! {
         w: &Tensor,
         b: Option<&Tensor>,
         segments: &[Segment],
-    ) -> Result<[Tensor; 3]>;
+    ) -> Result<[Tensor; 3]>
+        = |meta| [meta.wide_like(x), meta.wide_like(w), meta.wide(&[b.map_or(0, Tensor::numel)])],
+        fails "If shapes, element types or segments do not fit.";
     /// Mamba-2's scan of inputs `x[T,N·P]`, `b[T,G·S]`, `c[T,G·S]` and `dt[T,N]`, the step before bias and softplus, with weights
     /// `a_log`, `d` and `dt_bias`, `[N]` each; see [`StateSpace`]. `states[D,N,P,S]`, one for each segment, is read and replaced.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn state_space(
         &self,
         inputs: [&Tensor; 4],
@@ -44,11 +37,9 @@ seam! {
         states: Option<&mut Tensor>,
         segments: &[Segment],
         shape: &StateSpace,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(inputs[0]),
+        fails "If shapes, element types or segments do not fit.";
     /// Gradients by the inputs and by the weights.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn state_space_backward(
         &self,
         dy: &Tensor,
@@ -56,69 +47,58 @@ seam! {
         weights: [&Tensor; 3],
         segments: &[Segment],
         shape: &StateSpace,
-    ) -> Result<([Tensor; 4], [Tensor; 3])>;
+    ) -> Result<([Tensor; 4], [Tensor; 3])>
+        = |meta| (inputs.map(|t| meta.wide_like(t)), weights.map(|t| meta.wide_like(t))),
+        fails "If shapes, element types or segments do not fit.";
     /// Mamba-3's scan of operands in the order of [`Mamba3Operands`](ms_operands::Mamba3Operands), which has their shapes,
     /// the last three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]`
     /// and the states `[D,N,P,S]`; both are read and replaced.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn mamba3(
         &self,
         operands: [&Tensor; 15],
         memory: Option<[&mut Tensor; 2]>,
         segments: &[Segment],
         shape: &Mamba3Shape,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(operands[0]),
+        fails "If shapes, element types or segments do not fit.";
     /// Gradients by the operands.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn mamba3_backward(
         &self,
         dy: &Tensor,
         operands: [&Tensor; 15],
         segments: &[Segment],
         shape: &Mamba3Shape,
-    ) -> Result<[Tensor; 15]>;
+    ) -> Result<[Tensor; 15]> = |meta| operands.map(|t| meta.wide_like(t)),
+        fails "If shapes, element types or segments do not fit.";
     /// The gated delta rule of inputs `q[T,G·K]` and `k[T,G·K]`, which are brought to length 1, `v[T,N·V]`, `g[T,N]`, the
     /// logarithm of the decay, and `beta[T,N]`, the strength of writing; see [`DeltaRule`]. `states[D,N,K,V]` is read and
     /// replaced.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn delta_rule(
         &self,
         inputs: [&Tensor; 5],
         states: Option<&mut Tensor>,
         segments: &[Segment],
         shape: &DeltaRule,
-    ) -> Result<Tensor>;
+    ) -> Result<Tensor> = |meta| meta.wide_like(inputs[2]),
+        fails "If shapes, element types or segments do not fit.";
     /// Gradients by the inputs.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
     later fn delta_rule_backward(
         &self,
         dy: &Tensor,
         inputs: [&Tensor; 5],
         segments: &[Segment],
         shape: &DeltaRule,
-    ) -> Result<[Tensor; 5]>;
+    ) -> Result<[Tensor; 5]> = |meta| inputs.map(|t| meta.wide_like(t)),
+        fails "If shapes, element types or segments do not fit.";
     /// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`: the logarithm of a decay.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
-    later fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>;
+    later fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>
+        = |meta| meta.wide(&[a.as_matrix().0, a.as_matrix().1]);
     /// Gradients of [`RecurrentBackend::decay`] by `a`, `a_log` and `dt_bias`.
-    ///
-    /// # Errors
-    /// If shapes or element types do not fit.
     later fn decay_backward(
         &self,
         dy: &Tensor,
         a: &Tensor,
         a_log: &Tensor,
         dt_bias: &Tensor,
-    ) -> Result<[Tensor; 3]>;
+    ) -> Result<[Tensor; 3]> = |meta| [a, a_log, dt_bias].map(|t| meta.wide_like(t));
 }

@@ -2,7 +2,7 @@
 //! operations may use.
 
 use super::later::once;
-use super::{GradSink, Graph, Later, Like, Node, Source, Var};
+use super::{GradSink, Grads, Graph, Later, Like, Node, Source, Var};
 use crate::{Device, Error, ParamId, Result, Tensor, TensorMut};
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Walk {
     device: Device,
     /// The next one is the last.
     nodes: Vec<Node>,
-    grads: Vec<Option<Tensor>>,
+    grads: Grads,
     uses: Uses,
     wrt: Vec<Option<u32>>,
     /// Gradients of weights that are formed when the next exchange has begun.
@@ -26,7 +26,7 @@ pub struct Walk {
 impl Walk {
     pub(super) fn begin(graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<Self> {
         let Graph { device, nodes, outputs, .. } = graph;
-        let mut grads: Vec<Option<Tensor>> = vec![None; outputs as usize];
+        let mut grads: Grads = vec![None; outputs as usize];
         for (root, dy) in roots {
             if dy.shape() != root.value.shape() {
                 let (want, got) = (root.value.shape(), dy.shape());
@@ -80,7 +80,7 @@ impl Walk {
     }
 
     /// The gradients by the inputs that were asked for, as far as they have come.
-    fn gradients(&self) -> Vec<Option<Tensor>> {
+    fn gradients(&self) -> Grads {
         self.wrt.iter().map(|o| o.and_then(|o| self.grads[o as usize].clone())).collect()
     }
 
@@ -97,7 +97,7 @@ impl Walk {
     }
 
     /// Adds gradients to those of the values that they are of.
-    fn pass_on(&mut self, inputs: &[Option<Source>], dxs: Vec<Option<Tensor>>) -> Result<()> {
+    fn pass_on(&mut self, inputs: &[Option<Source>], dxs: Grads) -> Result<()> {
         for (source, dx) in inputs.iter().zip(dxs) {
             if let (Some(Source::Output(o)), Some(dx)) = (source, dx) {
                 add_gradient(&self.device, &mut self.grads[*o as usize], dx)?;
@@ -110,11 +110,7 @@ impl Walk {
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn finish(
-        mut self,
-        sink: &mut dyn GradSink,
-        mut later: Option<&mut Later>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    pub fn finish(mut self, sink: &mut dyn GradSink, mut later: Option<&mut Later>) -> Result<Grads> {
         while !self.is_over() {
             self.go_on(sink, later.as_deref_mut())?;
         }

@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
-use crate::{Activation, BackwardCx, Digit, Graph, Op, Result, Saved, Tensor, Var};
+use crate::{Activation, BackwardCx, Digit, Grads, Graph, Op, Result, Saved, Var};
 
 struct Swiglu(Saved);
 
@@ -12,11 +12,7 @@ impl Op for Swiglu {
         "swiglu"
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         Ok(vec![Some(cx.device.swiglu_backward(&only(dys), &self.0.get(cx.device)?)?)])
     }
 }
@@ -43,11 +39,7 @@ impl Op for Add {
         hold::added(inputs)
     }
 
-    fn backward(
-        self: Box<Self>,
-        _: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, _: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let dy = only(dys);
         Ok(vec![Some(dy.clone()), Some(dy)])
     }

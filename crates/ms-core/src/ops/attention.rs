@@ -3,7 +3,7 @@
 use super::only;
 use crate::hold::{self, Held, Holds};
 use crate::{
-    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Graph, HeadLayout, Like, Op,
+    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Grads, Graph, HeadLayout, Like, Op,
     QkNorm, QkvRows, Result, Rotary, Saved, Segment, Tensor, Var,
 };
 use std::sync::Arc;
@@ -23,11 +23,7 @@ impl Op for PrepareQkv {
         "prepare_qkv"
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { qkv, rstd, heads, norm, rotary, positions } = *self;
         let device = cx.device.clone();
         let dprepared = only(dys);
@@ -110,11 +106,7 @@ impl Op for Attention {
         hold::in_sequence(along, inputs, 0..1)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { qkv, out, lse, sinks, heads, segments, options, dropout } = *self;
         let dout = only(dys);
         let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
@@ -207,11 +199,7 @@ impl Op for Picked {
         hold::in_sequence(along, inputs, keys..keys + 1)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { rows, out, lse, heads, picks, options } = *self;
         let (rows, out) = (rows.try_map(|rows| rows.get(cx.device))?, out.get(cx.device)?);
         let (dy, rows) = (only(dys), rows.as_ref());

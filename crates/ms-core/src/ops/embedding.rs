@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Digit, Graph, Op, Result, Tensor, Var, VocabShare};
+use crate::{BackwardCx, Digit, Grads, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
     ids: Tensor,
@@ -24,11 +24,7 @@ impl Op for Embedding {
         }
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let (dy, Self { ids, share }) = (only(dys), *self);
         cx.accumulate(0, move |device, dtable| device.embedding_backward(dtable, &dy, &ids, share))?;
         Ok(vec![None])

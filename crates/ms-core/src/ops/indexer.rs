@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Clash, Held, Hold, Holds};
-use crate::{BackwardCx, Digit, Divergence, Graph, IndexerInputs, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Digit, Divergence, Grads, Graph, IndexerInputs, Op, Result, Tensor, Var};
 
 /// What an indexer is compared with.
 #[derive(Clone, Copy)]
@@ -36,11 +36,7 @@ impl Op for IndexerLoss {
         }
     }
 
-    fn backward(
-        self: Box<Self>,
-        _: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, _: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let [dq, dk, dw] = self.gradients;
         Ok(vec![Some(only(dys)), Some(dq), Some(dk), Some(dw)])
     }

@@ -47,8 +47,8 @@ macro_rules! op {
             fn backward(
                 self: Box<Self>,
                 $cx: &mut BackwardCx<'_>,
-                dys: Vec<Option<Tensor>>,
-            ) -> Result<Vec<Option<Tensor>>> {
+                dys: crate::Grads,
+            ) -> Result<crate::Grads> {
                 let ($this, $dy) = (*self, only(dys));
                 $body
             }

@@ -3,7 +3,7 @@
 use super::layout::op;
 use super::only;
 use crate::hold::{self, Held, Holds};
-use crate::{BackwardCx, Columns, Digit, Error, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
+use crate::{BackwardCx, Columns, Digit, Error, Grads, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
 
 struct Linear {
     x: Saved,
@@ -26,11 +26,7 @@ impl Op for Linear {
         self.few
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { x, w, .. } = *self;
         let dy = only(dys);
         let device = cx.device.clone();

@@ -2,7 +2,7 @@
 
 use super::only;
 use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Device, Digit, Digits, Error, Graph, Like, Op, Result, Shape, Tensor, Var};
+use crate::{BackwardCx, Device, Digit, Digits, Error, Grads, Graph, Like, Op, Result, Shape, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -127,11 +127,7 @@ impl Op for LinearCrossEntropy {
         }
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { mut dx, dw, db, w, .. } = *self;
         let factor = only(dys).ready()?.to_reals()?[0];
         if factor != 1.0 {

@@ -40,7 +40,7 @@ pub use recompute::{Recomputed, recompute, recompute_behind};
 pub use recurrent::*;
 pub use sinkhorn::{EvenChoice, sinkhorn};
 
-use crate::{Device, Result, Saved, Tensor};
+use crate::{Device, Grads, Result, Saved, Tensor};
 
 /// The values of several handles.
 fn all<const N: usize>(kept: [Saved; N], device: &Device) -> Result<[Tensor; N]> {
@@ -52,6 +52,6 @@ fn all<const N: usize>(kept: [Saved; N], device: &Device) -> Result<[Tensor; N]>
 ///
 /// # Panics
 /// If there is none: the graph calls a backward only with a gradient of at least one output.
-fn only(mut dys: Vec<Option<Tensor>>) -> Tensor {
+fn only(mut dys: Grads) -> Tensor {
     dys.swap_remove(0).expect("a backward runs only where a gradient arrived")
 }

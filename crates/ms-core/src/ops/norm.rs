@@ -1,7 +1,7 @@
 //! RMSNorm, alone and behind a residual sum, and LayerNorm.
 
 use super::only;
-use crate::{BackwardCx, Graph, Norm, Op, Result, Saved, Tensor, Var};
+use crate::{BackwardCx, Grads, Graph, Norm, Op, Result, Saved, Tensor, Var};
 
 struct RmsNorm {
     x: Saved,
@@ -30,11 +30,7 @@ impl Op for RmsNorm {
         "rms_norm"
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let dx = self.dx(cx, 1, &only(dys), None)?;
         Ok(vec![Some(dx), None])
     }
@@ -47,11 +43,7 @@ impl Op for AddRmsNorm {
         "add_rms_norm"
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let mut dys = dys.into_iter();
         let (dsum, dy) = (dys.next().flatten(), dys.next().flatten());
         let d = match dy {
@@ -104,11 +96,7 @@ impl Op for LayerNorm {
         "layer_norm"
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { x, w, stats, shifted } = *self;
         let (x, w) = (x.get(cx.device)?, w.get(cx.device)?);
         let (dx, dwb) = cx.device.layer_norm_backward(&only(dys), &x, &w, &stats)?;

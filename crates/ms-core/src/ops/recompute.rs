@@ -1,7 +1,7 @@
 //! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
 
 use crate::hold::{Held, Holds, States};
-use crate::{BackwardCx, Device, Digit, Graph, Op, Result, Saved, Tensor, Var};
+use crate::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A part of a model that can be run twice: what it makes of its inputs.
@@ -59,11 +59,7 @@ impl Op for Recompute {
         self.0.run(device).map(drop)
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let again = self.0.run(cx.device)?.take();
         let Again { g, xs, ys } = again.expect("it has just been run");
         drop(self);

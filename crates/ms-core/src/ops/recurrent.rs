@@ -3,7 +3,8 @@
 use super::layout::op;
 use super::{all, only};
 use crate::{
-    BackwardCx, DeltaRule, Graph, Like, Mamba3Shape, Op, Result, Saved, Segment, StateSpace, Tensor, Var,
+    BackwardCx, DeltaRule, Grads, Graph, Like, Mamba3Shape, Op, Result, Saved, Segment, StateSpace, Tensor,
+    Var,
 };
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ fn weights(
     cx: &mut BackwardCx<'_>,
     first: usize,
     gradients: impl IntoIterator<Item = Tensor>,
-) -> Result<Vec<Option<Tensor>>> {
+) -> Result<Grads> {
     let each = gradients.into_iter().enumerate();
     each.map(|(i, d)| {
         let like = Like::from(&d);

@@ -6,8 +6,8 @@ mod router_losses;
 
 use super::*;
 use crate::{
-    BackwardCx, DType, Device, GradBuffer, GradSink, Graph, Norm, Op, ParamId, ParamLayout, ParamStore, Rng,
-    Shape, TensorMut, Var,
+    BackwardCx, DType, Device, GradBuffer, GradSink, Grads, Graph, Norm, Op, ParamId, ParamLayout,
+    ParamStore, Rng, Shape, TensorMut, Var,
 };
 use std::sync::{Arc, Mutex};
 
@@ -99,11 +99,7 @@ impl Op for Exchanges {
         self.1
     }
 
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         self.0.lock().unwrap().push("begun");
         cx.work_meanwhile()?;
         self.0.lock().unwrap().push("over");

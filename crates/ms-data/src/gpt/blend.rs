@@ -6,41 +6,28 @@ use crate::indexed::IndexedDataset;
 use crate::samples::check_index;
 use crate::split::NAMES;
 use crate::{Error, Result, Sample, Samples, Split, Upstream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Several sets drawn from by weight.
 #[derive(Debug)]
-pub struct Blend {
-    parts: Vec<GptDataset>,
-    index: BlendIndex,
-    weights: Vec<f64>,
-}
-
-impl Blend {
+pub struct Blend<S> {
     /// The sets.
-    pub fn parts(&self) -> &[GptDataset] {
-        &self.parts
-    }
-
+    pub parts: Vec<S>,
     /// The order of draws.
-    pub fn index(&self) -> &BlendIndex {
-        &self.index
-    }
-
+    pub index: BlendIndex,
     /// Share of each set.
-    pub fn weights(&self) -> &[f64] {
-        &self.weights
-    }
+    pub weights: Vec<f64>,
 }
 
-impl Samples for Blend {
+impl<S: Samples> Samples for Blend<S> {
     fn len(&self) -> u64 {
         self.index.dataset.len() as u64
     }
 
     fn get(&self, index: u64) -> Result<Sample> {
-        check_index(index, Samples::len(self))?;
+        check_index(index, self.len())?;
         let part = self.index.dataset[index as usize] as usize;
         self.parts[part].get(self.index.sample[index as usize] as u64)
     }
@@ -52,7 +39,7 @@ pub enum GptSet {
     /// One set.
     Single(GptDataset),
     /// Several.
-    Blend(Blend),
+    Blend(Blend<GptDataset>),
 }
 
 impl GptSet {
@@ -60,7 +47,7 @@ impl GptSet {
     pub fn parts(&self) -> &[GptDataset] {
         match self {
             Self::Single(set) => std::slice::from_ref(set),
-            Self::Blend(blend) => blend.parts(),
+            Self::Blend(blend) => &blend.parts,
         }
     }
 }
@@ -177,29 +164,17 @@ pub(super) fn build_at(
             for (which, range) in
                 ranges.into_iter().enumerate().filter(|(which, _)| samples[*which] != Some(0))
             {
-                let key = options.cache.as_ref().map(|cache| SetKey {
-                    cache,
-                    prefix: None,
-                    samples: samples[which],
-                    split_name: NAMES[which],
-                    split: Some(&split),
-                    seed: options.seed,
-                    row_tokens: options.row_tokens,
-                    upstream,
-                });
-                let (data, range) = (data.clone(), range.unwrap_or_default());
-                out[which] = Some(GptSet::Single(match key {
-                    None => GptDataset::new(data, NAMES[which], range, samples[which], options.clone())?,
-                    Some(key) => GptDataset::cached(data, range, options.clone(), &key)?,
-                }));
+                let cut = Cut { which, split: &split, named: true, options, upstream };
+                let set = cut.set(None, data.clone(), range.unwrap_or_default(), samples[which])?;
+                out[which] = Some(GptSet::Single(set));
             }
         }
         DataPaths::Split { paths, split } => {
             let list = BlendList::parse(paths)?;
             let data = open_all(base, &list)?;
             for which in 0..3 {
-                let cut = (which, split, true);
-                out[which] = build_split(&list, &data, cut, samples[which], options, upstream)?;
+                let cut = Cut { which, split, named: true, options, upstream };
+                out[which] = build_split(&list, &data, cut, samples[which])?;
             }
         }
         DataPaths::PerSplit(lists) => {
@@ -210,12 +185,52 @@ pub(super) fn build_at(
                 let list = BlendList::parse(&lists[which])?;
                 let data = open_all(base, &list)?;
                 let whole = Split::only(which);
-                let cut = (which, &whole, false);
-                out[which] = build_split(&list, &data, cut, samples[which], options, upstream)?;
+                let cut = Cut { which, split: &whole, named: false, options, upstream };
+                out[which] = build_split(&list, &data, cut, samples[which])?;
             }
         }
     }
     Ok(out)
+}
+
+/// A split that is built.
+struct Cut<'a> {
+    which: usize,
+    split: &'a Split,
+    /// Whether its shares were asked for.
+    named: bool,
+    options: &'a GptOptions,
+    upstream: Upstream,
+}
+
+impl Cut<'_> {
+    /// What index files of a set are known by, if there are to be some.
+    fn key(&self, prefix: Option<&Path>, samples: Option<u64>) -> Option<SetKey<'_>> {
+        self.options.cache.as_ref().map(|cache| SetKey {
+            cache,
+            prefix: prefix.map(Path::to_path_buf),
+            samples,
+            split_name: NAMES[self.which],
+            split: self.named.then_some(self.split),
+            seed: self.options.seed,
+            row_tokens: self.options.row_tokens,
+            upstream: self.upstream,
+        })
+    }
+
+    fn set(
+        &self,
+        prefix: Option<&Path>,
+        data: Source,
+        range: Range<usize>,
+        samples: Option<u64>,
+    ) -> Result<GptDataset> {
+        let options = self.options.clone();
+        match self.key(prefix, samples) {
+            None => GptDataset::new(data, NAMES[self.which], range, samples, options),
+            Some(key) => GptDataset::cached(data, range, options, &key),
+        }
+    }
 }
 
 fn open_all(base: &Path, list: &BlendList) -> Result<Vec<Arc<IndexedDataset>>> {
@@ -225,40 +240,23 @@ fn open_all(base: &Path, list: &BlendList) -> Result<Vec<Arc<IndexedDataset>>> {
 fn build_split(
     list: &BlendList,
     data: &[Arc<IndexedDataset>],
-    // The number of the split, the shares, and whether they were asked for.
-    (which, split, named): (usize, &Split, bool),
+    cut: Cut<'_>,
     samples: Option<u64>,
-    options: &GptOptions,
-    upstream: Upstream,
 ) -> Result<Option<GptSet>> {
+    let Cut { which, split, named, options, upstream } = cut;
     if split.matrix()[which].is_none() {
         return Ok(None);
     }
     // An empty split stops only a run that needs samples of it.
     let empty = |set: &Arc<IndexedDataset>| {
-        split.pretraining_ranges(set.len())[which].as_ref().is_none_or(std::ops::Range::is_empty)
+        split.pretraining_ranges(set.len())[which].as_ref().is_none_or(Range::is_empty)
     };
     if samples.is_none_or(|n| n == 0) && data.iter().any(empty) {
         return Ok(None);
     }
-    let key_of = |prefix: &Path, samples: Option<u64>| {
-        options.cache.as_ref().map(|cache| SetKey {
-            cache,
-            prefix: Some(prefix.to_path_buf()),
-            samples,
-            split_name: NAMES[which],
-            split: named.then_some(split),
-            seed: options.seed,
-            row_tokens: options.row_tokens,
-            upstream,
-        })
-    };
     let part = |(prefix, set): (&PathBuf, &Arc<IndexedDataset>), samples: Option<u64>| {
         let range = split.pretraining_ranges(set.len())[which].clone().unwrap_or(0..0);
-        match key_of(prefix, samples) {
-            None => GptDataset::new(set.clone(), NAMES[which], range, samples, options.clone()),
-            Some(key) => GptDataset::cached(set.clone().into(), range, options.clone(), &key),
-        }
+        cut.set(Some(prefix), set.clone().into(), range, samples)
     };
     // The weight of a prefix that is alone is looked at only where sets are cut by shares.
     if data.len() == 1 && (list.weights.is_none() || !named) {
@@ -290,7 +288,7 @@ fn build_split(
         None => BlendIndex::exhaustive(&lengths),
     };
     let descriptions =
-        list.prefixes.iter().zip(&asked).filter_map(|(set, n)| Some(key_of(set, *n)?.description()));
+        list.prefixes.iter().zip(&asked).filter_map(|(set, n)| Some(cut.key(Some(set), *n)?.description()));
     let key = options.cache.as_ref().map(|cache| BlendKey {
         cache,
         parts: descriptions.collect(),

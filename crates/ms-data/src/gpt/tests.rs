@@ -101,10 +101,10 @@ fn check_case(root: &Path, case: &Path) {
         }
         if let GptSet::Blend(blend) = set {
             let file = |what: &str| npy(&case.join(format!("{split}-blend-{what}_index.npy"))).1;
-            let dataset: Vec<i64> = blend.index().dataset.iter().map(|&v| v.into()).collect();
+            let dataset: Vec<i64> = blend.index.dataset.iter().map(|&v| v.into()).collect();
             assert_eq!(dataset, file("dataset"), "{name} {split} blend");
-            assert_eq!(blend.index().sample, file("dataset_sample"), "{name} {split} blend");
-            assert_eq!(serde_json::json!(blend.weights()), want["weights"], "{name} {split} weights");
+            assert_eq!(blend.index.sample, file("dataset_sample"), "{name} {split} blend");
+            assert_eq!(serde_json::json!(blend.weights), want["weights"], "{name} {split} weights");
         }
         for (i, sample) in want["samples"].as_array().unwrap().iter().enumerate() {
             let got = set.get(i as u64).unwrap();
@@ -247,7 +247,7 @@ fn a_prefix_that_is_alone_in_its_split_is_no_blend_whatever_its_weight() {
         assert!(matches!(build(&alone, upstream), GptSet::Single(set) if Samples::len(&set) == 44));
         let cut = DataPaths::Split { paths: words.clone(), split: Split::parse("1,0,0").unwrap() };
         let blend = build(&cut, upstream);
-        assert!(matches!(&blend, GptSet::Blend(blend) if blend.parts()[0].index().epochs == 2));
+        assert!(matches!(&blend, GptSet::Blend(blend) if blend.parts[0].index().epochs == 2));
         assert_eq!(blend.len(), if upstream == Upstream::Head { 30 } else { 31 });
     }
 }

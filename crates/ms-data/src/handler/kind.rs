@@ -106,11 +106,6 @@ impl RecordKind {
         Err(Error::options(format!("unknown handler {name:?}; known: {}", known.join(", "))))
     }
 
-    /// Names of all styles.
-    pub fn styles() -> impl Iterator<Item = &'static str> {
-        NAMES.iter().map(|row| row.0)
-    }
-
     /// The style's name.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|row| row.2 == self).expect("every kind is in the table").0

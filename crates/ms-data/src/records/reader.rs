@@ -151,7 +151,6 @@ impl FileDigest {
 pub struct RecordReader {
     files: VecDeque<(u32, InputFile)>,
     open: Option<OpenFile>,
-    bytes_read: u64,
     digests: Option<Arc<Mutex<Vec<FileDigest>>>>,
 }
 
@@ -163,7 +162,7 @@ impl RecordReader {
 
     /// A reader over files that have these numbers among the inputs.
     pub fn numbered(files: impl IntoIterator<Item = (u32, InputFile)>) -> Self {
-        Self { files: files.into_iter().collect(), open: None, bytes_read: 0, digests: None }
+        Self { files: files.into_iter().collect(), open: None, digests: None }
     }
 
     /// A reader over bytes, as they would come from standard input.
@@ -172,7 +171,7 @@ impl RecordReader {
         let most_bytes = super::MAX_RECORD_BYTES;
         let input = InputFile { path: "-".into(), format, compression: None, most_bytes };
         let open = OpenFile::of_stream(0, &input, Box::new(std::io::Cursor::new(bytes)), None)?;
-        Ok(Self { files: VecDeque::new(), open: Some(open), bytes_read: 0, digests: None })
+        Ok(Self { files: VecDeque::new(), open: Some(open), digests: None })
     }
 
     /// Also computes the digest of every file while it is read, and puts it into `digests` when it ends.
@@ -180,11 +179,6 @@ impl RecordReader {
     pub fn with_digests(mut self, digests: Arc<Mutex<Vec<FileDigest>>>) -> Self {
         self.digests = Some(digests);
         self
-    }
-
-    /// Bytes of the records so far.
-    pub fn bytes_read(&self) -> u64 {
-        self.bytes_read
     }
 
     fn advance(&mut self) -> Result<Option<RawRecord>> {
@@ -195,7 +189,6 @@ impl RecordReader {
             }
             let open = self.open.as_mut().expect("opened just above");
             if let Some(record) = open.record()? {
-                self.bytes_read += record.size() as u64;
                 return Ok(Some(record));
             }
             let digest = open.digest()?;

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 /// One `--filter` rule.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    text: String,
     rule: Rule,
 }
 
@@ -98,12 +97,7 @@ impl Filter {
                 Rule::AtMost(measure.1, number)
             }
         };
-        Ok(Self { text: text.to_owned(), rule })
-    }
-
-    /// The rule as it was given.
-    pub fn as_str(&self) -> &str {
-        &self.text
+        Ok(Self { rule })
     }
 
     /// Whether it is about tokens, not about text.

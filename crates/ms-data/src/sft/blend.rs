@@ -1,42 +1,11 @@
 //! Several fine-tuning sets as one.
 
 use super::{SftDataset, SftOptions};
-use crate::gpt::{BlendIndex, BlendList};
-use crate::samples::check_index;
+use crate::gpt::{Blend, BlendIndex, BlendList};
 use crate::split::NAMES;
-use crate::{Error, Result, Sample, Samples, Split};
+use crate::{Error, Result, Samples, Split};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Several sets drawn from by weight.
-pub struct SftBlend {
-    parts: Vec<Arc<SftDataset>>,
-    index: BlendIndex,
-}
-
-impl SftBlend {
-    /// The sets.
-    pub fn parts(&self) -> &[Arc<SftDataset>] {
-        &self.parts
-    }
-
-    /// The order of draws.
-    pub fn index(&self) -> &BlendIndex {
-        &self.index
-    }
-}
-
-impl Samples for SftBlend {
-    fn len(&self) -> u64 {
-        self.index.dataset.len() as u64
-    }
-
-    fn get(&self, index: u64) -> Result<Sample> {
-        check_index(index, Samples::len(self))?;
-        let part = self.index.dataset[index as usize] as usize;
-        self.parts[part].get(self.index.sample[index as usize] as u64)
-    }
-}
 
 /// Train, valid and test sets of `--data-path`: one prefix, several, or weights and prefixes in turn.
 ///
@@ -121,5 +90,5 @@ fn blend(
             )));
         }
     }
-    Ok(Some(Arc::new(SftBlend { parts, index })))
+    Ok(Some(Arc::new(Blend { parts, index, weights: shares })))
 }

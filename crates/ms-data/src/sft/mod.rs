@@ -8,7 +8,7 @@ mod dataset;
 mod index_file;
 mod order;
 
-pub use blend::{SftBlend, build};
+pub use blend::build;
 pub use cut::{cut_pair, cut_turns};
 pub(crate) use dataset::row;
 pub use dataset::{Form, SftDataset, SftItem, SftOptions, input_prefixes};

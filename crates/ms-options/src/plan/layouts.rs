@@ -5,8 +5,8 @@ use crate::resolve::Resolved;
 use crate::resolve::options::Options;
 use crate::resolve::topology::{self, Topology, nearly_even};
 use anyhow::Result;
-use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
+use ms_cli::{Usage, refuse};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::{ContextParallel, Sharing};
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
@@ -210,11 +210,10 @@ const MICRO_BATCHES: usize = 1 << 16;
 fn check(r: &Resolved) -> Result<()> {
     let micro_batches = r.config.batch.global / r.config.batch.micro.max(1);
     if micro_batches > MICRO_BATCHES {
-        return Err(Usage(format!(
+        refuse!(
             "--fit: expected at most {MICRO_BATCHES} micro-batches an iteration, found {micro_batches}: lower \
              --global-batch-size"
-        ))
-        .into());
+        );
     }
     Ok(())
 }

@@ -13,8 +13,8 @@ use crate::plan::{self, rehearse};
 use crate::resolve::Resolved;
 use crate::resolve::chosen::Chosen;
 use crate::resolve::recompute::Again;
-use anyhow::{Result, bail};
-use ms_cli::{Usage, available_memory};
+use anyhow::Result;
+use ms_cli::{available_memory, refuse};
 use ms_core::Axis;
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{PlacedParam, Placement};
@@ -95,7 +95,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
         None => available_memory().map(|all| usize::try_from(all).unwrap_or(usize::MAX) / ranks),
     };
     let Some(limit) = limit else {
-        bail!(Usage(format!("{FLAG}: this machine does not say how much memory it has; pass {LIMIT}")));
+        refuse!("{FLAG}: this machine does not say how much memory it has; pass {LIMIT}");
     };
     let ways = ways(r, parts);
     let last = ways.len() - 1;
@@ -114,7 +114,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
                 binary(limit as u64)
             );
             if o.smart_memory.is_some() {
-                bail!(Usage(format!("{text}\nhint: --fit proposes layouts of the ranks")));
+                refuse!("{text}\nhint: --fit proposes layouts of the ranks");
             }
             tracing::warn!("{text}, this machine's share of a rank");
         }

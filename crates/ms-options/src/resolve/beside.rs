@@ -1,8 +1,8 @@
 //! What tensor-parallel layers compute while their ranks exchange, as the flags of Megatron and MindSpeed say it.
 
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::refuse;
 use ms_dist::{LinearOverlap, Pieces};
 use ms_spec::ModelConfig;
 
@@ -42,12 +42,10 @@ pub(crate) struct Tokens {
 pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
     let mc2 = o.mc2 || o.former_mc2 && upstream == Upstream::Head;
     if mc2 && o.coc {
-        bail!(Usage("--use-ascend-mc2: goes not with --use-ascend-coc; leave one of them out".into()));
+        refuse!("--use-ascend-mc2: goes not with --use-ascend-coc; leave one of them out");
     }
     if mc2 && !(tokens.shared && tokens.tp > 1) {
-        bail!(Usage(
-            "--use-ascend-mc2: goes with --tensor-model-parallel-size above 1 and --sequence-parallel".into()
-        ));
+        refuse!("--use-ascend-mc2: goes with --tensor-model-parallel-size above 1 and --sequence-parallel");
     }
     if o.former_mc2 && !mc2 {
         tracing::warn!("--use-mc2 changes nothing: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
@@ -89,7 +87,7 @@ pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
     }
     for (given, flag) in [(o.split, "--mla-mm-split"), (shared, "--sequence-parallel")] {
         if !given {
-            bail!(Usage(format!("{FLAG}: expected {flag} beside it, as upstream has it")));
+            refuse!("{FLAG}: expected {flag} beside it, as upstream has it");
         }
     }
     if tp == 1 {
@@ -106,7 +104,7 @@ pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
 fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
     let n = o.pieces.value;
     if !matches!(n, 1 | 2 | 4 | 8) {
-        bail!(Usage(format!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}")));
+        refuse!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}");
     }
     if tokens.tp == 1 {
         tracing::warn!("--use-ascend-coc changes nothing without --tensor-model-parallel-size above 1");
@@ -125,9 +123,9 @@ fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
     let shares = if tokens.shared { tokens.tp } else { 1 };
     let own = tokens.all / shares;
     if own >= n && !own.is_multiple_of(n) {
-        bail!(Usage(format!(
+        refuse!(
             "--coc-parallel-num: expected a divisor of the {own} tokens of a micro-batch that a rank has between matrices, found {n}"
-        )));
+        );
     }
     if Pieces::Number(n).of(tokens.all, shares) != n {
         tracing::warn!(

@@ -3,8 +3,8 @@
 use crate::{ModelFlags, Source};
 use anyhow::{Result, bail};
 use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
-use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::refuse;
 use ms_spec::ModelConfig;
 use ms_trainer::{Checkpointing, MegatronFiles, Passing};
 use std::path::PathBuf;
@@ -50,15 +50,13 @@ pub(super) fn checkpointing(
     }
     if o.from_hugging_face {
         let Some(load) = source.folder() else {
-            bail!(Usage(
-                "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder".into()
-            ));
+            refuse!("--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder");
         };
         if !planned && !load.join("config.json").is_file() {
-            bail!(Usage(format!(
+            refuse!(
                 "--enable-hf2mg-convert: expected --load to be a Hugging Face folder, found no config.json in {}",
                 load.display()
-            )));
+            );
         }
     }
     let megatron_files = match o.format.given().map(String::as_str) {
@@ -70,9 +68,9 @@ pub(super) fn checkpointing(
     let spelling = spelling(o, upstream, split_heads);
     let ungrouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
     if megatron_files == MegatronFiles::Ranks && ungrouped && model.moe.is_some() && model.bias.mlp {
-        bail!(Usage(
-            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it".into()
-        ));
+        refuse!(
+            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it"
+        );
     }
     let passing = passing(o)?;
     // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
@@ -89,7 +87,7 @@ pub(super) fn checkpointing(
         save_interval: o.interval.unwrap_or(0),
         beside_training: o.beside_training,
         keep_last: match o.keep_last {
-            Some(_) if o.save.is_none() => bail!(Usage("--keep-last: goes with --save".into())),
+            Some(_) if o.save.is_none() => refuse!("--keep-last: goes with --save"),
             keep => keep,
         },
         passing,
@@ -140,29 +138,27 @@ pub(super) fn check_model(c: &Checkpointing, flags: &ModelFlags, model: &ModelCo
 fn passing(o: &Keeping) -> Result<Option<Passing>> {
     const FLAG: &str = "--non-persistent-save-interval";
     if let Some(other) = o.passing.as_deref().filter(|&kind| kind != "global") {
-        bail!(Usage(format!(
+        refuse!(
             "--non-persistent-ckpt-type {other}: expected global; local ones are those of a library of NVIDIA's for Python, and \
              upstream writes none in memory"
-        )));
+        );
     }
     let Some(interval) = o.passing_interval else {
         if o.passing_dir.is_some() && o.passing.is_none() {
-            bail!(Usage(
-                "--non-persistent-global-ckpt-dir: goes with --non-persistent-ckpt-type global".into()
-            ));
+            refuse!("--non-persistent-global-ckpt-dir: goes with --non-persistent-ckpt-type global");
         }
         return Ok(None);
     };
-    let Some(save) = &o.save else { bail!(Usage(format!("{FLAG}: goes with --save"))) };
+    let Some(save) = &o.save else { refuse!("{FLAG}: goes with --save") };
     if o.passing.is_none() {
-        bail!(Usage(format!("{FLAG}: expected --non-persistent-ckpt-type global beside it")));
+        refuse!("{FLAG}: expected --non-persistent-ckpt-type global beside it");
     }
     let dir = o.passing_dir.clone().unwrap_or_else(|| save.join(PASSING));
     if dir == *save {
-        bail!(Usage(format!(
+        refuse!(
             "--non-persistent-global-ckpt-dir {}: expected another folder than that of --save, whose checkpoints stay",
             dir.display()
-        )));
+        );
     }
     Ok(Some(Passing { dir, interval }))
 }
@@ -198,18 +194,18 @@ fn newest_passing(o: &Keeping, source: &Source) -> Result<Option<PathBuf>> {
 fn check_upcycling(o: &Keeping, source: &Source, planned: bool, model: &ModelConfig) -> Result<()> {
     const FLAG: &str = "--moe-use-upcycling";
     let Some(save) = &o.save else {
-        bail!(Usage(format!("{FLAG}: expected --save beside it, as upstream has it")));
+        refuse!("{FLAG}: expected --save beside it, as upstream has it");
     };
     if source.folder().is_none() {
-        bail!(Usage(format!("{FLAG}: expected --load beside it, the checkpoint of a dense model")));
+        refuse!("{FLAG}: expected --load beside it, the checkpoint of a dense model");
     }
     let Some(moe) = &model.moe else {
-        bail!(Usage(format!("{FLAG}: expected a model with experts (--num-experts), found a dense one")));
+        refuse!("{FLAG}: expected a model with experts (--num-experts), found a dense one");
     };
     if moe.shared.is_some() || moe.zero_experts > 0 {
-        bail!(Usage(format!(
+        refuse!(
             "{FLAG}: expected experts that are chosen and have weights, as upstream: a dense model has nothing for shared ones"
-        )));
+        );
     }
     if !planned && ms_ckpt::present(save) {
         bail!(

@@ -2,7 +2,7 @@
 
 use crate::resolve::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};
-use ms_cli::Usage;
+use ms_cli::refuse;
 use ms_data::gpt::{DataPaths, MockSequences};
 use ms_data::indexed::{IndexedDataset, bin_path, idx_path};
 use ms_data::preprocess::{Manifest, OutputRecord};
@@ -24,12 +24,12 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         DataKind::Gpt { paths: DataPaths::Mock, options, .. } => {
             let greatest = options.eod.max(MockSequences::GREATEST);
             if greatest as usize >= rows {
-                bail!(Usage(format!(
+                refuse!(
                     "--mock-data: expected a model with more than {greatest} rows in its embedding, found {rows}: artificial \
                      sequences count to {}, and end with token {}",
                     MockSequences::GREATEST,
                     options.eod
-                )));
+                );
             }
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! `--use-mp-args-from-checkpoint-args`: the sizes of a run's ranks, as the run that saved a checkpoint had them.
 
 use crate::Source;
-use anyhow::{Context, Result, bail};
-use ms_cli::Usage;
+use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
+use ms_cli::refuse;
 use serde_json::Value;
 
 options! {
@@ -31,7 +31,7 @@ pub(crate) fn settle_sizes(args: &mut Args, wanted: &Inherited, source: &Source)
         return Ok(());
     }
     let Some(folder) = source.folder() else {
-        bail!(Usage(format!("{FLAG}: expected --load, the checkpoint that names them")));
+        refuse!("{FLAG}: expected --load, the checkpoint that names them");
     };
     let checkpoint = ms_ckpt::open(folder).with_context(|| FLAG.to_owned())?;
     let dest = |flag: &str| flag.trim_start_matches("--").replace('-', "_");

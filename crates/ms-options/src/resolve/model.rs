@@ -2,9 +2,9 @@
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;
-use anyhow::{Context, Result, bail};
-use ms_cli::Usage;
+use anyhow::{Context, Result};
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_spec::ModelConfig;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -37,10 +37,9 @@ impl Made {
     /// For modules with tables of their own.
     pub(crate) fn scale_of_windows(&self) -> Result<Option<f64>> {
         if self.windows > 0 && !self.shared_tables {
-            bail!(Usage(
+            refuse!(
                 "--num-nextn-predict-layers: expected --share-mtp-embedding-and-output-weight beside it: modules have no tables of their own"
-                    .into()
-            ));
+            );
         }
         Ok((self.windows > 0).then_some(self.windows_scale))
     }
@@ -110,9 +109,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     let mut map = flags.values();
     if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {
-        bail!(Usage(
-            "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone".into()
-        ));
+        refuse!(
+            "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone"
+        );
     }
     let own_factor = if o.upstream == Upstream::Head { left_out_at_head(o, &mut map) } else { None };
     let mut put = |dest: &str, value: Option<Value>| {
@@ -160,7 +159,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
                 );
                 ASSUMED_VOCABULARY
             }
-            None => bail!(Usage(format!("the size of the vocabulary is unknown: {PASS}"))),
+            None => refuse!("the size of the vocabulary is unknown: {PASS}"),
         };
         map.insert("vocab_size".into(), tokens.into());
     }
@@ -210,10 +209,10 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     let dense_first =
         dense_first.filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
     if let Some(first) = dense_first {
-        bail!(Usage(format!(
+        refuse!(
             "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
             config.layers
-        )));
+        );
     }
     let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
     flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).chain(acting).collect::<Vec<_>>());
@@ -225,10 +224,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         } else {
             "--padded-vocab-size"
         };
-        bail!(Usage(format!(
-            "{flag}: expected at least the tokenizer's {tokens} tokens, found {}",
-            config.padded_vocab
-        )));
+        refuse!("{flag}: expected at least the tokenizer's {tokens} tokens, found {}", config.padded_vocab);
     }
     Ok((config, "flags".into()))
 }

@@ -3,9 +3,9 @@
 pub(crate) mod passes;
 
 use crate::resolve::topology::Topology;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::refuse;
 use ms_core::{Axis, Dispatcher};
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{ModelConfig, Stages};
@@ -71,10 +71,10 @@ impl OfExperts {
         let of_stage = layers / stages.pp.max(1);
         match self.layers {
             Some(_) if self.level == "disable" => {
-                bail!(Usage(format!("{FLAG}: goes with --moe-zero-memory, as upstream has it")))
+                refuse!("{FLAG}: goes with --moe-zero-memory, as upstream has it")
             }
             Some(n) if n > of_stage => {
-                bail!(Usage(format!("{FLAG}: expected at most the {of_stage} layers of a stage, found {n}")))
+                refuse!("{FLAG}: expected at most the {of_stage} layers of a stage, found {n}")
             }
             Some(n) if n > 0 && self.level == "level1" => Ok(n),
             _ => Ok(if self.level == "level1" { usize::MAX } else { 0 }),
@@ -96,20 +96,18 @@ impl OfExperts {
             (self.overlapped_passes, "--moe-fb-overlap"),
         ] {
             if given {
-                bail!(Usage(format!(
-                    "{FLAG}: goes not with {other}, as upstream has it; leave one of them out"
-                )));
+                refuse!("{FLAG}: goes not with {other}, as upstream has it; leave one of them out");
             }
         }
         let (flag, found) = match dispatcher {
-            Dispatcher::AllGather => bail!(Usage(format!(
+            Dispatcher::AllGather => refuse!(
                 "{FLAG}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather"
-            ))),
+            ),
             Dispatcher::AllToAllSeq => ("--tensor-model-parallel-size", tp),
             Dispatcher::AllToAll => ("--expert-tensor-parallel-size", etp),
         };
         if found != 1 {
-            bail!(Usage(format!("{FLAG}: expected {flag} 1, as upstream has it, found {found}")));
+            refuse!("{FLAG}: expected {flag} 1, as upstream has it, found {found}");
         }
         Ok(())
     }
@@ -122,29 +120,25 @@ impl OfExperts {
         let gathers = dispatcher == Dispatcher::AllGather;
         if (self.overlapped || self.overlapped_passes) && gathers {
             let flag = if self.overlapped { "--moe-alltoall-overlap-comm" } else { "--moe-fb-overlap" };
-            bail!(Usage(format!(
-                "{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather"
-            )));
+            refuse!("{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather");
         }
         if self.overlapped_gathering && !gathers {
-            bail!(Usage(
+            refuse!(
                 "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather, found another"
-                    .into()
-            ));
+            );
         }
         if self.level == "disable" {
             return Ok(());
         }
         if !self.overlapped && !self.overlapped_passes {
-            bail!(Usage(
-                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as upstream has it".into()
-            ));
+            refuse!(
+                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as upstream has it"
+            );
         }
         if full != Recompute::None {
-            bail!(Usage(
+            refuse!(
                 "--moe-zero-memory: goes not with --recompute-granularity full, under which layers keep only their input"
-                    .into()
-            ));
+            );
         }
         Ok(())
     }
@@ -175,10 +169,9 @@ pub(crate) fn resolve(
     let selective = o.granularity.as_deref() == Some("selective") || o.activations;
     let count = o.layers;
     if selective && count.is_some() {
-        bail!(Usage(
+        refuse!(
             "--recompute-num-layers: goes not with --recompute-granularity selective, which is of all layers"
-                .into()
-        ));
+        );
     }
     let keeping = Keeping {
         activations_again: partly(
@@ -217,7 +210,7 @@ pub(crate) fn resolve(
         (true, Some("block")) => Recompute::Block(count.unwrap_or(1)),
         (true, Some("uniform")) => Recompute::Uniform(count.unwrap_or(1)),
         (true, _) => {
-            bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into()))
+            refuse!("--recompute-granularity full needs --recompute-method block or uniform")
         }
     };
     inputs(o, full, topology)?;
@@ -247,15 +240,13 @@ pub(crate) fn resolve(
 fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
     const FLAG: &str = "--distribute-saved-activations";
     if o.inputs_shared && topology.grid.size(Axis::Tp) == 1 {
-        bail!(Usage(format!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1")));
+        refuse!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1");
     }
     if o.inputs_shared && topology.sharing.sequence_parallel {
-        bail!(Usage(format!(
-            "{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway"
-        )));
+        refuse!("{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway");
     }
     if o.inputs_shared && full == Recompute::None {
-        bail!(Usage(format!("{FLAG}: needs --recompute-granularity full, as upstream has it")));
+        refuse!("{FLAG}: needs --recompute-granularity full, as upstream has it");
     }
     if o.swap_inputs && full == Recompute::None {
         tracing::warn!("--swap-layer-input changes nothing without --recompute-granularity full");
@@ -331,10 +322,9 @@ const SWAP_HEADS: &str = "--mla-swap-core-attn-out";
 /// being split over exchanges needs one tensor-parallel rank there, and swapped outputs `dualpipev`; here neither does.
 fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
     if o.operands && o.attention {
-        bail!(Usage(
+        refuse!(
             "--recompute-mla-up-proj: goes not with --mla-zero-memory, under which all of it runs again; leave it out"
-                .into()
-        ));
+        );
     }
     let of_modules = || (model.mtp == 0).then(|| "prediction modules".to_owned());
     for (given, flag, lacks) in [
@@ -362,7 +352,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
     };
     let head = upstream == Upstream::Head;
     if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
-        bail!(Usage("--moe-layer-recompute: goes not with --recompute-granularity full".into()));
+        refuse!("--moe-layer-recompute: goes not with --recompute-granularity full");
     }
     let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
     let Some(named) = o.modules.given() else {
@@ -382,13 +372,13 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             "moe" => keeping.expert_networks_again = true,
             "mla_up_proj" if model.lacks_for(UP).is_none() => keeping.operands_again = true,
             "mla_up_proj" => {
-                bail!(Usage(
-                    "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have".into()
-                ))
+                refuse!(
+                    "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have"
+                )
             }
-            other => bail!(Usage(format!(
+            other => refuse!(
                 "--recompute-modules: expected core_attn, layernorm, moe_act, mla_up_proj, mlp or moe, found {other}"
-            ))),
+            ),
         }
     }
     Ok(keeping)
@@ -411,12 +401,12 @@ fn partly(
         _ => None,
     };
     if let Some(other) = other {
-        bail!(Usage(format!("{flag}: goes not with {other}, as upstream has it; leave one of them out")));
+        refuse!("{flag}: goes not with {other}, as upstream has it; leave one of them out");
     }
     match count {
         None => Ok(usize::MAX),
         Some(n) if n > layers => {
-            bail!(Usage(format!("{flag}-num-layers: expected at most the {layers} layers, found {n}")))
+            refuse!("{flag}-num-layers: expected at most the {layers} layers, found {n}")
         }
         Some(n) => Ok(n),
     }
@@ -426,21 +416,19 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
     let (advance, bubble) = (o.in_advance, o.in_bubble);
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
         if given && (stages.pp <= 1 || !stages.interleaved()) {
-            bail!(Usage(format!(
+            refuse!(
                 "{flag}: goes with a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
-            )));
+            );
         }
     }
     if advance && method == Some("uniform") {
-        bail!(Usage("--recompute-in-advance: goes not with --recompute-method uniform; pass block".into()));
+        refuse!("--recompute-in-advance: goes not with --recompute-method uniform; pass block");
     }
     if advance && count.is_none_or(|n| n == 0) {
-        bail!(Usage("--recompute-in-advance: needs --recompute-num-layers".into()));
+        refuse!("--recompute-in-advance: needs --recompute-num-layers");
     }
     if bubble && count.is_some_and(|n| n > 0) {
-        bail!(Usage(
-            "--recompute-in-bubble: goes not with --recompute-num-layers: whole passes run again".into()
-        ));
+        refuse!("--recompute-in-bubble: goes not with --recompute-num-layers: whole passes run again");
     }
     Ok(match (advance, bubble) {
         (_, true) => Replay::InBubble,

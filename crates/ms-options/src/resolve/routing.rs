@@ -1,9 +1,9 @@
 //! How routers are trained, from flags.
 
 use crate::ModelFlags;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::refuse;
 use ms_core::Dispatcher;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
@@ -44,16 +44,15 @@ pub(crate) fn routing(
         // Of a model without experts nothing is chosen, as upstream.
         let idle = model.moe.is_none() && dest == "moe_router_topk";
         if let Some(given) = flags.number(dest).filter(|&n| n != found as u64 && !idle) {
-            bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
+            refuse!("{flag}: expected {found}, as the model has it, found {given}");
         }
     }
     let alike = model.moe.as_ref().and_then(|m| m.router.groups).is_some_and(|g| g.by == GroupScore::Alike);
     if o.balanced_groups && !alike {
-        bail!(Usage(
+        refuse!(
             "--moe-router-balanced-groups: expected --moe-router-num-groups of 2 or more and a model that is made from flags, or a \
              checkpoint of such a model; the model has none"
-                .into()
-        ));
+        );
     }
     let coeff = o.aux_loss.value;
     let (kind, by_sequence) = (flags.word("moe_router_load_balancing_type"), o.by_sequence);
@@ -64,14 +63,14 @@ pub(crate) fn routing(
         Some("group_limited_greedy") => (coeff, by_sequence),
         // Upstream balances these by sequences alone.
         Some(_) if unbalanced && by_sequence => (coeff, true),
-        Some("sinkhorn") if coeff != 0.0 => bail!(Usage(format!(
+        Some("sinkhorn") if coeff != 0.0 => refuse!(
             "--moe-aux-loss-coeff: expected 0 beside --moe-router-load-balancing-type sinkhorn, as upstream has it, found {coeff}"
-        ))),
+        ),
         Some("none" | "noaux_tc" | "softmax_topk" | "sinkhorn" | "sparsemixer_topk") => (0.0, false),
-        Some(other) => bail!(Usage(format!(
+        Some(other) => refuse!(
             "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, sinkhorn, sparsemixer_topk, \
              group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
-        ))),
+        ),
     };
     if coeff != 0.0 && experts_coeff == 0.0 && o.aux_loss.is_given() {
         let kind = kind.unwrap_or_default();
@@ -80,13 +79,13 @@ pub(crate) fn routing(
     let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
     let of_groups = |coeff: f64, flag: &str| -> Result<f64> {
         if coeff != 0.0 && kind != Some("group_limited_greedy") {
-            bail!(Usage(format!(
+            refuse!(
                 "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
                 kind.unwrap_or("aux_loss")
-            )));
+            );
         }
         if coeff != 0.0 && !grouped {
-            bail!(Usage(format!("{flag}: goes with groups of experts, --n-group and --topk-group")));
+            refuse!("{flag}: goes with groups of experts, --n-group and --topk-group");
         }
         Ok(coeff)
     };
@@ -112,23 +111,21 @@ pub(crate) fn routing(
         },
     });
     if o.fills && capacity.is_none() && model.moe.is_some() {
-        bail!(Usage(
+        refuse!(
             "--moe-pad-expert-input-to-capacity: expected --moe-expert-capacity-factor of 0 or more beside it, as upstream has it, found \
              none"
-                .into()
-        ));
+        );
     }
     if capacity.is_some() && dispatcher == Dispatcher::AllGather {
-        bail!(Usage(
+        refuse!(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
-                .into()
-        ));
+        );
     }
     let even_choice = kind == Some("sinkhorn");
     if capacity.is_some() && even_choice {
-        bail!(Usage(
-            "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it".into()
-        ));
+        refuse!(
+            "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it"
+        );
     }
     let bias_update_rate = o.bias_update_rate;
     let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);

@@ -3,8 +3,8 @@
 use crate::resolve::data::{DataConfig, DataKind, sft_options};
 use crate::resolve::options::Options;
 use anyhow::{Context, Result, bail};
-use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{Form, Order};
@@ -65,12 +65,10 @@ impl Samples {
     /// For those.
     pub(super) fn check_stage(&self) -> Result<()> {
         if let Some(stage) = self.stage.as_deref().filter(|s| !matches!(*s, "pretrain" | "sft")) {
-            bail!(Usage(format!(
-                "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
-            )));
+            refuse!("--stage: expected pretrain or sft, found {stage}, which is not part of this version");
         }
         if let Some(side) = self.padding_side.as_deref().filter(|side| !matches!(*side, "left" | "right")) {
-            bail!(Usage(format!("--tokenizer-padding-side: expected left or right, found {side}")));
+            refuse!("--tokenizer-padding-side: expected left or right, found {side}");
         }
         Ok(())
     }
@@ -109,7 +107,7 @@ impl Samples {
         let mut paths = self.paths.value.clone();
         if let Some(file) = &self.paths_file {
             if self.paths.is_given() {
-                bail!(Usage("--data-args-path: goes not with --data-path, which says the same".into()));
+                refuse!("--data-args-path: goes not with --data-path, which says the same");
             }
             paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
         }
@@ -117,9 +115,7 @@ impl Samples {
         if let Some(file) = &self.split_paths_file {
             const FLAG: &str = "--per-split-data-args-path";
             if each.iter().any(|paths| paths.is_given()) {
-                bail!(Usage(format!(
-                    "{FLAG}: goes not with --train-data-path and its like, which say the same"
-                )));
+                refuse!("{FLAG}: goes not with --train-data-path and its like, which say the same");
             }
             let form = || {
                 format!(
@@ -201,14 +197,9 @@ fn replace_special(tokenizer: &mut Tokenizer, pairs: &[String]) -> Result<()> {
             [part, token] if part == "eos_token" => drop(tokenizer.set_eos(token)?),
             [part, token] if part == "pad_token" => drop(tokenizer.set_pad(token)?),
             [part, _] => {
-                bail!(Usage(format!(
-                    "{FLAG}: expected eos_token or pad_token and a token each, found {part}"
-                )))
+                refuse!("{FLAG}: expected eos_token or pad_token and a token each, found {part}")
             }
-            _ => bail!(Usage(format!(
-                "{FLAG}: expected pairs of a name and a token, found {} words",
-                pairs.len()
-            ))),
+            _ => refuse!("{FLAG}: expected pairs of a name and a token, found {} words", pairs.len()),
         }
     }
     Ok(())
@@ -261,27 +252,23 @@ pub(super) fn data(
         DataKind::Safetensors { path: PathBuf::from(file), documents }
     } else if o.is_sft() {
         if all.made.windows > 0 {
-            bail!(Usage(
+            refuse!(
                 "--num-nextn-predict-layers: goes with pretraining data: in fine-tuning rows upstream takes what is not counted for words"
-                    .into()
-            ));
+            );
         }
         if o.mock {
-            bail!(Usage("--mock-data: goes with pretraining data, fine-tuning reads --data-path".into()));
+            refuse!("--mock-data: goes with pretraining data, fine-tuning reads --data-path");
         }
         if paths.is_empty() {
-            bail!(Usage("--data-path is required".into()));
+            refuse!("--data-path is required");
         }
         let Some(ids) = ids else {
-            bail!(Usage(
+            refuse!(
                 "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
-                    .into()
-            ));
+            );
         };
         let (eos, Some(pad)) = ids? else {
-            bail!(Usage(
-                "--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token".into()
-            ));
+            refuse!("--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token");
         };
         let form = match o.reset_positions || o.reset_attention {
             true => Form::Packed { neat: o.neat_pack },
@@ -290,9 +277,9 @@ pub(super) fn data(
         };
         if !matches!(form, Form::Packed { .. }) {
             if o.uncut {
-                bail!(Usage(
-                    "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples".into()
-                ));
+                refuse!(
+                    "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples"
+                );
             }
             let variable = o.variable || o.no_pad;
             let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
@@ -307,14 +294,13 @@ pub(super) fn data(
     } else {
         let named = !paths.is_empty() || per_split.iter().any(|p| !p.is_empty());
         if o.mock && named && all.upstream == Upstream::Head {
-            bail!(Usage("--mock-data: goes not with --data-path and its like".into()));
+            refuse!("--mock-data: goes not with --data-path and its like");
         }
         if o.mock && !named && ids.is_none() {
-            bail!(Usage(
+            refuse!(
                 "--mock-data: needs --tokenizer-name-or-path, or --tokenizer-type NullTokenizer with --vocab-size: artificial \
                  sequences end with the end of document"
-                    .into()
-            ));
+            );
         }
         if o.mock && named {
             tracing::warn!(
@@ -332,7 +318,7 @@ pub(super) fn data(
         } else if o.mock {
             DataPaths::Mock
         } else {
-            bail!(Usage("--data-path is required (or --train-data-path, or --mock-data)".into()));
+            refuse!("--data-path is required (or --train-data-path, or --mock-data)");
         };
         if ids.is_none() && resets.contains(&true) {
             bail!(need_eod());
@@ -353,7 +339,7 @@ pub(super) fn data(
         "cyclic" if o.sharded => SamplerKind::Cyclic,
         "cyclic" => SamplerKind::CyclicInTurns,
         "single" => SamplerKind::Single,
-        other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
+        other => refuse!("--dataloader-type: expected single or cyclic, found {other}"),
     };
     let stretch = usize::try_from(o.stretch).unwrap_or(0);
     let used = |&n: &usize| n <= seq_length && o.reset_attention;

@@ -7,9 +7,9 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`, and `megatron/training/training.py`,
 //! `get_optimizer_param_scheduler`.
 
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::Given;
+use ms_cli::refuse;
 use ms_trainer::{DecayStyle, Decoupled, LrSchedule, WeightDecayStyle, WsdStyle};
 
 options! {
@@ -57,10 +57,10 @@ impl Unit {
         let given = |length: &Given<Option<u64>>| length.given().copied().flatten();
         if given(other).is_some_and(|n| n > 0) {
             let other = if self.name == "iters" { "samples" } else { "iters" };
-            bail!(Usage(format!(
+            refuse!(
                 "--{flag}-{other} goes with --train-{other}; with --train-{unit} pass --{flag}-{unit}",
                 unit = self.name
-            )));
+            );
         }
         Ok(given(own).map(|n| n.saturating_mul(self.samples)))
     }
@@ -99,23 +99,23 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
     let lasting = unit.length(("lr-warmup", &rates.warmup_iters, &rates.warmup_samples))?;
     let (warmup, flag) = match rates.warmup_fraction {
         Some(_) if lasting.is_some_and(|n| n > 0) => {
-            bail!(Usage(format!("--lr-warmup-fraction and --lr-warmup-{}: pass one of them", unit.name)))
+            refuse!("--lr-warmup-fraction and --lr-warmup-{}: pass one of them", unit.name)
         }
         Some(share) => (share * decay as f64, "--lr-warmup-fraction".to_owned()),
         None => (lasting.unwrap_or(0) as f64, format!("--lr-warmup-{}", unit.name)),
     };
     if trains && warmup >= decay as f64 {
-        bail!(Usage(format!(
+        refuse!(
             "{flag}: expected less than the {} of the decay, found {}",
             unit.say(decay as f64),
             unit.say(warmup)
-        )));
+        );
     }
     let max_lr = match rates.lr {
         Some(lr) => lr,
         // A plan needs no rate: any that goes with the others.
         None if !trains || planned => rates.min_lr,
-        None => bail!(Usage("--lr is required".into())),
+        None => refuse!("--lr is required"),
     };
     let style = match rates.style.as_str() {
         "constant" => DecayStyle::Constant,
@@ -131,14 +131,14 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
     };
     let wsd_decay = match (style, unit.length(("lr-wsd-decay", &rates.wsd_iters, &rates.wsd_samples))?) {
         (DecayStyle::Wsd, None) => {
-            bail!(Usage(format!("--lr-wsd-decay-{} is required by --lr-decay-style WSD", unit.name)))
+            refuse!("--lr-wsd-decay-{} is required by --lr-decay-style WSD", unit.name)
         }
-        (DecayStyle::Wsd, Some(last)) if trains && last > decay => bail!(Usage(format!(
+        (DecayStyle::Wsd, Some(last)) if trains && last > decay => refuse!(
             "--lr-wsd-decay-{}: expected at most the {} of the decay, found {}",
             unit.name,
             unit.say(decay as f64),
             unit.say(last as f64)
-        ))),
+        ),
         (_, last) => last.unwrap_or(0),
     };
     let (start_weight_decay, end_weight_decay, weight_decay_style) = weight_decay(rates)?;
@@ -182,19 +182,18 @@ fn weight_decay(rates: &Rates) -> Result<(f64, f64, WeightDecayStyle)> {
         [("--start-weight-decay", rates.start_weight_decay), ("--end-weight-decay", rates.end_weight_decay)];
     if style == WeightDecayStyle::Constant {
         if let Some((flag, _)) = ends.iter().find(|end| end.1.is_some()) {
-            bail!(Usage(format!("{flag} goes with --weight-decay-incr-style linear or cosine")));
+            refuse!("{flag} goes with --weight-decay-incr-style linear or cosine");
         }
         let constant = rates.weight_decay;
         return Ok((constant, constant, style));
     }
     match ends.map(|end| end.1) {
         [Some(start), Some(end)] if end >= start => Ok((start, end, style)),
-        [Some(start), Some(end)] => bail!(Usage(format!(
+        [Some(start), Some(end)] => refuse!(
             "--end-weight-decay: expected at least --start-weight-decay, which is {start}, found {end}"
-        ))),
-        _ => bail!(Usage(
+        ),
+        _ => refuse!(
             "--weight-decay-incr-style linear and cosine need --start-weight-decay and --end-weight-decay"
-                .into()
-        )),
+        ),
     }
 }

@@ -3,9 +3,9 @@
 mod context;
 
 use crate::resolve::shares::{Shares, Sizes};
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
+use ms_cli::{Usage, refuse};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, Sharing};
 use ms_spec::{ModelConfig, Placement, Stages};
@@ -157,18 +157,17 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
 /// `megatron/core/model_parallel_config.py`.
 fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
     if !o.messages_beside && stages.interleaved() && o.pp < 3 {
-        bail!(Usage(format!(
+        refuse!(
             "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as upstream, found \
              --pipeline-model-parallel-size {}",
             o.pp
-        )));
+        );
     }
     if o.ends_beside && !(o.messages_beside && stages.interleaved()) {
-        bail!(Usage(
+        refuse!(
             "--overlap-p2p-communication-warmup-flush: expected stages of several chunks, and not --no-overlap-p2p-communication, as \
              upstream"
-                .into()
-        ));
+        );
     }
     Ok(())
 }
@@ -208,26 +207,24 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
     const STRATEGY: &str = "--data-parallel-sharding-strategy";
     let strategy = o.shared_out.as_str();
     if !matches!(strategy, "no_shard" | "optim") {
-        bail!(Usage(format!(
+        refuse!(
             "{STRATEGY} {strategy}: every replica has whole gradients and weights here, which layers use as they lie in flat buffers; \
              expected no_shard or optim, which shares out the optimizer's state"
-        )));
+        );
     }
     if o.fsdp && !o.distributed_optimizer {
-        bail!(Usage("--use-custom-fsdp: expected --use-distributed-optimizer beside it, as upstream".into()));
+        refuse!("--use-custom-fsdp: expected --use-distributed-optimizer beside it, as upstream");
     }
     let whole = o.fsdp && strategy == "no_shard";
     if whole && o.instances > 1 {
-        bail!(Usage(format!(
-            "--num-distributed-optimizer-instances: expected {STRATEGY} optim, found no_shard"
-        )));
+        refuse!("--num-distributed-optimizer-instances: expected {STRATEGY} optim, found no_shard");
     }
     match (o.distributed_optimizer && !whole, o.instances) {
         (true, instances) => Ok(OptimizerSharding::Instances(instances)),
         (false, 1) => Ok(OptimizerSharding::Replicated),
-        (false, n) => bail!(Usage(format!(
+        (false, n) => refuse!(
             "--num-distributed-optimizer-instances: expected --use-distributed-optimizer beside it, found {n} alone"
-        ))),
+        ),
     }
 }
 
@@ -237,11 +234,10 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 /// If masks are to come from code that is not there.
 pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
     if o.masks_of_code && o.cp > 1 && matches!(topology.sharing.context, ContextParallel::Adaptive { .. }) {
-        bail!(Usage(
+        refuse!(
             "--adaptive-cp-manually-set-mask-list: nothing sets masks here, as in upstream until its code is changed; they are those of \
              documents and windows\nhint: leave it out"
-                .into()
-        ));
+        );
     }
     Ok(())
 }
@@ -268,15 +264,15 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     let interval = o.cache_interval;
     let Some(policy) = o.kept_of_ring.as_deref() else {
         if interval != 0 {
-            bail!(Usage(format!("{INTERVAL}: goes with {POLICY}, as upstream has it")));
+            refuse!("{INTERVAL}: goes with {POLICY}, as upstream has it");
         }
         return Ok(RingCache::default());
     };
     if o.cp == 1 {
-        bail!(Usage(format!("{POLICY}: expected --context-parallel-size above 1, found 1")));
+        refuse!("{POLICY}: expected --context-parallel-size above 1, found 1");
     }
     if interval >= model.layers {
-        bail!(Usage(format!("{INTERVAL}: expected less than the {} layers, found {interval}", model.layers)));
+        refuse!("{INTERVAL}: expected less than the {} layers, found {interval}", model.layers);
     }
     match context {
         // Rows that are key and value of all heads are gathered nevertheless.
@@ -319,9 +315,7 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     }
     let ranks = (dense / a).saturating_mul(experts).saturating_mul(pp).max(1);
     if ranks > MOST_PLANNED {
-        bail!(Usage(format!(
-            "--nproc-per-node: expected at most {MOST_PLANNED}; these sizes need {ranks} ranks"
-        )));
+        refuse!("--nproc-per-node: expected at most {MOST_PLANNED}; these sizes need {ranks} ranks");
     }
     Ok(ranks)
 }
@@ -344,10 +338,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
     let dual_pipe = o.order.value.as_deref() == Some("dualpipev");
     let other = match (&layer_list, dual_pipe) {
         (Some(list), _) if list.len() != pp => {
-            bail!(Usage(format!(
-                "--num-layer-list: expected a number for each of {pp} stages, found {}",
-                list.len()
-            )))
+            refuse!("--num-layer-list: expected a number for each of {pp} stages, found {}", list.len())
         }
         (Some(_), _) => Some("--num-layer-list"),
         (None, true) => Some("--schedules-method dualpipev"),
@@ -367,10 +358,10 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
     let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
     if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
-            bail!(Usage(format!(
+            refuse!(
                 "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers do not divide by {chunks} chunks of \
                  each of {pp} stages"
-            )));
+            );
         }
         layers_per_chunk = Some(slots / (chunks * pp));
     }
@@ -430,9 +421,9 @@ pub(crate) fn check(
     let etp = grid.expert().size(Tp);
     if model.moe.is_none() && grid.size(Ep) > 1 {
         let found = grid.size(Ep);
-        bail!(Usage(format!(
+        refuse!(
             "--expert-model-parallel-size: {found} ranks are to share experts, and the model has none: --num-experts N gives it some"
-        )));
+        );
     }
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
@@ -461,10 +452,10 @@ pub(crate) fn check(
         }
     }
     if model.moe.is_some() && dispatcher == Dispatcher::AllToAllSeq && !tp.is_multiple_of(etp) {
-        bail!(Usage(format!(
+        refuse!(
             "--expert-tensor-parallel-size: expected a divisor of --tensor-model-parallel-size {tp}, whose ranks have the same \
              tokens to exchange for columns, found {etp}; allgather and Megatron-core 0.12's alltoall exchange whole rows"
-        )));
+        );
     }
     let tokens = seq_length / cp * micro;
     let spread = if sequence_parallel {
@@ -475,16 +466,16 @@ pub(crate) fn check(
         (dispatcher == Dispatcher::AllToAll).then_some("--moe-token-dispatcher-type alltoall")
     };
     if dispatcher == Dispatcher::AllToAllSeq && !model.hidden.is_multiple_of(etp) {
-        bail!(Usage(format!(
+        refuse!(
             "--moe-token-dispatcher-type: {} columns do not divide by the {etp} ranks that share an expert; allgather and \
              Megatron-core 0.12's alltoall (--upstream head) exchange whole rows",
             model.hidden
-        )));
+        );
     }
     if let Some(what) = spread.filter(|_| !tokens.is_multiple_of(tp)) {
-        bail!(Usage(format!(
+        refuse!(
             "{what}: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
-        )));
+        );
     }
     Ok(())
 }
@@ -516,10 +507,10 @@ pub(crate) fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> 
         || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
     let shares = pieces * if spread { tp } else { 1 };
     if !(multiple * micro).is_multiple_of(shares) || !multiple.is_multiple_of(pieces) {
-        bail!(Usage(format!(
+        refuse!(
             "--pad-to-multiple-of: rows of unequal length need a multiple of {shares} tokens to be shared by tp {tp} and cp \
              {cp}, found {multiple}"
-        )));
+        );
     }
     Ok(())
 }

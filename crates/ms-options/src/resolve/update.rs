@@ -1,9 +1,9 @@
 //! How the optimizer updates weights, and what it is given.
 
 use super::Precision;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::Upstream;
+use ms_cli::refuse;
 use ms_core::{Grid, OptimizerSharding};
 use ms_dist::buckets::Bucketing;
 use ms_nn::IndexerObjective;
@@ -63,13 +63,13 @@ options! {
 pub(super) fn indexer(o: &Update, model: &ModelConfig) -> Result<Option<IndexerTraining>> {
     const COEFF: &str = "--dsa-indexer-loss-coeff";
     if o.megatron_indexer_sparse && o.megatron_indexer_loss.is_none() {
-        bail!(Usage(format!("--dsa-indexer-use-sparse-loss: expected {COEFF} beside it, whose form it is")));
+        refuse!("--dsa-indexer-use-sparse-loss: expected {COEFF} beside it, whose form it is");
     }
     if o.megatron_indexer_loss.is_some() && !model.keys_by_head() {
-        bail!(Usage(format!(
+        refuse!(
             "{COEFF}: Megatron-LM has no attention to pooled entries and no loss of its indexer; --indexer-loss-coeff is \
              MindSpeed-LLM's"
-        )));
+        );
     }
     let (objective, coeff) = match o.megatron_indexer_loss {
         Some(coeff) => (IndexerObjective::Megatron { sparse: o.megatron_indexer_sparse }, coeff),
@@ -87,7 +87,7 @@ pub(super) fn bucket_size(
     held: impl FnOnce() -> Result<usize>,
 ) -> Result<Option<usize>> {
     if o.bucket.is_some() && o.buckets.is_some() {
-        bail!(Usage("--ddp-num-buckets: --ddp-bucket-size says it, too; give one of them".into()));
+        refuse!("--ddp-num-buckets: --ddp-bucket-size says it, too; give one of them");
     }
     if !(o.overlap_reduce || o.overlap_gather) {
         return Ok(None);
@@ -124,15 +124,14 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
         [(!o.overlap_gather, "--overlap-param-gather"), (!chunks, "--num-layers-per-virtual-pipeline-stage")]
     {
         if o.gather_beside_step && missing {
-            bail!(Usage(format!("{BESIDE}: expected {flag} beside it, as upstream has it")));
+            refuse!("{BESIDE}: expected {flag} beside it, as upstream has it");
         }
     }
     if o.overlap_gather && grid.optimizer() == OptimizerSharding::Replicated {
-        bail!(Usage(
+        refuse!(
             "--overlap-param-gather: expected --use-distributed-optimizer beside it (with --use-custom-fsdp also \
              --data-parallel-sharding-strategy optim); without, every rank updates all of its weights and gathers none"
-                .into()
-        ));
+        );
     }
     Ok(())
 }
@@ -152,17 +151,16 @@ pub(super) fn optimizer_form(
     let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
         if given && !precision.bf16 {
-            bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
+            refuse!("{flag}: goes with --bf16, of whose weights there is a copy in float32");
         }
     }
     if reuse && swap {
-        bail!(Usage(
+        refuse!(
             "--swap-optimizer: goes not with --reuse-fp32-param, as upstream has it; leave one of them out"
-                .into()
-        ));
+        );
     }
     if rounded && o.rule == "sgd" {
-        bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));
+        refuse!("--o2-optimizer: goes with --optimizer adam, whose moments it rounds");
     }
     Ok(OptimizerForm {
         reuse,
@@ -191,21 +189,21 @@ fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option
     if !o.aware {
         let other = types.iter().find(|(_, kind)| kind.as_deref().is_some_and(|kind| kind != "fp32"));
         if let Some((flag, kind)) = other {
-            bail!(Usage(format!(
+            refuse!(
                 "{flag}: expected {FLAG} beside it, as upstream has it, or fp32, found {}",
                 kind.as_deref().unwrap_or_default()
-            )));
+            );
         }
         return Ok(None);
     }
     if o.rule == "sgd" {
-        bail!(Usage(format!("{FLAG}: expected --optimizer adam, as upstream has it, found sgd")));
+        refuse!("{FLAG}: expected --optimizer adam, as upstream has it, found sgd");
     }
     if !distributed {
-        bail!(Usage(format!("{FLAG}: expected --use-distributed-optimizer beside it, as upstream has it")));
+        refuse!("{FLAG}: expected --use-distributed-optimizer beside it, as upstream has it");
     }
     if precision.fp64 {
-        bail!(Usage(format!("{FLAG}: goes not with --fp64, beside which nothing is kept in another type")));
+        refuse!("{FLAG}: goes not with --fp64, beside which nothing is kept in another type");
     }
     let others = [
         (o.reuse, "--reuse-fp32-param"),
@@ -213,9 +211,7 @@ fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option
         (o.swap || !o.swap_sizes.is_empty(), "--swap-optimizer"),
     ];
     if let Some((_, other)) = others.into_iter().find(|other| other.0) {
-        bail!(Usage(format!(
-            "{FLAG}: goes not with {other}, which says the state's form, too; leave one of them out"
-        )));
+        refuse!("{FLAG}: goes not with {other}, which says the state's form, too; leave one of them out");
     }
     let narrow = precision.bf16 || precision.fp16;
     let of = |kind: &Option<String>| match kind.as_deref() {
@@ -245,13 +241,10 @@ fn swapped(sizes: &[String], stages: usize) -> Result<bool> {
         word => word.parse::<f64>().ok().filter(|size| !size.is_nan()),
     };
     let Some(found) = sizes.iter().map(size).collect::<Option<Vec<f64>>>() else {
-        bail!(Usage(format!("{FLAG}: expected all or gigabytes, found {}", sizes.join(" "))));
+        refuse!("{FLAG}: expected all or gigabytes, found {}", sizes.join(" "));
     };
     if found.len() > 1 && found.len() != stages {
-        bail!(Usage(format!(
-            "{FLAG}: expected one size, or one of each of {stages} stages, found {}",
-            found.len()
-        )));
+        refuse!("{FLAG}: expected one size, or one of each of {stages} stages, found {}", found.len());
     }
     Ok(found.iter().any(|&size| size > 0.0))
 }
@@ -272,19 +265,18 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Ups
         (main, "--main-grads-dtype bf16"),
     ] {
         if given && !precision.bf16 {
-            bail!(Usage(format!("{flag}: goes with --bf16, whose gradients it rounds")));
+            refuse!("{flag}: goes with --bf16, whose gradients it rounds");
         }
     }
     if o.rounded_gradients && o.fused_gradients && upstream == Upstream::V2_0_0 {
-        bail!(Usage(
+        refuse!(
             "--o2-gradient: needs --no-gradient-accumulation-fusion, as upstream, whose fused products add in float32"
-                .into()
-        ));
+        );
     }
     if main && o.accumulates_wide {
-        bail!(Usage(
-            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32, as upstream has it, found bf16".into()
-        ));
+        refuse!(
+            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32, as upstream has it, found bf16"
+        );
     }
     Ok(o.rounded_gradients || o.reduced_rounded || main)
 }
@@ -299,9 +291,7 @@ pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale>
         None if precision.fp16 => {
             let (initial, min) = (o.initial_scale, o.min_scale);
             if min > initial {
-                bail!(Usage(format!(
-                    "--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}"
-                )));
+                refuse!("--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}");
             }
             LossScale::Dynamic { initial, min, window: o.scale_window as u64, hysteresis: o.hysteresis }
         }
@@ -330,12 +320,10 @@ pub(super) fn head_later(o: &Update, stages: usize) -> Result<Option<usize>> {
         return Ok(None);
     }
     if stages == 1 {
-        bail!(Usage(format!(
-            "{FLAG}: expected --pipeline-model-parallel-size of 2 or more beside it, as upstream has it"
-        )));
+        refuse!("{FLAG}: expected --pipeline-model-parallel-size of 2 or more beside it, as upstream has it");
     }
     if !o.fused_gradients {
-        bail!(Usage(format!("{FLAG}: goes not with --no-gradient-accumulation-fusion, as upstream has it")));
+        refuse!("{FLAG}: goes not with --no-gradient-accumulation-fusion, as upstream has it");
     }
     Ok(Some(if o.head_later_limit == 0 { usize::MAX } else { o.head_later_limit }))
 }

@@ -2,9 +2,9 @@
 
 use crate::resolve::options::Options;
 use crate::resolve::topology::fewest_ranks;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::Given;
+use ms_cli::refuse;
 use std::time::Duration;
 
 options! {
@@ -35,9 +35,9 @@ pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Resu
     let given = o.world.ranks.value;
     if o.world.ranks.is_given() || !planned {
         if given > MOST_RANKS && !planned {
-            bail!(Usage(format!(
+            refuse!(
                 "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
-            )));
+            );
         }
         let default = if o.world.ranks.is_given() { "" } else { " (the default)" };
         return Ok((given, format!("--nproc-per-node {given}{default}")));

@@ -33,7 +33,7 @@ impl Engine {
         // Some ranks route the same tokens.
         let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
-        let coefficients = self.routing.auxiliary.each().map(|c| if c == 0.0 { 1.0 } else { c });
+        let coefficients = self.config.routing.auxiliary.each().map(|c| if c == 0.0 { 1.0 } else { c });
         let means = |sums: [f64; 4], passes: f64| {
             Auxiliary::of(std::array::from_fn(|i| sums[i] / passes.max(1.0) / coefficients[i]))
         };
@@ -51,7 +51,7 @@ impl Engine {
         }
         let auxiliary = means(losses, passes);
         let mut margin = None;
-        if self.routing.watch_margins {
+        if self.config.routing.watch_margins {
             let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
             margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
@@ -65,7 +65,7 @@ impl Engine {
     /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Megatron-LM `core_v0.12.1`,
     /// `megatron/core/transformer/moe/moe_utils.py`, `get_updated_expert_bias`.
     pub(super) fn move_expert_biases(&mut self, report: &ExpertReport) -> Result<()> {
-        let rate = self.routing.bias_update_rate;
+        let rate = self.config.routing.bias_update_rate;
         if rate == 0.0 {
             return Ok(());
         }

@@ -78,7 +78,7 @@ impl Iteration<'_> {
         assert_ne!(stage, self.stage, "the schedule was checked");
         let (pp, this) = (&self.ctx.pp, self.this);
         let name = if gradient { "gradients of a border" } else { "a border" };
-        let trains = this.indexer.is_some() && self.iteration.is_some();
+        let trains = this.config.indexer.is_some() && self.iteration.is_some();
         let get = |part| -> Result<Tensor> {
             let letter = Letter { part, before: from.max(to), gradient };
             let known = this.messages.like(letter, self.sizes[micro], self.ctx, trains);

@@ -16,10 +16,10 @@ use std::time::SystemTime;
 impl Loop<'_> {
     pub(super) fn open_reports(&mut self) -> Result<()> {
         if let Some(path) = &self.config.metrics_file {
-            self.metrics = Some(JsonLines::open(path, self.iteration)?);
+            self.metrics = Some(JsonLines::open(path, self.state.iteration)?);
             // One object per iteration is the contract of the metrics file; validations have their own.
             self.validations =
-                Some(JsonLines::open(&path.with_extension("validation.jsonl"), self.iteration)?);
+                Some(JsonLines::open(&path.with_extension("validation.jsonl"), self.state.iteration)?);
         }
         if let Some((dir, _)) = &self.config.tensorboard {
             self.tensorboard = Some(EventFile::create(dir)?);
@@ -33,13 +33,13 @@ impl Loop<'_> {
         }
         self.hooks.observer.line(&validation(prefix, loss));
         if let Some(file) = &mut self.validations {
-            let line = json!({"iteration": self.iteration, format!("{split} lm loss"): loss});
+            let line = json!({"iteration": self.state.iteration, format!("{split} lm loss"): loss});
             file.write(&object(line))?;
         }
         if let Some(board) = &mut self.tensorboard {
             let ppl = loss.min(20.0).exp();
             let tags = [format!("lm loss {split}"), format!("lm loss {split} ppl")];
-            board.scalars(self.iteration, &[(&tags[0], loss), (&tags[1], ppl)])?;
+            board.scalars(self.state.iteration, &[(&tags[0], loss), (&tags[1], ppl)])?;
         }
         Ok(())
     }
@@ -55,8 +55,8 @@ impl Loop<'_> {
         let of_layers: Vec<_> = report.experts.iter().flat_map(|e| self.of_layers(e)).collect();
         if let Some(metrics) = &mut self.metrics {
             let mut line = object(json!({
-                "iteration": self.iteration,
-                "consumed samples": self.consumed,
+                "iteration": self.state.iteration,
+                "consumed samples": self.state.consumed_train_samples,
                 "lm loss": report.loss,
                 "grad norm": (!report.skipped).then_some(report.grad_norm),
                 "loss scale": report.loss_scale,
@@ -83,7 +83,7 @@ impl Loop<'_> {
             metrics.write(&line)?;
         }
         if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
-            && self.iteration.is_multiple_of(*every.max(&1))
+            && self.state.iteration.is_multiple_of(*every.max(&1))
         {
             let routing = &self.config.routing;
             let experts = report.experts.iter();
@@ -109,7 +109,7 @@ impl Loop<'_> {
             // A skipped iteration has no norm.
             values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
             values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
-            board.scalars(self.iteration, &values)?;
+            board.scalars(self.state.iteration, &values)?;
         }
         Ok(())
     }
@@ -142,11 +142,11 @@ impl Loop<'_> {
         let per_iteration = seconds / iterations.max(1) as f64;
         let flops = self.config.flops_per_sample * global as f64;
         let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.grid.world() as f64);
-        let rates = self.schedule.rates(self.scheduled);
+        let rates = self.state.schedule.rates(self.state.scheduled_samples);
         let line = LogLine {
-            iteration: self.iteration,
+            iteration: self.state.iteration,
             train_iters: self.config.train_iters,
-            consumed_samples: self.consumed,
+            consumed_samples: self.state.consumed_train_samples,
             skipped_samples: self.passed_over,
             iteration_ms: per_iteration * 1e3,
             throughput: self.config.log_throughput.then_some(throughput),
@@ -164,7 +164,7 @@ impl Loop<'_> {
             nan_iterations: nan,
         };
         self.hooks.observer.line(&line.format(SystemTime::now()));
-        self.hooks.observer.progress(self.iteration, self.config.train_iters, line.loss);
+        self.hooks.observer.progress(self.state.iteration, self.config.train_iters, line.loss);
         Ok(())
     }
 }

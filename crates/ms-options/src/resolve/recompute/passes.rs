@@ -2,9 +2,9 @@
 
 use super::{Again, OfExperts};
 use crate::resolve::topology::Topology;
-use anyhow::{Result, bail};
-use ms_cli::Usage;
+use anyhow::Result;
 use ms_cli::megatron::Upstream;
+use ms_cli::refuse;
 use ms_core::{Axis, Dispatcher};
 use ms_spec::ModelConfig;
 use ms_trainer::PipelineOrder;
@@ -39,7 +39,7 @@ pub(crate) fn resolve(
 ) -> Result<bool> {
     if !of_experts.overlapped_passes {
         if of_experts.outputs_away {
-            bail!(Usage(format!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as upstream has it")));
+            refuse!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as upstream has it");
         }
         return Ok(false);
     }
@@ -61,7 +61,7 @@ pub(crate) fn resolve(
         (head && asked.extends, "--moe-tp-extend-ep", "as upstream has it"),
     ] {
         if given {
-            bail!(Usage(format!("{FLAG}: goes not with {other}, {why}; leave one of them out")));
+            refuse!("{FLAG}: goes not with {other}, {why}; leave one of them out");
         }
     }
     let stages = &topology.stages;
@@ -70,34 +70,30 @@ pub(crate) fn resolve(
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));
         if topology.sharing.dispatcher == Dispatcher::AllToAllSeq {
-            bail!(Usage(format!(
-                "{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq"
-            )));
+            refuse!("{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq");
         }
         for (flag, expected, found, fits) in [
             ("--expert-model-parallel-size", "above 1", ep, ep > 1),
             ("--expert-tensor-parallel-size", "1", etp, etp == 1),
         ] {
             if !fits {
-                bail!(Usage(format!(
-                    "{FLAG}: expected {flag} {expected}, as upstream has it, found {found}"
-                )));
+                refuse!("{FLAG}: expected {flag} {expected}, as upstream has it, found {found}");
             }
         }
         if plain {
-            bail!(Usage(format!(
+            refuse!(
                 "{FLAG}: expected --pipeline-model-parallel-size 1, stages of several chunks \
                  (--num-layers-per-virtual-pipeline-stage) or --schedules-method dualpipev, as upstream has it"
-            )));
+            );
         }
         if stages.interleaved() && asked.micro_batches / stages.pp < 2 {
-            bail!(Usage(format!(
+            refuse!(
                 "{FLAG}: expected at least {} micro-batches in an iteration (of --global-batch-size), two for each of {} \
                  stages, as upstream has it, found {}",
                 2 * stages.pp,
                 stages.pp,
                 asked.micro_batches
-            )));
+            );
         }
     }
     let nothing = if model.moe.is_none() {

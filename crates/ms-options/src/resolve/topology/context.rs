@@ -2,7 +2,7 @@
 
 use super::Spread;
 use anyhow::{Result, bail};
-use ms_cli::Usage;
+use ms_cli::{Usage, refuse};
 use ms_dist::{ContextParallel, Remap};
 use ms_spec::ModelConfig;
 
@@ -21,16 +21,16 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
     };
     const WORDS: [&str; 5] = ["p2p", "a2a", "all_gather", "allgather", "a2a+p2p"];
     if let Some(other) = [first].into_iter().chain(rest).find(|word| !WORDS.contains(&word.as_str())) {
-        bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}")));
+        refuse!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}");
     }
     if cp == 1 {
         return Ok(None);
     }
     if let Some(other) = rest.iter().find(|other| *other != first) {
-        bail!(Usage(format!(
+        refuse!(
             "{FLAG}: expected one way for all layers, found {first} and {other}; a list is read one entry too far upstream \
              (transformer_layer.py of Megatron-core 0.12.1 counts layers from 1), which ends the run at the last layer"
-        )));
+        );
     }
     let asked = match first.as_str() {
         "p2p" => ("megatron_cp_algo", None),
@@ -46,9 +46,7 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
         }
     };
     if let Some(given) = o.context.given().filter(|given| *given != asked.0) {
-        bail!(Usage(format!(
-            "{FLAG} {first}: goes not with --context-parallel-algo {given}; leave one of them out"
-        )));
+        refuse!("{FLAG} {first}: goes not with --context-parallel-algo {given}; leave one of them out");
     }
     Ok(Some(asked))
 }
@@ -80,7 +78,7 @@ pub(super) fn gathered_heads(
     } else {
         return Ok(());
     };
-    if o.gathers_heads { bail!(Usage(format!("{FLAG}: expected {refused}"))) } else { Ok(()) }
+    if o.gathers_heads { refuse!("{FLAG}: expected {refused}") } else { Ok(()) }
 }
 
 /// How ranks share a sequence.
@@ -98,11 +96,11 @@ pub(super) fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
         "hybrid_cp_algo" | "hybrid_adaptive_cp_algo" => {
             let Some(ulysses) = ulysses.filter(|u| cp == 1 || (*u > 1 && *u < cp && cp.is_multiple_of(*u)))
             else {
-                bail!(Usage(format!(
+                refuse!(
                     "--ulysses-degree-in-cp: {algorithm} needs a degree above 1 that divides --context-parallel-size {cp} \
                      and is smaller, found {}",
                     ulysses.map_or("none".to_owned(), |u| u.to_string())
-                )));
+                );
             };
             if algorithm == "hybrid_adaptive_cp_algo" {
                 return Ok(ContextParallel::Adaptive {
@@ -142,9 +140,7 @@ fn remap(o: &Spread) -> Remap {
 /// Checks that a ring of `ring` ranks divides into windows of `window` ranks, more than one of them.
 fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
     if ring > 1 && (window >= ring.max(2) || !ring.is_multiple_of(window)) {
-        bail!(Usage(format!(
-            "--cp-window-size: expected a divisor of {what} {ring} below it, found {window}"
-        )));
+        refuse!("--cp-window-size: expected a divisor of {what} {ring} below it, found {window}");
     }
     Ok(())
 }
