@@ -59,12 +59,14 @@ pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
     }
 }
 
+/// By way of f32, as PyTorch's `copy_`; `from_f64` forgets the last bits of what lies beside a tie.
 fn narrow_f16(x: f64) -> f16 {
-    f16::from_f64(x)
+    f16::from_f32(x as f32)
 }
 
+/// As [`narrow_f16`].
 fn narrow_bf16(x: f64) -> bf16 {
-    bf16::from_f64(x)
+    bf16::from_f32(x as f32)
 }
 
 #[cfg(test)]
@@ -86,6 +88,12 @@ mod tests {
             bf16::from_f32(1.0 + 2f32.powi(-6)).to_le_bytes()
         );
         assert_eq!(one(1e6, DType::F16), f16::INFINITY.to_le_bytes());
+        // The least above a tie goes up, the least below goes down.
+        for (tie, to) in [(1.0 + 2f32.powi(-8), DType::Bf16), (1.0 + 2f32.powi(-11), DType::F16)] {
+            let beside = [tie.next_down(), tie.next_up()].map(|x| one(x, to));
+            let ends = [1.0, 1.0 + 2.0 * (tie - 1.0)].map(|x| one(x, to));
+            assert_eq!(beside, ends, "{to}");
+        }
         assert_eq!(one(0.5, DType::F64), 0.5f64.to_le_bytes());
     }
 

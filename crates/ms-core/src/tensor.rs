@@ -464,11 +464,11 @@ impl TensorMut<'_> {
             }
             DType::Bf16 => {
                 let to = self.as_mut_slice::<half::bf16>()?.iter_mut();
-                to.zip(values).for_each(|(to, v)| *to = half::bf16::from_f64(*v));
+                to.zip(values).for_each(|(to, v)| *to = half::bf16::from_f32(*v as f32));
             }
             DType::F16 => {
                 let to = self.as_mut_slice::<half::f16>()?.iter_mut();
-                to.zip(values).for_each(|(to, v)| *to = half::f16::from_f64(*v));
+                to.zip(values).for_each(|(to, v)| *to = half::f16::from_f32(*v as f32));
             }
             dtype => return Err(Error::Unsupported { op: "set_reals", dtype }),
         }

@@ -380,7 +380,7 @@ impl Gpt {
         let mut x = pass.ctx.leave_tp(pass.g, &x)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
-            DType::Bf16 => half::bf16::from_f64(embedding.scale).into(),
+            DType::Bf16 => half::bf16::from_f32(embedding.scale as f32).into(),
             _ => embedding.scale,
         };
         x = ops::scale(pass.g, &x, scale)?;

@@ -16,13 +16,13 @@ mod macros;
 mod compute;
 mod flags;
 mod given;
-mod head;
 mod idle;
 mod model;
 pub mod plan;
 mod resolve;
 mod tokenizer;
 pub mod training;
+mod versions;
 
 pub use compute::{Compute, Loading, Source};
 pub use model::ModelFlags;

@@ -168,7 +168,7 @@ impl ModelFlags {
             return Ok(config.clone());
         }
         self.check_vocabulary(config)?;
-        let given = crate::head::given(self.upstream, &self.given, config);
+        let given = crate::versions::given(self.upstream, &self.given, config);
         let model = if given.is_empty() { config.clone() } else { changed(config, &given)? };
         self.say_idle_beside(config, &model);
         self.check_positions(&model)?;

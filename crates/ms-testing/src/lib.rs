@@ -90,7 +90,7 @@ impl Golden {
     }
     /// Values as bf16, rounded to nearest even.
     pub fn bf16(&self) -> Vec<half::bf16> {
-        self.values.iter().map(|&v| half::bf16::from_f64(v)).collect()
+        self.values.iter().map(|&v| half::bf16::from_f32(v as f32)).collect()
     }
     /// Values as i64.
     pub fn i64(&self) -> Vec<i64> {

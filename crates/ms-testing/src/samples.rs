@@ -10,8 +10,8 @@ macro_rules! golden_model_names {
             deepseek_v2_lite deepseek_v3 deepseek_v32 deepseek_v4 gemma gemma2 glm45_air glm4_0414
             glm_9b_chat glm_moe_dsa gpt2 gpt_oss granite hunyuan_large hunyuan_v1_moe hy_v3 internlm
             internlm2 internlm3 kimi_k2 ling_v2 llama2_mha llama3_gqa longcat_flash mamba2 mamba3
-            mamba3_mimo minicpm minicpm3 minicpm_moe minimax_m2 mistral_swa mixtral olmo2 phi3_longrope
-            phimoe plm qwen1 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss step3p5
+            mamba3_mimo minicpm minicpm3 minicpm_moe minimax_m2 mistral_swa mixtral olmo2 olmoe
+            phi3_longrope phimoe plm qwen1 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss step3p5
         }
     };
 }

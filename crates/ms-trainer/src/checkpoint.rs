@@ -390,11 +390,14 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
     Ok(())
 }
 
-/// The schedule to go on with: both must agree unless a flag says which one wins.
+/// The schedule to go on with: both must agree unless a flag says which one wins. What upstream's files do not hold is this
+/// run's: where warm-up begins, and the last part of WSD.
 ///
 /// # Source
-/// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
+/// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `state_dict` and `_check_and_set`.
 fn choose_schedule(config: &TrainConfig, dir: &Path, stored: LrSchedule) -> Result<LrSchedule> {
+    let LrSchedule { init_lr, wsd_decay, wsd_style, .. } = config.schedule;
+    let stored = LrSchedule { init_lr, wsd_decay, wsd_style, ..stored };
     if config.checkpoint.override_schedule || nearly_equal(&json!(stored), &json!(config.schedule)) {
         return Ok(config.schedule.clone());
     }

@@ -442,6 +442,8 @@ pub struct Routing {
     pub balance_by_sequence: bool,
     /// Load is balanced by scores to which the experts' biases are added.
     pub balance_biased: bool,
+    /// Of copies that experts with a capacity do not take nothing is counted.
+    pub balance_of_taken: bool,
     /// Half the width of the factors that a router's inputs are multiplied by while it is trained.
     pub jitter: f64,
     /// Experts are taken in turn, whatever routers choose (`--fix-router`).

@@ -329,7 +329,8 @@ impl Iteration<'_> {
                     if by_sequence { own.rows(mb).into() } else { Vec::new().into() };
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
                 let biased = config.routing.balance_biased;
-                Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, sequence_of, sequences })
+                let of_taken = config.routing.balance_of_taken;
+                Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, of_taken, sequence_of, sequences })
             });
             batch.capacity = config.routing.capacity;
             if let (Some(_), Some(shares)) = (batch.capacity, &config.routing.capacity_shares) {

@@ -360,10 +360,9 @@ fn add_companions(
         // The arguments in the checkpoint describe what no class does.
         None if request.to != Form::Hf && config.family.model_type().is_none() => {}
         None => {
-            let made = hf::write_config(
-                &ModelConfig { dtype: fixed.or(config.dtype), ..config.clone() },
-                hf::Dialect::V4,
-            )?;
+            // Slots without a layer are of the cut, not of the model.
+            let model = ModelConfig { dtype: fixed.or(config.dtype), empty_slots: 0, ..config.clone() };
+            let made = hf::write_config(&model, hf::Dialect::V4)?;
             plan.texts.push(("config.json".into(), pretty(&made)));
         }
         Some(mut json) => {

@@ -281,6 +281,21 @@ fn empty_slots_are_those_of_upstream_in_whatever_order_they_are_named() {
         numbers.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect()
     };
     assert_eq!(sorted.each_ref().map(layers), [["0", "2"], ["0", "2"]].map(|l| l.map(str::to_owned).into()));
+    // Upstream's files have no config.json beside them: what the arguments tell is enough to cut them anew.
+    let again = |name: &str| {
+        let flags = ["--load-model-type", "mg", "--save-model-type", "mg", "--model-type-hf", "qwen3"];
+        let out = head_conversion(
+            scratch.path(),
+            name,
+            &scratch.path().join("sorted"),
+            &[&flags[..], &["--noop-layers", "1,4"]].concat(),
+        );
+        assert!(!json(&out.join("config.json")).as_object().unwrap().contains_key("empty_slots"));
+        torch_tensors(&out.join("iter_0000001/mp_rank_00/model_optim_rng.pt"))
+    };
+    let beside = again("beside");
+    std::fs::remove_file(scratch.path().join("sorted/config.json")).unwrap();
+    assert!(beside == again("alone"));
 }
 
 /// Source: MindSpeed-LLM of 2026, `convert_hf2mg.py`, `set_model_postprocess`: the head has its weight wherever there are stages.

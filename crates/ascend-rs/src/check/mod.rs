@@ -143,8 +143,8 @@ fn encode(values: &[f64], dtype: DType) -> Vec<u8> {
         match dtype {
             DType::F64 => v.to_le_bytes().to_vec(),
             DType::F32 => (*v as f32).to_le_bytes().to_vec(),
-            DType::F16 => f16::from_f64(*v).to_le_bytes().to_vec(),
-            DType::Bf16 => bf16::from_f64(*v).to_le_bytes().to_vec(),
+            DType::F16 => f16::from_f32(*v as f32).to_le_bytes().to_vec(),
+            DType::Bf16 => bf16::from_f32(*v as f32).to_le_bytes().to_vec(),
             DType::I64 => (*v as i64).to_le_bytes().to_vec(),
             DType::I32 => (*v as i32).to_le_bytes().to_vec(),
             DType::I16 => (*v as i16).to_le_bytes().to_vec(),

@@ -94,8 +94,8 @@ pub fn second_phase(
 pub fn encode(values: &[f64], dtype: i32) -> Vec<u8> {
     let each = |v: &f64| match dtype {
         F32 => (*v as f32).to_le_bytes().to_vec(),
-        F16 => f16::from_f64(*v).to_le_bytes().to_vec(),
-        BF16 => bf16::from_f64(*v).to_le_bytes().to_vec(),
+        F16 => f16::from_f32(*v as f32).to_le_bytes().to_vec(),
+        BF16 => bf16::from_f32(*v as f32).to_le_bytes().to_vec(),
         I64 => (*v as i64).to_le_bytes().to_vec(),
         I32 => (*v as i32).to_le_bytes().to_vec(),
         _ => vec![*v as u8],

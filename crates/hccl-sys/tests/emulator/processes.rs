@@ -150,7 +150,7 @@ fn encode(values: &[f64], t: i32) -> Vec<u8> {
         0 => (*v as i8).to_le_bytes().to_vec(),
         1 => (*v as i16).to_le_bytes().to_vec(),
         2 => (*v as i32).to_le_bytes().to_vec(),
-        3 => f16::from_f64(*v).to_le_bytes().to_vec(),
+        3 => f16::from_f32(*v as f32).to_le_bytes().to_vec(),
         4 => (*v as f32).to_le_bytes().to_vec(),
         5 => (*v as i64).to_le_bytes().to_vec(),
         6 => (*v as u64).to_le_bytes().to_vec(),
@@ -158,7 +158,7 @@ fn encode(values: &[f64], t: i32) -> Vec<u8> {
         8 => (*v as u16).to_le_bytes().to_vec(),
         9 => (*v as u32).to_le_bytes().to_vec(),
         10 => v.to_le_bytes().to_vec(),
-        _ => bf16::from_f64(*v).to_le_bytes().to_vec(),
+        _ => bf16::from_f32(*v as f32).to_le_bytes().to_vec(),
     };
     values.iter().flat_map(each).collect()
 }

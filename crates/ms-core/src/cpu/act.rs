@@ -182,8 +182,8 @@ impl ActBackend for CpuBackend {
             (DType::Bf16, DType::F64) => each(&mut y, x, |&v: &bf16| f64::from(v))?,
             (DType::F16, DType::F64) => each(&mut y, x, |&v: &f16| f64::from(v))?,
             (DType::F64, DType::F32) => each(&mut y, x, |&v: &f64| v as f32)?,
-            (DType::F64, DType::Bf16) => each(&mut y, x, |&v: &f64| bf16::from_f64(v))?,
-            (DType::F64, DType::F16) => each(&mut y, x, |&v: &f64| f16::from_f64(v))?,
+            (DType::F64, DType::Bf16) => each(&mut y, x, |&v: &f64| bf16::from_f32(v as f32))?,
+            (DType::F64, DType::F16) => each(&mut y, x, |&v: &f64| f16::from_f32(v as f32))?,
             _ => return Err(Error::Unsupported { op: "cast", dtype }),
         }
         Ok(y)

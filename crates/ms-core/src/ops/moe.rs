@@ -50,13 +50,15 @@ pub struct Balance<'a> {
     pub bias: Option<&'a Tensor>,
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,
+    /// Which copies count; `None`: all that are picked, whether experts take them or not.
+    pub taken: Option<Taken<'a>>,
 }
 
 impl Balance<'_> {
     /// The load-balancing loss over all tokens of a micro-batch that one rank has.
     pub fn whole(coeff: f64, grad_scale: f64) -> Self {
         let coefficients = Auxiliary { experts: coeff, ..Auxiliary::default() };
-        Self { coefficients, grad_scale, group_of: &[], groups: 1, bias: None, ranks: None }
+        Self { coefficients, grad_scale, group_of: &[], groups: 1, bias: None, ranks: None, taken: None }
     }
 }
 
@@ -158,8 +160,9 @@ pub fn route_to(
 ///
 /// # Source
 /// DeepSeek-V2, arXiv:2405.04434, eqs. 23-31; MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/moe/router.py`,
-/// `group_limited_greedy_topKgating`.
-fn loads(b: &Balance<'_>, experts: &[i32], router: &Router, count: usize) -> Result<Loads> {
+/// `group_limited_greedy_topKgating`. Of copies that `kept` has a 0 for, if it has any, nothing is counted (Megatron-LM `core_v0.12.1`,
+/// `megatron/core/transformer/moe/router.py`, `seq_aux_loss_load_balancing`).
+fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count: usize) -> Result<Loads> {
     let of_token = |t: usize| b.group_of.get(t).map_or(0, |&g| g as usize);
     let groups = b.groups.max(1);
     let (devices, keep) = router.groups.map_or((1, 1), |(groups, keep, _)| (groups.max(1), keep.max(1)));
@@ -171,7 +174,10 @@ fn loads(b: &Balance<'_>, experts: &[i32], router: &Router, count: usize) -> Res
     for (t, picks) in experts.chunks_exact(router.top_k.max(1)).enumerate() {
         let row = &mut counts[of_token(t) * width..][..width];
         reached.fill(false);
-        for &e in picks {
+        for (j, &e) in picks.iter().enumerate() {
+            if kept.get(t * router.top_k + j) == Some(&0.0) {
+                continue;
+            }
             row[e as usize] += 1;
             reached[(e as usize / per_device).min(devices - 1)] = true;
         }
@@ -263,7 +269,11 @@ fn routed(
     let mut loss = None;
     let balance = match balance {
         Some(b) => {
-            let loads = loads(&b, picks, router, count)?;
+            let of_values = |taken: Taken<'_>| {
+                Ok::<_, crate::Error>(taken.of(&weights.ready()?.to_reals()?, router.top_k, &routes))
+            };
+            let kept = b.taken.map(of_values).transpose()?.map_or_else(Vec::new, |(kept, _)| kept);
+            let loads = loads(&b, picks, &kept, router, count)?;
             loss = Some(loads.losses(&device, logits.value(), router, b.coefficients)?);
             Some((loads.with(b.coefficients), b.grad_scale))
         }
@@ -290,8 +300,46 @@ pub enum DropPolicy {
     Position,
 }
 
-/// The weights `[T,K]` of a router whose experts take at most `capacity` copies each: those beyond weigh 0, the others what
-/// they did. Where tokens stand in shares, `share_of[T]`, so many are taken of each; empty: all are one share. Returns them with
+/// Which copies of tokens experts take.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// At most so many each.
+    pub capacity: usize,
+    /// Where tokens stand in shares, `[T]`, so many of each; empty: all are one share.
+    pub share_of: &'a [u32],
+    /// Which are not.
+    pub policy: DropPolicy,
+}
+
+impl Taken<'_> {
+    /// Of each copy, `width` of a token with weights `values`, 1 or, where it is not taken, 0; and how many those are.
+    fn of(&self, values: &[f64], width: usize, routes: &Routes) -> (Vec<f64>, usize) {
+        let (mut kept, mut dropped) = (vec![1.0; values.len()], 0);
+        for expert in 0..routes.starts.len() - 1 {
+            // In the order of tokens.
+            let mut copies: Vec<u32> = routes.copies[routes.range(expert)].to_vec();
+            if copies.len() <= self.capacity {
+                continue;
+            }
+            if self.policy == DropPolicy::Weights {
+                copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
+            }
+            let mut taken = std::collections::BTreeMap::new();
+            for copy in copies {
+                let share = self.share_of.get(copy as usize / width.max(1)).copied().unwrap_or(0);
+                let taken = taken.entry(share).or_insert(0);
+                *taken += 1;
+                if *taken > self.capacity {
+                    kept[copy as usize] = 0.0;
+                    dropped += 1;
+                }
+            }
+        }
+        (kept, dropped)
+    }
+}
+
+/// The weights `[T,K]` of a router of whose copies experts take some: the others weigh 0, these what they did. Returns them with
 /// the number of dropped copies. Keeps a number for each weight.
 ///
 /// # Errors
@@ -299,37 +347,10 @@ pub enum DropPolicy {
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
-pub fn drop_beyond(
-    g: &mut Graph,
-    weights: &Var,
-    routes: &Routes,
-    (capacity, share_of): (usize, &[u32]),
-    policy: DropPolicy,
-) -> Result<(Var, usize)> {
+pub fn drop_beyond(g: &mut Graph, weights: &Var, routes: &Routes, taken: Taken<'_>) -> Result<(Var, usize)> {
     let device = g.device().clone();
     let (values, width) = (weights.value().ready()?.to_reals()?, weights.value().as_matrix().1);
-    let mut kept = vec![1.0; values.len()];
-    let mut dropped = 0;
-    for expert in 0..routes.starts.len() - 1 {
-        // In the order of tokens.
-        let mut copies: Vec<u32> = routes.copies[routes.range(expert)].to_vec();
-        if copies.len() <= capacity {
-            continue;
-        }
-        if policy == DropPolicy::Weights {
-            copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
-        }
-        let mut taken = std::collections::BTreeMap::new();
-        for copy in copies {
-            let share = share_of.get(copy as usize / width.max(1)).copied().unwrap_or(0);
-            let taken = taken.entry(share).or_insert(0);
-            *taken += 1;
-            if *taken > capacity {
-                kept[copy as usize] = 0.0;
-                dropped += 1;
-            }
-        }
-    }
+    let (kept, dropped) = taken.of(&values, width, routes);
     let value = weights.value();
     let kept = Tensor::from_reals(device.arena(), value.dtype(), value.shape(), &kept)?;
     let out = device.multiply(weights.value(), &kept)?;

@@ -89,10 +89,9 @@ impl BlendList {
                 "data path {words:?}: expected every second word, from the first, to be a weight above zero"
             )));
         }
-        let sum = numpy_sum(&weights);
         Ok(Self {
             prefixes: words.iter().skip(1).step_by(2).map(PathBuf::from).collect(),
-            weights: Some(weights.iter().map(|w| w / sum).collect()),
+            weights: Some(shares(&weights)),
         })
     }
 }
@@ -271,7 +270,8 @@ fn build_split(
                 Upstream::V2_0_0 => sizes.iter().sum(),
                 Upstream::Head => weights.iter().map(|w| (total as f64 * w).ceil() as u64).sum(),
             };
-            (parts, sizes.into_iter().map(Some).collect(), weights.clone(), Some(size))
+            // Upstream divides once more where the blend has a size; the last digits then decide what is drawn next.
+            (parts, sizes.into_iter().map(Some).collect(), shares(weights), Some(size))
         }
         (weights, total) => {
             let parts = sets().map(|set| part(set, None)).collect::<Result<Vec<_>>>()?;
@@ -325,6 +325,15 @@ fn part_size(total: u64, weight: f64, upstream: Upstream) -> u64 {
         Upstream::V2_0_0 => (total as f64 * weight * 1.005).ceil() as u64,
         Upstream::Head => ((total as f64 * weight).ceil() * 1.005).ceil() as u64,
     }
+}
+
+/// Weights divided by their sum.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/datasets/utils.py`, `normalize`.
+fn shares(weights: &[f64]) -> Vec<f64> {
+    let sum = numpy_sum(weights);
+    weights.iter().map(|w| w / sum).collect()
 }
 
 /// `numpy.sum` of f64: left to right below eight numbers, eight partial sums up to 128, halves above.

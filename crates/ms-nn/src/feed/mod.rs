@@ -5,7 +5,7 @@ mod routing;
 
 use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
-use ms_core::ops::DropPolicy;
+use ms_core::ops::{DropPolicy, Taken};
 use ms_core::{
     Activation, DType, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var,
     VocabShare, ops,
@@ -210,12 +210,18 @@ impl Experts {
         let device = pass.g.device().clone();
         let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), scored)).transpose()?;
         let auxiliary = pass.balance.clone();
+        let (tokens, width) = logits.value().as_matrix();
+        let share_of = pass.batch.capacity_shares.clone();
+        let taken = pass.batch.capacity.map(|capacity| {
+            let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
+            let capacity_of = capacity.copies(tokens / shares, self.router.top_k, width);
+            Taken { capacity: capacity_of, share_of: &share_of, policy: capacity.policy }
+        });
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
             let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen.clone()] };
-            a.of(sequence_of, bias.as_ref(), &sharers)
+            a.of(sequence_of, bias.as_ref(), &sharers, taken)
         });
-        let width = logits.value().as_matrix().1;
         let fixed = pass.batch.fixed_routes.as_ref();
         let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
         let mut even = None;
@@ -239,17 +245,12 @@ impl Experts {
         let (mut weights, mut dropped) = (ops::cast(pass.g, &routed.weights, unrounded)?, 0);
         // Once a step: where a layer is recomputed only its second run records.
         let load = pass.load.clone().filter(|_| pass.g.records());
-        if let Some(capacity) = pass.batch.capacity {
-            let share_of = &pass.batch.capacity_shares;
-            let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
-            let tokens = logits.value().as_matrix().0 / shares;
-            let most = capacity.copies(tokens, self.router.top_k, routed.routes.starts.len() - 1);
-            let of_shares = (most, &share_of[..]);
-            if let (Some(load), DropPolicy::Weights) = (&load, capacity.policy) {
+        if let Some(taken) = taken {
+            if let (Some(load), DropPolicy::Weights) = (&load, taken.policy) {
+                let of_shares = (taken.capacity, taken.share_of);
                 load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.routes, of_shares))?;
             }
-            (weights, dropped) =
-                ops::drop_beyond(pass.g, &weights, &routed.routes, of_shares, capacity.policy)?;
+            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.routes, taken)?;
         }
         if let Some(load) = load {
             load.add(pass.layer, routed.balance, &routed.picked, dropped);

@@ -1,6 +1,6 @@
 //! What the routers of a model report while it is trained.
 
-use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, Taken, TokenGroup};
 use ms_core::{Arena, Routes, Tensor};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
@@ -15,6 +15,8 @@ pub struct AuxiliaryLoss {
     pub grad_scale: f64,
     /// The biases that take part in the choice of experts are added to the scores (v2.0.0's `--seq-aux` with `noaux_tc`).
     pub biased: bool,
+    /// Copies count that experts take, where they have a capacity, and not all that routers pick.
+    pub of_taken: bool,
     /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
     /// the mean is taken; empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
@@ -80,12 +82,13 @@ impl TokenGroup for Sharers<'_> {
 }
 
 impl AuxiliaryLoss {
-    /// The loss as the router of this rank computes it; `sequence_of` are those of its tokens.
+    /// The loss as the router of this rank computes it; `sequence_of` are those of its tokens, `taken` what its experts take.
     pub(crate) fn of<'a>(
         &self,
         sequence_of: &'a [u32],
         bias: Option<&'a Tensor>,
         sharers: &'a Sharers<'a>,
+        taken: Option<Taken<'a>>,
     ) -> Balance<'a> {
         Balance {
             coefficients: self.coefficients,
@@ -95,6 +98,7 @@ impl AuxiliaryLoss {
             groups: self.sequences.max(1),
             bias: bias.filter(|_| self.biased),
             ranks: sharers.others(),
+            taken: taken.filter(|_| self.of_taken),
         }
     }
 }

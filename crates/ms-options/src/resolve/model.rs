@@ -2,6 +2,7 @@
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;
+use crate::versions::{say_unread, unread_of_router};
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
@@ -172,11 +173,10 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     // What is divided by its sum has no scale: the flag that says so acts where there is one.
     let divides = map.get("norm_topk_prob") == Some(&Value::Bool(true));
     let mut acting = Vec::new();
-    for dest in unread_of_router(o.upstream, kind, &map).iter().filter(|_| of_upstream) {
+    for dest in unread_of_router(o.upstream, kind, divides).iter().filter(|_| of_upstream) {
         acting.extend((divides && o.upstream == Upstream::Head).then_some("norm_topk_prob"));
         if let (Some(flag), Some(_)) = (flags.written(dest), map.remove(*dest)) {
-            let kind = kind.unwrap_or_default();
-            tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
+            say_unread(flag, kind);
         }
     }
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
@@ -269,31 +269,3 @@ const SAID_TWICE: [(&str, &str); 3] = [
     ("partial_rotary_factor", "rotary_percent"),
     ("sliding_window", "interleave_sliding_window"),
 ];
-
-/// What this version of upstream makes nothing of beside the type of router: v2.0.0 takes the softmax of `softmax_topk` and of
-/// `aux_loss` as it is, and the head divides what `aux_loss` has scaled by its sum.
-///
-/// # Source
-/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`; MindSpeed
-/// 2.0.0, `mindspeed/core/transformer/moe/router.py`, `aux_loss_load_balancing`.
-fn unread_of_router(
-    upstream: Upstream,
-    kind: Option<&str>,
-    args: &Map<String, Value>,
-) -> &'static [&'static str] {
-    const ALL: &[&str] = &[
-        "routed_scaling_factor",
-        "moe_router_topk_scaling_factor",
-        "norm_topk_prob",
-        "n_group",
-        "topk_group",
-        "moe_router_num_groups",
-        "moe_router_group_topk",
-    ];
-    let divided = args.get("norm_topk_prob") == Some(&Value::Bool(true));
-    match (upstream, kind) {
-        (Upstream::V2_0_0, Some("softmax_topk" | "aux_loss")) => ALL,
-        (Upstream::Head, Some("aux_loss")) if divided => &ALL[..2],
-        _ => &[],
-    }
-}

@@ -134,6 +134,8 @@ pub(crate) fn routing(
         auxiliary,
         balance_by_sequence,
         balance_biased,
+        // As upstream: this loss looks at what the dispatcher is given.
+        balance_of_taken: kind == Some("seq_aux_loss"),
         jitter,
         fixed,
         even_choice,

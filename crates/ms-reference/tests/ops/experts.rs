@@ -1,7 +1,7 @@
 //! Routers and experts.
 
 use crate::{Case, Made, case};
-use ms_core::ops::{self, Auxiliary, Balance, DropPolicy};
+use ms_core::ops::{self, Auxiliary, Balance, DropPolicy, Taken};
 use ms_core::{GroupScore, Router, RouterScore, Routes, Tensor};
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ fn balanced(router: Router, coefficients: Auxiliary, by_sequence: bool) -> Case 
 fn capacity(policy: DropPolicy) -> Case {
     case("drop_beyond route", &[6, 3], &[], move |g, _, x| {
         let routed = ops::route(g, x, None, &router(RouterScore::Softmax), None)?;
-        let (weights, dropped) = ops::drop_beyond(g, &routed.weights, &routed.routes, (3, &[]), policy)?;
+        let taken = Taken { capacity: 3, share_of: &[], policy };
+        let (weights, dropped) = ops::drop_beyond(g, &routed.weights, &routed.routes, taken)?;
         assert!(dropped > 0);
         Ok(weights)
     })

@@ -179,3 +179,22 @@ fn a_blank_engine_is_whole_once_a_checkpoint_is_loaded_and_weights_were_gathered
         }
     }
 }
+
+/// Source: Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `state_dict`.
+#[test]
+fn of_a_schedule_that_is_kept_what_upstreams_files_do_not_hold_is_this_runs() {
+    use crate::lr_schedule::WsdStyle;
+    let mut config = TrainConfig::steps(model(), ms_core::DType::F32, 8, 1);
+    let own = LrSchedule { init_lr: 1e-4, wsd_decay: 3, wsd_style: WsdStyle::Cosine, ..config.schedule };
+    let stored = LrSchedule { init_lr: 0.0, wsd_decay: 6, wsd_style: WsdStyle::Linear, ..own.clone() };
+    config.schedule = own.clone();
+    let chosen = |config: &TrainConfig, stored: &LrSchedule| {
+        choose_schedule(config, Path::new("there"), stored.clone()).map_err(|e| e.to_string())
+    };
+    assert_eq!(chosen(&config, &stored).unwrap(), own, "nothing that is compared differs");
+    let longer = LrSchedule { decay: 40, ..stored };
+    let said = chosen(&config, &longer).unwrap_err();
+    assert!(said.contains("schedule, decay"), "{said}");
+    config.checkpoint.use_checkpoint_schedule = true;
+    assert_eq!(chosen(&config, &longer).unwrap(), LrSchedule { decay: 40, ..own });
+}

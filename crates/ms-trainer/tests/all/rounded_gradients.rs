@@ -21,7 +21,7 @@ fn found(case: &Case, micro_batches: &[MicroBatch]) -> Found {
 }
 
 fn rounded(x: f64) -> f64 {
-    bf16::from_f64(x).to_f64()
+    bf16::from_f32(x as f32).to_f64()
 }
 
 #[test]

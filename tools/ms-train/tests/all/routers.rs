@@ -85,6 +85,20 @@ fn weights_are_divided_and_scaled_where_that_version_of_upstream_does() {
     let (divided, scaled) = ("--norm-topk-prob", "--routed-scaling-factor 2.5");
     let plain = with("softmax_topk", "");
     assert_eq!(plain, with("softmax_topk", &format!("{divided} {scaled}")));
+    assert_eq!(plain, with("softmax_topk", "--moe-router-score-function sigmoid"));
+    let presoft = "--moe-router-pre-softmax";
+    for (kind, unread) in [
+        ("aux_loss", "--moe-router-score-function sigmoid"),
+        ("aux_loss", "--n-group 2 --topk-group 1"),
+        ("none", divided),
+        ("pai_megatron_aux_loss", &format!("{divided} {scaled}")),
+        ("sinkhorn", scaled),
+    ] {
+        let balance = if kind == "sinkhorn" { "--moe-aux-loss-coeff 0" } else { "" };
+        let without = with(kind, &format!("{presoft} {balance}"));
+        assert_eq!(without, with(kind, &format!("{presoft} {balance} {unread}")), "{kind} {unread}");
+    }
+    assert_ne!(with("none", presoft), with("none", &format!("{presoft} {scaled}")));
     let head = with("softmax_topk", "--upstream head");
     let head_divided = with("softmax_topk", &format!("--upstream head {divided}"));
     assert!(

@@ -56,8 +56,8 @@ pub(super) fn encode(values: &[f64], dtype: Dtype) -> Vec<u8> {
     let one = |v: &f64| -> Vec<u8> {
         match dtype {
             Dtype::F32 | Dtype::C64 => (*v as f32).to_le_bytes().to_vec(),
-            Dtype::F16 | Dtype::C32 => f16::from_f64(*v).to_le_bytes().to_vec(),
-            Dtype::Bf16 => bf16::from_f64(*v).to_le_bytes().to_vec(),
+            Dtype::F16 | Dtype::C32 => f16::from_f32(*v as f32).to_le_bytes().to_vec(),
+            Dtype::Bf16 => bf16::from_f32(*v as f32).to_le_bytes().to_vec(),
             Dtype::F64 | Dtype::C128 => v.to_le_bytes().to_vec(),
             Dtype::I64 => (*v as i64).to_le_bytes().to_vec(),
             Dtype::U64 => (*v as u64).to_le_bytes().to_vec(),

@@ -173,8 +173,8 @@ fn narrow(k: &Call, i: usize) -> Option<Dtype> {
 pub(super) fn round_to(dtype: Option<Dtype>, v: f64) -> f64 {
     match dtype {
         Some(Dtype::F32) => f64::from(v as f32),
-        Some(Dtype::F16) => f64::from(half::f16::from_f64(v)),
-        Some(Dtype::Bf16) => f64::from(half::bf16::from_f64(v)),
+        Some(Dtype::F16) => f64::from(half::f16::from_f32(v as f32)),
+        Some(Dtype::Bf16) => f64::from(half::bf16::from_f32(v as f32)),
         _ => v,
     }
 }

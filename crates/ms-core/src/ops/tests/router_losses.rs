@@ -1,7 +1,7 @@
 //! The auxiliary losses of routers against upstream's, with their gradients.
 
 use super::*;
-use crate::ops::{Auxiliary, Balance, DropPolicy, Routed, drop_beyond, route, route_to};
+use crate::ops::{Auxiliary, Balance, DropPolicy, Routed, Taken, drop_beyond, route, route_to};
 use crate::{GroupScore, Router, RouterScore};
 use ms_testing::{Golden, assert_close, golden, read_golden};
 use std::collections::BTreeMap;
@@ -108,8 +108,8 @@ fn copies_beyond_the_capacity_are_upstreams() {
     let mut graph = Graph::train(&device);
     let x = graph.input(logits);
     let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
-    let (left, dropped) =
-        drop_beyond(&mut graph, &weights, &routes, (capacity, &[]), DropPolicy::Weights).unwrap();
+    let taken = Taken { capacity, share_of: &[], policy: DropPolicy::Weights };
+    let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, taken).unwrap();
     let left = left.value().to_f32_vec().unwrap();
     let mut dense = vec![0f32; tokens * experts];
     for e in 0..experts {
@@ -122,4 +122,28 @@ fn copies_beyond_the_capacity_are_upstreams() {
     assert_eq!(kept, g["capacity.final_map"].values);
     assert_eq!(dropped, tokens * router.top_k - kept.iter().sum::<f64>() as usize);
     assert!(dropped > 0);
+    // Each sequence is balanced by what experts take (`sequence_load_balancing_loss_func` of that map).
+    let sequence_of: Vec<u32> = (0..tokens).map(|t| u32::from(t >= tokens / 2)).collect();
+    let balance =
+        Balance { group_of: &sequence_of, groups: 2, taken: Some(taken), ..Balance::whole(0.01, 1.0) };
+    let found = route(&mut graph, &x, None, &router, Some(balance)).unwrap().balance.unwrap().experts;
+    let scores: Vec<f64> = g["logits"].values.chunks_exact(experts).flat_map(softmax).collect();
+    let of_sequence = |s: usize| -> f64 {
+        let rows = s * tokens / 2..(s + 1) * tokens / 2;
+        let n = rows.len() as f64;
+        let sum = |of: &[f64], e: usize| rows.clone().map(|t| of[t * experts + e]).sum::<f64>();
+        let share = |e: usize| sum(&kept, e) * experts as f64 / (n * router.top_k as f64);
+        (0..experts).map(|e| share(e) * sum(&scores, e) / n).sum()
+    };
+    let want = 0.01 * (of_sequence(0) + of_sequence(1)) / 2.0;
+    assert!((found - want).abs() < 1e-6 * want, "{found} {want}");
+    let all = Balance { group_of: &sequence_of, groups: 2, ..Balance::whole(0.01, 1.0) };
+    let all = route(&mut graph, &x, None, &router, Some(all)).unwrap().balance.unwrap().experts;
+    assert!((all - want).abs() > 1e-3 * want, "{all} {want}");
+}
+
+fn softmax(logits: &[f64]) -> Vec<f64> {
+    let parts: Vec<f64> = logits.iter().map(|x| x.exp()).collect();
+    let sum: f64 = parts.iter().sum();
+    parts.into_iter().map(|p| p / sum).collect()
 }
