@@ -7,6 +7,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+pub(crate) mod instances;
 
 use half::bf16;
 
@@ -338,52 +339,12 @@ pub(crate) fn sigmoids<E: Element>(x: Lanes) -> Lanes {
     out
 }
 
-/// Builds a body whose first argument is a [`Narrow`] once per instruction set; otherwise as `instances`.
-macro_rules! narrowing_instances {
-    ($(fn $name:ident $(<$($g:ident : $bound:path),+>)? ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:path;)+) => {$(
-        #[inline]
-        fn $name $(<$($g: $bound),+>)? (isa: $crate::Isa, $($arg: $ty),*) $(-> $ret)? {
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2,fma")]
-                fn avx2 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                    // SAFETY: this function is only called where the instructions are.
-                    $body(unsafe { $crate::narrow::avx2::Rounded::new() }, $($arg),*)
-                }
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-                fn avx512 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                    $body($crate::narrow::Plain, $($arg),*)
-                }
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
-                fn converting $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                    // SAFETY: this function is only called where the instruction is.
-                    $body(unsafe { $crate::narrow::Convert::new() }, $($arg),*)
-                }
-                match isa {
-                    $crate::Isa::Portable => $body($crate::narrow::Plain, $($arg),*),
-                    // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
-                    $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                    // SAFETY: as above.
-                    $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
-                    $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => unsafe { converting($($arg),*) },
-                }
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            {
-                let _ = isa;
-                $body($crate::narrow::Plain, $($arg),*)
-            }
-        }
-    )+};
-}
-pub(crate) use narrowing_instances;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Compares with [`Plain`] on every upper half with the lower halves around a tie, and what lies between.
+    #[cfg(target_arch = "x86_64")]
     fn check_rounding(how: impl Narrow) {
         for hi in (0..=u16::MAX).step_by(2) {
             let values = std::array::from_fn(|l| {

@@ -5,8 +5,9 @@ use ms_cli::megatron::Upstream;
 use ms_spec::ModelConfig;
 use serde_json::Value;
 
-/// Flags beside a checkpoint's model as a version of upstream takes them: without those that its type of router, where it is given,
-/// makes nothing of ([`unread_of_router`]), and at the head with yarn's factor formed of the lengths, unless attention is latent.
+/// Flags beside a checkpoint's model as a version of upstream takes them: without those that its type of router, where it is
+/// given, makes nothing of ([`unread_of_router`]), and at the head with yarn's factor formed of the lengths, unless attention is
+/// latent.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`.
@@ -46,8 +47,8 @@ pub(crate) fn say_unread(flag: &str, kind: Option<&str>) {
 /// the score alone. The head divides what `aux_loss` has scaled by its sum.
 ///
 /// # Source
-/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, and `moe_utils.py`,
-/// `topk_softmax_with_capacity`; `mindspeed_llm/tasks/models/common/pai_megatron.py`; MindSpeed 2.0.0,
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, and
+/// `moe_utils.py`, `topk_softmax_with_capacity`; `mindspeed_llm/tasks/models/common/pai_megatron.py`; MindSpeed 2.0.0,
 /// `mindspeed/core/transformer/moe/router.py`, `aux_loss_load_balancing`; Megatron-LM `core_r0.8.0`,
 /// `megatron/core/transformer/moe/router.py`, `sinkhorn_load_balancing`.
 pub(crate) fn unread_of_router(

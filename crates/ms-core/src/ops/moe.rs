@@ -160,8 +160,8 @@ pub fn route_to(
 ///
 /// # Source
 /// DeepSeek-V2, arXiv:2405.04434, eqs. 23-31; MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/moe/router.py`,
-/// `group_limited_greedy_topKgating`. Of copies that `kept` has a 0 for, if it has any, nothing is counted (Megatron-LM `core_v0.12.1`,
-/// `megatron/core/transformer/moe/router.py`, `seq_aux_loss_load_balancing`).
+/// `group_limited_greedy_topKgating`. Of copies that `kept` has a 0 for, if it has any, nothing is counted (Megatron-LM
+/// `core_v0.12.1`, `megatron/core/transformer/moe/router.py`, `seq_aux_loss_load_balancing`).
 fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count: usize) -> Result<Loads> {
     let of_token = |t: usize| b.group_of.get(t).map_or(0, |&g| g as usize);
     let groups = b.groups.max(1);

@@ -11,7 +11,7 @@ use half::bf16;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Result};
 pub use ms_operands::AdamW as Hyper;
 

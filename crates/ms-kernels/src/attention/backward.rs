@@ -19,7 +19,7 @@ use crate::element::is_bf16;
 use crate::matmul::driver::Ready;
 use crate::matmul::kernel::{Kernel, Order, Side, steps};
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::qkv::Packed;
 use crate::{Cpu, Element, Isa, lanes};
 

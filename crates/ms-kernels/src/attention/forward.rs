@@ -17,7 +17,7 @@ use crate::isa::instances;
 use crate::matmul::driver::Ready;
 use crate::matmul::kernel::{Kernel, Order, Side, filled};
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Isa};
 
 narrowing_instances! {

@@ -14,7 +14,7 @@ use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Result, float};
 
 /// What a row of logits contributes to its loss.

@@ -13,7 +13,7 @@ mod tests;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::rope::Rotary;
 use crate::{Cpu, Element, Result};
 

@@ -10,7 +10,7 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Result};
 
 pub(crate) use body::{lane_sum, scaled};

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Error, Result, float};
 
 /// Angles' cosines and sines, and which elements of a head they rotate.

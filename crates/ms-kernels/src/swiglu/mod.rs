@@ -9,7 +9,7 @@ mod tests;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::memory::outgrows_caches;
-use crate::narrow::narrowing_instances;
+use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Result};
 
 narrowing_instances! {

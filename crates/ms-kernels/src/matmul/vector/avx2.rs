@@ -1,9 +1,9 @@
 //! The sums of few rows of bf16, three to eight, with AVX2; of fewer the loops of [`super::body`] read as fast.
 //!
-//! A line of the weight falls into its even and its odd terms by a shift and a mask. Sixteen registers hold one of four chains for
-//! each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made after one another, of a part of `a`
-//! that the first-level cache holds, while the chains of a block of rows of the weight wait on the stack. The processor then sees
-//! no stream: the block after the one at hand is asked for, in the order of memory, into the second level.
+//! A line of the weight falls into its even and its odd terms by a shift and a mask. Sixteen registers hold one of four chains
+//! for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made after one another, of a part
+//! of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the stack. The processor
+//! then sees no stream: the block after the one at hand is asked for, in the order of memory, into the second level.
 
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -4,6 +4,7 @@ mod deepseek_v4;
 mod dense;
 mod experts;
 mod first_generation;
+mod hunyuan;
 mod latent;
 mod scaled;
 mod state_space;
@@ -17,6 +18,7 @@ const FILES: &[&[Class]] = &[
     scaled::CLASSES,
     first_generation::CLASSES,
     experts::CLASSES,
+    hunyuan::CLASSES,
     latent::CLASSES,
     deepseek_v4::CLASSES,
     step3p5::CLASSES,
