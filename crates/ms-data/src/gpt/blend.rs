@@ -193,6 +193,7 @@ pub(super) fn build_at(
 }
 
 /// A split that is built.
+#[derive(Clone, Copy)]
 struct Cut<'a> {
     which: usize,
     split: &'a Split,

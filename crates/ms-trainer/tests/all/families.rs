@@ -94,7 +94,7 @@ fn picking() -> Vec<(String, ModelConfig)> {
     samples().into_iter().filter(|(name, _)| PICKING.contains(&ms_testing::form_of(name))).collect()
 }
 
-const WITH_EXPERTS: [&str; 24] = [
+const WITH_EXPERTS: [&str; 25] = [
     "deepseek_v2",
     "deepseek_v2_lite",
     "deepseek_v3",
@@ -114,6 +114,7 @@ const WITH_EXPERTS: [&str; 24] = [
     "minicpm_moe",
     "minimax_m2",
     "mixtral",
+    "olmoe",
     "phimoe",
     "qwen2_moe",
     "qwen3_moe",
