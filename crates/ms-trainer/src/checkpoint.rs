@@ -395,9 +395,9 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `state_dict` and `_check_and_set`.
-fn choose_schedule(config: &TrainConfig, dir: &Path, stored: LrSchedule) -> Result<LrSchedule> {
-    let LrSchedule { init_lr, wsd_decay, wsd_style, .. } = config.schedule;
-    let stored = LrSchedule { init_lr, wsd_decay, wsd_style, ..stored };
+fn choose_schedule(config: &TrainConfig, dir: &Path, mut stored: LrSchedule) -> Result<LrSchedule> {
+    let own = &config.schedule;
+    (stored.init_lr, stored.wsd_decay, stored.wsd_style) = (own.init_lr, own.wsd_decay, own.wsd_style);
     if config.checkpoint.override_schedule || nearly_equal(&json!(stored), &json!(config.schedule)) {
         return Ok(config.schedule.clone());
     }
