@@ -1,5 +1,8 @@
 # Every routine command. `just --list` shows them.
 
+# What only processes of several machines need.
+with-mpi := "ms-dist/mpi,ms-train/mpi,ms-preprocess/mpi,ascend-rs/mpi"
+
 # Format, clippy, repository rules, tests: what must be green before a change is done.
 check: fmt-check
     cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -28,8 +31,8 @@ parity SEED="1":
 # libclang (Debian: openmpi-bin libopenmpi-dev libclang-dev).
 mpi:
     mpirun --version
-    cargo test --locked -p ms-train --features mpi --test mpi -- --nocapture
-    cargo test --locked -p ascend-rs --features mpi --test emulator mpi
+    cargo test --workspace --features {{with-mpi}} --locked --test mpi --test ranks -- --nocapture
+    cargo test --workspace --features {{with-mpi}} --locked --test emulator mpi
 
 # The kernels' tests on aarch64 (portable bodies), performed by qemu. Needs Debian's gcc-aarch64-linux-gnu and qemu-user.
 aarch64:

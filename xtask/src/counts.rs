@@ -7,7 +7,7 @@ use crate::circles::is_test;
 use crate::{circles, mixers, unused};
 use anyhow::{Context, Result};
 use quote::ToTokens;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "ARCHITECTURE.md";
@@ -36,17 +36,20 @@ const F32: &str = "`DType::F32` outside kernels, devices and the reference";
 pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     let (mut families, mut f32s) = ([0, 0], 0);
-    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
-        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+    let sources = sources(root, files)?;
+    let tests: BTreeSet<String> =
+        sources.iter().flat_map(|(name, text)| modules_of_tests(name, text)).collect();
+    for (name, text) in &sources {
         let Some((of, file)) = name.split_once("/src/") else { continue };
-        let counted = ["crates/", "tools/", "xtask"].iter().any(|place| of.starts_with(place));
-        if !counted || file.ends_with("tests.rs") || file.contains("tests/") {
+        let of_tests = tests.iter().any(|module| {
+            name.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        });
+        if of_tests || file.contains("tests/") {
             continue;
         }
-        let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
-        *lines.entry(of.to_owned()).or_default() += without_tests(&text).count();
+        *lines.entry(of.to_owned()).or_default() += without_tests(text).count();
         if !of.starts_with("xtask") {
-            let code = code(&text).with_context(|| name.clone())?;
+            let code = code(text).with_context(|| name.clone())?;
             families[usize::from(!name.starts_with(ROWS))] += code.matches("Family ::").count();
             if !WIDTHS.iter().any(|place| name.starts_with(place)) {
                 f32s += code.matches("DType :: F32").count();
@@ -64,9 +67,51 @@ pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>
     Ok(all)
 }
 
-/// Lines of a file up to its tests.
+/// Names and texts of what crates, tools and `xtask` are made of.
+fn sources(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, String)>> {
+    let mut sources = Vec::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        let places = ["crates/", "tools/", "xtask/"];
+        if name.contains("/src/") && places.iter().any(|place| name.starts_with(place)) {
+            let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
+            sources.push((name, text));
+        }
+    }
+    Ok(sources)
+}
+
+/// Lines of a file without what is compiled for its tests alone. Sources are formatted: an item ends where its indent returns.
 fn without_tests(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().take_while(|line| *line != "#[cfg(test)]")
+    let mut item = None;
+    text.lines().filter(move |line| {
+        let at = line.len() - line.trim_start().len();
+        let code = line.trim();
+        match item {
+            None if code == "#[cfg(test)]" => item = Some(at),
+            None => return true,
+            Some(indent) if at == indent && !code.starts_with(['#', '/']) && code.ends_with([';', '}']) => {
+                item = None
+            }
+            Some(_) => {}
+        }
+        false
+    })
+}
+
+/// Modules in files of their own that a file has for its tests alone, by their files' names without their endings.
+fn modules_of_tests(name: &str, text: &str) -> Vec<String> {
+    let (folder, stem) = name.trim_end_matches(".rs").rsplit_once('/').unwrap_or(("", name));
+    let folder = match stem {
+        "lib" | "main" | "mod" => folder.to_owned(),
+        stem => format!("{folder}/{stem}"),
+    };
+    let lines = text.lines().zip(text.lines().skip(1));
+    let names = lines.filter(|(line, _)| *line == "#[cfg(test)]").filter_map(|(_, item)| {
+        let item = item.strip_suffix(';')?;
+        item.split_once("mod ").map(|(_, module)| format!("{folder}/{module}"))
+    });
+    names.collect()
 }
 
 /// The code of a file without its tests and comments.
@@ -171,6 +216,20 @@ mod tests {
     fn tests_and_comments_are_no_code() {
         let text = "/// `DType::F32`\nfn f() -> DType { DType::F32 }\n#[cfg(test)]\nmod tests { const A: DType = DType::F32; }\n";
         assert_eq!(code(text).unwrap().matches("DType :: F32").count(), 1);
-        assert_eq!(without_tests(text).count(), 2);
+        let of = |text| without_tests(text).collect::<Vec<_>>();
+        assert_eq!(of(text), ["/// `DType::F32`", "fn f() -> DType { DType::F32 }"]);
+        assert_eq!(of("#[cfg(test)]\nmod tests;\nfn f() {}\n"), ["fn f() {}"], "what follows is counted");
+        let method = "impl A {\n    #[cfg(test)]\n    /// For tests.\n    fn f() {\n        g();\n    }\n    fn h() {}\n}\n";
+        assert_eq!(of(method), ["impl A {", "    fn h() {}", "}"]);
+    }
+
+    #[test]
+    fn files_of_tests_alone_are_told_by_who_has_them() {
+        let text = "#[cfg(test)]\nmod tests;\nmod code;\n#[cfg(test)]\npub(crate) mod model;\n#[cfg(test)]\nmod inner {\n}\n";
+        assert_eq!(
+            modules_of_tests("crates/a/src/lib.rs", text),
+            ["crates/a/src/tests", "crates/a/src/model"]
+        );
+        assert_eq!(modules_of_tests("crates/a/src/b.rs", text)[0], "crates/a/src/b/tests");
     }
 }

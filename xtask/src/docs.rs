@@ -24,7 +24,24 @@ fn pages(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let all = upstream.into_iter().chain(own).chain([models, parity]);
     let all = all.map(|(name, text)| (folder.join(format!("{name}.md")), text));
     let samples = (root.join(crate::models::LIST), crate::models::list(root)?);
-    Ok(all.chain([samples]).collect())
+    let readme = root.join("README.md");
+    let text = std::fs::read_to_string(&readme).with_context(|| readme.display().to_string())?;
+    let readme = (readme, with_families(&text, ms_spec::Family::all().count()));
+    Ok(all.chain([samples, readme]).collect())
+}
+
+/// A text in which every number of families is `families`.
+fn with_families(text: &str, families: usize) -> String {
+    let mut parts: Vec<String> = text.split(" families").map(str::to_owned).collect();
+    if let Some((_, told)) = parts.split_last_mut() {
+        for part in told {
+            let words = part.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+            if words < part.len() {
+                part.replace_range(words.., &families.to_string());
+            }
+        }
+    }
+    parts.join(" families")
 }
 
 /// The page of what is equal on every topology, with the table of rules that the code refuses by.
@@ -78,4 +95,16 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_families_follows_the_list() {
+        let text = "Of 45 families, and of families of 12; 7 families.";
+        assert_eq!(with_families(text, 46), "Of 46 families, and of families of 12; 46 families.");
+        assert_eq!(with_families("no number", 46), "no number");
+    }
 }
