@@ -101,6 +101,11 @@ impl Cpu {
     /// Threads take the next unit from one counter, so a slow thread holds up nobody. Denormals are flushed to
     /// zero on every participating thread for the duration. A single unit runs on the caller.
     pub fn for_each_unit(&self, units: usize, work: impl Fn(usize) + Sync) {
+        self.share(units, &work);
+    }
+
+    /// [`for_each_unit`](Self::for_each_unit), compiled once for all kernels.
+    fn share(&self, units: usize, work: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
         let take_all = || {
             let _flush = FlushDenormals::new();

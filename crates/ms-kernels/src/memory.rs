@@ -173,14 +173,23 @@ thread_local! {
 /// Allocates only when a call needs more than any before it. A nested use of the same scratch gets its own.
 pub(crate) fn with_scratch<T: Pod, R>(usage: Scratch, len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let bytes = len * size_of::<T>();
+    let mut block = take(usage, bytes);
+    let result = work(bytemuck::cast_slice_mut(&mut block.bytes_mut()[..bytes]));
+    keep(usage, block);
+    result
+}
+
+/// The kept scratch if it is large enough, or else new one.
+fn take(usage: Scratch, bytes: usize) -> Block {
     let kept = KEPT.with_borrow_mut(|kept| kept[usage as usize].take());
-    let mut block = match kept {
+    match kept {
         Some(block) if block.len() >= bytes => block,
         _ => Block::new(bytes.next_power_of_two().max(PAGE)),
-    };
-    let result = work(bytemuck::cast_slice_mut(&mut block.bytes_mut()[..bytes]));
+    }
+}
+
+fn keep(usage: Scratch, block: Block) {
     KEPT.with_borrow_mut(|kept| kept[usage as usize] = Some(block));
-    result
 }
 
 #[cfg(test)]
