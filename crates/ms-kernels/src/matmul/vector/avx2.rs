@@ -52,14 +52,14 @@ unsafe fn some(from: *const bf16, count: usize) -> __m256i {
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains of `COUNT` rows of `a` from row `FIRST` on with `COLS`
-/// rows of the weight, in the order of [`super::body`]; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
+/// Adds the terms of `steps`, of which the first is even, to the chains of `COLS` rows of the weight, in the order of
+/// [`super::body`]; step `n` of row `i` of `a` is `a[n · ROWS + i]`. A line is asked for with each that is used.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_terms<const ROWS: usize, const FIRST: usize, const COUNT: usize, const COLS: usize>(
+unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     chains: &mut [Chains<ROWS>],
     a: &[[f32; CHAINS]],
     steps: Range<usize>,
@@ -71,10 +71,10 @@ unsafe fn add_terms<const ROWS: usize, const FIRST: usize, const COUNT: usize, c
     let whole = steps.end.min(k / CHAINS);
     for parity in 0..2 {
         for half in 0..2 {
-            let a: *const f32 = a.as_ptr().cast::<f32>().wrapping_add(FIRST * CHAINS + half * LANES / 2);
-            let mut acc = [[_mm256_setzero_ps(); COUNT]; COLS];
+            let a: *const f32 = a.as_ptr().cast::<f32>().wrapping_add(half * LANES / 2);
+            let mut acc = [[_mm256_setzero_ps(); ROWS]; COLS];
             for c in 0..COLS {
-                acc[c].copy_from_slice(&chains[c][parity][half][FIRST..][..COUNT]);
+                acc[c] = chains[c][parity][half];
             }
             macro_rules! step {
                 ($n:ident, $load:expr) => {
@@ -82,7 +82,7 @@ unsafe fn add_terms<const ROWS: usize, const FIRST: usize, const COUNT: usize, c
                         std::array::from_fn(|c| $load(b[c].wrapping_add($n * CHAINS + half * PAIRS)));
                     let even = pairs.map(|pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)));
                     let odd = pairs.map(|pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)));
-                    for i in 0..COUNT {
+                    for i in 0..ROWS {
                         let a = a.add(($n * ROWS + i) * CHAINS);
                         let [of_even, of_odd] = [_mm256_loadu_ps(a), _mm256_loadu_ps(a.add(LANES))];
                         for c in 0..COLS {
@@ -98,7 +98,7 @@ unsafe fn add_terms<const ROWS: usize, const FIRST: usize, const COUNT: usize, c
             unsafe {
                 while n < whole {
                     step!(n, |at: *const bf16| _mm256_loadu_si256(at.cast()));
-                    if FIRST == 0 && half == 0 {
+                    if half == 0 {
                         (0..COLS).for_each(|_| ahead.next());
                     }
                     n += 2;
@@ -109,7 +109,7 @@ unsafe fn add_terms<const ROWS: usize, const FIRST: usize, const COUNT: usize, c
                 }
             }
             for c in 0..COLS {
-                chains[c][parity][half][FIRST..][..COUNT].copy_from_slice(&acc[c]);
+                chains[c][parity][half] = acc[c];
             }
         }
     }
@@ -130,20 +130,18 @@ fn joined<const ROWS: usize>(chains: &Chains<ROWS>) -> [f32; ROWS] {
     sums
 }
 
-/// [`super::body::any_rows`] for `ROWS` rows of `a`, the first `HALF` of them and then the `REST`, with `COLS` rows of the
-/// weight at a time.
+/// [`super::body::any_rows`] for `ROWS` rows of `a`, `COLS` rows of the weight at a time.
 ///
 /// # Safety
 /// As for [`any_rows`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn rows<const ROWS: usize, const HALF: usize, const REST: usize, const COLS: usize>(
+unsafe fn rows<const ROWS: usize, const COLS: usize>(
     sums: &mut [f32],
     a: &[[f32; CHAINS]],
     b: &[bf16],
     stride: usize,
     k: usize,
 ) {
-    const { assert!(HALF + REST == ROWS) };
     let row = |j: usize| b[j * stride..][..k].as_ptr();
     let steps = a.len() / ROWS;
     let part = (NEAR / (ROWS * size_of::<[f32; CHAINS]>())).next_multiple_of(2);
@@ -154,24 +152,18 @@ unsafe fn rows<const ROWS: usize, const HALF: usize, const REST: usize, const CO
         let mut waiting = [zero; BLOCK];
         for first in (0..steps).step_by(part) {
             let range = first..steps.min(first + part);
-            macro_rules! add {
-                ($j:expr, $b:expr) => {
-                    // SAFETY: each row was cut to `k` elements.
-                    unsafe {
-                        let (to, b) = (&mut waiting[$j..], $b);
-                        add_terms::<ROWS, 0, HALF, _>(to, a, range.clone(), b, k, &mut ahead);
-                        if REST > 0 {
-                            add_terms::<ROWS, HALF, REST, _>(to, a, range.clone(), b, k, &mut ahead);
+            for j in (0..sums.len()).step_by(COLS) {
+                // SAFETY: each row was cut to `k` elements.
+                unsafe {
+                    if j + COLS <= sums.len() {
+                        let b: [_; COLS] = std::array::from_fn(|c| row(at + j + c));
+                        add_terms(&mut waiting[j..], a, range.clone(), b, k, &mut ahead);
+                    } else {
+                        for j in j..sums.len() {
+                            add_terms(&mut waiting[j..], a, range.clone(), [row(at + j)], k, &mut ahead);
                         }
                     }
-                };
-            }
-            let whole = sums.len() / COLS * COLS;
-            for j in (0..whole).step_by(COLS) {
-                add!(j, std::array::from_fn::<_, COLS, _>(|c| row(at + j + c)));
-            }
-            for j in whole..sums.len() {
-                add!(j, [row(at + j)]);
+                }
             }
         }
         for (sums, chains) in sums.iter_mut().zip(&waiting) {
@@ -193,15 +185,15 @@ pub(super) unsafe fn any_rows(
     count: usize,
 ) {
     debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
-    // SAFETY: the caller's promise. Eight sums or more keep both multipliers busy.
+    // SAFETY: the caller's promise. Eight or nine sums keep both multipliers busy.
     unsafe {
         match count {
-            3 => rows::<3, 3, 0, 3>(sums, a, b, stride, k),
-            4 => rows::<4, 4, 0, 2>(sums, a, b, stride, k),
-            5 => rows::<5, 5, 0, 2>(sums, a, b, stride, k),
-            6 => rows::<6, 3, 3, 3>(sums, a, b, stride, k),
-            7 => rows::<7, 4, 3, 2>(sums, a, b, stride, k),
-            _ => rows::<8, 4, 4, 2>(sums, a, b, stride, k),
+            3 => rows::<3, 3>(sums, a, b, stride, k),
+            4 => rows::<4, 2>(sums, a, b, stride, k),
+            5 => rows::<5, 2>(sums, a, b, stride, k),
+            6 => rows::<6, 1>(sums, a, b, stride, k),
+            7 => rows::<7, 1>(sums, a, b, stride, k),
+            _ => rows::<8, 1>(sums, a, b, stride, k),
         }
     }
 }
