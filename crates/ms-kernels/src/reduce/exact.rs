@@ -4,6 +4,7 @@
 //! Squares of f32 are cut in two by an addition, as in J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE
 //! Trans. Comput. 64 (2015).
 
+use crate::narrow::fetch;
 use ms_operands::ExactSum;
 use std::hint::black_box;
 use std::ops::Range;
@@ -18,6 +19,8 @@ const MANTISSA: u32 = 23;
 const LARGEST: u32 = 254;
 /// Of a unit the first part is looked at twice, so there are many.
 pub(super) const PARTS_PER_UNIT: usize = 64;
+/// Elements that are asked for ahead of their use: so much is computed that the processor sees few lines to come.
+const AHEAD: usize = 512;
 /// Up to so many elements of a part are added one by one.
 const FEW: u32 = 32;
 /// By how much exponents of one sum differ at most.
@@ -128,6 +131,7 @@ fn squares<const SOME: bool, const ENDS: bool>(
     let mut last = [0f32; LANES];
     last[..tail.len()].copy_from_slice(tail);
     for block in blocks {
+        fetch(block.as_ptr().wrapping_add(AHEAD));
         if ENDS {
             for l in 0..LANES {
                 most[l] = most[l].max(size(block[l]));
