@@ -350,13 +350,13 @@ impl Iteration<'_> {
             if let (Some(_), Some(shares)) = (batch.capacity, &config.routing.capacity_shares) {
                 batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
             }
-            let all_places = || Arc::<[u32]>::from(own.take(&places(mb)));
             if batch.capacity.is_some_and(|capacity| capacity.policy == DropPolicy::Position) {
-                batch.places = all_places();
+                batch.places = own.take(&places(mb)).into();
             }
+            let in_rows = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
             batch.even_choice = config.routing.even_choice && self.iteration.is_some();
-            batch.fixed_routes = config.routing.fixed.then(all_places);
+            batch.fixed_routes = config.routing.fixed.then(in_rows);
             batch.load = Some(self.this.load.clone());
         }
         if let Some(indexer) = config.indexer.filter(|_| self.iteration.is_some()) {
