@@ -27,6 +27,9 @@ pub struct Batch {
     /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all
     /// are counted together.
     pub capacity_shares: Arc<[u32]>,
+    /// The place of each token `[T]` among those of the whole micro-batch, in upstream's order: the first of every sequence,
+    /// then the second ones. Experts with a capacity that take the first copies go by it; empty: as they stand here.
+    pub places: Arc<[u32]>,
     /// Experts are chosen so that tokens spread evenly over them (Sinkhorn), not by their scores alone.
     pub even_choice: bool,
     /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
@@ -159,6 +162,7 @@ impl Batch {
             indexer_loss: None,
             capacity: None,
             capacity_shares: Arc::default(),
+            places: Arc::default(),
             even_choice: false,
             fixed_routes: None,
             load: None,

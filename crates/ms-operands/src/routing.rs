@@ -54,6 +54,8 @@ pub struct ExpertLoad {
     pub groups: usize,
     /// Added to the scores `[E]` before they are normalised; empty: nothing.
     pub bias: Vec<f64>,
+    /// Scores are not normalised, whatever they are.
+    pub undivided: bool,
     /// What the square of the logarithm of the sum of a token's exponentials weighs.
     pub z: f64,
 }

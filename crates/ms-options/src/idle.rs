@@ -2,6 +2,7 @@
 
 use crate::given::{Given, same_number};
 use crate::model::{ModelFlags, apply};
+use crate::versions;
 use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
@@ -61,18 +62,20 @@ impl ModelFlags {
         });
     }
 
-    /// [`ModelFlags::say_idle`] of flags beside a checkpoint's `config`, that make `model` of it.
-    pub(crate) fn say_idle_beside(&self, config: &ModelConfig, model: &ModelConfig) {
+    /// [`ModelFlags::say_idle`] of flags beside a checkpoint's `config`, that make `model` of it; those that are `left_out` of
+    /// it were said.
+    pub(crate) fn say_idle_beside(&self, config: &ModelConfig, model: &ModelConfig, left_out: &[Given]) {
         self.say(
             model,
-            |_| false,
+            |dest| left_out.iter().any(|out| out.dest == dest),
             |instead| {
                 let others = self.given().iter().filter_map(|given| match instead.get(&*given.dest) {
                     None => Some(given.clone()),
                     Some(None) => None,
                     Some(Some(value)) => Some(Given { value: value.clone(), ..given.clone() }),
                 });
-                apply(config, &others.collect::<Vec<_>>()).ok()
+                let (others, _) = versions::given(self.upstream, &others.collect::<Vec<_>>(), config);
+                apply(config, &others).ok()
             },
         );
     }

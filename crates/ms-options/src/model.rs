@@ -2,6 +2,7 @@
 
 use crate::flags;
 use crate::given::{Given, Known, plain, same_number};
+use crate::versions;
 use anyhow::Result;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader, Upstream};
 use ms_cli::{Usage, refuse};
@@ -37,7 +38,7 @@ pub struct ModelFlags {
     written: BTreeMap<String, &'static str>,
     vocabulary: Vocabulary,
     slots: Slots,
-    upstream: Upstream,
+    pub(crate) upstream: Upstream,
 }
 
 impl Options for ModelFlags {
@@ -168,9 +169,10 @@ impl ModelFlags {
             return Ok(config.clone());
         }
         self.check_vocabulary(config)?;
-        let given = crate::versions::given(self.upstream, &self.given, config);
+        let (given, left_out) = versions::given(self.upstream, &self.given, config);
+        versions::say_left_out(&self.given, &left_out);
         let model = if given.is_empty() { config.clone() } else { changed(config, &given)? };
-        self.say_idle_beside(config, &model);
+        self.say_idle_beside(config, &model, &left_out);
         self.check_positions(&model)?;
         Ok(model)
     }

@@ -7,33 +7,48 @@ use serde_json::Value;
 
 /// Flags beside a checkpoint's model as a version of upstream takes them: without those that its type of router, where it is
 /// given, makes nothing of ([`unread_of_router`]), and at the head with yarn's factor formed of the lengths, unless attention is
-/// latent.
+/// latent. With them those that are left out.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`.
-pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> Vec<Given> {
+pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> (Vec<Given>, Vec<Given>) {
     const FACTOR: &str = "rope_scaling_factor";
-    let mut given = all.to_vec();
     let of = |dest: &str| all.iter().find(|given| given.dest == dest).map(|given| &given.value);
     let kind = of("moe_router_load_balancing_type").and_then(Value::as_str);
     let divides = of("norm_topk_prob") == Some(&Value::Bool(true));
     let unread = unread_of_router(upstream, kind, divides);
-    given.retain(|given| {
-        let is_unread = unread.contains(&given.dest.as_str());
-        if is_unread {
-            say_unread(&given.flag, kind);
-        }
-        !is_unread
-    });
+    let (left_out, mut given): (Vec<_>, Vec<_>) =
+        all.iter().cloned().partition(|given| unread.contains(&given.dest.as_str()));
+    if divides_last(upstream, kind, divides) {
+        given.push(Given::new(RENORMALISED, None, &true.into()));
+    }
     let yarn = of("rope_scaling_type").and_then(Value::as_str) == Some("yarn");
     if upstream == Upstream::V2_0_0 || !yarn || config.rotates_by_itself() {
-        return given;
+        return (given, left_out);
     }
     given.retain(|given| given.dest != FACTOR);
     let reach = of("max_position_embeddings").and_then(Value::as_f64).unwrap_or(config.max_positions as f64);
     let original = of("rope_scaling_original_max_position_embeddings").and_then(Value::as_f64);
     given.extend(original.map(|original| Given::new(FACTOR, None, &(reach / original).into())));
-    given
+    (given, left_out)
+}
+
+/// Says that flags beside a checkpoint's model are left out of what is made of it.
+pub(crate) fn say_left_out(all: &[Given], left_out: &[Given]) {
+    let kind = all.iter().find(|given| given.dest == "moe_router_load_balancing_type");
+    left_out.iter().for_each(|given| say_unread(&given.flag, kind.and_then(|kind| kind.value.as_str())));
+}
+
+/// That weights of chosen experts are divided by their sum, whatever their score is.
+pub(crate) const RENORMALISED: &str = "moe_router_renormalised";
+
+/// Whether this version of upstream divides weights by their sum behind all else, also the weight of a single expert, which is
+/// then always 1.
+///
+/// # Source
+/// MindSpeed-LLM (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, `aux_loss`.
+pub(crate) fn divides_last(upstream: Upstream, kind: Option<&str>, divides: bool) -> bool {
+    upstream == Upstream::Head && kind == Some("aux_loss") && divides
 }
 
 /// Says that a flag of the router does nothing beside this type of it.
@@ -44,13 +59,15 @@ pub(crate) fn say_unread(flag: &str, kind: Option<&str>) {
 
 /// What this version of upstream makes nothing of beside the type of router. v2.0.0 scales, divides and groups where there is no
 /// balance (`none`, `noaux_tc`) or a limit of groups; the others take the softmax as it is, and what is divided there hangs on
-/// the score alone. The head divides what `aux_loss` has scaled by its sum.
+/// the score alone. The head divides by `--norm-topk-prob` in `aux_loss`, by its sum what was scaled, in `softmax_topk` and
+/// `group_limited_greedy`, and scales and scores in the types of Megatron's own function. In both, a limit of groups is one of
+/// softmax scores.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, and
 /// `moe_utils.py`, `topk_softmax_with_capacity`; `mindspeed_llm/tasks/models/common/pai_megatron.py`; MindSpeed 2.0.0,
-/// `mindspeed/core/transformer/moe/router.py`, `aux_loss_load_balancing`; Megatron-LM `core_r0.8.0`,
-/// `megatron/core/transformer/moe/router.py`, `sinkhorn_load_balancing`.
+/// `mindspeed/core/transformer/moe/router.py`, `aux_loss_load_balancing`; Megatron-LM `core_r0.8.0` and `core_v0.12.1`,
+/// `megatron/core/transformer/moe/router.py`, `sinkhorn_load_balancing`, `seq_aux_loss_load_balancing`.
 pub(crate) fn unread_of_router(
     upstream: Upstream,
     kind: Option<&str>,
@@ -71,7 +88,11 @@ pub(crate) fn unread_of_router(
             Upstream::V2_0_0,
             Some("softmax_topk" | "aux_loss" | "pai_megatron_aux_loss" | "sinkhorn" | "sparsemixer_topk"),
         ) => ALL,
-        (Upstream::V2_0_0, Some("none" | "noaux_tc")) => &ALL[2..3],
+        (Upstream::Head, Some("pai_megatron_aux_loss" | "sinkhorn" | "sparsemixer_topk")) => ALL,
+        (Upstream::V2_0_0, Some("none" | "noaux_tc")) | (Upstream::Head, Some("none" | "seq_aux_loss")) => {
+            &ALL[2..3]
+        }
+        (_, Some("group_limited_greedy")) | (Upstream::Head, Some("softmax_topk")) => &ALL[7..],
         (Upstream::Head, Some("aux_loss")) if divides => &ALL[..2],
         _ => &[],
     }
@@ -84,22 +105,34 @@ mod tests {
 
     #[test]
     fn what_a_router_makes_nothing_of_is_left_out_beside_a_checkpoint() {
-        let flags = [("norm_topk_prob", json!(true)), ("routed_scaling_factor", json!(2.5))];
+        let flags = [
+            ("norm_topk_prob", json!(true)),
+            ("routed_scaling_factor", json!(2.5)),
+            ("moe_router_score_function", json!("sigmoid")),
+        ];
         let left = |upstream, kind: Option<&str>| {
             let kind = kind.map(|kind| ("moe_router_load_balancing_type", json!(kind)));
             let all = kind.into_iter().chain(flags.clone());
             let all: Vec<Given> = all.map(|(dest, value)| Given::new(dest, None, &value)).collect();
-            let left = given(upstream, &all, &ModelConfig::tiny());
-            left.into_iter()
-                .map(|given| given.dest)
-                .filter(|dest| !dest.ends_with("type"))
-                .collect::<Vec<_>>()
+            let (left, out) = given(upstream, &all, &ModelConfig::tiny());
+            assert!(out.iter().all(|out| left.iter().all(|left| left.dest != out.dest)));
+            let names = left.into_iter().map(|given| given.dest);
+            names.filter(|dest| !dest.ends_with("type")).collect::<Vec<_>>()
         };
         let (old, head) = (Upstream::V2_0_0, Upstream::Head);
         assert!(left(old, Some("aux_loss")).is_empty());
-        assert_eq!(left(old, Some("none")), ["routed_scaling_factor"]);
-        assert_eq!(left(old, Some("group_limited_greedy")), ["norm_topk_prob", "routed_scaling_factor"]);
-        assert_eq!(left(head, Some("aux_loss")), ["norm_topk_prob"]);
-        assert_eq!(left(old, None), ["norm_topk_prob", "routed_scaling_factor"]);
+        let [divided, scaled, scored] = flags.clone().map(|(dest, _)| dest);
+        for unbalanced in [(old, "none"), (old, "noaux_tc"), (head, "none"), (head, "seq_aux_loss")] {
+            assert_eq!(left(unbalanced.0, Some(unbalanced.1)), [scaled, scored], "{unbalanced:?}");
+        }
+        for softmax in [(old, "group_limited_greedy"), (head, "group_limited_greedy"), (head, "softmax_topk")]
+        {
+            assert_eq!(left(softmax.0, Some(softmax.1)), [divided, scaled], "{softmax:?}");
+        }
+        for kind in ["pai_megatron_aux_loss", "sinkhorn", "sparsemixer_topk"] {
+            assert!(left(old, Some(kind)).is_empty() && left(head, Some(kind)).is_empty(), "{kind}");
+        }
+        assert_eq!(left(head, Some("aux_loss")), [divided, scored, RENORMALISED]);
+        assert_eq!(left(old, None), [divided, scaled, scored]);
     }
 }

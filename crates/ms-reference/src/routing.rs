@@ -96,14 +96,15 @@ pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) ->
 }
 
 /// `Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²`, with `p` the scores plus `bias`, normalised
-/// where they are no softmax.
+/// where they are no softmax, unless they are to stay undivided.
 pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad) -> R {
     let count = load.weights.len() / load.groups.max(1);
     let of_token = |(t, logits): (usize, &[R])| {
         let group = load.group_of.get(t).map_or(0, |&g| g as usize);
         let mut p = scores(logits, router.score);
         p.iter_mut().zip(&load.bias).for_each(|(p, &b)| *p = *p + R::from(b));
-        if !matches!(router.score, RouterScore::Softmax | RouterScore::SparseMixer { .. }) {
+        let is_softmax = matches!(router.score, RouterScore::Softmax | RouterScore::SparseMixer { .. });
+        if !is_softmax && !load.undivided {
             let total = sum(p.iter().copied()) + R::from(1e-20);
             p.iter_mut().for_each(|p| *p = *p / total);
         }

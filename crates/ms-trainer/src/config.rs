@@ -444,6 +444,11 @@ pub struct Routing {
     pub balance_biased: bool,
     /// Of copies that experts with a capacity do not take nothing is counted.
     pub balance_of_taken: bool,
+    /// Load is balanced by scores that are not divided by their sum, where they are no softmax.
+    pub balance_undivided: bool,
+    /// With [`TrainConfig::per_token_loss`], auxiliary losses count once for each token of a micro-batch, masked ones too, as a
+    /// sum over tokens does (Megatron 0.12); else they weigh one through the micro-batches (0.8).
+    pub balance_by_tokens: bool,
     /// Half the width of the factors that a router's inputs are multiplied by while it is trained.
     pub jitter: f64,
     /// Experts are taken in turn, whatever routers choose (`--fix-router`).
@@ -458,6 +463,8 @@ pub struct Routing {
     pub watch_margins: bool,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
+    /// Load is then what experts with a capacity take, not what is meant for them.
+    pub bias_of_taken: bool,
 }
 
 /// How ranks share the tokens of a micro-batch that they route.

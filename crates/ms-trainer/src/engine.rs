@@ -94,6 +94,8 @@ pub struct ExpertReport {
     pub layers: BTreeMap<usize, Auxiliary>,
     /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
+    /// Of those, copies that each expert took, by layer.
+    pub taken: BTreeMap<usize, Vec<u64>>,
     /// Copies that experts beyond their capacity did not take, over all layers.
     pub dropped: u64,
     /// The least by which what a router picked was ahead of what it did not, over all tokens and layers, where that is

@@ -15,11 +15,12 @@ use crate::ahead::ahead;
 use crate::config::{Replay, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
-use crate::share::{Share, share};
+use crate::share::{Share, places, share};
 use crate::{Error, Result};
 use border::Border;
 use keys::keys;
 use messages::{Messages, Size};
+use ms_core::ops::DropPolicy;
 use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
@@ -320,8 +321,12 @@ impl Iteration<'_> {
         let mut batch = own.batch(arena, mb)?;
         let weights = self.loss_weights(&mb.loss_mask, &own, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
-            let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let of_loss = if config.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let of_loss = match (config.per_token_loss, config.routing.balance_by_tokens) {
+                (true, true) => mb.tokens.len() as f64,
+                // Gradients of such a loss are summed over replicas, not their mean.
+                (true, false) => 1.0 / (micro_batches * self.ctx.dp.size()) as f64,
+                (false, _) => 1.0 / micro_batches as f64,
+            };
             let grad_scale = of_loss * self.scale;
             let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = config.routing;
             batch.balance = coefficients.any().then(|| {
@@ -330,16 +335,28 @@ impl Iteration<'_> {
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
                 let biased = config.routing.balance_biased;
                 let of_taken = config.routing.balance_of_taken;
-                Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, of_taken, sequence_of, sequences })
+                let undivided = config.routing.balance_undivided;
+                Arc::new(AuxiliaryLoss {
+                    coefficients,
+                    grad_scale,
+                    biased,
+                    undivided,
+                    of_taken,
+                    sequence_of,
+                    sequences,
+                })
             });
             batch.capacity = config.routing.capacity;
             if let (Some(_), Some(shares)) = (batch.capacity, &config.routing.capacity_shares) {
                 batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
             }
-            let places = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
+            if batch.capacity.is_some_and(|capacity| capacity.policy == DropPolicy::Position) {
+                batch.places = own.take(&places(mb)).into();
+            }
+            let in_rows = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
             batch.even_choice = config.routing.even_choice && self.iteration.is_some();
-            batch.fixed_routes = config.routing.fixed.then(places);
+            batch.fixed_routes = config.routing.fixed.then(in_rows);
             batch.load = Some(self.this.load.clone());
         }
         if let Some(indexer) = config.indexer.filter(|_| self.iteration.is_some()) {

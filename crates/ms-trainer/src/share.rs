@@ -110,6 +110,20 @@ pub(crate) fn of_tokens(mb: &MicroBatch, shares: &CapacityShares) -> Result<Vec<
     Ok(share_of)
 }
 
+/// The place of each token of a micro-batch in upstream's order, `[s, b]`: the first token of every row, then the second ones.
+pub(crate) fn places(mb: &MicroBatch) -> Vec<u32> {
+    let starts = std::iter::once(0).chain(mb.row_ends.iter().copied());
+    let rows = starts.zip(&mb.row_ends).map(|(start, &end)| start..end);
+    let mut tokens: Vec<(usize, usize)> =
+        rows.flat_map(|row| row.clone().map(move |t| (t - row.start, t))).collect();
+    tokens.sort_unstable();
+    let mut places = vec![0; mb.tokens.len()];
+    for (place, (_, t)) in tokens.into_iter().enumerate() {
+        places[t] = place as u32;
+    }
+    places
+}
+
 impl Share {
     /// The rank's elements of a value for each token.
     pub(crate) fn take<T: Copy>(&self, values: &[T]) -> Vec<T> {
@@ -142,6 +156,17 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_go_by_the_first_tokens_of_all_rows_then_the_second_ones() {
+        let mb = MicroBatch { tokens: vec![0; 6], row_ends: vec![3, 6], ..MicroBatch::default() };
+        assert_eq!(places(&mb), [0, 2, 4, 1, 3, 5]);
+        // A row that is shorter leaves its places to the other.
+        let mb = MicroBatch { tokens: vec![0; 4], row_ends: vec![1, 4], ..MicroBatch::default() };
+        assert_eq!(places(&mb), [0, 1, 2, 3]);
+        let mb = MicroBatch { tokens: vec![0; 4], row_ends: vec![3, 4], ..MicroBatch::default() };
+        assert_eq!(places(&mb), [0, 2, 3, 1]);
+    }
 
     #[test]
     fn rows_are_cut_in_zigzag_and_documents_with_them() {

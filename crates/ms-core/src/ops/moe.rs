@@ -48,6 +48,8 @@ pub struct Balance<'a> {
     pub groups: usize,
     /// Added to the experts' scores before they are normalised.
     pub bias: Option<&'a Tensor>,
+    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    pub undivided: bool,
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,
     /// Which copies count; `None`: all that are picked, whether experts take them or not.
@@ -58,7 +60,16 @@ impl Balance<'_> {
     /// The load-balancing loss over all tokens of a micro-batch that one rank has.
     pub fn whole(coeff: f64, grad_scale: f64) -> Self {
         let coefficients = Auxiliary { experts: coeff, ..Auxiliary::default() };
-        Self { coefficients, grad_scale, group_of: &[], groups: 1, bias: None, ranks: None, taken: None }
+        Self {
+            coefficients,
+            grad_scale,
+            group_of: &[],
+            groups: 1,
+            bias: None,
+            undivided: false,
+            ranks: None,
+            taken: None,
+        }
     }
 }
 
@@ -207,6 +218,7 @@ fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count:
         group_of: b.group_of.to_vec(),
         groups,
         bias: b.bias.map(|bias| bias.ready()?.to_reals()).transpose()?.unwrap_or_default(),
+        undivided: b.undivided,
         ..ExpertLoad::default()
     };
     Ok(Loads { weights, load, mean: 1.0 / all.max(1) as f64 })
@@ -296,7 +308,7 @@ op!(BeyondCapacity, "drop_beyond_capacity", light together, |op, cx, dy| Ok(vec!
 pub enum DropPolicy {
     /// Those with the smallest weights.
     Weights,
-    /// The last ones.
+    /// The last ones, in the order of places ([`Taken::places`]).
     Position,
 }
 
@@ -309,20 +321,30 @@ pub struct Taken<'a> {
     pub share_of: &'a [u32],
     /// Which are not.
     pub policy: DropPolicy,
+    /// The place of each token, `[T]`, in the order that [`DropPolicy::Position`] goes by; empty: that in which they stand.
+    pub places: &'a [u32],
 }
 
 impl Taken<'_> {
-    /// Of each copy, `width` of a token with weights `values`, 1 or, where it is not taken, 0; and how many those are.
-    fn of(&self, values: &[f64], width: usize, routes: &Routes) -> (Vec<f64>, usize) {
-        let (mut kept, mut dropped) = (vec![1.0; values.len()], 0);
-        for expert in 0..routes.starts.len() - 1 {
+    /// Of each copy, `width` of a token with weights `values`, 1 or, where it is not taken, 0; and how many those are of each
+    /// expert.
+    fn of(&self, values: &[f64], width: usize, routes: &Routes) -> (Vec<f64>, Vec<u64>) {
+        let experts = routes.starts.len() - 1;
+        let (mut kept, mut dropped) = (vec![1.0; values.len()], vec![0; experts]);
+        for (expert, dropped) in dropped.iter_mut().enumerate() {
             // In the order of tokens.
             let mut copies: Vec<u32> = routes.copies[routes.range(expert)].to_vec();
             if copies.len() <= self.capacity {
                 continue;
             }
-            if self.policy == DropPolicy::Weights {
-                copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
+            match self.policy {
+                DropPolicy::Weights => {
+                    copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
+                }
+                DropPolicy::Position => copies.sort_by_key(|copy| {
+                    let token = *copy as usize / width.max(1);
+                    self.places.get(token).copied().unwrap_or(token as u32)
+                }),
             }
             let mut taken = std::collections::BTreeMap::new();
             for copy in copies {
@@ -331,7 +353,7 @@ impl Taken<'_> {
                 *taken += 1;
                 if *taken > self.capacity {
                     kept[copy as usize] = 0.0;
-                    dropped += 1;
+                    *dropped += 1;
                 }
             }
         }
@@ -340,14 +362,19 @@ impl Taken<'_> {
 }
 
 /// The weights `[T,K]` of a router of whose copies experts take some: the others weigh 0, these what they did. Returns them with
-/// the number of dropped copies. Keeps a number for each weight.
+/// the number of dropped copies of each expert `[E]`. Keeps a number for each weight.
 ///
 /// # Errors
 /// If shapes do not fit.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
-pub fn drop_beyond(g: &mut Graph, weights: &Var, routes: &Routes, taken: Taken<'_>) -> Result<(Var, usize)> {
+pub fn drop_beyond(
+    g: &mut Graph,
+    weights: &Var,
+    routes: &Routes,
+    taken: Taken<'_>,
+) -> Result<(Var, Vec<u64>)> {
     let device = g.device().clone();
     let (values, width) = (weights.value().ready()?.to_reals()?, weights.value().as_matrix().1);
     let (kept, dropped) = taken.of(&values, width, routes);

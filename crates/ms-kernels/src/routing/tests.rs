@@ -169,3 +169,19 @@ fn experts_chosen_by_a_table_have_the_weights_that_the_router_would_give_them() 
     assert_eq!(got, want);
     assert!(weigh(&cpu, &mut got, &[6; 10], &logits, 6, &router).is_err());
 }
+
+#[test]
+fn scores_that_stay_undivided_have_the_loss_and_the_gradient_of_their_sum() {
+    // Sigmoids of 1/2 and 3/4; through them the gradient is 1/4 of 1 and 3/16 of 2.
+    let logits = [0.0, 3f64.ln()];
+    let router = Router { score: Score::Sigmoid, top_k: 1, ..PLAIN };
+    let load = Load { weights: vec![1.0, 2.0], groups: 1, undivided: true, ..Load::default() };
+    let mut d = [0.0; 2];
+    let loss = balance(&Cpu::single(), &mut d, &logits, &load, &router, 1.0).unwrap();
+    assert_close("loss", &[loss as f32], &[2.0], 1e-7, 0.0);
+    assert_close("dlogits", &d.map(|d| d as f32), &[0.25, 0.375], 1e-7, 0.0);
+    // Divided they are 2/5 and 3/5.
+    let divided = Load { undivided: false, ..load };
+    let loss = balance(&Cpu::single(), &mut [], &logits, &divided, &router, 1.0).unwrap();
+    assert_close("loss", &[loss as f32], &[1.6], 1e-7, 0.0);
+}

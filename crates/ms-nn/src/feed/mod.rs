@@ -215,7 +215,9 @@ impl Experts {
         let taken = pass.batch.capacity.map(|capacity| {
             let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
             let capacity_of = capacity.copies(tokens / shares, self.router.top_k, width);
-            Taken { capacity: capacity_of, share_of: &share_of, policy: capacity.policy }
+            let of_batch = &pass.batch.places;
+            let places = if of_batch.is_empty() { &[] } else { &of_batch[seen.clone()] };
+            Taken { capacity: capacity_of, share_of: &share_of, policy: capacity.policy, places }
         });
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
@@ -242,7 +244,7 @@ impl Experts {
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
         // Rows are weighed as wide as what else is kept beside them.
-        let (mut weights, mut dropped) = (ops::cast(pass.g, &routed.weights, unrounded)?, 0);
+        let (mut weights, mut dropped) = (ops::cast(pass.g, &routed.weights, unrounded)?, Vec::new());
         // Once a step: where a layer is recomputed only its second run records.
         let load = pass.load.clone().filter(|_| pass.g.records());
         if let Some(taken) = taken {
@@ -253,7 +255,7 @@ impl Experts {
             (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.routes, taken)?;
         }
         if let Some(load) = load {
-            load.add(pass.layer, routed.balance, &routed.picked, dropped);
+            load.add(pass.layer, routed.balance, &routed.picked, &dropped);
             if self.table.is_none() {
                 let of_router = || ops::routing_margin(logits.value(), bias.as_ref(), &self.router);
                 load.watch(pass.layer, || even.map_or_else(of_router, Ok))?;

@@ -15,6 +15,8 @@ pub struct AuxiliaryLoss {
     pub grad_scale: f64,
     /// The biases that take part in the choice of experts are added to the scores (v2.0.0's `--seq-aux` with `noaux_tc`).
     pub biased: bool,
+    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    pub undivided: bool,
     /// Copies count that experts take, where they have a capacity, and not all that routers pick.
     pub of_taken: bool,
     /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
@@ -97,6 +99,7 @@ impl AuxiliaryLoss {
             group_of: sequence_of,
             groups: self.sequences.max(1),
             bias: bias.filter(|_| self.biased),
+            undivided: self.undivided,
             ranks: sharers.others(),
             taken: taken.filter(|_| self.of_taken),
         }
@@ -119,8 +122,8 @@ pub struct LayerLoad {
     pub passes: u64,
     /// Token copies that were meant for each expert.
     pub tokens: Vec<u64>,
-    /// Of those, copies that experts did not take.
-    pub dropped: u64,
+    /// Of those, copies that each expert did not take.
+    pub dropped: Vec<u64>,
     /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took
     /// of what it did not ([`ms_core::ops::drop_margin`]), where that is watched.
     pub margin: Option<f64>,
@@ -147,11 +150,12 @@ impl RouterLoad {
         Ok(())
     }
 
-    pub(crate) fn add(&self, layer: usize, balance: Option<Auxiliary>, routes: &Routes, dropped: usize) {
+    pub(crate) fn add(&self, layer: usize, balance: Option<Auxiliary>, routes: &Routes, dropped: &[u64]) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();
         let experts = routes.starts.len() - 1;
         load.tokens.resize(experts, 0);
+        load.dropped.resize(experts, 0);
         for e in 0..experts {
             load.tokens[e] += routes.range(e).len() as u64;
         }
@@ -163,7 +167,7 @@ impl RouterLoad {
             sum.z += b.z;
         }
         load.passes += 1;
-        load.dropped += dropped as u64;
+        load.dropped.iter_mut().zip(dropped).for_each(|(sum, n)| *sum += n);
     }
 
     /// The sums since the last call, by layer; the next ones begin at zero.

@@ -2,7 +2,7 @@
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;
-use crate::versions::{say_unread, unread_of_router};
+use crate::versions::{RENORMALISED, divides_last, say_unread, unread_of_router};
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
@@ -173,8 +173,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     // What is divided by its sum has no scale: the flag that says so acts where there is one.
     let divides = map.get("norm_topk_prob") == Some(&Value::Bool(true));
     let mut acting = Vec::new();
+    if of_upstream && divides_last(o.upstream, kind, divides) {
+        map.insert(RENORMALISED.into(), true.into());
+        acting.push("norm_topk_prob");
+    }
     for dest in unread_of_router(o.upstream, kind, divides).iter().filter(|_| of_upstream) {
-        acting.extend((divides && o.upstream == Upstream::Head).then_some("norm_topk_prob"));
         if let (Some(flag), Some(_)) = (flags.written(dest), map.remove(*dest)) {
             say_unread(flag, kind);
         }

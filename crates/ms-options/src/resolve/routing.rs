@@ -24,7 +24,7 @@ options! {
         fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
-        fills: bool = "--moe-pad-expert-input-to-capacity", "changes nothing but that it needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes", group = "Model families";
+        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes; head: experts' biases stay, for all experts count as many", group = "Model families";
         bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
     }
 }
@@ -127,7 +127,17 @@ pub(crate) fn routing(
             "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it"
         );
     }
-    let bias_update_rate = o.bias_update_rate;
+    // Head counts what experts are left with, and those that are filled up have as many each.
+    let head = upstream == Upstream::Head;
+    let biased = model.moe.as_ref().is_some_and(|m| m.router.bias);
+    let evens_out = head && capacity.is_some() && o.fills && biased && o.bias_update_rate != 0.0;
+    if evens_out {
+        tracing::warn!(
+            "--moe-router-bias-update-rate {}: beside --moe-pad-expert-input-to-capacity biases stay, as upstream's head counts",
+            o.bias_update_rate
+        );
+    }
+    let bias_update_rate = if evens_out { 0.0 } else { o.bias_update_rate };
     let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
     let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
     Ok(Routing {
@@ -136,6 +146,8 @@ pub(crate) fn routing(
         balance_biased,
         // As upstream: this loss looks at what the dispatcher is given.
         balance_of_taken: kind == Some("seq_aux_loss"),
+        balance_undivided: head && top_k == 1 && matches!(kind, None | Some("aux_loss" | "seq_aux_loss")),
+        balance_by_tokens: head,
         jitter,
         fixed,
         even_choice,
@@ -143,5 +155,6 @@ pub(crate) fn routing(
         capacity_shares: None,
         watch_margins: false,
         bias_update_rate,
+        bias_of_taken: head,
     })
 }

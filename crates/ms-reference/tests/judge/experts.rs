@@ -61,7 +61,8 @@ fn route(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
         let by_load = (0..EXPERTS * groups).map(|i| 0.01 * (i * 7 % 5) as f64).collect();
         let normalised = !matches!(router.score, RouterScore::Softmax | RouterScore::SparseMixer { .. });
         let bias = if normalised && b.draw == 2 { vec![0.03; EXPERTS] } else { Vec::new() };
-        let load = ExpertLoad { weights: by_load, group_of, groups, bias, z: 0.002 * b.draw as f64 };
+        let (z, undivided) = (0.002 * b.draw as f64, by_group);
+        let load = ExpertLoad { weights: by_load, group_of, groups, bias, undivided, z };
         let mut along = b.wide(&[TOKENS, EXPERTS]);
         let loss = b.device.balance(Some(&mut along), &logits, &load, &router, 0.5)?;
         all.extend([experts, weights, d, along, b.given(&[1], &[loss])]);

@@ -15,17 +15,19 @@ impl Engine {
         let config = self.model.config();
         let Some(moe) = &config.moe else { return Ok(None) };
         let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
-        // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage
-        // holds it.
-        let width = 6 + choices;
+        // Of each layer four auxiliary losses, passes and of each expert the copies and the dropped ones; zeros where another
+        // stage holds it.
+        let width = 5 + 2 * choices;
         let mut all = vec![0f64; layers * width];
         let mut least = f64::INFINITY;
         for (layer, LayerLoad { balance, passes, tokens, dropped, margin }) in self.load.take() {
             least = least.min(margin.unwrap_or(f64::INFINITY));
             let row = &mut all[layer * width..][..width];
             let Auxiliary { experts, devices, communication, z } = balance;
-            row[..6].copy_from_slice(&[experts, devices, communication, z, passes as f64, dropped as f64]);
-            row[6..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
+            row[..5].copy_from_slice(&[experts, devices, communication, z, passes as f64]);
+            let (of_tokens, of_dropped) = row[5..].split_at_mut(choices);
+            of_tokens.iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
+            of_dropped.iter_mut().zip(&dropped).for_each(|(n, &t)| *n = t as f64);
         }
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
@@ -38,7 +40,7 @@ impl Engine {
             Auxiliary::of(std::array::from_fn(|i| sums[i] / passes.max(1.0) / coefficients[i]))
         };
         let (mut losses, mut passes, mut dropped) = ([0.0; 4], 0.0, 0.0);
-        let (mut tokens, mut of_layers) = (BTreeMap::new(), BTreeMap::new());
+        let (mut tokens, mut taken, mut of_layers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (layer, row) in
             sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
@@ -46,8 +48,12 @@ impl Engine {
             losses.iter_mut().zip(own).for_each(|(sum, l)| *sum += l);
             passes += went;
             of_layers.insert(layer, means(own, went));
-            dropped += row[5] * seen;
-            tokens.insert(layer, row[6..].iter().map(|&n| (n * seen) as u64).collect());
+            let (of_tokens, of_dropped) = row[5..].split_at(choices);
+            dropped += of_dropped.iter().sum::<f64>() * seen;
+            tokens.insert(layer, of_tokens.iter().map(|&n| (n * seen) as u64).collect());
+            // Where experts are taken in turn, more can be dropped than routers picked.
+            let left = of_tokens.iter().zip(of_dropped).map(|(n, d)| ((n - d) * seen).max(0.0) as u64);
+            taken.insert(layer, left.collect());
         }
         let auxiliary = means(losses, passes);
         let mut margin = None;
@@ -56,10 +62,12 @@ impl Engine {
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
             margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
         }
-        Ok(Some(ExpertReport { auxiliary, layers: of_layers, tokens, dropped: dropped as u64, margin }))
+        let dropped = dropped as u64;
+        Ok(Some(ExpertReport { auxiliary, layers: of_layers, tokens, taken, dropped, margin }))
     }
 
-    /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.
+    /// Moves the biases of experts that got less than the mean up by one step, of those that got more down: of the copies that
+    /// were meant for them, or that they took ([`crate::Routing::bias_of_taken`]).
     ///
     /// # Source
     /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Megatron-LM `core_v0.12.1`,
@@ -76,10 +84,11 @@ impl Engine {
             Place::Embedding | Place::Head => None,
         };
         let (specs, store) = (self.model.specs(), &self.store);
+        let counted = if self.config.routing.bias_of_taken { &report.taken } else { &report.tokens };
         let counts_of = |id: ParamId| {
             let place = specs[id.0 as usize].slot.place;
             let bias = store.change(id) == Change::ExpertLoad;
-            layer_of(place).filter(|_| bias).and_then(|layer| report.tokens.get(&layer))
+            layer_of(place).filter(|_| bias).and_then(|layer| counted.get(&layer))
         };
         self.optimizer.change_masters(
             (&self.device, &self.store),

@@ -19,6 +19,7 @@ mod planning;
 mod refusals;
 mod resuming;
 mod room;
+mod router_versions;
 mod routers;
 mod said;
 mod saving;

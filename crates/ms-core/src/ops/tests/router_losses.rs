@@ -108,8 +108,10 @@ fn copies_beyond_the_capacity_are_upstreams() {
     let mut graph = Graph::train(&device);
     let x = graph.input(logits);
     let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
-    let taken = Taken { capacity, share_of: &[], policy: DropPolicy::Weights };
+    let taken = Taken { capacity, share_of: &[], policy: DropPolicy::Weights, places: &[] };
     let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, taken).unwrap();
+    let dropped_of = dropped;
+    let dropped = dropped_of.iter().sum::<u64>() as usize;
     let left = left.value().to_f32_vec().unwrap();
     let mut dense = vec![0f32; tokens * experts];
     for e in 0..experts {
@@ -122,6 +124,10 @@ fn copies_beyond_the_capacity_are_upstreams() {
     assert_eq!(kept, g["capacity.final_map"].values);
     assert_eq!(dropped, tokens * router.top_k - kept.iter().sum::<f64>() as usize);
     assert!(dropped > 0);
+    for (e, &dropped) in dropped_of.iter().enumerate() {
+        let left = kept.iter().skip(e).step_by(experts).sum::<f64>() as u64;
+        assert_eq!(routes.range(e).len() as u64 - dropped, left, "expert {e}");
+    }
     // Each sequence is balanced by what experts take (`sequence_load_balancing_loss_func` of that map).
     let sequence_of: Vec<u32> = (0..tokens).map(|t| u32::from(t >= tokens / 2)).collect();
     let balance =
@@ -146,4 +152,19 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     let parts: Vec<f64> = logits.iter().map(|x| x.exp()).collect();
     let sum: f64 = parts.iter().sum();
     parts.into_iter().map(|p| p / sum).collect()
+}
+
+#[test]
+fn the_last_copies_are_those_of_the_last_places() {
+    // Two samples of two tokens, one expert that takes two copies: the first token of each.
+    let device = Device::cpu(1).unwrap();
+    let mut graph = Graph::train(&device);
+    let x = graph.input(Tensor::from_slice(device.arena(), [4, 1], &[1f32; 4]).unwrap());
+    let router = Router { top_k: 1, ..PLAIN };
+    let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
+    for (places, want) in [(&[0, 2, 1, 3][..], [1.0, 0.0, 1.0, 0.0]), (&[], [1.0, 1.0, 0.0, 0.0])] {
+        let taken = Taken { capacity: 2, share_of: &[], policy: DropPolicy::Position, places };
+        let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, taken).unwrap();
+        assert_eq!((left.value().to_f32_vec().unwrap(), dropped), (want.to_vec(), vec![2]), "{places:?}");
+    }
 }

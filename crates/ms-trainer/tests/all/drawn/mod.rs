@@ -510,6 +510,10 @@ fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
         fixed: draw.below(8) == 0,
         even_choice,
         bias_update_rate: 1e-3,
+        // By the seed, so that what else is drawn stays as it is.
+        balance_undivided: case.seed.is_multiple_of(2),
+        balance_by_tokens: case.seed.is_multiple_of(3),
+        bias_of_taken: case.seed % 4 < 2,
         ..Routing::default()
     }
 }
