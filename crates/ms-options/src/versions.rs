@@ -1,9 +1,12 @@
 //! What versions of upstream make of flags, each in its own way.
 
 use crate::given::Given;
+use anyhow::Result;
 use ms_cli::megatron::Upstream;
+use ms_cli::refuse;
 use ms_spec::ModelConfig;
-use serde_json::Value;
+use ms_spec::megatron::{SHARES, Turned, turned, with_turned};
+use serde_json::{Map, Value};
 
 /// Flags beside a checkpoint's model as a version of upstream takes them: without those that its type of router, where it is
 /// given, makes nothing of ([`unread_of_router`]), and at the head with yarn's factor formed of the lengths, unless attention is
@@ -22,6 +25,7 @@ pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> 
     if divides_last(upstream, kind, divides) {
         given.push(Given::new(RENORMALISED, None, &true.into()));
     }
+    turn(upstream, &mut given, config);
     let yarn = of("rope_scaling_type").and_then(Value::as_str) == Some("yarn");
     if upstream == Upstream::V2_0_0 || !yarn || config.rotates_by_itself() {
         return (given, left_out);
@@ -49,6 +53,59 @@ pub(crate) const RENORMALISED: &str = "moe_router_renormalised";
 /// MindSpeed-LLM (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, `aux_loss`.
 pub(crate) fn divides_last(upstream: Upstream, kind: Option<&str>, divides: bool) -> bool {
     upstream == Upstream::Head && kind == Some("aux_loss") && divides
+}
+
+/// Puts what upstream turns of a head in place of given shares. A model that is stretched so by itself keeps its own share.
+fn turn(upstream: Upstream, given: &mut Vec<Given>, config: &ModelConfig) {
+    const KIND: &str = "rope_scaling_type";
+    let own = ms_spec::megatron::to_args(config);
+    let mut args = own.clone();
+    args.retain(|dest, _| !SHARES.contains(&dest.as_str()));
+    args.extend(given.iter().map(|given| (given.dest.clone(), given.value.clone())));
+    let Some(turned) = turned(&args, upstream == Upstream::Head) else { return };
+    let (said, mut rest): (Vec<Given>, Vec<Given>) =
+        std::mem::take(given).into_iter().partition(|given| SHARES.contains(&given.dest.as_str()));
+    if turned.unread {
+        said.iter().for_each(|said| say_whole(&said.flag));
+    }
+    let flag = said.first().map_or("--rope-scaling-type", |said| &said.flag);
+    if !turned.unread || own.get(KIND) != args.get(KIND) {
+        rest.push(Given::new(SHARES[0], Some(flag), &turned.share().into()));
+    }
+    *given = rest;
+}
+
+/// [`turn`] of arguments that describe a model by themselves; `written`: how a flag was written, if it was.
+///
+/// # Errors
+/// If upstream turns more elements than a head has.
+pub(crate) fn turn_args<'a>(
+    upstream: Upstream,
+    args: &mut Map<String, Value>,
+    written: impl Fn(&str) -> Option<&'a str>,
+) -> Result<()> {
+    let Some(turned) = turned(args, upstream == Upstream::Head) else { return Ok(()) };
+    if turned.unread {
+        SHARES.into_iter().filter_map(written).for_each(say_whole);
+    }
+    let Turned { elements, of, .. } = turned;
+    if elements > of {
+        let rotates = args.get("position_embedding_type").and_then(Value::as_str) == Some("rope");
+        if rotates {
+            refuse!(
+                "--kv-channels {of}: expected at least --hidden-size by --num-attention-heads, {elements}: so many elements of a head are turned by this version of upstream"
+            );
+        }
+        return Ok(());
+    }
+    with_turned(args, turned);
+    Ok(())
+}
+
+fn say_whole(flag: &str) {
+    tracing::warn!(
+        "{flag} changes nothing: upstream's rotation of this --rope-scaling-type looks at no share"
+    );
 }
 
 /// Says that a flag of the router does nothing beside this type of it.
@@ -102,6 +159,72 @@ pub(crate) fn unread_of_router(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// Elements that are turned, by hand of both versions' `rotary_embedding_init_wrapper` and what it calls: hidden size 32, two
+    /// heads.
+    #[test]
+    fn each_version_of_upstream_turns_a_share_of_its_own() {
+        let (yarn, half) = (("rope_scaling_type", json!("yarn")), json!(0.5));
+        let (percent, partial) = (("rotary_percent", half.clone()), ("partial_rotary_factor", half));
+        let (wide, narrow) = (("kv_channels", json!(24)), ("kv_channels", json!(8)));
+        let original = ("rope_scaling_original_max_position_embeddings", json!(16));
+        let (old, head) = (Upstream::V2_0_0, Upstream::Head);
+        for (version, said, want) in [
+            (old, vec![&percent], Ok(8)),
+            (old, vec![&percent, &yarn], Ok(16)),
+            (old, vec![&wide, &yarn], Ok(16)),
+            (old, vec![&wide], Ok(24)),
+            (old, vec![&narrow, &yarn], Err(())),
+            (head, vec![&percent, &partial, &yarn], Ok(16)),
+            (head, vec![&wide, &percent, &yarn], Ok(24)),
+            (head, vec![&percent, &partial], Ok(4)),
+            (head, vec![&partial], Ok(8)),
+            (head, vec![&percent], Ok(8)),
+            (head, vec![&wide, &partial], Ok(12)),
+        ] {
+            let said = said.into_iter().chain([&original]);
+            let mut args = json!({
+                "num_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "ffn_hidden_size": 8, "padded_vocab_size": 8,
+                "max_position_embeddings": 64, "position_embedding_type": "rope"
+            });
+            let plain = ms_spec::megatron::from_args(args.as_object().unwrap()).unwrap();
+            let flags: Vec<Given> = said.map(|(dest, value)| Given::new(dest, None, value)).collect();
+            let args = args.as_object_mut().unwrap();
+            args.extend(flags.iter().map(|flag| (flag.dest.clone(), flag.value.clone())));
+            let by_itself = turn_args(version, args, |_| None).map_err(|e| {
+                assert!(e.to_string().starts_with("--kv-channels 8: "), "{e}");
+            });
+            let by_itself = by_itself.map(|()| ms_spec::megatron::from_args(args).unwrap().rotated());
+            assert_eq!(by_itself, want, "{version:?} {flags:?}");
+            if !flags.iter().any(|flag| flag.dest == "kv_channels") {
+                let changed = crate::model::apply(&plain, &given(version, &flags, &plain).0).unwrap();
+                assert_eq!(Ok(changed.rotated()), want, "{version:?} {flags:?} beside a checkpoint");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_model_of_a_checkpoint_turns_under_its_own_yarn_stays() {
+        let rope = ms_spec::Rope {
+            fraction: 0.5,
+            scaling: ms_spec::RopeScaling::Yarn {
+                factor: 4.0,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                original: 16,
+                mscale: None,
+                attention_factor: None,
+                truncate: true,
+            },
+            ..ms_spec::Rope::plain(10_000.0)
+        };
+        let own = ModelConfig { rope, ..ModelConfig::tiny() };
+        let flags = [("rope_scaling_type", json!("yarn")), ("rotary_percent", json!(0.25))];
+        let flags = flags.map(|(dest, value)| Given::new(dest, None, &value));
+        let (left, _) = given(Upstream::V2_0_0, &flags, &own);
+        assert_eq!(left.iter().map(|given| &*given.dest).collect::<Vec<_>>(), ["rope_scaling_type"]);
+        assert_eq!(crate::model::apply(&own, &left).unwrap(), own);
+    }
 
     #[test]
     fn what_a_router_makes_nothing_of_is_left_out_beside_a_checkpoint() {

@@ -164,11 +164,12 @@ impl LrSchedule {
         let share = match self.style {
             DecayStyle::Cosine => 0.5 * ((PI * ratio).cos() + 1.0),
             DecayStyle::Wsd => {
-                let start = self.decay.saturating_sub(self.wsd_decay);
-                if samples <= start {
+                // Before the run, where the last part is longer than the whole decay.
+                let start = self.decay as f64 - self.wsd_decay as f64;
+                if n <= start {
                     1.0
                 } else {
-                    let k = (n - start as f64) / self.wsd_decay as f64;
+                    let k = (n - start) / self.wsd_decay as f64;
                     match self.wsd_style {
                         WsdStyle::Linear => 1.0 - k,
                         WsdStyle::Cosine => 0.5 * ((PI * k).cos() + 1.0),
@@ -266,6 +267,23 @@ mod tests {
         let s = schedule();
         assert_eq!((s.lr(0), s.lr(5), s.lr(10), s.lr(101)), (0.0, 5e-4, 1e-3, 1e-4));
         assert_eq!((s.weight_decay(0), s.weight_decay(50), s.weight_decay(101)), (0.0, 0.1, 0.2));
+    }
+
+    /// By hand of Megatron's `OptimizerParamScheduler.get_lr`: the last part begins 100 samples before the run.
+    #[test]
+    fn a_last_part_longer_than_the_decay_began_before_the_run() {
+        for (wsd_style, want) in [
+            (WsdStyle::Linear, [0.5, 0.25, 0.0]),
+            (WsdStyle::Cosine, [0.5, 0.146_446_609_406_726_24, 0.0]),
+            (WsdStyle::Exponential, [0.414_213_562_373_095_05, 0.189_207_115_002_721_07, 0.0]),
+        ] {
+            let s =
+                LrSchedule { style: DecayStyle::Wsd, wsd_decay: 200, wsd_style, warmup: 0.0, ..schedule() };
+            let s = LrSchedule { max_lr: 1.0, min_lr: 0.0, ..s };
+            for (samples, want) in [0, 50, 100].into_iter().zip(want) {
+                assert!((s.lr(samples) - want).abs() < 1e-15, "{wsd_style:?} {samples}: {}", s.lr(samples));
+            }
+        }
     }
 
     #[test]

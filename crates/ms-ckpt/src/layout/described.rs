@@ -44,7 +44,7 @@ pub(super) fn describe(
     let whole = args.get(MODEL).and_then(Value::as_str);
     let from_args = match whole.and_then(|text| serde_json::from_str::<ModelConfig>(text).ok()) {
         Some(config) => config.validate(),
-        None => megatron::from_args(args),
+        None => megatron::from_saved_args(args),
     };
     let config = match (from_json, from_args) {
         (None, from_args) => from_args.map_err(Error::spec(folder))?,

@@ -26,7 +26,7 @@ impl Spread {
         args.insert("noop_layers".to_owned(), empty_slots);
         // What Megatron's arguments have no word for; its readers take no notice. Token ids are in other files, and a model of
         // other files may be put into other slots than it was drawn in.
-        let said = megatron::from_args(&args).ok();
+        let said = megatron::from_saved_args(&args).ok();
         let said = said.map(|said| ModelConfig {
             bos: config.bos,
             eos: config.eos.clone(),

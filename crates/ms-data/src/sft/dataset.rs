@@ -21,10 +21,13 @@ pub enum Form {
     },
     /// One sample each; long ones are cut at the end (`--cut-max-seqlen`, process reward sets).
     CutAtEnd,
-    /// Packs, `--reset-position-ids`; `neat` when `--neat-pack` numbered the samples in the attention mask.
+    /// Packs, which v2.0.0 takes by `--reset-position-ids` and the head by `--reset-attention-mask`: what was packed together
+    /// attends apart.
     Packed {
-        /// The attention mask numbers the samples of a pack from 1.
+        /// The attention mask numbers the samples of a pack from 1, as `--neat-pack` makes it.
         neat: bool,
+        /// Positions start again with each sample, `--reset-position-ids`; else they count through the row.
+        restart: bool,
     },
     /// Preference pairs (`--is-pairwise-dataset`).
     Pairs,
@@ -60,6 +63,8 @@ pub struct SftItem {
     pub attention_mask: Vec<i32>,
     /// For packs.
     pub position_ids: Option<Vec<i32>>,
+    /// For packs: where each of its samples but the last ends.
+    pub ends: Vec<i32>,
     /// For pairs: ids and labels of the rejected answer.
     pub rejected: Option<(Vec<i32>, Vec<i32>)>,
 }
@@ -75,7 +80,7 @@ pub struct SftDataset {
 fn column_names(form: Form) -> &'static [&'static str] {
     match form {
         Form::Pairs => &["chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"],
-        Form::Packed { neat: true } => &["input_ids", "labels", "attention_mask"],
+        Form::Packed { neat: true, .. } => &["input_ids", "labels", "attention_mask"],
         _ => &["input_ids", "labels"],
     }
 }
@@ -155,8 +160,8 @@ impl SftDataset {
                     input_ids: chosen.0,
                     labels: chosen.1,
                     attention_mask,
-                    position_ids: None,
                     rejected: Some(rejected),
+                    ..SftItem::default()
                 })
             }
             Form::Conversation { closing } => {
@@ -173,15 +178,20 @@ impl SftDataset {
                 let (mut input_ids, mut labels) = (column(0)?, column(1)?);
                 input_ids.truncate(room);
                 labels.truncate(room);
-                let neat = self.options.form == Form::Packed { neat: true };
+                let neat = matches!(self.options.form, Form::Packed { neat: true, .. });
                 let mut attention_mask = if neat { column(2)? } else { vec![1; input_ids.len()] };
                 attention_mask.truncate(room);
-                let position_ids = match self.options.form {
-                    Form::CutAtEnd => None,
-                    Form::Packed { neat: true } => Some(positions_by_mask(&attention_mask)),
-                    _ => Some(positions_by_eos(&input_ids, self.options.eos)),
-                };
-                Ok(SftItem { input_ids, labels, attention_mask, position_ids, rejected: None })
+                let (mut position_ids, mut ends) = (None, Vec::new());
+                if let Form::Packed { neat, restart } = self.options.form {
+                    let inside = match neat {
+                        true => positions_by_mask(&attention_mask),
+                        false => positions_by_eos(&input_ids, self.options.eos),
+                    };
+                    let length = inside.len() as i32;
+                    ends = (1..length).filter(|&i| inside[i as usize] == 0).collect();
+                    position_ids = Some(if restart { inside } else { (0..length).collect() });
+                }
+                Ok(SftItem { input_ids, labels, attention_mask, position_ids, ends, rejected: None })
             }
         }
     }
@@ -220,21 +230,17 @@ impl Samples for SftDataset {
     fn get(&self, index: u64) -> Result<Sample> {
         let item = self.item(index)?;
         let rejected = item.rejected.map(|(ids, labels)| Box::new(row(ids, &labels, None)));
-        Ok(Sample { rejected, ..row(item.input_ids, &item.labels, item.position_ids) })
+        let packed = item.position_ids.map(|positions| (positions, item.ends));
+        Ok(Sample { rejected, ..row(item.input_ids, &item.labels, packed) })
     }
 }
 
-/// Shifts labels by one: upstream drops the first label and the last logit, here both stay and the last is masked.
-pub(crate) fn row(tokens: Vec<i32>, labels: &[i32], position_ids: Option<Vec<i32>>) -> Sample {
+/// Shifts labels by one: upstream drops the first label and the last logit, here both stay and the last is masked. `packed`: the
+/// positions, and where each sample but the last ends.
+pub(crate) fn row(tokens: Vec<i32>, labels: &[i32], packed: Option<(Vec<i32>, Vec<i32>)>) -> Sample {
     let next: Vec<i32> = labels.iter().skip(1).copied().chain([IGNORED]).take(tokens.len()).collect();
     let length = tokens.len() as i32;
-    let (position_ids, mut segment_ends) = match position_ids {
-        None => ((0..length).collect(), Vec::new()),
-        Some(positions) => {
-            let starts = (1..length).filter(|&i| positions[i as usize] == 0).collect();
-            (positions, starts)
-        }
-    };
+    let (position_ids, mut segment_ends) = packed.unwrap_or_else(|| ((0..length).collect(), Vec::new()));
     segment_ends.push(length);
     Sample {
         loss_mask: next.iter().map(|&label| if label == IGNORED { 0.0 } else { 1.0 }).collect(),
@@ -299,7 +305,7 @@ fn check_agreement(columns: &[IndexedDataset], form: Form) -> Result<()> {
     }
     let pairs: &[(usize, usize)] = match form {
         Form::Pairs => &[(0, 1), (2, 3)],
-        Form::Packed { neat: true } => &[(0, 1), (0, 2)],
+        Form::Packed { neat: true, .. } => &[(0, 1), (0, 2)],
         _ => &[(0, 1)],
     };
     for &(ids, other) in pairs {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};
-use crate::{Loader, LoaderConfig, RowLayout, Split};
+use crate::{Loader, LoaderConfig, RowLayout, Samples, Split};
 use ms_text::template::shares;
 use serde_json::Value;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn options_of(spec: &Value, eos: i32, closing: bool) -> SftOptions {
     let form = if flag("is_pairwise_dataset") {
         Form::Pairs
     } else if flag("reset_position_ids") {
-        Form::Packed { neat: flag("neat_pack") }
+        Form::Packed { neat: flag("neat_pack"), restart: true }
     } else if flag("cut_max_seqlen") || args["stage"] == "prm" {
         Form::CutAtEnd
     } else {
@@ -258,11 +258,50 @@ fn columns_that_disagree_are_refused() {
 }
 
 #[test]
-fn rows_are_shifted_and_segments_follow_positions() {
-    let row = super::row(vec![1, 2, 3, 4], &[-100, 2, -100, 4], Some(vec![0, 1, 0, 1]));
+fn rows_are_shifted_and_end_with_their_last_segment() {
+    let row = super::row(vec![1, 2, 3, 4], &[-100, 2, -100, 4], Some((vec![0, 1, 0, 1], vec![2])));
     assert_eq!(row.labels, [2, 0, 4, 0]);
     assert_eq!(row.loss_mask, [1.0, 0.0, 1.0, 0.0]);
     assert_eq!(row.segment_ends, [2, 4]);
+}
+
+/// By hand of `decoder_packed_mtf_dataset.py` of MindSpeed-LLM's head (2026): `actual_seq_len` and `position_ids` of a row of
+/// three samples, the last of which is padding, that end with token 9.
+#[test]
+fn samples_of_a_pack_attend_apart_where_positions_count_through_the_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns = [
+        ("input_ids", [5, 9, 5, 6, 9, 7, 9, 9]),
+        ("labels", [-100, 9, -100, 6, 9, -100, -100, -100]),
+        ("attention_mask", [1, 1, 2, 2, 2, 2, 0, 0]),
+    ];
+    for (key, values) in columns {
+        let prefix = super::dataset::column_prefix(&dir.path().join("a"), key);
+        let mut writer = IndexedWriter::create(prefix, TokenType::I32).unwrap();
+        writer.sequence(&values).unwrap();
+        writer.end_document().unwrap();
+        writer.finish().unwrap();
+    }
+    let through: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7];
+    for (neat, restart, positions, ends) in [
+        (false, true, &[0, 1, 0, 1, 2, 0, 1, 0][..], &[2, 5, 7, 8][..]),
+        (false, false, through, &[2, 5, 7, 8]),
+        (true, true, &[0, 1, 0, 1, 2, 3, 0, 0], &[2, 6, 7, 8]),
+        (true, false, through, &[2, 6, 7, 8]),
+    ] {
+        let options = SftOptions {
+            row_tokens: 8,
+            form: Form::Packed { neat, restart },
+            eos: 9,
+            order: Order { shuffle: false, ..Order::shuffled(1) },
+            negative_ids_as_upstream: false,
+            index_files: false,
+        };
+        let split = Split::parse("100,0,0").unwrap();
+        let [set, _, _] = SftDataset::open(dir.path().join("a"), &split, [1, 0, 0], &options).unwrap();
+        let row = set.unwrap().get(0).unwrap();
+        assert_eq!((&row.position_ids[..], &row.segment_ends[..]), (positions, ends), "{neat} {restart}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;
-use crate::versions::{RENORMALISED, divides_last, say_unread, unread_of_router};
+use crate::versions::{RENORMALISED, divides_last, say_unread, turn_args, unread_of_router};
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
@@ -182,9 +182,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             say_unread(flag, kind);
         }
     }
+    turn_args(o.upstream, &mut map, |dest| flags.written(dest))?;
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
     for (wins, other) in SAID_TWICE {
         if let (Some(a), Some(b)) = (flags.written(wins), flags.written(other))
+            && number(wins).is_some()
             && number(wins) != number(other)
             && map.get("kv_compress") != Some(&Value::Bool(true))
         {

@@ -37,8 +37,8 @@ options! {
         no_shuffle: bool = "--no-shuffle", "take samples in file order";
         full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle all epochs of an instruction set once more as one list";
         fill: bool = "--padded-samples", "fill the last global batch with repeated samples";
-        reset_positions: bool = "--reset-position-ids", "positions start again after each document";
-        reset_attention: bool = "--reset-attention-mask", "attention stays inside a document";
+        reset_positions: bool = "--reset-position-ids", "positions start again after each document; in fine-tuning v2.0.0 reads packs by it";
+        reset_attention: bool = "--reset-attention-mask", "attention stays inside a document; at --upstream head this reads packs in fine-tuning";
         mask_eod: bool = "--eod-mask-loss", "no loss on end-of-document tokens";
         stretch: i64 = "--fix-sub-seq-length", "for measurements: with --reset-attention-mask every so many tokens attend within themselves, in place of documents; -1: not so", range = "[-1,268435456]";
         cut_at_end: bool = "--cut-max-seqlen", "samples that are longer than a row lose their end, not a part of every turn";
@@ -133,6 +133,36 @@ impl Samples {
         }
         Ok((paths, of_splits))
     }
+}
+
+/// How packs are read, if the sequences of a fine-tuning set are such by the flags `positions`, `attention` and `neat`: each
+/// version of upstream reads them by one of the first two, and makes nothing of the other's alone.
+///
+/// # Errors
+/// For `--neat-pack` without that flag.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py`, `__getitem__`;
+/// `mindspeed_llm/tasks/posttrain/sft/sft_trainer.py`, `get_batch`; `mindspeed_llm/training/arguments.py`,
+/// `_validate_create_attention_mask_in_dataloader`; `features_manager/megatron_basic/training_basic.py`.
+fn packs(upstream: Upstream, positions: bool, attention: bool, neat: bool) -> Result<Option<Form>> {
+    const FLAGS: [&str; 2] = ["--reset-position-ids", "--reset-attention-mask"];
+    let ([reads, other], packed, other_alone) = match upstream {
+        Upstream::V2_0_0 => (FLAGS, positions, attention),
+        Upstream::Head => ([FLAGS[1], FLAGS[0]], attention, positions),
+    };
+    if packed {
+        return Ok(Some(Form::Packed { neat, restart: positions }));
+    }
+    if neat {
+        refuse!("--neat-pack: needs {reads}, by which this version of upstream reads packs");
+    }
+    if other_alone {
+        tracing::warn!(
+            "{other} changes nothing in fine-tuning: this version of upstream reads packs by {reads}"
+        );
+    }
+    Ok(None)
 }
 
 /// Keys of `--per-split-data-args-path`.
@@ -270,10 +300,10 @@ pub(super) fn data(
         let (eos, Some(pad)) = ids? else {
             refuse!("--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token");
         };
-        let form = match o.reset_positions || o.reset_attention {
-            true => Form::Packed { neat: o.neat_pack },
-            false if o.cut_at_end => Form::CutAtEnd,
-            false => Form::Conversation { closing: tokenizer.is_some_and(|t| t.1) },
+        let form = match packs(all.upstream, o.reset_positions, o.reset_attention, o.neat_pack)? {
+            Some(packs) => packs,
+            None if o.cut_at_end => Form::CutAtEnd,
+            None => Form::Conversation { closing: tokenizer.is_some_and(|t| t.1) },
         };
         if !matches!(form, Form::Packed { .. }) {
             if o.uncut {
@@ -360,6 +390,30 @@ pub(super) fn data(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// By hand of both versions' `decoder_packed_mtf_dataset.py` and the checks of their arguments.
+    #[test]
+    fn each_version_of_upstream_reads_packs_by_a_flag_of_its_own() {
+        let (old, head) = (Upstream::V2_0_0, Upstream::Head);
+        let packed = |neat, restart| Ok(Some(Form::Packed { neat, restart }));
+        let needs =
+            |flag| Err(format!("--neat-pack: needs {flag}, by which this version of upstream reads packs"));
+        let (by_positions, by_attention) = (needs("--reset-position-ids"), needs("--reset-attention-mask"));
+        for ((positions, attention, neat), in_old, at_head) in [
+            ((false, false, false), Ok(None), Ok(None)),
+            ((true, false, false), packed(false, true), Ok(None)),
+            ((false, true, false), Ok(None), packed(false, false)),
+            ((true, true, false), packed(false, true), packed(false, true)),
+            ((false, false, true), by_positions.clone(), by_attention.clone()),
+            ((true, false, true), packed(true, true), by_attention),
+            ((false, true, true), by_positions, packed(true, false)),
+            ((true, true, true), packed(true, true), packed(true, true)),
+        ] {
+            let got = [old, head]
+                .map(|version| packs(version, positions, attention, neat).map_err(|e| e.to_string()));
+            assert_eq!(got, [in_old, at_head], "{positions} {attention} {neat}");
+        }
+    }
 
     #[test]
     fn pairs_of_a_part_and_a_token_replace_what_the_tokenizers_files_say() {

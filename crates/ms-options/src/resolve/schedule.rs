@@ -133,12 +133,6 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
         (DecayStyle::Wsd, None) => {
             refuse!("--lr-wsd-decay-{} is required by --lr-decay-style WSD", unit.name)
         }
-        (DecayStyle::Wsd, Some(last)) if trains && last > decay => refuse!(
-            "--lr-wsd-decay-{}: expected at most the {} of the decay, found {}",
-            unit.name,
-            unit.say(decay as f64),
-            unit.say(last as f64)
-        ),
         (_, last) => last.unwrap_or(0),
     };
     let (start_weight_decay, end_weight_decay, weight_decay_style) = weight_decay(rates)?;

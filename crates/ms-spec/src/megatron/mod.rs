@@ -7,6 +7,7 @@ mod shared_kv;
 mod sizes;
 mod spec;
 
+pub use rope::{SHARES, Turned, turned, with_turned};
 use sizes::SOURCE;
 pub use sizes::{noop_layers, with_empty_slots};
 pub use spec::knows_layers;
@@ -65,6 +66,18 @@ fn silent() -> ModelConfig {
 /// A missing or malformed argument, or a feature that is not supported.
 pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     read(&Fields { source: SOURCE, map: args, asked: None }, None)
+}
+
+/// [`from_args`] of arguments that stand in a checkpoint: those that a run of upstream's saved mean what it made of them, in its
+/// version.
+///
+/// # Errors
+/// As [`from_args`].
+pub fn from_saved_args(args: &Map<String, Value>) -> Result<ModelConfig> {
+    let Some(turned) = rope::turned_in_run(args) else { return from_args(args) };
+    let mut args = args.clone();
+    with_turned(&mut args, turned);
+    from_args(&args)
 }
 
 /// [`from_args`] of a model whose family is known: it is found out by reading and writing the model as each family does.
@@ -138,6 +151,31 @@ mod tests {
             let config = hf::read_config(&json).unwrap();
             assert_eq!(from_args(&to_args(&config)).unwrap(), config, "{family}");
         }
+    }
+
+    /// By hand of both versions' `rotary_pos_embedding.py`: hidden size 32, two heads of 24.
+    #[test]
+    fn what_a_run_of_upstreams_turned_is_read_in_its_version() {
+        let rotated = |more: serde_json::Value| {
+            let mut args = json!({
+                "num_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "ffn_hidden_size": 8, "kv_channels": 24,
+                "padded_vocab_size": 8, "max_position_embeddings": 64, "position_embedding_type": "rope",
+                "rotary_percent": 0.5, "rope_scaling_original_max_position_embeddings": 16
+            });
+            args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            from_saved_args(args.as_object().unwrap()).unwrap().rotated()
+        };
+        let (yarn, mul) = ("yarn", "mul");
+        assert_eq!(rotated(json!({"longrope_freqs_type": mul})), 12);
+        assert_eq!(rotated(json!({"longrope_freqs_type": mul, "rope_scaling_type": yarn})), 16);
+        assert_eq!(
+            rotated(json!({"longrope_freqs_type": mul, "rope_scaling_type": yarn, "beta_fast": 32})),
+            24
+        );
+        let parts = json!({"longrope_freqs_type": mul, "beta_fast": 32, "partial_rotary_factor": 0.5});
+        assert_eq!(rotated(parts), 6);
+        // Not a run's: a model of one's own, whose arguments say what is turned.
+        assert_eq!(rotated(json!({"rope_scaling_type": yarn})), 12);
     }
 
     #[test]

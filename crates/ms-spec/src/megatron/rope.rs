@@ -1,6 +1,6 @@
 //! The arguments of rotary positions.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
@@ -18,7 +18,7 @@ pub(super) const ROPE: &[Field] = &[
             w.set("rotary_base", if base.fract() == 0.0 { json!(base as u64) } else { json!(base) });
         },
     ),
-    Field::float("rotary_percent", |c| Some(&mut c.rope.fraction)),
+    Field::float(PERCENT, |c| Some(&mut c.rope.fraction)),
     Field::flag("rotary_interleaved", |c| Some(&mut c.rope.interleaved)),
     Field::flag_as("use_glm_rope", |_| None, |c, on| c.rope.interleaved |= on),
     Field::rule(
@@ -33,6 +33,72 @@ pub(super) const ROPE: &[Field] = &[
         write_scaling,
     ),
 ];
+
+/// What upstream's rotation turns of a head whatever is said of a share, or of the product of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Elements that are turned; more than there are have no rotation.
+    pub elements: usize,
+    /// Elements of a head.
+    pub of: usize,
+    /// Whether what is said of a share has no part in it.
+    pub unread: bool,
+}
+
+impl Turned {
+    /// The share of a head.
+    pub fn share(self) -> f64 {
+        let share = self.elements as f64 / self.of.max(1) as f64;
+        let too_few = ((self.of as f64 * share) as usize) < self.elements;
+        if too_few { share.next_up() } else { share }
+    }
+}
+
+/// What this version of upstream, its head or v2.0.0, turns of a head, where that is not what `rotary_percent` says by itself:
+/// yarn looks at no share, v2.0.0's and PLM's rotation not at `kv_channels` either, and the head takes `rotary_percent` of
+/// `partial_rotary_factor`. `None` also where attention has a rotation of its own.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0 and its head (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`,
+/// `apply_plm_scaling` and `rotary_embedding_init_wrapper`; Megatron-LM `core_v0.12.1`, `RotaryEmbedding.__init__`.
+pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
+    let number = |name: &str| args.get(name).and_then(Value::as_f64).filter(|&n| n > 0.0);
+    let on = |name: &&str| args.get(*name) == Some(&Value::Bool(true));
+    if ["multi_head_latent_attention", "multi_latent_attention", "kv_compress"].iter().any(on) {
+        return None;
+    }
+    let by_heads = number("hidden_size")? as usize / number("num_attention_heads")?.max(1.0) as usize;
+    let of = number("kv_channels").map_or(by_heads, |n| n as usize);
+    let share = |name: &str| args.get(name).and_then(Value::as_f64).unwrap_or(1.0);
+    match args.get("rope_scaling_type").and_then(Value::as_str) {
+        Some("yarn") => Some(Turned { elements: if head { of } else { by_heads }, of, unread: true }),
+        Some("plm") => Some(Turned { elements: by_heads, of, unread: true }),
+        _ if head && number(PARTIAL).is_some() => {
+            let part = (of as f64 * share(PARTIAL)) as usize;
+            let elements = (part as f64 * share(PERCENT)) as usize;
+            Some(Turned { elements, of, unread: false })
+        }
+        _ => None,
+    }
+}
+
+/// Arguments that say which share of a head is turned.
+pub const SHARES: [&str; 2] = [PERCENT, PARTIAL];
+const PERCENT: &str = "rotary_percent";
+const PARTIAL: &str = "partial_rotary_factor";
+
+/// Puts what is turned in place of what arguments say of a share.
+pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
+    args.remove(PARTIAL);
+    args.insert(PERCENT.to_owned(), json!(turned.share()));
+}
+
+/// What upstream computed with the arguments of a run that it saved; `None`: they are not such, or mean what they say.
+pub(super) fn turned_in_run(args: &Map<String, Value>) -> Option<Turned> {
+    // Both versions have this argument, whatever the model; of the others the head's alone has these.
+    let saved = args.contains_key("longrope_freqs_type");
+    turned(args, args.contains_key("beta_fast")).filter(|_| saved)
+}
 
 fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     let float = |field, default| Ok::<_, crate::Error>(f.float(field)?.unwrap_or(default));
