@@ -1,7 +1,7 @@
 //! Routers of both versions of upstream: what its own Python makes of a model and rows that formulas give.
 //!
-//! The numbers are those of the `topk_router_routing` of MindSpeed-LLM 2.0.0 and of its head (2026), with MindSpeed and Megatron-LM
-//! `core_r0.8.0` and `core_v0.12.1` below it, in the place of the router of `transformers`' Mixtral.
+//! The numbers are those of the `topk_router_routing` of MindSpeed-LLM 2.0.0 and of its head (2026), with MindSpeed and
+//! Megatron-LM `core_r0.8.0` and `core_v0.12.1` below it, in the place of the router of `transformers`' Mixtral.
 
 use crate::tiny::{metrics, ms_train};
 use safetensors::tensor::{Dtype, TensorView};
