@@ -91,7 +91,7 @@ fn without_tests(text: &str) -> impl Iterator<Item = &str> {
             None if code == "#[cfg(test)]" => item = Some(at),
             None => return true,
             Some(indent) if at == indent && !code.starts_with(['#', '/']) && code.ends_with([';', '}']) => {
-                item = None
+                item = None;
             }
             Some(_) => {}
         }
