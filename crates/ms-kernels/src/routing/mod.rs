@@ -357,8 +357,8 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 /// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
 /// `bias`, normalised to sum 1 where they are not a softmax, unless they are to stay undivided. The load-balancing loss of
 /// Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`;
-/// with a group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
-/// `grad_scale · loss`.
+/// with a group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and
+/// gradients are summands. The gradient is that of `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
