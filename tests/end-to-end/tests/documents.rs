@@ -116,7 +116,7 @@ fn unknown(commands: &str, root: &Path) -> Vec<String> {
     missing
 }
 
-/// The same commands with few iterations.
+/// The same commands with few iterations, also of the validation that ends a run, which has a hundred if nothing is said.
 fn short(commands: &str) -> String {
     let most = |flag: &str| match flag {
         "--train-iters" if commands.contains("--profile") => 8,
@@ -125,13 +125,20 @@ fn short(commands: &str) -> String {
         _ => u64::MAX,
     };
     let mut out = String::new();
-    let mut limit = u64::MAX;
+    let (mut limit, mut flag) = (u64::MAX, "");
     for word in commands.split_inclusive(char::is_whitespace) {
         match word.trim().parse::<u64>() {
-            Ok(number) if number > limit => out.push_str(&word.replace(word.trim(), &limit.to_string())),
+            Ok(number) if number > limit => {
+                let few = match flag == "--train-iters" && !commands.contains("--eval-iters") {
+                    true => format!("{limit} --eval-iters 1"),
+                    false => limit.to_string(),
+                };
+                out.push_str(&word.replace(word.trim(), &few));
+            }
             _ => out.push_str(word),
         }
-        limit = most(word.trim());
+        flag = word.trim();
+        limit = most(flag);
     }
     out
 }
@@ -237,5 +244,6 @@ fn blocks_reasons_and_examples_are_found() {
         found.iter().map(|b| b.commands.as_str()).collect::<Vec<_>>(),
         ["  ms-a b \\\n    c\n", "  ms-d\n"]
     );
-    assert_eq!(short("a --train-iters 1000 --lr 5\n"), "a --train-iters 2 --lr 5\n");
+    assert_eq!(short("a --train-iters 1000 --lr 5\n"), "a --train-iters 2 --eval-iters 1 --lr 5\n");
+    assert_eq!(short("a --train-iters 9 --eval-iters 5\n"), "a --train-iters 2 --eval-iters 1\n");
 }
