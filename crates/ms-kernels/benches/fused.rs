@@ -188,12 +188,19 @@ fn optimizer(bench: &mut Bench) {
 
 /// A decoding step's product: one row against a weight that is read once.
 fn vector_product(bench: &mut Bench) {
-    for rows in [1, 2, 4, 5, 8] {
-        let name = format!("matmul m={rows} n=16384 k=4096");
+    // Of the last one rows are short, as a small model's are.
+    for (rows, n, k) in [
+        (1, 16_384, 4096),
+        (2, 16_384, 4096),
+        (4, 16_384, 4096),
+        (5, 16_384, 4096),
+        (8, 16_384, 4096),
+        (1, 32_000, 1536),
+    ] {
+        let name = format!("matmul m={rows} n={n} k={k}");
         if !bench.wants(&name) {
             continue;
         }
-        let (n, k) = (16_384, 4096);
         let w = on_huge_pages(&random::<bf16>(n * k, 1));
         let x = random::<bf16>(rows * k, 2);
         let mut y = vec![0f32; rows * n];
@@ -223,7 +230,7 @@ fn byte_product(bench: &mut Bench, w: &[bf16], x: &[bf16], n: usize, k: usize) {
         int8::linear(&cpu, &mut y, x, bytes.bytes(), None, Dims { m, n, k }).expect("sizes fit");
     };
     run();
-    bench.case(&format!("matmul m={m} int8"), Peak::Read, gigabytes(size), run);
+    bench.case(&format!("matmul m={m} n={n} k={k} int8"), Peak::Read, gigabytes(size), run);
     let want: f64 = (0..k).map(|p| x[p].to_f64() * w[3 * k + p].to_f64()).sum();
     let spread = (k as f64).sqrt();
     assert!((y[3].to_f64() - want).abs() < 0.05 * spread, "int8: {} for {want}", y[3]);

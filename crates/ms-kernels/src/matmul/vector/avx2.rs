@@ -1,9 +1,13 @@
-//! The sums of few rows of bf16, three to eight, with AVX2; of fewer the loops of [`super::body`] read as fast.
+//! The sums of few rows with AVX2.
 //!
-//! A line of the weight falls into its even and its odd terms by a shift and a mask. Sixteen registers hold one of four chains
-//! for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made after one another, of a part
-//! of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the stack. The processor
-//! then sees no stream: the block after the one at hand is asked for, in the order of memory, into the second level.
+//! Of one or two rows all chains of a row of the weight fit the registers, and memory alone bounds them: lines are asked for
+//! ahead, past the ends of rows, where the processor's own look-ahead starts anew.
+//!
+//! A line of bf16 falls into its even and its odd terms by a shift and a mask. Of three to eight rows sixteen registers hold one
+//! of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made after one
+//! another, of a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the
+//! stack. The processor then sees no stream: the block after the one at hand is asked for, in the order of memory, into the
+//! second level.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -15,6 +19,9 @@ use super::body::{CHAINS, LANES};
 /// Bytes of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
+/// Elements of the weight between what is used and what is asked for.
+const FAR: usize = 4 * 1024;
+
 /// Rows of the weight whose chains wait at a time.
 const BLOCK: usize = 8;
 
@@ -24,15 +31,15 @@ const PAIRS: usize = CHAINS / 2;
 /// Chains of a row of the weight: of even steps, then of odd ones, each the lower lanes of all rows of `a`, then the upper ones.
 type Chains<const ROWS: usize> = [[[__m256; ROWS]; 2]; 2];
 
-/// Walks through the weight ahead of its use.
-struct Ahead(*const bf16);
+/// Walks through the weight ahead of its use, into the cache of `HINT`.
+struct Ahead<const HINT: i32>(*const bf16);
 
-impl Ahead {
+impl<const HINT: i32> Ahead<HINT> {
     /// Asks for the next cache line.
     #[inline(always)]
     fn next(&mut self) {
         // SAFETY: a hint, which may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(self.0.cast()) };
+        unsafe { _mm_prefetch::<HINT>(self.0.cast()) };
         self.0 = self.0.wrapping_add(CHAINS);
     }
 }
@@ -65,9 +72,8 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     steps: Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
-    ahead: &mut Ahead,
+    ahead: &mut Ahead<_MM_HINT_T1>,
 ) {
-    let upper = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
     let whole = steps.end.min(k / CHAINS);
     for parity in 0..2 {
         for half in 0..2 {
@@ -78,18 +84,11 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
             }
             macro_rules! step {
                 ($n:ident, $load:expr) => {
-                    let pairs: [__m256i; COLS] =
-                        std::array::from_fn(|c| $load(b[c].wrapping_add($n * CHAINS + half * PAIRS)));
-                    let even = pairs.map(|pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)));
-                    let odd = pairs.map(|pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)));
-                    for i in 0..ROWS {
-                        let a = a.add(($n * ROWS + i) * CHAINS);
-                        let [of_even, of_odd] = [_mm256_loadu_ps(a), _mm256_loadu_ps(a.add(LANES))];
-                        for c in 0..COLS {
-                            let sum = _mm256_fmadd_ps(of_odd, odd[c], acc[c][i]);
-                            acc[c][i] = _mm256_fmadd_ps(of_even, even[c], sum);
-                        }
+                    let mut pairs = [_mm256_setzero_si256(); COLS];
+                    for c in 0..COLS {
+                        pairs[c] = $load(b[c].wrapping_add($n * CHAINS + half * PAIRS));
                     }
+                    add_half(&mut acc, a.add($n * ROWS * CHAINS), pairs);
                 };
             }
             let mut n = steps.start + parity;
@@ -112,6 +111,138 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
                 chains[c][parity][half] = acc[c];
             }
         }
+    }
+}
+
+/// Adds the half of a step that stands in `pairs` of `COLS` rows of the weight to a chain of each: `a` has the even terms of its
+/// first row, the odd ones `LANES` behind them, and the next row a step further.
+///
+/// # Safety
+/// `a` must have the steps of its rows.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn add_half<const ROWS: usize, const COLS: usize>(
+    acc: &mut [[__m256; ROWS]; COLS],
+    a: *const f32,
+    pairs: [__m256i; COLS],
+) {
+    let upper = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
+    // Loops, for a closure that an array's method calls is not inlined: the method lacks the instruction set.
+    let (mut even, mut odd) = ([_mm256_setzero_ps(); COLS], [_mm256_setzero_ps(); COLS]);
+    for c in 0..COLS {
+        even[c] = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs[c]));
+        odd[c] = _mm256_castsi256_ps(_mm256_and_si256(pairs[c], upper));
+    }
+    for i in 0..ROWS {
+        // SAFETY: the caller's promise.
+        let [of_even, of_odd] = unsafe {
+            let a = a.add(i * CHAINS);
+            [_mm256_loadu_ps(a), _mm256_loadu_ps(a.add(LANES))]
+        };
+        for c in 0..COLS {
+            let sum = _mm256_fmadd_ps(of_odd, odd[c], acc[c][i]);
+            acc[c][i] = _mm256_fmadd_ps(of_even, even[c], sum);
+        }
+    }
+}
+
+/// The chains of `COLS` rows of the weight, of even steps and then of odd ones, each the lower lanes and then the upper ones, in
+/// the order of [`super::body`], all at once. A line is asked for with each that is used.
+///
+/// # Safety
+/// Rows of `b` must have `k` elements, `a` the steps of its rows, and the instruction set must be there.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn all_chains<const ROWS: usize, const COLS: usize>(
+    a: &[[f32; CHAINS]],
+    b: [*const bf16; COLS],
+    k: usize,
+    ahead: &mut Ahead<_MM_HINT_T0>,
+) -> [[[[__m256; ROWS]; COLS]; 2]; 2] {
+    let mut acc = [[[[_mm256_setzero_ps(); ROWS]; COLS]; 2]; 2];
+    // Of a step that is not whole, terms below `k`.
+    macro_rules! step {
+        ($n:expr, $parity:expr, $whole:literal) => {
+            for half in 0..2 {
+                let mut pairs = [_mm256_setzero_si256(); COLS];
+                for c in 0..COLS {
+                    let at = b[c].wrapping_add($n * CHAINS + half * PAIRS);
+                    pairs[c] = if $whole {
+                        _mm256_loadu_si256(at.cast())
+                    } else {
+                        some(at, (k - $n * CHAINS).saturating_sub(half * PAIRS))
+                    };
+                }
+                let a = a.as_ptr().add($n * ROWS).cast::<f32>().add(half * LANES / 2);
+                add_half(&mut acc[$parity][half], a, pairs);
+            }
+            for _ in 0..COLS {
+                ahead.next();
+            }
+        };
+    }
+    let mut n = 0;
+    // SAFETY: steps below `k / CHAINS` have all their terms, of the one after them those below `k` are read; `a` has the steps
+    // of its rows.
+    unsafe {
+        while (n + 2) * CHAINS <= k {
+            step!(n, 0, true);
+            step!(n + 1, 1, true);
+            n += 2;
+        }
+        if (n + 1) * CHAINS <= k {
+            step!(n, 0, true);
+            if (n + 1) * CHAINS < k {
+                step!(n + 1, 1, false);
+            }
+        } else if n * CHAINS < k {
+            step!(n, 0, false);
+        }
+    }
+    acc
+}
+
+/// [`super::body::any_rows`] for one or two rows of `a`, `COLS` rows of the weight at a time.
+///
+/// # Safety
+/// As for [`any_rows`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn streamed<const ROWS: usize, const COLS: usize>(
+    sums: &mut [f32],
+    a: &[[f32; CHAINS]],
+    b: &[bf16],
+    stride: usize,
+    k: usize,
+) {
+    let mut ahead = Ahead(b.as_ptr().wrapping_add(FAR));
+    let sums = sums.as_chunks_mut::<ROWS>().0;
+    macro_rules! group {
+        ($first:expr, $cols:expr) => {
+            let mut rows = [b.as_ptr(); $cols];
+            for c in 0..$cols {
+                rows[c] = b[($first + c) * stride..][..k].as_ptr();
+            }
+            // SAFETY: each row was cut to `k` elements.
+            let chains = unsafe { all_chains::<ROWS, { $cols }>(a, rows, k, &mut ahead) };
+            for c in 0..$cols {
+                let mut of_row = [[[_mm256_setzero_ps(); ROWS]; 2]; 2];
+                for parity in 0..2 {
+                    for half in 0..2 {
+                        of_row[parity][half] = chains[parity][half][c];
+                    }
+                }
+                sums[$first + c] = joined(&of_row);
+            }
+        };
+    }
+    let mut j = 0;
+    while j + COLS <= sums.len() {
+        group!(j, COLS);
+        j += COLS;
+    }
+    while j < sums.len() {
+        group!(j, 1);
+        j += 1;
     }
 }
 
@@ -172,7 +303,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     }
 }
 
-/// The sums of `count` rows of `a`, at least three, with rows of the weight.
+/// The sums of `count` rows of `a` with rows of the weight.
 ///
 /// # Safety
 /// The instruction set must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`.
@@ -188,6 +319,8 @@ pub(super) unsafe fn any_rows(
     // SAFETY: the caller's promise. Eight or nine sums keep both multipliers busy.
     unsafe {
         match count {
+            1 => streamed::<1, 2>(sums, a, b, stride, k),
+            2 => streamed::<2, 1>(sums, a, b, stride, k),
             3 => rows::<3, 3>(sums, a, b, stride, k),
             4 => rows::<4, 2>(sums, a, b, stride, k),
             5 => rows::<5, 2>(sums, a, b, stride, k),

@@ -229,7 +229,7 @@ fn sum_rows<E: Element>(
             unsafe { avx512::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
         }
         #[cfg(target_arch = "x86_64")]
-        Few::Wide(a) if is_bf16::<E>() && isa == Isa::Avx2 && count > 2 => {
+        Few::Wide(a) if is_bf16::<E>() && isa == Isa::Avx2 => {
             // SAFETY: as above.
             unsafe { avx2::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
         }
