@@ -105,8 +105,10 @@ impl LoadedModel {
         self.check_tokens(tokens)?;
         let mut positions = vec![0i32; tokens.len()];
         for pair in cu_seqlens.windows(2) {
-            for (i, p) in positions[pair[0] as usize..pair[1] as usize].iter_mut().enumerate() {
-                *p = i as i32;
+            let positions = &mut positions[pair[0] as usize..pair[1] as usize];
+            let first = self.model.first_position(positions.len())?;
+            for (i, p) in positions.iter_mut().enumerate() {
+                *p = (first + i) as i32;
             }
         }
         let batch = Batch::new(self.device.arena(), tokens, &positions, cu_seqlens)?;

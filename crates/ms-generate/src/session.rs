@@ -67,8 +67,7 @@ impl<'a> Session<'a> {
             (self.numbers[slot], self.next) = (self.next, self.next + 1);
             let shared = self.tokens[slot].iter().zip(tokens).take_while(|(a, b)| a == b).count();
             // The last token is computed again even if it is known: its logits are wanted.
-            let kept = self.cache.truncate(slot, shared.min(tokens.len() - 1));
-            self.tokens[slot].truncate(kept);
+            let kept = self.keep(slot, shared.min(tokens.len() - 1), tokens.len());
             let hidden = self.extend(&[(slot, &tokens[kept..])])?;
             last.push(hidden.rows(tokens.len() - kept - 1, 1)?);
         }
@@ -81,11 +80,38 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If a sequence gets too long, a token is unknown, or logits are not finite.
     pub fn next(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Vec<f64>>> {
-        let new: Vec<(usize, &[u32])> =
-            tokens.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
-        let hidden = self.extend(&new)?;
         let slots: Vec<usize> = tokens.iter().map(|t| t.0).collect();
+        let hidden = if slots.iter().any(|&slot| self.turns_at(slot, self.tokens[slot].len() + 1)) {
+            let mut last = Vec::with_capacity(tokens.len());
+            for &(slot, token) in tokens {
+                let mut sequence = self.tokens[slot].clone();
+                sequence.push(token);
+                let kept = self.keep(slot, sequence.len() - 1, sequence.len());
+                let hidden = self.extend(&[(slot, &sequence[kept..])])?;
+                last.push(hidden.rows(sequence.len() - kept - 1, 1)?);
+            }
+            rows(self.model, &last)?
+        } else {
+            let new: Vec<(usize, &[u32])> =
+                tokens.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
+            self.extend(&new)?
+        };
         self.logits(&slots, &hidden)
+    }
+
+    /// Whether the sequence of a slot turns otherwise once it has `tokens` tokens.
+    fn turns_at(&self, slot: usize, tokens: usize) -> bool {
+        let model = &self.model.model;
+        model.is_short(self.tokens[slot].len()) != model.is_short(tokens)
+    }
+
+    /// Forgets what is behind the first `shared` tokens of a slot whose sequence is to have `tokens`, and all of them where it
+    /// turns otherwise than it did. Returns how many are left.
+    fn keep(&mut self, slot: usize, shared: usize, tokens: usize) -> usize {
+        let shared = if self.turns_at(slot, tokens) { 0 } else { shared };
+        let kept = self.cache.truncate(slot, shared);
+        self.tokens[slot].truncate(kept);
+        kept
     }
 
     /// Hidden states of new tokens, in the order of the slots.

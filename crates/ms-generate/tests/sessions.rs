@@ -4,6 +4,7 @@
 
 use ms_core::{DType, Device};
 use ms_generate::{Generated, Limits, LoadedModel, Sampling, Session, generate, log_softmax, resume};
+use ms_spec::RopeScaling;
 
 const LIMITS: Limits = Limits { max_new_tokens: 4, stop_tokens: Vec::new() };
 
@@ -98,8 +99,58 @@ fn in_f64_log_likelihoods_have_the_digits_of_f64() {
     }
 }
 
+/// Sequences of a session, token by token, beside a model that is made for just their length.
+#[test]
+fn a_sequence_turns_by_the_frequencies_of_its_own_length() {
+    let source = ms_ckpt::open(&ms_testing::golden_model("qwen3").unwrap()).unwrap();
+    let mut config = source.config().clone();
+    let pairs = config.head_dim / 2;
+    config.rope.scaling = RopeScaling::LongRope {
+        short: vec![1.2; pairs],
+        long: (0..pairs).map(|i| 2.0 + i as f64).collect(),
+        original: 6,
+        factor: 5.0,
+        magnitude: None,
+    };
+    let made_for = |positions: usize| {
+        let device = ms_reference::device();
+        LoadedModel::load(&source, &config, DType::F64, None, device, Some(positions), None).unwrap()
+    };
+    let m = made_for(32);
+    let mut session = Session::new(&m, 2, 16);
+    let mut sequences = [prompt(&m, 4, 0), prompt(&m, 5, 1)];
+    let is_close = |got: &[Vec<f64>], sequences: &[Vec<u32>]| {
+        for (got, tokens) in got.iter().zip(sequences) {
+            let ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
+            let borders = [0, ids.len() as i32];
+            for alone in [made_for(ids.len()), made_for(32)] {
+                let want = alone.logits(&ids, &borders).unwrap();
+                let want = &want[want.len() - got.len()..];
+                let apart = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(apart < 1e-9, "{} tokens: {apart}", ids.len());
+            }
+        }
+    };
+    is_close(&session.start(&[(0, &sequences[0]), (1, &sequences[1])]).unwrap(), &sequences);
+    for step in 0..5 {
+        let next = [(0, 3 + step), (1, 9 - step)];
+        next.iter().for_each(|&(slot, token)| sequences[slot].push(token));
+        is_close(&session.next(&next).unwrap(), &sequences);
+    }
+    // Nine tokens and ten; back to a beginning of one, which is short again.
+    let computed = session.computed();
+    sequences[0].truncate(5);
+    is_close(&session.start(&[(0, &sequences[0])]).unwrap(), &sequences[..1]);
+    assert_eq!(session.computed() - computed, 5, "none of a long sequence's tokens serve a short one");
+    // Other frequencies do not go unseen.
+    let longer = made_for(32).logits(&[1, 2, 3, 4, 5, 6, 7], &[0, 7]).unwrap();
+    let shorter = made_for(32).logits(&[1, 2, 3, 4, 5, 6], &[0, 6]).unwrap();
+    assert!(longer.iter().zip(&shorter).any(|(a, b)| (a - b).abs() > 1e-3));
+}
+
 #[test]
 fn a_chat_computes_its_turns_once() {
+    let mut anew = false;
     for family in ms_testing::golden_models() {
         let model = open(&family, DType::F32);
         let mut session = Session::new(&model, 1, 32);
@@ -119,9 +170,19 @@ fn a_chat_computes_its_turns_once() {
         }
         // Of every turn: what was added, and its answer but for the last token, which nothing follows.
         let answer = LIMITS.max_new_tokens as u64 - 1;
+        let mut want = [3 + answer, 1 + 2 + answer, 1 + 2 + answer];
+        // The turn that leaves the length of short sequences, at its beginning or with a token of its answer, computes all that
+        // was there before anew.
+        match model.config().rope.switches_behind() {
+            Some(8) => want[1] += 6,
+            Some(16) => want[2] += 16,
+            _ => {}
+        }
+        anew |= want.iter().any(|&n| n > 6);
         let computed: Vec<u64> = said.iter().map(|s| s.0).collect();
-        assert_eq!(computed, [3 + answer, 1 + 2 + answer, 1 + 2 + answer], "{family}: {said:?}");
+        assert_eq!(computed, want, "{family}: {said:?}");
     }
+    assert!(anew, "a sample leaves the length of short sequences");
 }
 
 #[test]

@@ -269,11 +269,17 @@ impl KvCache {
         self.lengths[slot]
     }
 
-    /// Makes room for new tokens and returns the batch that fills it, with each token's cache row.
+    /// Makes room for new tokens and returns the batch that fills it, with each token's cache row. `first` is the position of
+    /// the first token of a sequence that has so many in the end.
     ///
     /// # Errors
-    /// [`Error::CacheFull`] if a sequence does not fit.
-    pub(crate) fn extend(&mut self, device: &Device, new: &[(usize, &[i32])]) -> Result<(Batch, Vec<usize>)> {
+    /// [`Error::CacheFull`] if a sequence does not fit, and what `first` fails with.
+    pub(crate) fn extend(
+        &mut self,
+        device: &Device,
+        new: &[(usize, &[i32])],
+        first: impl Fn(usize) -> Result<usize>,
+    ) -> Result<(Batch, Vec<usize>)> {
         let (mut tokens, mut positions, mut places, mut segments) = (vec![], vec![], vec![], vec![]);
         for &(slot, more) in new {
             let used = self.lengths[slot];
@@ -281,6 +287,7 @@ impl KvCache {
                 return Err(Error::CacheFull { slot, capacity: self.capacity, used, more: more.len() });
             }
             let k_start = slot * self.capacity;
+            let position = first(used + more.len())? + used;
             segments.push(Segment {
                 q_start: tokens.len(),
                 q_len: more.len(),
@@ -290,7 +297,7 @@ impl KvCache {
             });
             for (i, &token) in more.iter().enumerate() {
                 tokens.push(token);
-                positions.push((used + i) as i32);
+                positions.push((position + i) as i32);
                 places.push(k_start + used + i);
             }
         }

@@ -28,6 +28,8 @@ pub struct Gpt {
     embedding: Option<Embedding>,
     chunks: Vec<Chunk>,
     max_position: usize,
+    /// Tokens of sequences that turn by other frequencies than longer ones, whose rows of the tables stand behind theirs.
+    short: Option<usize>,
     /// What is behind the layers' residual, where that is another than a sum.
     end: Option<Arc<dyn End>>,
     head: Option<Head>,
@@ -85,7 +87,7 @@ impl Gpt {
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
         let seat = Seat { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
-        Self::part(config, device, seat, max_position)
+        Self::with_tables(config, device, seat, max_position, true)
     }
 
     /// The part of the decoder that a rank holds.
@@ -93,6 +95,17 @@ impl Gpt {
     /// # Errors
     /// As [`Gpt::new`], and if the model cannot be cut so.
     pub fn part(config: &ModelConfig, device: &Device, seat: Seat<'_>, max_position: usize) -> Result<Self> {
+        Self::with_tables(config, device, seat, max_position, false)
+    }
+
+    /// [`Gpt::part`], `each_length` with tables for short sequences too where these turn otherwise.
+    fn with_tables(
+        config: &ModelConfig,
+        device: &Device,
+        seat: Seat<'_>,
+        max_position: usize,
+        each_length: bool,
+    ) -> Result<Self> {
         let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
         ms_spec::check_cut(config, tp.1)?;
         ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
@@ -108,9 +121,10 @@ impl Gpt {
         let held = seat.placement.params(config, stage);
         let specs: Vec<ParamSpec> = held.iter().map(|p| p.spec.clone()).collect();
         let (max_position, rotates) = positions(config, max_position);
-        let rotary = |layer| {
-            rotates.then(|| rotary::tables(config, layer, device, max_position, max_position)).transpose()
-        };
+        let short = (0..config.layers).find_map(|layer| config.rope_of(layer).switches_behind());
+        let short = short.filter(|&n| each_length && rotates && n < max_position);
+        let lengths: Vec<usize> = std::iter::once(max_position).chain(short).collect();
+        let rotary = |layer| rotates.then(|| rotary::tables(config, layer, device, &lengths)).transpose();
         let table = Table::new(&specs);
         let words = table.at(Home::Embedding, None, Part::Embedding);
         let behind = table.at(Home::Head, None, Part::Last);
@@ -157,6 +171,7 @@ impl Gpt {
         Ok(Self {
             chunks,
             max_position,
+            short,
             end: ends.then(|| residual::end(&behind, config)).flatten(),
             head,
             norm: NormShape { kind: config.norm, eps: config.norm_eps },
@@ -214,8 +229,28 @@ impl Gpt {
         self.max_position
     }
 
+    /// Whether a sequence of `tokens` tokens turns by other frequencies than one of all positions: what a cache holds of it is
+    /// of no use to a longer one.
+    pub fn is_short(&self, tokens: usize) -> bool {
+        self.short.is_some_and(|short| tokens <= short)
+    }
+
+    /// The position of the first token of a sequence that has `tokens` in the end: 0, or where the tables for short sequences
+    /// begin.
+    ///
+    /// # Errors
+    /// [`Error::Position`] if the model has too few.
+    pub fn first_position(&self, tokens: usize) -> Result<usize> {
+        let max = self.max_position;
+        match tokens {
+            _ if tokens > max => Err(Error::Position { position: tokens - 1, max }),
+            _ if self.is_short(tokens) => Ok(max),
+            _ => Ok(0),
+        }
+    }
+
     fn check(&self, batch: &Batch) -> Result<()> {
-        let max = self.max_position();
+        let max = self.max_position() + self.short.unwrap_or(0);
         if batch.max_position > max {
             return Err(Error::Position { position: batch.max_position - 1, max });
         }

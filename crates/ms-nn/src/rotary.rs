@@ -2,34 +2,35 @@
 
 use crate::Result;
 use ms_core::{DType, Device, Rotary, Tensor};
-use ms_spec::ModelConfig;
+use ms_spec::{Frequencies, ModelConfig};
 
-/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as
-/// `transformers` does, and in f64 for tables of f64.
+/// Cosines and sines `[Σ lengths, R/2]` of the device's type of tables: the positions of sequences of up to so many tokens, one
+/// table under the other. Angles are formed in f32, as `transformers` does, and in f64 for tables of f64.
 ///
-/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's
-/// `--seq-length` has it.
+/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see the length of theirs, as
+/// upstream's `--seq-length` has it.
 pub(crate) fn tables(
     config: &ModelConfig,
     layer: usize,
     device: &Device,
-    max_position: usize,
-    length: usize,
+    lengths: &[usize],
 ) -> Result<Rotary> {
-    let frequencies = config.frequencies(layer, length);
-    let pairs = frequencies.inv_freq.len();
+    let of_lengths: Vec<Frequencies> = lengths.iter().map(|&n| config.frequencies(layer, n)).collect();
+    let (rows, pairs) = (lengths.iter().sum(), of_lengths[0].inv_freq.len());
     let table = |value: fn(f64) -> f64| {
-        let (arena, dtype, shape) = (device.arena(), device.table_dtype(), [max_position, pairs]);
+        let (arena, dtype, shape) = (device.arena(), device.table_dtype(), [rows, pairs]);
         if arena.is_meta() {
             return Ok(Tensor::uninit(arena, dtype, shape));
         }
-        let mut values = Vec::with_capacity(max_position * pairs);
-        for p in 0..max_position {
-            let angles = frequencies.inv_freq.iter().map(|&f| match dtype {
-                DType::F64 => p as f64 * f,
-                _ => f64::from(p as f32 * f as f32),
-            });
-            values.extend(angles.map(|a| value(a) * frequencies.magnitude));
+        let mut values = Vec::with_capacity(rows * pairs);
+        for (&length, frequencies) in lengths.iter().zip(&of_lengths) {
+            for p in 0..length {
+                let angles = frequencies.inv_freq.iter().map(|&f| match dtype {
+                    DType::F64 => p as f64 * f,
+                    _ => f64::from(p as f32 * f as f32),
+                });
+                values.extend(angles.map(|a| value(a) * frequencies.magnitude));
+            }
         }
         Tensor::from_reals(arena, dtype, shape, &values)
     };
@@ -49,8 +50,8 @@ mod tests {
     fn angles_are_formed_in_the_type_that_is_computed_in() {
         let c = ModelConfig::tiny();
         let frequencies = c.frequencies(0, 40).inv_freq;
-        let exact = tables(&c, 0, &ms_reference::device(), 40, 40).unwrap();
-        let rounded = tables(&c, 0, &Device::cpu(1).unwrap(), 40, 40).unwrap();
+        let exact = tables(&c, 0, &ms_reference::device(), &[40]).unwrap();
+        let rounded = tables(&c, 0, &Device::cpu(1).unwrap(), &[40]).unwrap();
         let (exact, rounded) = (exact.cos.as_slice::<f64>().unwrap(), rounded.cos.as_slice::<f32>().unwrap());
         let mut differs = false;
         for (i, (&exact, &rounded)) in exact.iter().zip(rounded).enumerate() {

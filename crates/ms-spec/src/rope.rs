@@ -122,6 +122,14 @@ impl Rope {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
     }
 
+    /// Tokens up to which a sequence turns by other frequencies than longer ones do.
+    pub fn switches_behind(&self) -> Option<usize> {
+        match self.scaling {
+            RopeScaling::LongRope { original, .. } => Some(original),
+            _ => None,
+        }
+    }
+
     /// Frequencies of `rotated` elements per head, of which an odd last one makes a pair, too, for sequences of up to `tokens`
     /// tokens.
     pub fn frequencies(&self, rotated: usize, tokens: usize) -> Frequencies {

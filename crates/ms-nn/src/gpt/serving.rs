@@ -27,7 +27,8 @@ impl Gpt {
     }
 
     /// Appends tokens to slots of the cache and returns the hidden states `[T,H]` of the new tokens, slot after
-    /// slot in the order given. Prefill (many tokens) and decode (one) are the same call.
+    /// slot in the order given. Prefill (many tokens) and decode (one) are the same call. What a slot holds must have been
+    /// appended while [`Gpt::is_short`] said the same of its sequence.
     ///
     /// # Errors
     /// If a sequence does not fit into its slot, or a token or position is outside the model.
@@ -40,7 +41,7 @@ impl Gpt {
         new: &[(usize, &[i32])],
     ) -> Result<Tensor> {
         let before: Vec<usize> = new.iter().map(|&(slot, _)| cache.len(slot)).collect();
-        let (batch, places) = cache.extend(device, new)?;
+        let (batch, places) = cache.extend(device, new, |tokens| self.first_position(tokens))?;
         let slots: Vec<usize> = new.iter().map(|&(slot, _)| slot).collect();
         let result = self.extend_layers(device, store, ctx, cache, &batch, (&places, &slots));
         if result.is_err() {
