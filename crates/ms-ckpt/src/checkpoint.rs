@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
+use crate::layout::hf;
 use crate::name::{Name, State, What};
 use crate::runs::{Gap, RunIndex};
 use crate::stored::{Global, Piece, Stored};
@@ -103,6 +104,33 @@ impl Checkpoint {
     /// The `config.json` in the folder, if there is one.
     pub fn config_json(&self) -> Option<&Value> {
         self.config_json.as_ref()
+    }
+
+    /// Tokens that end a text, by the `generation_config.json` in the folder, if there is one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no JSON, or has another `eos_token_id` than a token, a list of them or null.
+    ///
+    /// # Source
+    /// transformers 5.24, `GenerationConfig.eos_token_id`.
+    pub fn generation_stops(&self) -> Result<Vec<u32>> {
+        let path = self.root.join("generation_config.json");
+        if !path.is_file() {
+            return Ok(Vec::new());
+        }
+        let config = hf::read_json(&path)?;
+        let ids = match config.get("eos_token_id") {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(ids)) => ids.iter().collect(),
+            Some(id) => vec![id],
+        };
+        let token = |id: &Value| {
+            let token = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            token.ok_or_else(|| {
+                Error::malformed(&path, format!("eos_token_id is a token or a list of them, found {id}"))
+            })
+        };
+        ids.into_iter().map(token).collect()
     }
 
     /// Iteration of the training run; 0 for a Hugging Face folder.

@@ -162,5 +162,5 @@ fn random(
             store.set_quantized(ParamId(i as u32), bytes).expect("the shape is the weight's");
         }
     }
-    LoadedModel { device, model, store, ctx: ParallelCtx::single() }
+    LoadedModel { device, model, store, ctx: ParallelCtx::single(), stops: Vec::new() }
 }

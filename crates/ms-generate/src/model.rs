@@ -20,6 +20,8 @@ pub struct LoadedModel {
     pub store: ParamStore,
     /// The place among the ranks: one rank.
     pub ctx: ParallelCtx,
+    /// Tokens that end a text by the folder's `generation_config.json`.
+    pub stops: Vec<u32>,
 }
 
 impl LoadedModel {
@@ -79,7 +81,7 @@ impl LoadedModel {
                 store.set_wide(ParamId(i as u32), wide)?;
             }
         }
-        Ok(Self { device, model, store, ctx: ParallelCtx::single() })
+        Ok(Self { device, model, store, ctx: ParallelCtx::single(), stops: source.generation_stops()? })
     }
 
     /// The configuration.
@@ -87,9 +89,11 @@ impl LoadedModel {
         self.model.config()
     }
 
-    /// The tokens that end a text: the model's own and the tokenizer's, each once, in ascending order.
+    /// The tokens that end a text: the model's own, those of its `generation_config.json` and the tokenizer's, each once, in
+    /// ascending order.
     pub fn stop_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let mut stop = tokenizer.stop_ids();
+        stop.extend(&self.stops);
         stop.extend(self.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
         stop.sort_unstable();
         stop.dedup();

@@ -108,14 +108,24 @@ fn chat_error(error: &minijinja::Error) -> Error {
 /// Jinja's own filter escapes HTML; Hugging Face replaces it by plain `json.dumps(ensure_ascii=False)`.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
-    let indent: Option<usize> = args.get("indent")?;
-    for ignored in ["ensure_ascii", "separators", "sort_keys"] {
-        let _: Option<Value> = args.get(ignored)?;
-    }
+    let separators = match args.get::<Option<Vec<String>>>("separators")?.as_deref() {
+        None => None,
+        Some([between, behind]) => Some((between.clone(), behind.clone())),
+        Some(other) => {
+            let reason = format!("tojson wants two separators, found {}", other.len());
+            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason));
+        }
+    };
+    let style = python_json::Style {
+        indent: args.get("indent")?,
+        separators,
+        sort_keys: args.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+    };
     args.assert_all_used()?;
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
-    Ok(Value::from(python_json::dumps(&json, indent)))
+    Ok(Value::from(style.dumps(&json)))
 }
 
 fn now() -> u64 {
@@ -217,6 +227,17 @@ mod tests {
             template.render(&json!([]), Some(&tools), GenerationPrompt::Omit).unwrap(),
             r#"{"name": "<f>", "b": 1.0, "a": [1, 2]}"#
         );
+    }
+
+    #[test]
+    fn tojson_takes_the_arguments_of_dumps() {
+        let source = "{{ {'b': 'é', 'a': [1, 2]} | tojson(separators=(',', ':'), sort_keys=true, ensure_ascii=true) }}";
+        let render = |source: &str| {
+            ChatTemplate::new(source).unwrap().render(&json!([]), None, GenerationPrompt::Omit)
+        };
+        assert_eq!(render(source).unwrap(), r#"{"a":[1,2],"b":"\u00e9"}"#);
+        let error = render("{{ 1 | tojson(separators=[',']) }}").unwrap_err().to_string();
+        assert!(error.contains("two separators, found 1"), "{error}");
     }
 
     #[test]

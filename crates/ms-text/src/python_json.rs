@@ -13,27 +13,62 @@ use std::fmt::Write;
 /// assert_eq!(ms_text::python_json::dumps(&value, None), r#"{"a": [1, 2.0, 1e+16], "ü": null}"#);
 /// ```
 pub fn dumps(value: &Value, indent: Option<usize>) -> String {
-    let mut out = String::new();
-    write_value(&mut out, value, indent, 0);
-    out
+    Style { indent, ..Style::default() }.dumps(value)
 }
 
-fn write_value(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) {
+/// The arguments of `json.dumps`.
+#[derive(Clone, Debug, Default)]
+pub struct Style {
+    /// Spaces a level, each item on a line of its own.
+    pub indent: Option<usize>,
+    /// What stands between items and behind keys; `None`: `", "` (`","` with `indent`) and `": "`.
+    pub separators: Option<(String, String)>,
+    /// Keys in the order of their characters.
+    pub sort_keys: bool,
+    /// Escapes of what is not ASCII.
+    pub ensure_ascii: bool,
+}
+
+impl Style {
+    /// `json.dumps(value, ...)`.
+    pub fn dumps(&self, value: &Value) -> String {
+        let mut out = String::new();
+        write_value(&mut out, value, self, 0);
+        out
+    }
+
+    fn between(&self) -> &str {
+        match (&self.separators, self.indent) {
+            (Some((between, _)), _) => between,
+            (None, Some(_)) => ",",
+            (None, None) => ", ",
+        }
+    }
+
+    fn behind_key(&self) -> &str {
+        self.separators.as_ref().map_or(": ", |(_, behind)| behind)
+    }
+}
+
+fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
         Value::Number(number) => out.push_str(&number_text(number)),
-        Value::String(text) => write_string(out, text),
-        Value::Array(list) => write_items(out, ('[', ']'), list.len(), indent, depth, |out, i| {
-            write_value(out, &list[i], indent, depth + 1);
+        Value::String(text) => write_string(out, text, style.ensure_ascii),
+        Value::Array(list) => write_items(out, ('[', ']'), list.len(), style, depth, |out, i| {
+            write_value(out, &list[i], style, depth + 1);
         }),
         Value::Object(map) => {
-            let entries: Vec<_> = map.iter().collect();
-            write_items(out, ('{', '}'), entries.len(), indent, depth, |out, i| {
-                write_string(out, entries[i].0);
-                out.push_str(": ");
-                write_value(out, entries[i].1, indent, depth + 1);
+            let mut entries: Vec<_> = map.iter().collect();
+            if style.sort_keys {
+                entries.sort_unstable_by_key(|(key, _)| *key);
+            }
+            write_items(out, ('{', '}'), entries.len(), style, depth, |out, i| {
+                write_string(out, entries[i].0, style.ensure_ascii);
+                out.push_str(style.behind_key());
+                write_value(out, entries[i].1, style, depth + 1);
             });
         }
     }
@@ -43,29 +78,29 @@ fn write_items(
     out: &mut String,
     (open, close): (char, char),
     count: usize,
-    indent: Option<usize>,
+    style: &Style,
     depth: usize,
     mut item: impl FnMut(&mut String, usize),
 ) {
     out.push(open);
     for i in 0..count {
         if i > 0 {
-            out.push_str(if indent.is_some() { "," } else { ", " });
+            out.push_str(style.between());
         }
-        if let Some(width) = indent {
+        if let Some(width) = style.indent {
             out.push('\n');
             out.extend(std::iter::repeat_n(' ', width * (depth + 1)));
         }
         item(out, i);
     }
-    if let (Some(width), true) = (indent, count > 0) {
+    if let (Some(width), true) = (style.indent, count > 0) {
         out.push('\n');
         out.extend(std::iter::repeat_n(' ', width * depth));
     }
     out.push(close);
 }
 
-fn write_string(out: &mut String, text: &str) {
+fn write_string(out: &mut String, text: &str, ensure_ascii: bool) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -78,6 +113,11 @@ fn write_string(out: &mut String, text: &str) {
             '\u{c}' => out.push_str("\\f"),
             c if u32::from(c) < 0x20 => {
                 write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a String does not fail");
+            }
+            c if ensure_ascii && (c > '~' || c == '\u{7f}') => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{unit:04x}").expect("writing to a String does not fail");
+                }
             }
             c => out.push(c),
         }
@@ -186,6 +226,30 @@ mod tests {
         assert_eq!(
             dumps(&json!({"a": [1, 2], "b": {}}), Some(2)),
             "{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": {}\n}"
+        );
+    }
+
+    /// By Python 3.11.
+    #[test]
+    fn the_arguments_of_dumps_do_what_they_do_in_python() {
+        let value = json!({"b": [1, "é\u{7f}😀"], "a": {"d": 1, "c": {}}});
+        let style = |separators: Option<(&str, &str)>, sort_keys, ensure_ascii, indent| Style {
+            separators: separators.map(|(a, b)| (a.into(), b.into())),
+            sort_keys,
+            ensure_ascii,
+            indent,
+        };
+        assert_eq!(
+            style(Some((",", ":")), false, false, None).dumps(&value),
+            "{\"b\":[1,\"é\u{7f}😀\"],\"a\":{\"d\":1,\"c\":{}}}"
+        );
+        assert_eq!(
+            style(None, true, true, None).dumps(&value),
+            r#"{"a": {"c": {}, "d": 1}, "b": [1, "\u00e9\u007f\ud83d\ude00"]}"#
+        );
+        assert_eq!(
+            style(Some((" ;", "=")), true, false, Some(1)).dumps(&json!({"b": 1, "a": [2, 3]})),
+            "{\n \"a\"=[\n  2 ;\n  3\n ] ;\n \"b\"=1\n}"
         );
     }
 

@@ -340,6 +340,17 @@ fn several_prompts_stop_texts_and_the_end_of_the_window() {
     let stopped = &run(&["--prompt", "Eight", "-n", "-1", "--ignore-eos", "--stop", &stop])[0];
     assert_eq!(stopped["finish"], "stop");
     assert_eq!(stopped["text"].as_str().unwrap(), &text[..text.find(&stop).unwrap()]);
+    let stops = |ids: &Value| {
+        std::fs::write(dir.path().join("generation_config.json"), format!("{{\"eos_token_id\": {ids}}}"))
+            .unwrap();
+    };
+    stops(&serde_json::json!([0, whole["tokens"][2]]));
+    let ended = &run(&["--prompt", "Eight", "-n", "-1"])[0];
+    assert!(ended["finish"] == "stop" && tokens(ended) <= 3, "{ended}");
+    assert_eq!(run(&["--prompt", "Eight", "-n", "-1", "--ignore-eos"])[0]["tokens"], whole["tokens"]);
+    stops(&"end".into());
+    assert!(stderr(&["generate", "--prompt", "x", "--load", load], 1).contains("eos_token_id is a token or"));
+    stops(&Value::Null);
     // Greedily the same tokens come again and again; a penalty changes that.
     assert_ne!(
         run(&["--prompt", "Eight", "-n", "40", "--repetition-penalty", "5"])[0]["tokens"],

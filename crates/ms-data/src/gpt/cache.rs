@@ -271,15 +271,7 @@ fn float(value: f64) -> Value {
 
 /// `json.dumps(value, indent=4)`, with everything beyond ASCII escaped.
 fn text(value: &Value) -> String {
-    let mut out = String::new();
-    for c in python_json::dumps(value, Some(4)).chars() {
-        if c.is_ascii() {
-            out.push(c);
-        } else {
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
-        }
-    }
-    out
+    python_json::Style { indent: Some(4), ensure_ascii: true, ..Default::default() }.dumps(value)
 }
 
 fn write_text(path: &Path, text: &str) -> Result<()> {
