@@ -20,8 +20,16 @@ fn weight_of(bytes: &Tensor, n: usize, k: usize) -> Result<Vec<f64>> {
 
 /// `y[m,n] = Σ_k x[m,k] · w[n,k]`.
 pub(crate) fn times_transposed(x: &[f64], w: &[f64], k: usize) -> Vec<f64> {
-    let row = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
-    x.chunks_exact(k).flat_map(|x| w.chunks_exact(k).map(move |w| row(x, w))).collect()
+    if w.is_empty() {
+        return Vec::new();
+    }
+    let n = w.len() / k;
+    let mut turned = vec![0f64; w.len()];
+    for (i, row) in w.chunks_exact(k).enumerate() {
+        row.iter().enumerate().for_each(|(j, &w)| turned[j * n + i] = w);
+    }
+    // Terms rising, many sums at once.
+    times(x, &turned, k, n)
 }
 
 /// `dx[m,k] = Σ_n dy[m,n] · w[n,k]`.

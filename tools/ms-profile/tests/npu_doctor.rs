@@ -14,6 +14,8 @@ fn doctor(home: &Path, settings: &[(&str, &str)], args: &[&str]) -> (Option<i32>
     }
     command.env("ASCEND_HOME_PATH", home).env("ASCEND_OPP_PATH", home.join("opp"));
     command.env("CANN_EMU_HBM_MB", "256").env("CANN_EMU_DEVICES", "3").env("HCCL_BUFFSIZE", "4");
+    // Masks of 2048 x 2048 come and go: the C library is to keep their pages.
+    command.env("MALLOC_MMAP_MAX_", "0").env("MALLOC_TRIM_THRESHOLD_", "4000000000");
     command.envs(settings.iter().copied()).arg("npu-doctor").args(args);
     let out = command.output().unwrap();
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
