@@ -115,15 +115,9 @@ impl Sampler {
         for c in &mut self.candidates {
             c.1 = (c.1 - max).exp();
         }
-        if self.rule.min_p > 0.0 {
-            // The likeliest one weighs 1, and the others follow in order.
-            let kept = self.candidates.iter().take_while(|c| c.1 >= self.rule.min_p).count().max(1);
-            self.candidates.truncate(kept);
-        }
-        let mut total: f64 = self.candidates.iter().map(|c| c.1).sum();
         if self.rule.top_p > 0.0 && self.rule.top_p < 1.0 {
             let mut before = 0.0;
-            let limit = self.rule.top_p * total;
+            let limit = self.rule.top_p * self.candidates.iter().map(|c| c.1).sum::<f64>();
             let kept = self.candidates.iter().take_while(|c| {
                 let keep = before <= limit;
                 before += c.1;
@@ -131,8 +125,13 @@ impl Sampler {
             });
             let kept = kept.count().max(1);
             self.candidates.truncate(kept);
-            total = self.candidates.iter().map(|c| c.1).sum();
         }
+        if self.rule.min_p > 0.0 {
+            // The likeliest one weighs 1, and the others follow in order.
+            let kept = self.candidates.iter().take_while(|c| c.1 >= self.rule.min_p).count().max(1);
+            self.candidates.truncate(kept);
+        }
+        let total: f64 = self.candidates.iter().map(|c| c.1).sum();
         let mut rest = self.rng.uniform() * total;
         for &(token, weight) in &self.candidates {
             rest -= weight;
@@ -209,6 +208,10 @@ mod tests {
         assert_eq!((counts(0.7)[1], counts(0.7)[2]), (0, 0));
         assert!(counts(0.0)[2] > 0);
         assert!(rule(1.5).validate().is_err());
+        // The mass of `top_p` is that of all, as in transformers: 0.4 leaves half of it, not half of what `min_p` keeps.
+        let logits = [0.4f64.ln(), 0.3f64.ln(), 0.2f64.ln(), 0.1f64.ln()];
+        let both = self::counts(Sampling { top_p: 0.5, ..rule(0.6) }, &logits, 2000);
+        assert!(both[1] > 0 && both[2] == 0, "{both:?}");
     }
 
     #[test]

@@ -182,17 +182,29 @@ fn say(text: &str) -> Result<()> {
 }
 
 fn form(o: &Options, tokenizer: &mut Tokenizer) -> Result<Form> {
-    let name = o.chat.template.as_deref();
-    if name.is_some() && o.chat.own_template {
+    let name = o.forms.template.as_deref();
+    if name.is_some() && o.forms.own_template {
         refuse!("--hf-chat-template and --prompt-type: pass one of them");
     }
     let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
-    let template = match &o.chat.templates {
+    let template = match &o.forms.templates {
         Some(path) => Template::from_file(name, path)?,
         None => Template::named(name)?,
     };
     template.adjust(tokenizer)?;
     Ok(Form::Prompt(template))
+}
+
+/// The tokens of a single question: in the template that is named, else as it stands.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `inference/text_generation/tokenization.py`, `_tokenize_prompts_and_batch`.
+pub(crate) fn question(o: &Options, tokenizer: &mut Tokenizer, text: &str) -> Result<Vec<u32>> {
+    if o.forms.template.is_none() && !o.forms.own_template {
+        return Ok(tokenizer.encode_with_special(text)?);
+    }
+    let form = form(o, tokenizer)?;
+    prompt(&form, tokenizer, &[json!({"role": "user", "content": text})])
 }
 
 fn prompt(form: &Form, tokenizer: &Tokenizer, turns: &[Value]) -> Result<Vec<u32>> {

@@ -19,10 +19,11 @@ pub(crate) const LOGITS: &str = "logits";
 const GREEDY: &str = "--task greedy";
 const SAMPLE: &str = "--task do_sample";
 
-/// All of them; those that make texts, and those that draw them.
+/// All of them; those that make texts, those that draw them, and those that may put turns into a template.
 pub(crate) const EVERY: &[&str] = &[GENERATE, CHAT, LOGITS, GREEDY, SAMPLE];
 pub(crate) const TEXTS: &[&str] = &[GENERATE, CHAT, GREEDY, SAMPLE];
 pub(crate) const DRAWN: &[&str] = &[GENERATE, CHAT, SAMPLE];
+pub(crate) const TURNS: &[&str] = &[CHAT, GREEDY, SAMPLE];
 
 impl Command {
     /// What it is called.

@@ -1,5 +1,6 @@
 //! `ms-infer generate`: continues a prompt and streams the text.
 
+use crate::chat;
 use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result};
@@ -188,10 +189,10 @@ impl StopTexts {
     }
 }
 
-/// The continuation of `prompt`, without streaming.
+/// The continuation of `prompt`, or the answer to it if a template is named, without streaming.
 pub(crate) fn complete(o: &Options, prompt: &str, rule: Sampling) -> Result<String> {
-    let tokenizer = setup::tokenizer(o)?;
-    let ids = tokenizer.encode_with_special(prompt)?;
+    let mut tokenizer = setup::tokenizer(o)?;
+    let ids = chat::question(o, &mut tokenizer, prompt)?;
     let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len()))?;
     Ok(stream(o, &mut Session::new(&model, 1, 1), &tokenizer, ids, rule, |_| Ok(()))?.1)
 }

@@ -1,6 +1,6 @@
 //! Every option of `ms-infer`.
 
-use crate::commands::{CHAT, DRAWN, EVERY, GENERATE, LOGITS, TEXTS};
+use crate::commands::{CHAT, DRAWN, EVERY, GENERATE, LOGITS, TEXTS, TURNS};
 use ms_generate::Sampling;
 use ms_options::{Loading, TokenizerFolder};
 use std::path::PathBuf;
@@ -25,6 +25,12 @@ options! {
     pub(crate) struct Chat in "Generation" {
         pub(crate) system: Option<String> = "--system", "system message of a chat", own = own("system");
         pub(crate) turns: usize = "--history-turns", "turns of a chat that are kept", range = "[0,)";
+    }
+}
+
+options! {
+    /// How turns become a prompt.
+    pub(crate) struct Forms in "Generation" {
         pub(crate) own_template: bool = "--hf-chat-template", "chat template of the tokenizer";
         pub(crate) template: Option<String> = "--prompt-type", "name of the prompt template", group = "Data";
         pub(crate) templates: Option<PathBuf> = "--prompt-type-path", "file of prompt templates", group = "Data";
@@ -50,6 +56,7 @@ gathered_options! {
         pub(crate) tokenizer: TokenizerFolder = TEXTS,
         pub(crate) asked: Asked = EVERY,
         pub(crate) chat: Chat = &[CHAT],
+        pub(crate) forms: Forms = TURNS,
         pub(crate) sampling: Draws = DRAWN,
     }
 }

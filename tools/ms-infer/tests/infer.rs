@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
+mod tiny;
+
 use assert_cmd::Command;
-use ms_testing::{assert_close, golden_model, read_golden, workspace_root};
+use ms_testing::{assert_close, golden_model, read_golden};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use std::path::Path;
+use tiny::tiny_model;
 
 fn ms_infer() -> Command {
     let mut command = Command::cargo_bin("ms-infer").unwrap();
@@ -56,28 +59,6 @@ fn logits_are_those_of_transformers_for_every_family() {
         let error = norm(&mut rounded.iter().zip(want).map(|(a, b)| a - b)) / norm(&mut want.iter().copied());
         assert!(error < 0.05, "{family} in bf16: relative error {error}");
     }
-}
-
-/// A model folder of random weights with a byte-level tokenizer, made by the programs' own crates.
-fn tiny_model(dir: &Path) {
-    let text = std::fs::read_to_string(workspace_root().join("README.md")).unwrap();
-    let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
-    let json = serde_json::json!({
-        "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 300,
-        "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
-    });
-    let config = ms_spec::hf::read_config(&json).unwrap();
-    let mut weights = |spec: &ms_spec::ParamSpec| {
-        let mut values = vec![1f32; spec.shape.numel()];
-        if spec.shape.len() == 2 {
-            ms_core::Rng::named(5, &spec.name).fill_normal(&mut values, 0.3);
-        }
-        Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
-    };
-    ms_ckpt::write_hf(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
-    // After the weights: writing a model replaces its folder.
-    ms_text::bpe::train(&options, [text]).unwrap().write(dir).unwrap();
 }
 
 #[test]
@@ -134,6 +115,12 @@ fn without_a_task_all_of_upstreams_are_done_but_beam_search_in_their_order() {
         ["greedy", "do_sample", "chat"].iter().flat_map(|t| lines(&run(&["--task", t]).0)).collect();
     assert_eq!(lines(&all), parts);
     assert!(all.contains("== greedy ==") && all.contains("== do_sample =="), "{all}");
+    // A template makes a turn of the prompt, as it does in a chat.
+    let answer = |task: &str| run(&["--task", task, "--prompt-type", "qwen", "--temperature", "0"]);
+    let ((greedy, said), (chat, _)) = (answer("greedy"), answer("chat"));
+    let of_greedy = format!("\nModel:\n{}", chat.lines().next().unwrap());
+    assert!(greedy.contains(&of_greedy) && !all.contains(&of_greedy), "{greedy}\n{chat}");
+    assert!(!said.contains("--prompt-type"), "{said}");
 }
 
 #[test]
