@@ -149,7 +149,9 @@ impl Checkpoint {
                 let mut b_own = Matrix::zeros(name(Half::B), stack, [numbers.len(), rank], dtype);
                 for e in 0..experts {
                     let from = (e * all + block * rank) * columns * size;
-                    a_own.at(e * rank, 0, rank * columns).copy_from_slice(&a[from..][..rank * columns * size]);
+                    a_own
+                        .at(e * rank, 0, rank * columns)
+                        .copy_from_slice(&a[from..][..rank * columns * size]);
                     for (i, &row) in numbers.iter().enumerate() {
                         let values = &mut b[((e * out + row) * all + block * rank) * size..][..rank * size];
                         b_own.at(e * numbers.len() + i, 0, rank).copy_from_slice(values);
@@ -241,8 +243,10 @@ mod tests {
             "num_experts_per_tok": 1, "moe_intermediate_size": 3
         });
         let config = ms_spec::hf::read_config(&json).unwrap();
-        crate::write_hf(dir.path(), &config, DType::F32, false, &mut |spec| Ok(vec![0; spec.shape.numel() * 4]))
-            .unwrap();
+        crate::write_hf(dir.path(), &config, DType::F32, false, &mut |spec| {
+            Ok(vec![0; spec.shape.numel() * 4])
+        })
+        .unwrap();
         let mut source = crate::open(dir.path()).unwrap();
         let slot = Slot {
             place: Place::Layer(0),

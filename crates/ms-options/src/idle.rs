@@ -86,7 +86,8 @@ impl ModelFlags {
         read: impl Fn(&str) -> bool,
         make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
     ) {
-        let of_training = |dest: &str| SAY_LITTLE.contains(&dest) || (model.moe.is_some() && OF_TRAINING.contains(&dest));
+        let of_training =
+            |dest: &str| SAY_LITTLE.contains(&dest) || (model.moe.is_some() && OF_TRAINING.contains(&dest));
         let asked: Vec<&Given> =
             self.given().iter().filter(|given| !read(&given.dest) && !of_training(&given.dest)).collect();
         for given in idle(&asked, |given| self.choices_of(&given.dest), make) {

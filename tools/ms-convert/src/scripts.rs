@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(of(back), Some((want.into(), None, None)));
         let there = "--target-tensor-parallel-size 2 --load-dir a --save-dir b --num-layers 64 --noop-layers=47,62,63 \
                      --first-k-dense-replace 2";
-        let want = "hf mcore --target-tensor-parallel-size 2 --load-dir a --save-dir b --noop-layers=47,62,63";
+        let want =
+            "hf mcore --target-tensor-parallel-size 2 --load-dir a --save-dir b --noop-layers=47,62,63";
         assert_eq!(of(there), Some((want.into(), Some(61), Some(2))));
         for other in [
             "--load-model-type hf --save-model-type mg --load-dir a --save-dir b --num-layers 4",

@@ -48,12 +48,11 @@ fn grouped_experts_move_to_any_cut_as_if_they_came_from_the_original() {
     let path = |name: &str| dir.path().join(name);
     deepseek3(&path("deepseek3"));
     let mixtral = ms_testing::golden_model("mixtral").unwrap();
-    let wide = [("1", "1"), ("2", "1"), ("1", "4"), ("2", "2"), ("4", "1"), ("4", "4")];
-    let narrow = [("1", "1"), ("2", "1"), ("1", "4"), ("2", "2"), ("1", "2"), ("2", "4")];
+    let wide = [("1", "1"), ("4", "1"), ("1", "4"), ("2", "2"), ("2", "1"), ("4", "4")];
+    let narrow = [("1", "1"), ("1", "2"), ("1", "4"), ("2", "2"), ("2", "1"), ("2", "4")];
     for (model, hf, cuts) in [("deepseek3", path("deepseek3"), wide), ("mixtral", mixtral, narrow)] {
         for (form, flags) in [
             ("v2", &["--upstream", "v2.0.0"][..]),
-            ("head", &["--upstream", "head"]),
             ("te", &["--upstream", "head", "--transformer-impl", "transformer_engine"]),
         ] {
             let convert = |from: &str, load: &Path, save: &Path, (tp, ep): (&str, &str)| {
@@ -61,8 +60,8 @@ fn grouped_experts_move_to_any_cut_as_if_they_came_from_the_original() {
                 ms_convert(&[&[from, "mcore", "--load", text(load)], &cut[..], flags].concat()).success();
             };
             let of = |(tp, ep): (&str, &str)| path(&format!("{model}-{form}-{tp}-{ep}"));
-            cuts.into_iter().for_each(|cut| convert("hf", &hf, &of(cut), cut));
-            for (from, to) in [(0, 3), (0, 5), (1, 4), (2, 3), (3, 5), (5, 0), (4, 2)] {
+            [0, 2, 3, 4, 5].into_iter().for_each(|i| convert("hf", &hf, &of(cuts[i]), cuts[i]));
+            for (from, to) in [(0, 3), (2, 4), (3, 5), (5, 0)] {
                 let moved = path("moved");
                 convert("mcore", &of(cuts[from]), &moved, cuts[to]);
                 let (want, got) = (tree(&of(cuts[to])), tree(&moved));

@@ -70,8 +70,10 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
     let names = Names::new(config);
     let find = |module: &str, matrix: Matrix| {
         let matrix = matrix.word();
-        let spellings =
-            [format!("{PREFIX}{module}.{matrix}.weight"), format!("{PREFIX}{module}.{matrix}.default.weight")];
+        let spellings = [
+            format!("{PREFIX}{module}.{matrix}.weight"),
+            format!("{PREFIX}{module}.{matrix}.default.weight"),
+        ];
         spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
     };
     for spec in params(config).iter().filter(|s| matches!(s.shape.len(), 2 | 3)) {
@@ -177,8 +179,7 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
             return Err(Error::Cut(format!("an adapter of {} covers rows of no projection", spec.name)));
         }
         for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
-            let plain =
-                named.lens.shape.len() == 2 && !named.lens.transposed && is_rows(&named.lens.region);
+            let plain = named.lens.shape.len() == 2 && !named.lens.transposed && is_rows(&named.lens.region);
             let module = named.module.filter(|_| plain);
             let module = module.ok_or_else(|| {
                 Error::Cut(format!("the adapter of {} has no form in a peft folder", spec.name))

@@ -133,9 +133,7 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     }
     Ok(match f.text("rope_scaling_type")? {
         // PLM's own word for its rotation: plain, but for the pairing.
-        None | Some("plm") => {
-            divided(f)?.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor })
-        }
+        None | Some("plm") => divided(f)?.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {
             factor: float("rope_scaling_factor", 8.0)?,
             low: float("low_freq_factor", 1.0)?,
