@@ -28,6 +28,11 @@ pub(super) const ROPE: &[Field] = &[
                 RopeScaling::Linear { .. } => 1.0,
                 _ => divided(f)?.unwrap_or(1.0),
             };
+            // As `rotary_embedding_forward` of both versions of MindSpeed-LLM.
+            let outer = f.text(FREQUENCIES)? == Some("outer");
+            if outer && matches!(c.rope.scaling, RopeScaling::LongRope { .. }) {
+                c.rope.fraction = 1.0;
+            }
             // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
             if super::spec::names(f, super::spec::HUNYUAN) {
                 (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
@@ -60,13 +65,12 @@ impl Turned {
 }
 
 /// What this version of upstream, its head or v2.0.0, turns of a head, where that is not what `rotary_percent` says by itself:
-/// yarn and longrope's outer frequencies look at no share, v2.0.0's yarn and PLM's rotation not at `kv_channels` either, and the
-/// head takes `rotary_percent` of `partial_rotary_factor`. `None` also where attention has a rotation of its own.
+/// yarn looks at no share, v2.0.0's and PLM's rotation not at `kv_channels` either, and the head takes `rotary_percent` of
+/// `partial_rotary_factor`. `None` also where attention has a rotation of its own.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`,
-/// `apply_plm_scaling`, `rotary_embedding_init_wrapper` and `rotary_embedding_forward`; Megatron-LM `core_v0.12.1`,
-/// `RotaryEmbedding.__init__`.
+/// `apply_plm_scaling` and `rotary_embedding_init_wrapper`; Megatron-LM `core_v0.12.1`, `RotaryEmbedding.__init__`.
 pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
     let number = |name: &str| args.get(name).and_then(Value::as_f64).filter(|&n| n > 0.0);
     let on = |name: &&str| args.get(*name) == Some(&Value::Bool(true));
@@ -76,11 +80,9 @@ pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
     let by_heads = number("hidden_size")? as usize / number("num_attention_heads")?.max(1.0) as usize;
     let of = number("kv_channels").map_or(by_heads, |n| n as usize);
     let share = |name: &str| args.get(name).and_then(Value::as_f64).unwrap_or(1.0);
-    let outer = args.get(FREQUENCIES).and_then(Value::as_str) == Some("outer");
     match args.get("rope_scaling_type").and_then(Value::as_str) {
         Some("yarn") => Some(Turned { elements: if head { of } else { by_heads }, of, unread: true }),
         Some("plm") => Some(Turned { elements: by_heads, of, unread: true }),
-        Some("longrope") if outer => Some(Turned { elements: of, of, unread: true }),
         _ if head && number(PARTIAL).is_some() => {
             let part = (of as f64 * share(PARTIAL)) as usize;
             let elements = (part as f64 * share(PERCENT)) as usize;
