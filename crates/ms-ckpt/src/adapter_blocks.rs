@@ -24,23 +24,26 @@ use crate::name::{Matrix as Half, Name};
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Mapped, Result};
 
-/// A matrix that is being made.
+/// A matrix that is being made, or a stack of them.
 struct Matrix {
     name: Name,
-    shape: [usize; 2],
+    /// `[rows, columns]`, of a stack `[experts, rows, columns]`.
+    shape: Vec<usize>,
     dtype: DType,
     bytes: Vec<u8>,
 }
 
 impl Matrix {
-    fn zeros(name: Name, shape: [usize; 2], dtype: DType) -> Self {
-        Self { name, shape, dtype, bytes: vec![0; shape[0] * shape[1] * dtype.size()] }
+    fn zeros(name: Name, stack: &[usize], shape: [usize; 2], dtype: DType) -> Self {
+        let shape = [stack, &shape[..]].concat();
+        let bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+        Self { name, shape, dtype, bytes }
     }
 
-    /// The bytes of `n` elements of a row.
+    /// The bytes of `n` elements of a row, counted over a stack.
     fn at(&mut self, row: usize, column: usize, n: usize) -> &mut [u8] {
         let size = self.dtype.size();
-        let start = (row * self.shape[1] + column) * size;
+        let start = (row * self.shape[self.shape.len() - 1] + column) * size;
         &mut self.bytes[start..start + n * size]
     }
 }
@@ -50,7 +53,7 @@ impl Checkpoint {
     /// is. Adapters are held in memory.
     ///
     /// # Errors
-    /// Adapters of different ranks, of rows that are no projection, or of stacked experts among others that are joined.
+    /// Adapters of different ranks, or of rows that are no projection.
     pub fn with_joined_adapters(self) -> Result<Self> {
         let blocks = self.blocks()?;
         if blocks == 1 {
@@ -61,20 +64,16 @@ impl Checkpoint {
         let (mut matrices, mut joined) = (Vec::new(), Vec::new());
         for spec in params(self.config()) {
             let Some(parts) = self.adapters.get(&spec.slot) else { continue };
-            let [out, columns] = spec.shape[..] else {
-                return Err(Error::Cut(format!(
-                    "the adapter of {} cannot be filled up: merge it",
-                    spec.name
-                )));
-            };
+            let (stack, [out, columns]) = sizes(&spec.shape);
+            let experts: usize = stack.iter().product();
             let projections = peft::projections(self.config(), &spec)?;
             let first = self.dtype(&parts[0].a)?;
             let mut types = parts.iter().flat_map(|p| [&p.a, &p.b]);
             let same = types.all(|name| self.dtype(name).is_ok_and(|d| d == first));
             let dtype = if same { first } else { DType::F32 };
             let [a_name, b_name] = adapter::names(&spec.slot);
-            let mut a = Matrix::zeros(a_name.clone(), [rank * blocks, columns], dtype);
-            let mut b = Matrix::zeros(b_name.clone(), [out, rank * blocks], dtype);
+            let mut a = Matrix::zeros(a_name.clone(), stack, [rank * blocks, columns], dtype);
+            let mut b = Matrix::zeros(b_name.clone(), stack, [out, rank * blocks], dtype);
             for part in parts {
                 let block = match part.rows.is_whole() {
                     true => Some(0),
@@ -88,16 +87,18 @@ impl Checkpoint {
                 })?;
                 let own = self.matrix(&part.a, dtype)?;
                 for (k, row) in own.chunks_exact(columns * dtype.size()).enumerate() {
-                    a.at(block * rank + k, 0, columns).copy_from_slice(row);
+                    let row_of = k / rank * rank * blocks + block * rank + k % rank;
+                    a.at(row_of, 0, columns).copy_from_slice(row);
                 }
                 let own = self.matrix(&part.b, dtype)?;
-                let rows = part.rows.ranges.iter().cloned().flatten();
+                let rows = || part.rows.ranges.iter().cloned().flatten();
+                let rows = (0..experts).flat_map(|e| rows().map(move |row| e * out + row));
                 for (row, values) in rows.zip(own.chunks_exact(rank * dtype.size())) {
                     b.at(row, block * rank, rank).copy_from_slice(values);
                 }
             }
             matrices.extend([a, b]);
-            let rows = Region::along(&spec.shape, 0, std::iter::once(0..out));
+            let rows = Region::along(&spec.shape, stack.len(), std::iter::once(0..out));
             joined.push((spec.slot, vec![Part { a: a_name, b: b_name, rows }]));
         }
         let mut this = self;
@@ -126,7 +127,9 @@ impl Checkpoint {
         let (mut matrices, mut parted) = (Vec::new(), Vec::new());
         for spec in params(self.config()) {
             let Some(parts) = self.adapters.get(&spec.slot) else { continue };
-            let ([part], [_, columns]) = (&parts[..], &spec.shape[..]) else { return Ok(self) };
+            let [part] = &parts[..] else { return Ok(self) };
+            let (stack, [out, columns]) = sizes(&spec.shape);
+            let experts: usize = stack.iter().product();
             let dtype = self.dtype(&part.a)?;
             if self.dtype(&part.b)? != dtype {
                 return Ok(self);
@@ -142,18 +145,22 @@ impl Checkpoint {
             for (block, rows) in projections.into_iter().enumerate() {
                 let numbers: Vec<usize> = rows.ranges.iter().cloned().flatten().collect();
                 let name = |matrix| Name::low_rank(matrix, &spec.slot, apart.then_some(block));
-                let mut b_own = Matrix::zeros(name(Half::B), [numbers.len(), rank], dtype);
-                for (i, &row) in numbers.iter().enumerate() {
-                    let values = &mut b[(row * all + block * rank) * size..][..rank * size];
-                    b_own.at(i, 0, rank).copy_from_slice(values);
-                    values.fill(0); // what is left over in the end belongs to no block
+                let mut a_own = Matrix::zeros(name(Half::A), stack, [rank, columns], dtype);
+                let mut b_own = Matrix::zeros(name(Half::B), stack, [numbers.len(), rank], dtype);
+                for e in 0..experts {
+                    let from = (e * all + block * rank) * columns * size;
+                    a_own
+                        .at(e * rank, 0, rank * columns)
+                        .copy_from_slice(&a[from..][..rank * columns * size]);
+                    for (i, &row) in numbers.iter().enumerate() {
+                        let values = &mut b[((e * out + row) * all + block * rank) * size..][..rank * size];
+                        b_own.at(e * numbers.len() + i, 0, rank).copy_from_slice(values);
+                        values.fill(0); // what is left over in the end belongs to no block
+                    }
                 }
-                let a_own = &a[block * rank * columns * size..][..rank * columns * size];
-                if a_own.iter().chain(&b_own.bytes).all(|byte| *byte == 0) {
+                if a_own.bytes.iter().chain(&b_own.bytes).all(|byte| *byte == 0) {
                     continue; // a projection without an adapter
                 }
-                let shape = [rank, *columns];
-                let a_own = Matrix { name: name(Half::A), shape, dtype, bytes: a_own.to_vec() };
                 own.push(Part { a: a_own.name.clone(), b: b_own.name.clone(), rows });
                 matrices.extend([a_own, b_own]);
             }
@@ -198,7 +205,7 @@ impl Checkpoint {
                 name: m.name.to_string(),
                 file: self.files.len() - 1,
                 dtype: m.dtype,
-                shape: m.shape.to_vec(),
+                shape: m.shape.clone(),
                 start: 0,
                 strides: None,
                 quantised: None,
@@ -212,5 +219,72 @@ impl Checkpoint {
             };
             self.globals.insert(m.name, Global { shape, dtype: m.dtype, pieces: vec![piece] });
         }
+    }
+}
+
+/// The dimensions of a stack, if it is one, and those of its matrices.
+fn sizes(shape: &[usize]) -> (&[usize], [usize; 2]) {
+    let (stack, matrix) = shape.split_at(shape.len() - 2);
+    (stack, [matrix[0], matrix[1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_spec::{Part as Of, Place, Role, Slot};
+
+    /// As MindSpeed-LLM's `set_model_layer_mlp_lora` has it: one `A` for both projections of an expert, half of the rows of `B`.
+    #[test]
+    fn a_packed_adapter_of_experts_is_one_of_each_experts_projections() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = json!({
+            "model_type": "qwen3_moe", "hidden_size": 4, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4,
+            "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 8, "num_experts": 2,
+            "num_experts_per_tok": 1, "moe_intermediate_size": 3
+        });
+        let config = ms_spec::hf::read_config(&json).unwrap();
+        crate::write_hf(dir.path(), &config, DType::F32, false, &mut |spec| {
+            Ok(vec![0; spec.shape.numel() * 4])
+        })
+        .unwrap();
+        let mut source = crate::open(dir.path()).unwrap();
+        let slot = Slot {
+            place: Place::Layer(0),
+            part: Of::Experts,
+            half: None,
+            role: Role::LinearFc1,
+            bias: false,
+        };
+        let [a, b] = adapter::names(&slot);
+        // Elements are their own numbers: A is [2, 2, 4], B [2, 6, 2].
+        let counted = |name: &Name, shape: Vec<usize>| {
+            let n: usize = shape.iter().product();
+            let bytes = (0..n).flat_map(|i| (i as f32).to_le_bytes()).collect();
+            Matrix { name: name.clone(), shape, dtype: DType::F32, bytes }
+        };
+        source.hold(vec![counted(&a, vec![2, 2, 4]), counted(&b, vec![2, 6, 2])]);
+        let rows = Region::along(&Shape::new(&[2, 6, 4]), 1, std::iter::once(0..6));
+        source.adapters.insert(slot, vec![Part { a, b, rows }]);
+        let (tensors, modules) = peft::tensors(&source).unwrap();
+        assert_eq!(modules, ["gate_proj", "up_proj"]);
+        let got: Vec<(String, Vec<usize>, Vec<f32>)> = tensors
+            .into_iter()
+            .map(|t| {
+                let mut bytes = vec![0; t.shape.iter().product::<usize>() * 4];
+                source.read_named(&t.global, &t.region, None, DType::F32, &mut bytes).unwrap();
+                let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+                (t.name, t.shape, values.collect())
+            })
+            .collect();
+        let count = |range: std::ops::Range<u8>| range.map(f32::from).collect::<Vec<f32>>();
+        let mut want = Vec::new();
+        for (e, a, gate, up) in [(0, 0..8, 0..6, 6..12), (1, 8..16, 12..18, 18..24)] {
+            for (projection, b) in [("gate", gate), ("up", up)] {
+                let name = format!("base_model.model.model.layers.0.mlp.experts.{e}.{projection}_proj");
+                want.push((format!("{name}.lora_A.weight"), vec![2, 4], count(a.clone())));
+                want.push((format!("{name}.lora_B.weight"), vec![3, 2], count(b)));
+            }
+        }
+        assert_eq!(got, want);
     }
 }

@@ -3,7 +3,7 @@
 use ms_core::{DType, Region, Shape};
 use ms_spec::Slot;
 
-use crate::adapter::{BLOCK_RANK, Loaded, Matrices, Merge};
+use crate::adapter::{BLOCK_RANK, GROUPED, Loaded, Matrices, Merge};
 use crate::checkpoint::Checkpoint;
 use crate::name::{Name, What};
 use crate::{Error, Result};
@@ -12,6 +12,12 @@ impl Checkpoint {
     /// Parameters that have an adapter.
     pub fn adapted(&self) -> impl Iterator<Item = &Slot> {
         self.adapters.keys()
+    }
+
+    /// An adapter of experts that files hold grouped, without an expert's name, as it is called there.
+    pub fn grouped_adapter(&self) -> Option<&str> {
+        let first = self.adapters.values().flatten().filter_map(|p| self.globals.get(&p.a)?.pieces.first());
+        first.map(|piece| self.stored[piece.stored].name.as_str()).find(|name| name.ends_with(GROUPED[0]))
     }
 
     /// The rank of the adapters; `None` without some, or if they differ.

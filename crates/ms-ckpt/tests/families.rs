@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Experts, Hints, Spelling, Spread, Version};
+use ms_ckpt::layout::mcore::{Experts, FourBit, Hints, Spelling, Spread, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::{DType, GridSizes};
@@ -269,7 +269,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
         transformer_engine: te,
         experts,
         split_heads: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
-        nf4: false,
+        nf4: FourBit::None,
         legacy: bit(6) && plain && !te && c.block == Block::Pre,
     };
     let spelling =

@@ -34,6 +34,8 @@ pub struct Batch {
     pub even_choice: bool,
     /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
     pub fixed_routes: Option<Arc<[u32]>>,
+    /// Those have the weights that routers give them, 0 where they are not chosen, instead of the weights of what is chosen.
+    pub fixed_by_expert: bool,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
     /// What is drawn at random in training; `None`: nothing.
@@ -165,6 +167,7 @@ impl Batch {
             places: Arc::default(),
             even_choice: false,
             fixed_routes: None,
+            fixed_by_expert: false,
             load: None,
             chance: None,
         })

@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-static MODEL: [Entry; 96] = [
+static MODEL: [Entry; 97] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -48,6 +48,7 @@ static MODEL: [Entry; 96] = [
     of("--kv-channels", "[1,16777216]", "size of a head (default hidden size / heads)"),
     family("--long-factor", "", "longrope divisors of long sequences"),
     family("--long-mscale", "(0,)", "longrope factor of long sequences"),
+    family("--longrope-freqs-type", "", "longrope: outer turns whole heads, whatever the share of them, mul that share; the same where it is all"),
     family("--low-freq-factor", "(0,)", "llama3 scaling: lower border, in wavelengths per context"),
     of("--max-position-embeddings", "[1,268435456]", "longest position the model is made for"),
     family("--moe-ffn-hidden-size", "[1,16777216]", "width of an expert"),

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 /// Arguments that are read beside the model: of routers, where there are experts.
 const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jitter_eps"];
-/// Names a module, of which most say what flags say, too.
-const MODULE: &str = "spec";
+/// Names a module, of which most say what flags say, too, and a way to form frequencies, which tells shares of heads alone apart.
+const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];
 
 /// What is to be said in place of what was given, by Megatron's names; `None`: nothing.
 type Instead<'a> = BTreeMap<&'a str, Option<Value>>;
@@ -86,7 +86,8 @@ impl ModelFlags {
         read: impl Fn(&str) -> bool,
         make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
     ) {
-        let of_training = |dest: &str| dest == MODULE || (model.moe.is_some() && OF_TRAINING.contains(&dest));
+        let of_training =
+            |dest: &str| SAY_LITTLE.contains(&dest) || (model.moe.is_some() && OF_TRAINING.contains(&dest));
         let asked: Vec<&Given> =
             self.given().iter().filter(|given| !read(&given.dest) && !of_training(&given.dest)).collect();
         for given in idle(&asked, |given| self.choices_of(&given.dest), make) {

@@ -168,12 +168,19 @@ mod tests {
         let (percent, partial) = (("rotary_percent", half.clone()), ("partial_rotary_factor", half));
         let (wide, narrow) = (("kv_channels", json!(24)), ("kv_channels", json!(8)));
         let original = ("rope_scaling_original_max_position_embeddings", json!(16));
+        let factors = json!([1, 2, 3, 4, 5, 6, 7, 8]);
+        let long = ("rope_scaling_type", json!("longrope"));
+        let (short_ones, long_ones) = (("short_factor", factors.clone()), ("long_factor", factors));
+        let [mul, outer] = ["mul", "outer"].map(|kind| ("longrope_freqs_type", json!(kind)));
         let (old, head) = (Upstream::V2_0_0, Upstream::Head);
         for (version, said, want) in [
             (old, vec![&percent], Ok(8)),
             (old, vec![&percent, &yarn], Ok(16)),
             (old, vec![&wide, &yarn], Ok(16)),
             (old, vec![&wide], Ok(24)),
+            (old, vec![&percent, &long, &outer, &short_ones, &long_ones], Ok(16)),
+            (old, vec![&percent, &long, &mul, &short_ones, &long_ones], Ok(8)),
+            (head, vec![&partial, &long, &outer, &short_ones, &long_ones], Ok(16)),
             (old, vec![&narrow, &yarn], Err(())),
             (head, vec![&percent, &partial, &yarn], Ok(16)),
             (head, vec![&wide, &percent, &yarn], Ok(24)),

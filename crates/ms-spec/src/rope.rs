@@ -17,6 +17,21 @@ pub struct Rope {
     pub interleaved: bool,
     /// How frequencies are stretched.
     pub scaling: RopeScaling,
+    /// Positions are divided by this beside the stretching, which looks at frequencies as they were; 1: they are not.
+    ///
+    /// # Source
+    /// MindSpeed-LLM 2.0.0, `core/models/common/embeddings/rotary_pos_embedding.py`, `rotary_embedding_forward`.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub divided: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_one(factor: &f64) -> bool {
+    *factor == 1.0
 }
 
 /// How rotary frequencies are stretched for longer contexts.
@@ -100,7 +115,7 @@ pub struct Frequencies {
 impl Rope {
     /// Plain rotation of whole heads by halves.
     pub fn plain(base: f64) -> Self {
-        Self { base, fraction: 1.0, interleaved: false, scaling: RopeScaling::None }
+        Self { base, fraction: 1.0, interleaved: false, scaling: RopeScaling::None, divided: 1.0 }
     }
 
     /// Elements of a head that are rotated: the share, rounded up to whole pairs.
@@ -139,7 +154,7 @@ impl Rope {
         // The exponent with which a factor on the wavelengths acts on the base.
         let stretch = rotated as f64 / (rotated as f64 - 2.0).max(1.0);
         let mut magnitude = 1.0;
-        let inv_freq = match &self.scaling {
+        let mut inv_freq: Vec<f64> = match &self.scaling {
             &RopeScaling::Dynamic { factor, original } => {
                 let ratio = factor * (tokens.max(original) as f64 / original as f64) - (factor - 1.0);
                 let base = self.base * ratio.powf(stretch);
@@ -203,6 +218,7 @@ impl Rope {
                     .collect()
             }
         };
+        inv_freq.iter_mut().for_each(|f| *f /= self.divided);
         Frequencies { inv_freq, magnitude }
     }
 }

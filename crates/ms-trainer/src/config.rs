@@ -444,6 +444,8 @@ pub struct Routing {
     pub balance_biased: bool,
     /// Of copies that experts with a capacity do not take nothing is counted.
     pub balance_of_taken: bool,
+    /// Of micro-batches of one sequence, experts with a capacity count as having as many copies as it, as if filled up.
+    pub balance_of_filled: bool,
     /// Load is balanced by scores that are not divided by their sum, where they are no softmax.
     pub balance_undivided: bool,
     /// With [`TrainConfig::per_token_loss`], auxiliary losses count once for each token of a micro-batch, masked ones too, as a
@@ -453,6 +455,8 @@ pub struct Routing {
     pub jitter: f64,
     /// Experts are taken in turn, whatever routers choose (`--fix-router`).
     pub fixed: bool,
+    /// Those weigh what routers give them, nothing where they are not chosen (upstream's head); else what is chosen (v2.0.0).
+    pub fixed_by_expert: bool,
     /// Experts are chosen so that tokens spread evenly over them (`sinkhorn`).
     pub even_choice: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.

@@ -342,6 +342,7 @@ impl Iteration<'_> {
                     biased,
                     undivided,
                     of_taken,
+                    filled: config.routing.balance_of_filled,
                     sequence_of,
                     sequences,
                 })
@@ -357,6 +358,7 @@ impl Iteration<'_> {
             // Only while a step is made: what is validated goes where the scores are highest.
             batch.even_choice = config.routing.even_choice && self.iteration.is_some();
             batch.fixed_routes = config.routing.fixed.then(in_rows);
+            batch.fixed_by_expert = config.routing.fixed_by_expert;
             batch.load = Some(self.this.load.clone());
         }
         if let Some(indexer) = config.indexer.filter(|_| self.iteration.is_some()) {

@@ -40,6 +40,12 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<(Ch
     let rank = source.adapter_rank().context("the adapters have different ranks")?;
     check(&source, lora, rank)?;
     if lora.alone || lora.kept {
+        if let Some(name) = source.grouped_adapter().filter(|_| lora.alone) {
+            return Err(anyhow::anyhow!(
+                "--save-lora-to-hf: expected an adapter of each expert, found {name} of several, which upstream refuses, too"
+            ))
+            .hint("merge it (without --save-lora-to-hf), or write it beside the weights with --keep-adapters");
+        }
         let source =
             if lora.alone { source.with_parted_adapters()? } else { source.with_joined_adapters()? };
         let now = source.adapter_rank().context("the adapters have different ranks")?;

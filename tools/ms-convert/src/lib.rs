@@ -62,11 +62,10 @@ pub fn line() -> &'static Line {
 pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     answer(line(), &argv)?;
     let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
-    let mut words: Vec<OsString> = argv.drain(..leading).collect();
-    if words.is_empty()
-        && let Some((from, to, left)) = scripts::deepseek3(&argv)
-    {
-        (words, argv) = (vec![from.into(), to.into()], left);
+    let words: Vec<OsString> = argv.drain(..leading).collect();
+    let script = if words.is_empty() { scripts::deepseek3(&argv)? } else { None };
+    if let Some(script) = &script {
+        argv.clone_from(&script.left);
     }
     let args = parse_or_exit(line(), &argv)?;
     if args.explains()? {
@@ -99,7 +98,13 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
         ["inspect", ..] => {
             Err(Usage("inspect: expected one folder".to_owned())).hint("ms-convert inspect DIR")
         }
-        [] => run::run(&request::from_upstream(&o)?, &o, &args),
+        [] => {
+            let request = match &script {
+                Some(script) => request::from_script(script, &o)?,
+                None => request::from_upstream(&o)?,
+            };
+            run::run(&request, &o, &args)
+        }
         [from, to] => run::run(&request::from_words(from, to, &o)?, &o, &args),
         _ => Err(Usage(format!("expected FROM and TO, got '{}'", text.join(" "))))
             .hint("ms-convert hf mcore --load DIR --save DIR, or ms-convert inspect DIR"),

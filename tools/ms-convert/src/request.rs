@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::options::Options;
-use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
+use crate::scripts::Script;
+use ms_ckpt::layout::mcore::{Experts, FourBit, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Arithmetic, Form, Sharding};
 use ms_cli::megatron::Upstream;
@@ -135,6 +136,31 @@ pub(crate) fn from_words(from: &str, to: &str, o: &Options) -> Result<Request, U
     Ok(request)
 }
 
+/// A conversion as one of upstream's scripts for DeepSeek-V3 carries it out.
+///
+/// # Errors
+/// [`Usage`] for missing folders and sizes that do not fit.
+pub(crate) fn from_script(script: &Script, o: &Options) -> Result<Request, Usage> {
+    let mut request = from_words(script.from, script.to, o)?;
+    request.optimizer = false;
+    request.layers = script.layers;
+    request.leading_dense = script.leading_dense.filter(|&n| n < LEADING_DENSE);
+    request.lora.arithmetic = Arithmetic::WeightType;
+    request.sharding = Sharding::PerLayerOfExperts;
+    if request.spelling.nf4 == FourBit::Shared {
+        request.spelling.nf4 = FourBit::All;
+    }
+    if request.from == Form::Hf {
+        // These converters store no arguments, and no prediction layers that were not asked for.
+        request.args_form = ArgsForm::Absent;
+        request.mtp.get_or_insert(Predictors { count: 0, flag: "--mtp-num-layers" });
+    }
+    Ok(request)
+}
+
+/// Leading dense layers of DeepSeek-V3, of which the scripts keep fewer if they are told so.
+const LEADING_DENSE: usize = 3;
+
 /// A conversion described in upstream's arguments.
 ///
 /// # Errors
@@ -233,7 +259,7 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
             experts: if w.grouped { Experts::Grouped } else { Experts::Sequential },
             split_heads: w.split_heads,
             legacy: to == Form::Legacy,
-            nf4: w.nf4,
+            nf4: if w.nf4 { FourBit::Shared } else { FourBit::None },
         },
         modules: match w.implementation.given().and_then(Option::as_deref) {
             Some("local") => Modules::Local,

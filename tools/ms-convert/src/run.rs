@@ -75,7 +75,9 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
 }
 
 fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
+    let request = &mut request.clone();
     let source = open(request)?;
+    let request = &*request;
     check_form(&source, request)?;
     check_reward(&source, request)?;
     let (mut source, factor) = adapters::apply(source, request)?;
@@ -155,8 +157,9 @@ fn finish(
     copy(plan, source, request, o, args)
 }
 
-/// Opens the source with what the request says of it, and keeps the layers it asks for.
-fn open(request: &Request) -> anyhow::Result<Checkpoint> {
+/// Opens the source with what the request says of it, and keeps the layers it asks for. A request for all that an original has is
+/// none.
+fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
     let followed =
         request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
     let config = match (request.from, followed) {
@@ -176,17 +179,20 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
     let c = source.config();
     let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();
     let mut kept: Vec<usize> = (0..c.layers).collect();
+    let original = request.from == Form::Hf && request.hf_config.is_none();
     if let Some(n) = request.leading_dense {
         anyhow::ensure!(
             n <= leading,
             "--first-k-dense-replace {n}: the model has {leading} leading dense layers"
         );
         kept.retain(|&l| l < n || l >= leading);
+        request.leading_dense = Some(n).filter(|&n| n < leading || !original);
     }
     if let Some(n) = request.layers {
         let have = kept.len();
         anyhow::ensure!(n <= have, "--num-layers {n}: the checkpoint has {have} layers");
         kept.truncate(n);
+        request.layers = Some(n).filter(|&n| n < have || !original);
     }
     let mtp = c.mtp;
     let asked = request.mtp.as_ref().filter(|_| request.from == Form::Hf);
@@ -204,6 +210,9 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
 
 /// Fields of `config.json` that count the layers; a class has one of them.
 const LAYER_COUNTS: [&str; 3] = ["num_hidden_layers", "num_layers", "n_layer"];
+
+/// The field of `config.json` that counts layers of multi-token prediction.
+const PREDICTORS: &str = "num_nextn_predict_layers";
 
 /// The configuration of a model that has only as many layers as were asked for; `None` if it has no more.
 fn shortened(config: &Value, request: &Request) -> Option<Value> {
@@ -322,7 +331,7 @@ fn plan_hf(
     originals: [&Path; 2],
     dtype_of: &ms_ckpt::DTypeOf<'_>,
 ) -> anyhow::Result<Plan> {
-    if request.sharding != Sharding::PerLayer && whole(request) {
+    if matches!(request.sharding, Sharding::Bytes(_)) && whole(request) {
         for original in originals {
             let Some(layout) = HfLayout::find(original)? else { continue };
             if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
@@ -370,12 +379,21 @@ fn add_companions(
             let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
             let count = LAYER_COUNTS.into_iter().find(|k| json.get(k).is_some());
             let count = count.unwrap_or("num_hidden_layers");
-            let layers = json.get(count).and_then(Value::as_u64) != Some(config.layers as u64);
+            // Of the whole model's numbers, those that are others where less is kept.
+            let mut counts = Vec::new();
+            if request.to == Form::Hf || !whole(request) {
+                counts.push((count, config.layers));
+            }
+            counts.extend(request.leading_dense.map(|n| ("first_k_dense_replace", n)));
+            let asked = request.mtp.filter(|_| request.from == Form::Hf && json.get(PREDICTORS).is_some());
+            counts.extend(asked.map(|_| (PREDICTORS, config.mtp)));
+            counts.retain(|(key, n)| json.get(key).and_then(Value::as_u64) != Some(*n as u64));
             // Weights are written as elements, whatever they were read from.
             let codes = request.to == Form::Hf
                 && json.as_object_mut().is_some_and(|fields| fields.remove("quantization_config").is_some());
             let other_type = fixed.is_some_and(|d| Some(d) != stated);
-            if request.to == Form::Hf && (other_type || layers || codes) {
+            let other_type = other_type && request.to == Form::Hf;
+            if other_type || codes || !counts.is_empty() {
                 if let (true, Some(dtype)) = (other_type, fixed) {
                     json[named] = json!(match dtype {
                         DType::Bf16 => "bfloat16",
@@ -383,7 +401,9 @@ fn add_companions(
                         _ => "float32",
                     });
                 }
-                json[count] = json!(config.layers);
+                for (key, n) in counts {
+                    json[key] = json!(n);
+                }
                 plan.copies.retain(|(_, to)| to != Path::new("config.json"));
                 plan.texts.push(("config.json".into(), pretty(&json)));
             } else if !plan.copies.iter().any(|(_, to)| to == Path::new("config.json")) {

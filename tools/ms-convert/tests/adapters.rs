@@ -1,11 +1,13 @@
 //! Adapters and 4-bit weights, through the program.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-use std::collections::BTreeMap;
+mod made;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use ms_core::{DType, Region};
+use ms_core::Region;
 use serde_json::json;
 
 fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
@@ -27,21 +29,16 @@ fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
 }
 
 fn make_model(dir: &Path) {
-    let json = json!({
-        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
+    make_model_of(dir, "llama", json!({}));
+}
+
+fn make_model_of(dir: &Path, family: &str, more: serde_json::Value) {
+    let mut json = json!({
+        "model_type": family, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64
     });
-    let config = ms_spec::hf::read_config(&json).unwrap();
-    ms_ckpt::write_hf(dir, &config, DType::Bf16, false, &mut |spec| {
-        let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
-        let mut next = || {
-            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let value = (x >> 8) as f32 / 16_777_216.0 - 0.5;
-            ((value.to_bits() >> 16) as u16).to_le_bytes()
-        };
-        Ok((0..spec.shape.numel()).flat_map(|_| next()).collect())
-    })
-    .unwrap();
+    json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    made::model(dir, &json);
 }
 
 #[test]
@@ -169,8 +166,10 @@ fn make_adapter(dir: &Path, modules: &[(&str, usize, usize)]) {
     for layer in 0..4 {
         for &(module, rows, columns) in modules {
             for (matrix, shape) in [("lora_A", vec![2, columns]), ("lora_B", vec![rows, 2])] {
+                // An expert's number tells its values from the others'.
+                let salt: usize = module.bytes().filter(u8::is_ascii_digit).map(usize::from).sum();
                 let bytes: Vec<u8> = (0..shape.iter().product::<usize>())
-                    .flat_map(|i| (((i * 7 + layer * 3 + rows) % 11) as f32 / 64.0).to_le_bytes())
+                    .flat_map(|i| (((i * 7 + layer * 3 + rows + salt) % 11) as f32 / 64.0).to_le_bytes())
                     .collect();
                 all.push((
                     format!("base_model.model.model.layers.{layer}.{module}.{matrix}.weight"),
@@ -184,9 +183,28 @@ fn make_adapter(dir: &Path, modules: &[(&str, usize, usize)]) {
     std::fs::create_dir_all(dir).unwrap();
     std::fs::write(dir.join("adapter_model.safetensors"), safetensors::serialize(views, None).unwrap())
         .unwrap();
-    let names: Vec<&str> = modules.iter().map(|m| m.0.rsplit('.').next().unwrap()).collect();
+    let names: BTreeSet<&str> = modules.iter().map(|m| m.0.rsplit('.').next().unwrap()).collect();
     let settings = json!({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": names});
     std::fs::write(dir.join("adapter_config.json"), settings.to_string()).unwrap();
+}
+
+/// Two peft folders hold the same tensors.
+fn same_adapters(want: &Path, got: &Path) {
+    let bytes = |folder: &Path| std::fs::read(folder.join("adapter_model.safetensors")).unwrap();
+    let (want, got) = (bytes(want), bytes(got));
+    let (want, got) = (
+        safetensors::SafeTensors::deserialize(&want).unwrap(),
+        safetensors::SafeTensors::deserialize(&got).unwrap(),
+    );
+    assert_eq!(want.len(), got.len());
+    for (name, tensor) in want.tensors() {
+        let other = got.tensor(&name).unwrap();
+        assert_eq!(
+            (tensor.shape(), tensor.dtype(), tensor.data()),
+            (other.shape(), other.dtype(), other.data()),
+            "{name}"
+        );
+    }
 }
 
 #[test]
@@ -265,23 +283,79 @@ fn adapters_of_projections_are_kept_as_one_of_the_packed_parameter_and_come_apar
     // And taken apart, from another cut: the same bytes and settings.
     convert(&["mcore", "mcore", "--load", text(&kept), "--keep-adapters", "--pp", "2"], &path("moved"));
     convert(&["mcore", "hf", "--load", text(&path("moved")), "--save-lora-to-hf"], &path("apart"));
-    let bytes = |folder: &str| std::fs::read(path(folder).join("adapter_model.safetensors")).unwrap();
-    let (want, got) = (bytes("peft"), bytes("apart"));
-    let (want, got) = (
-        safetensors::SafeTensors::deserialize(&want).unwrap(),
-        safetensors::SafeTensors::deserialize(&got).unwrap(),
-    );
-    assert_eq!(want.len(), got.len());
-    for (name, tensor) in want.tensors() {
-        let other = got.tensor(&name).unwrap();
-        assert_eq!(
-            (tensor.shape(), tensor.dtype(), tensor.data()),
-            (other.shape(), other.dtype(), other.data()),
-            "{name}"
-        );
-    }
+    same_adapters(&path("peft"), &path("apart"));
     let settings: serde_json::Value =
         serde_json::from_slice(&std::fs::read(path("apart/adapter_config.json")).unwrap()).unwrap();
     assert_eq!((&settings["r"], &settings["lora_alpha"]), (&json!(2), &json!(8)));
     assert_eq!(settings["target_modules"], json!(["gate_proj", "o_proj", "q_proj", "up_proj", "v_proj"]));
+}
+
+#[test]
+fn adapters_of_experts_are_written_under_each_experts_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let experts =
+        json!({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16});
+    make_model_of(&path("hf"), "qwen3_moe", experts);
+    let modules: Vec<(String, usize, usize)> = (0..4)
+        .flat_map(|e| [("gate_proj", 32, 64), ("up_proj", 32, 64), ("down_proj", 64, 32)].map(|m| (e, m)))
+        .map(|(e, (module, rows, columns))| (format!("mlp.experts.{e}.{module}"), rows, columns))
+        .collect();
+    let named: Vec<(&str, usize, usize)> = modules.iter().map(|(m, r, c)| (m.as_str(), *r, *c)).collect();
+    make_adapter(&path("peft"), &[&WHOLE[..1], &named].concat());
+    let (hf, peft) = (path("hf"), path("peft"));
+    let convert = |args: &[&str], save: &Path| {
+        let all: Vec<&str> = args.iter().copied().chain(["--save", text(save)]).collect();
+        ms_convert(&all)
+    };
+    convert(&["hf", "hf", "--load", text(&hf), "--lora-load", text(&peft)], &path("merged")).success();
+    assert_ne!(values(&path("merged")), values(&hf));
+    let with = ["hf", "mcore", "--load", text(&hf), "--lora-load", text(&peft), "--keep-adapters"];
+    for (kept, more) in [
+        ("single", &["--tp", "2", "--ep", "2"][..]),
+        ("grouped", &["--tp", "2", "--ep", "2", "--moe-grouped-gemm"]),
+        ("numbered", &["--ep", "2", "--moe-grouped-gemm", "--transformer-impl", "transformer_engine"]),
+    ] {
+        convert(&[&with[..], more].concat(), &path(kept)).success();
+        let merged = path(&format!("{kept}-merged"));
+        convert(&["mcore", "hf", "--load", text(&path(kept))], &merged).success();
+        assert_eq!(values(&merged), values(&path("merged")), "{kept}");
+    }
+    // In Megatron's files: experts 2 and 3, rows of gate and up by halves, a rank for each of the two.
+    let file = path("single/iter_0000001/mp_rank_01_001/model_optim_rng.pt");
+    let file = ms_ckpt::torch::TorchFile::open(&file).unwrap();
+    let model = file.root().get("model").unwrap();
+    for (name, shape) in [
+        ("linear_fc1.lora_A", [4usize, 64]),
+        ("linear_fc1.lora_B", [32, 4]),
+        ("linear_fc2.lora_A", [4, 16]),
+        ("linear_fc2.lora_B", [64, 4]),
+    ] {
+        let name = format!("decoder.layers.2.mlp.experts.local_experts.1.{name}.default.weight");
+        let Some(ms_ckpt::torch::Node::Tensor(tensor)) = model.get(&name) else { panic!("{name}") };
+        assert_eq!(file.view(&name, tensor).unwrap().shape, shape, "{name}");
+    }
+    // Alone again, from another cut: the same bytes.
+    let single = path("single");
+    let moved = ["mcore", "mcore", "--load", text(&single), "--keep-adapters", "--ep", "4"];
+    convert(&moved, &path("moved")).success();
+    let alone = |from: &str| {
+        convert(&["mcore", "hf", "--load", text(&path(from)), "--save-lora-to-hf"], &path("apart"))
+    };
+    alone("moved").success();
+    same_adapters(&peft, &path("apart"));
+    let settings = std::fs::read(path("apart/adapter_config.json")).unwrap();
+    let settings: serde_json::Value = serde_json::from_slice(&settings).unwrap();
+    assert_eq!(settings["target_modules"], json!(["down_proj", "gate_proj", "o_proj", "up_proj"]));
+    // Of grouped experts upstream writes none.
+    let refused = alone("grouped").code(1);
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("decoder.layers.0.mlp.experts.weight1_lora_a"), "{said}");
+    // One of the experts without an adapter is named.
+    let all_but_one: Vec<_> = named.iter().filter(|m| !m.0.contains("experts.2.up")).copied().collect();
+    make_adapter(&path("less"), &all_but_one);
+    let refused =
+        convert(&["hf", "hf", "--load", text(&hf), "--lora-load", text(&path("less"))], &path("no")).code(1);
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("no adapter of model.layers.0.mlp.experts.2.up_proj"), "{said}");
 }

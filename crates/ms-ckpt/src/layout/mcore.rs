@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 pub use super::hints::Hints;
 pub use super::rank_tensors::FILE;
-pub use super::spelling::{Experts, Spelling, Version};
+pub use super::spelling::{Experts, FourBit, Spelling, Version};
 pub use super::spread::Spread;
 
 /// Opens the files of an iteration.

@@ -1,6 +1,7 @@
 //! Adapter folders of Hugging Face's peft: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 use ms_core::{Region, Shape};
@@ -8,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, hf as spec_hf, params};
 use serde_json::{Map, Value, json};
 
 use super::hf;
-use super::names::Names;
+use super::names::{Named, Names};
 use crate::adapter::{Adapters, Part};
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::{Matrix, Name};
@@ -67,41 +68,62 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
     let mut adapters = Adapters::new();
     let mut used = BTreeSet::new();
     let names = Names::new(config);
-    for spec in params(config).iter().filter(|s| s.shape.len() == 2) {
-        let Ok(all) = names.of(spec) else { continue };
-        let own: Vec<_> = all.into_iter().filter(|n| !n.copy).collect();
-        let apart = own.len() > 1;
-        for (number, named) in own.into_iter().enumerate() {
-            let Some(module) = &named.module else { continue };
-            let find = |matrix: Matrix| {
-                let matrix = matrix.word();
-                let spellings = [
-                    format!("{PREFIX}{module}.{matrix}.weight"),
-                    format!("{PREFIX}{module}.{matrix}.default.weight"),
-                ];
-                spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
-            };
-            let (Some(a), Some(b)) = (find(Matrix::A), find(Matrix::B)) else { continue };
-            let rank = stored[a].shape.first().copied().unwrap_or(0);
-            let rows = named.lens.region.local_shape()[0];
-            let want = [(a, vec![rank, spec.shape[1]]), (b, vec![rows, rank])];
-            let names = Matrix::BOTH.map(|m| Name::low_rank(m, &spec.slot, apart.then_some(number)));
-            for ((i, want), name) in want.into_iter().zip(&names) {
-                let s = &stored[i];
-                if s.shape != want || named.lens.transposed || rank == 0 {
-                    let (name, got) = (s.name.clone(), s.shape.clone());
-                    return Err(Error::Shape { path: weights.clone(), name, want, got });
-                }
-                let shape = Shape::new(&want);
-                let (region, view) = (Region::whole(&shape), s.strides.clone());
-                let pieces = vec![Piece { stored: i, region, flat: None, view }];
-                globals.insert(name.clone(), Global { shape, dtype: s.dtype, pieces });
-                used.insert(i);
+    let find = |module: &str, matrix: Matrix| {
+        let matrix = matrix.word();
+        let spellings = [
+            format!("{PREFIX}{module}.{matrix}.weight"),
+            format!("{PREFIX}{module}.{matrix}.default.weight"),
+        ];
+        spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
+    };
+    for spec in params(config).iter().filter(|s| matches!(s.shape.len(), 2 | 3)) {
+        let Ok(mut all) = names.of(spec) else { continue };
+        all.retain(|named| is_rows(&named.lens.region));
+        let projections = projections_of(&all);
+        let apart = projections.len() > 1;
+        for (number, rows) in projections.into_iter().enumerate() {
+            // One module, or one for each expert of a stack.
+            let own = || all.iter().filter(|n| !n.copy && same_rows(&n.lens.region, &rows));
+            let found: Vec<_> = own()
+                .filter_map(|named| {
+                    let module = named.module.as_deref().filter(|_| named.lens.shape.len() == 2)?;
+                    Some((named, find(module, Matrix::A)?, find(module, Matrix::B)?))
+                })
+                .collect();
+            let Some(&(_, a, _)) = found.first() else { continue };
+            if let Some(lacking) = own().find(|named| found.iter().all(|(n, ..)| n.name != named.name)) {
+                let module = lacking.module.as_deref().unwrap_or(&lacking.name);
+                return Err(Error::malformed(
+                    &weights,
+                    format!("no adapter of {module}: expected one of every expert or of none"),
+                ));
             }
-            let rows = named.lens.region;
+            let rank = stored[a].shape.first().copied().unwrap_or(0);
+            let columns = spec.shape[spec.shape.len() - 1];
+            let count: usize = rows.ranges.iter().map(ExactSizeIterator::len).sum();
+            let want = [[rank, columns], [count, rank]];
+            let names = Matrix::BOTH.map(|m| Name::low_rank(m, &spec.slot, apart.then_some(number)));
+            for (n, name) in names.iter().enumerate() {
+                let shape = Shape::new(&[&spec.shape[..spec.shape.len() - 2], &want[n][..]].concat());
+                let mut pieces = Vec::new();
+                for (named, a, b) in &found {
+                    let i = [*a, *b][n];
+                    let s = &stored[i];
+                    if s.shape != want[n] || named.lens.transposed || rank == 0 {
+                        let (name, want, got) = (s.name.clone(), want[n].to_vec(), s.shape.clone());
+                        return Err(Error::Shape { path: weights.clone(), name, want, got });
+                    }
+                    let region = of_expert(&shape, named.lens.region.lead.clone(), None);
+                    // Of a stack, the stride from one expert to the next is never used.
+                    let view = s.strides.clone().map(|s| [&vec![0; shape.len() - 2][..], &s[..]].concat());
+                    pieces.push(Piece { stored: i, region, flat: None, view });
+                    used.insert(i);
+                }
+                let dtype = stored[pieces[0].stored].dtype;
+                globals.insert(name.clone(), Global { shape, dtype, pieces });
+            }
             let [a, b] = names;
-            let part = Part { a, b, rows };
-            adapters.entry(spec.slot).or_default().push(part);
+            adapters.entry(spec.slot).or_default().push(Part { a, b, rows });
         }
     }
     if let Some((_, left)) = stored.iter().enumerate().find(|(i, _)| !used.contains(i)) {
@@ -135,14 +157,17 @@ pub(crate) struct PeftTensor {
     pub(crate) name: String,
     pub(crate) global: Name,
     pub(crate) region: Region,
+    /// Dimensions in the file: two, also of one expert of a stack.
+    pub(crate) shape: Vec<usize>,
 }
 
 /// The tensors that an adapter has in Hugging Face's names, and the modules they belong to.
 ///
-/// Where a parameter is several projections there, `A` is written once for each and the rows of `B` are shared out.
+/// Where a parameter is several projections there, `A` is written once for each and the rows of `B` are shared out. Of stacked
+/// experts each has its own, as in MindSpeed-LLM's `convert_mg2hf.py` (2026), `set_model_layer_mlp_lora`.
 ///
 /// # Errors
-/// An adapter of stacked experts, or of a part of the model without a Hugging Face name.
+/// An adapter of a part of the model without a Hugging Face name, or of experts that are one tensor there.
 pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<String>)> {
     let config = source.config();
     let names = Names::new(config);
@@ -154,22 +179,27 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
             return Err(Error::Cut(format!("an adapter of {} covers rows of no projection", spec.name)));
         }
         for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
-            let module = named.module.filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
+            let plain = named.lens.shape.len() == 2 && !named.lens.transposed && is_rows(&named.lens.region);
+            let module = named.module.filter(|_| plain);
             let module = module.ok_or_else(|| {
                 Error::Cut(format!("the adapter of {} has no form in a peft folder", spec.name))
             })?;
-            let same = parts.iter().find(|p| p.rows == named.lens.region);
+            let Region { ranges, lead, .. } = &named.lens.region;
+            let same = parts.iter().find(|p| same_rows(&p.rows, &named.lens.region));
             let whole = parts.iter().find(|p| p.rows.is_whole());
             // A projection may have no adapter where others of the same parameter have one.
             let Some(part) = same.or(whole) else { continue };
             let (a, b) = (source.global(&part.a)?.shape, source.global(&part.b)?.shape);
-            let b_rows = match same {
-                Some(_) => Region::whole(&b),
-                None => Region::along(&b, 0, named.lens.region.ranges.clone()),
-            };
-            let name = |matrix: Matrix| format!("{PREFIX}{module}.{}.weight", matrix.word());
-            all.push(PeftTensor { name: name(Matrix::A), global: part.a.clone(), region: Region::whole(&a) });
-            all.push(PeftTensor { name: name(Matrix::B), global: part.b.clone(), region: b_rows });
+            let b_rows = same.is_none().then(|| ranges.clone());
+            for (matrix, global, region) in [
+                (Matrix::A, &part.a, of_expert(&a, lead.clone(), None)),
+                (Matrix::B, &part.b, of_expert(&b, lead.clone(), b_rows)),
+            ] {
+                let shape = region.local_shape();
+                let shape = shape[shape.len() - 2..].to_vec();
+                let name = format!("{PREFIX}{module}.{}.weight", matrix.word());
+                all.push(PeftTensor { name, global: global.clone(), region, shape });
+            }
             // What peft finds the module by: the last word of its name.
             let word = module.rsplit('.').next().unwrap_or(&module).to_owned();
             if !modules.contains(&word) {
@@ -182,13 +212,41 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
     Ok((all, modules))
 }
 
-/// The rows of a parameter that each of its Hugging Face projections has, in their order; all of them if it is one.
+/// `rows` of a matrix of an adapter, all of them where nothing is said; of a stack, of one expert.
+fn of_expert(shape: &Shape, expert: Option<Range<usize>>, rows: Option<Vec<Range<usize>>>) -> Region {
+    let dim = shape.len() - 2;
+    let rows = rows.unwrap_or_else(|| vec![0..shape[dim]]);
+    Region { lead: expert.filter(|_| dim > 0), ..Region::along(shape, dim, rows) }
+}
+
+/// Whether it is rows of a matrix that a region picks, not columns.
+fn is_rows(region: &Region) -> bool {
+    region.dim + 2 == region.shape.len()
+}
+
+/// Whether two regions are of the same rows, of whatever expert.
+fn same_rows(a: &Region, b: &Region) -> bool {
+    (a.dim, &a.ranges) == (b.dim, &b.ranges)
+}
+
+/// The rows of a parameter that each of its Hugging Face projections has, in their order; all of them if it is one. Of stacked
+/// experts, rows of every expert.
 ///
 /// # Errors
 /// [`Error::NoName`].
 pub(crate) fn projections(config: &ModelConfig, spec: &ParamSpec) -> Result<Vec<Region>> {
-    let names = Names::new(config).of(spec)?;
-    Ok(names.into_iter().filter(|n| !n.copy).map(|n| n.lens.region).collect())
+    Ok(projections_of(&Names::new(config).of(spec)?))
+}
+
+fn projections_of(names: &[Named]) -> Vec<Region> {
+    let mut all: Vec<Region> = Vec::new();
+    for named in names.iter().filter(|n| !n.copy) {
+        let region = &named.lens.region;
+        if !all.iter().any(|seen| same_rows(seen, region)) {
+            all.push(Region { lead: None, ..region.clone() });
+        }
+    }
+    all
 }
 
 /// The settings file of an adapter.

@@ -12,7 +12,7 @@ use super::hints::Hints;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
-use super::spelling::{Experts, Speller, Spelling, Version, words};
+use super::spelling::{Experts, FourBit, Speller, Spelling, Version, words};
 use super::spread::{Numbers, Spread};
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
@@ -375,7 +375,7 @@ const PLAIN: Spelling = Spelling {
     experts: Experts::Sequential,
     split_heads: false,
     legacy: false,
-    nf4: false,
+    nf4: FourBit::None,
 };
 
 /// The number of the layer in a tensor's name.

@@ -23,8 +23,8 @@ pub struct Spelling {
     pub split_heads: bool,
     /// Nested dictionaries, as Megatron's legacy models have them.
     pub legacy: bool,
-    /// Linear layers of the decoder are stored as 4-bit codes (`--qlora-nf4`).
-    pub nf4: bool,
+    /// What is stored as 4-bit codes (`--qlora-nf4`).
+    pub nf4: FourBit,
 }
 
 /// What stands behind a module's name in that of its weight.
@@ -48,6 +48,21 @@ pub enum Experts {
     Sequential,
     /// All of a rank in `weight1` and `weight2`, transposed; with Transformer Engine one numbered key each.
     Grouped,
+}
+
+/// Which matrices a file holds as 4-bit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FourBit {
+    /// None.
+    #[default]
+    None,
+    /// Those of linear layers of the decoder that tensor-parallel ranks share.
+    Shared,
+    /// Those of all linear layers: also of ones that every rank holds, of prediction layers' joint projection and of the output.
+    ///
+    /// # Source
+    /// MindSpeed-LLM 2.0.0, `examples/mcore/deepseek3/convert_ckpt_deepseek3.py`.
+    All,
 }
 
 /// One tensor of a rank's file.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ms_core::DType;
-use ms_spec::{ModelConfig, Place};
+use ms_spec::{Feed, ModelConfig, Place};
 use serde_json::{Map, Value, json};
 
 use super::{Container, DTypeOf, FilePlan, Plan, Sharding, Target, target, type_of};
@@ -66,13 +66,18 @@ impl Plan {
         let config = &ModelConfig { padded_vocab: config.vocab, ..config.clone() };
         let mut shards: Vec<Vec<Target>> = vec![Vec::new()];
         let mut filled = 0;
+        let dense = |&layer: &usize| config.moe.is_some() && config.layer(layer).feed == Feed::Dense;
+        let together = match sharding {
+            Sharding::PerLayerOfExperts => (0..config.layers).take_while(dense).count(),
+            _ => 0,
+        };
         for t in hf::tensors(config)? {
             let (spec, place) = (&t.spec, written_place(&t, config));
             let target = target(t.named.name, spec, &t.named.lens, type_of(spec, dtype_of)?);
             let full = match sharding {
                 Sharding::Bytes(most) => filled > 0 && filled + target.bytes() > most,
                 // The first layer shares its file with the embedding, the last with the head.
-                Sharding::PerLayer => matches!(place, Place::Layer(l) if l >= shards.len()),
+                _ => matches!(place, Place::Layer(l) if l >= shards.len() + together),
             };
             if full {
                 shards.push(Vec::new());
@@ -81,15 +86,13 @@ impl Plan {
             filled += target.bytes();
             shards.last_mut().expect("there is always one").push(target);
         }
-        let count = shards.len();
+        let (count, per_layer) = (shards.len(), !matches!(sharding, Sharding::Bytes(_)));
         let mut plan = Self::default();
         let mut weight_map = Map::new();
         for (i, mut tensors) in shards.into_iter().enumerate() {
             let name = match count {
-                1 if sharding != Sharding::PerLayer => hf::SINGLE.to_owned(),
-                _ if sharding == Sharding::PerLayer => {
-                    format!("model-{:05}-of-{count:06}.safetensors", i + 1)
-                }
+                1 if !per_layer => hf::SINGLE.to_owned(),
+                _ if per_layer => format!("model-{:05}-of-{count:06}.safetensors", i + 1),
                 _ => format!("model-{:05}-of-{count:05}.safetensors", i + 1),
             };
             tensors.sort_by_key(|t| (type_rank(t.dtype), t.name.clone()));
@@ -104,7 +107,7 @@ impl Plan {
                 container: Container::Safetensors { header },
             });
         }
-        if count > 1 || sharding == Sharding::PerLayer {
+        if count > 1 || per_layer {
             let mut sorted: Vec<_> = weight_map.into_iter().collect();
             sorted.sort_by(|a, b| a.0.cmp(&b.0));
             let index = json!({

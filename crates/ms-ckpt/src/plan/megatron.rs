@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ms_core::Shape;
-use ms_spec::{ModelConfig, ParamSpec, Place};
+use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
@@ -13,7 +13,7 @@ use crate::Result;
 use crate::adapter;
 use crate::iterations::{TRACKER, iteration_name};
 use crate::layout::rank_tensors::{rank_path, rank_tensors};
-use crate::layout::spelling::{Local, Spelling};
+use crate::layout::spelling::{FourBit, Local, Spelling};
 use crate::layout::spread::Spread;
 use crate::lens::Lens;
 use crate::name::Name;
@@ -46,7 +46,7 @@ impl Plan {
                     held.push((tensors.len(), local.spec.slot, local.held(spread, dtype)));
                 }
                 let (chunk, nf4) =
-                    (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
+                    (local.chunk, is_coded(&local.spec, spelling.nf4) && !local.lens.transposed);
                 let adapter = run.adapters.get(&local.spec.slot).filter(|_| !local.copy);
                 let adapter = adapter.map(|beside| adapter_targets(beside, &local, dtype_of)).transpose()?;
                 // Under an adapter stands the frozen weight.
@@ -150,8 +150,14 @@ fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Re
     names.into_iter().zip(&beside.matrices).zip(parts).map(one).collect()
 }
 
-/// Whether a parameter is the weight of a linear layer that tensor-parallel ranks share: what 4-bit storage is for.
-fn is_linear(spec: &ParamSpec) -> bool {
-    let layer = matches!(spec.slot.place, Place::Layer(_) | Place::Mtp(_));
-    layer && spec.partition.is_cut() && spec.shape.len() > 1 && spec.slot.role.is_linear()
+/// Whether a parameter is stored as 4-bit codes.
+fn is_coded(spec: &ParamSpec, which: FourBit) -> bool {
+    let slot = &spec.slot;
+    let linear = slot.role.is_linear() && matches!(slot.place, Place::Layer(_) | Place::Mtp(_));
+    let matrix = spec.shape.len() > 1 && !slot.bias;
+    match which {
+        FourBit::None => false,
+        FourBit::Shared => matrix && linear && spec.partition.is_cut(),
+        FourBit::All => matrix && (linear || slot.role == Role::EhProj || slot.part == Part::Output),
+    }
 }

@@ -281,6 +281,11 @@ pub enum Sharding {
     Bytes(u64),
     /// One file per layer, as head's converter writes them.
     PerLayer,
+    /// One file per layer with experts, in which the dense layers before it are, too.
+    ///
+    /// # Source
+    /// MindSpeed-LLM 2.0.0, `examples/mcore/deepseek3/convert_ckpt_deepseek3_mcore2hf.py`.
+    PerLayerOfExperts,
 }
 
 /// How a plan is carried out.

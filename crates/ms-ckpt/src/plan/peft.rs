@@ -21,8 +21,7 @@ impl Plan {
         let mut tensors = Vec::new();
         for t in list {
             let dtype = dtype.map_or_else(|| source.dtype(&t.global), Ok)?;
-            let shape = t.region.local_shape().to_vec();
-            let (parameter, region) = (t.global, t.region);
+            let (parameter, region, shape) = (t.global, t.region, t.shape);
             tensors.push(Target {
                 name: t.name,
                 parameter,

@@ -32,8 +32,8 @@ pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Coming, Head, LossVar, VocabGroup, linear_cross_entropy, logits};
 pub use margin::{drop_margin, routing_margin};
 pub use moe::{
-    Auxiliary, Balance, DropPolicy, Routed, Taken, TokenGroup, combine, dispatch, drop_beyond, expert_linear,
-    restore, route, route_instead, route_to,
+    Auxiliary, Balance, DropPolicy, Instead, Routed, Taken, TokenGroup, combine, dispatch, drop_beyond,
+    expert_linear, restore, route, route_instead, route_to,
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute, recompute_behind};

@@ -54,6 +54,8 @@ pub struct Balance<'a> {
     pub ranks: Option<&'a dyn TokenGroup>,
     /// Which copies count; `None`: all that are picked, whether experts take them or not.
     pub taken: Option<Taken<'a>>,
+    /// Of one group, every expert counts as having so many copies, whatever it has: it is filled up to them.
+    pub filled: Option<usize>,
 }
 
 impl Balance<'_> {
@@ -69,6 +71,7 @@ impl Balance<'_> {
             undivided: false,
             ranks: None,
             taken: None,
+            filled: None,
         }
     }
 }
@@ -132,7 +135,18 @@ pub fn route(
     routed(g, logits, (experts, weights), None, router, balance)
 }
 
-/// [`route`], with the weights of the router's own picks given to `experts[T,K]` i32 instead of those.
+/// Experts that tokens go to instead of those that were picked.
+pub struct Instead<'a> {
+    /// Which, `[T,K]` i32.
+    pub experts: &'a Tensor,
+    /// What was picked otherwise than by scores, `[T,K]` i32; `None`: by scores.
+    pub picked: Option<Tensor>,
+    /// An expert has the weight that the router gives it, 0 where it was not picked, and the experts of a token are all
+    /// different; else it has that of the pick in its place.
+    pub by_expert: bool,
+}
+
+/// [`route`], with the weights of what was picked for other experts. [`Routed::weights`] stand in the picks' order.
 ///
 /// # Errors
 /// As [`route`], and if an expert does not exist.
@@ -140,12 +154,36 @@ pub fn route_instead(
     g: &mut Graph,
     logits: &Var,
     bias: Option<&Tensor>,
-    experts: &Tensor,
+    instead: Instead<'_>,
     router: &Router,
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
-    let (picked, weights) = g.device().route(logits.value(), bias, router)?;
-    routed(g, logits, (picked, weights), Some(experts), router, balance)
+    let device = g.device().clone();
+    let (picked, weights) = match instead.picked {
+        Some(picked) => {
+            let weights = device.weigh(&picked, logits.value(), router)?;
+            (picked, weights)
+        }
+        None => device.route(logits.value(), bias, router)?,
+    };
+    if !instead.by_expert || picked.is_meta() {
+        return routed(g, logits, (picked, weights), Some(instead.experts), router, balance);
+    }
+    let own = picked.ready()?.as_slice::<i32>()?;
+    let given = instead.experts.ready()?.as_slice::<i32>()?;
+    let (mut experts, mut kept) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
+    let k = router.top_k.max(1);
+    for (own, given) in own.chunks_exact(k).zip(given.chunks_exact(k)) {
+        let mut others = given.iter().filter(|e| !own.contains(e));
+        for pick in own {
+            let known = given.contains(pick);
+            experts.push(if known { *pick } else { others.next().copied().unwrap_or(*pick) });
+            kept.push(f64::from(u8::from(known)));
+        }
+    }
+    let experts = Tensor::from_slice(device.arena(), picked.shape(), &experts)?;
+    let routed = routed(g, logits, (picked, weights), Some(&experts), router, balance)?;
+    Ok(Routed { weights: keep(g, &routed.weights, &kept)?, ..routed })
 }
 
 /// [`route`] to `experts[T,K]` i32 that were chosen otherwise, by a table for instance.
@@ -194,6 +232,9 @@ fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count:
         }
         row[count..].iter_mut().zip(&reached).for_each(|(n, &r)| *n += i64::from(r));
         row[width - 1] += 1;
+    }
+    if let Some(filled) = b.filled.filter(|_| groups == 1) {
+        counts[..count].fill(filled as i64);
     }
     if let Some(ranks) = b.ranks {
         counts = ranks.sum(counts)?;
@@ -298,10 +339,18 @@ fn routed(
     Ok(Routed { weights, routes, picked, balance: loss })
 }
 
-struct BeyondCapacity {
+struct Keep {
     kept: Tensor,
 }
-op!(BeyondCapacity, "drop_beyond_capacity", light together, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
+op!(Keep, "keep_copies", light together, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
+
+/// The weights `[T,K]` of copies that `kept` has a 1 for; those of the others, with a 0, weigh 0.
+fn keep(g: &mut Graph, weights: &Var, kept: &[f64]) -> Result<Var> {
+    let (device, value) = (g.device().clone(), weights.value());
+    let kept = Tensor::from_reals(device.arena(), value.dtype(), value.shape(), kept)?;
+    let out = device.multiply(value, &kept)?;
+    Ok(g.apply(out, &[weights], || Box::new(Keep { kept })))
+}
 
 /// Which copies of tokens an expert that has too many does not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,6 +375,11 @@ pub struct Taken<'a> {
 }
 
 impl Taken<'_> {
+    /// How many shares of the tokens there are.
+    pub fn shares(&self) -> usize {
+        self.share_of.iter().max().map_or(1, |last| *last as usize + 1)
+    }
+
     /// Of each copy, `width` of a token with weights `values`, 1 or, where it is not taken, 0; and how many those are of each
     /// expert.
     fn of(&self, values: &[f64], width: usize, routes: &Routes) -> (Vec<f64>, Vec<u64>) {
@@ -375,13 +429,9 @@ pub fn drop_beyond(
     routes: &Routes,
     taken: Taken<'_>,
 ) -> Result<(Var, Vec<u64>)> {
-    let device = g.device().clone();
     let (values, width) = (weights.value().ready()?.to_reals()?, weights.value().as_matrix().1);
     let (kept, dropped) = taken.of(&values, width, routes);
-    let value = weights.value();
-    let kept = Tensor::from_reals(device.arena(), value.dtype(), value.shape(), &kept)?;
-    let out = device.multiply(weights.value(), &kept)?;
-    Ok((g.apply(out, &[weights], || Box::new(BeyondCapacity { kept })), dropped))
+    Ok((keep(g, weights, &kept)?, dropped))
 }
 
 struct Dispatch(Arc<Routes>);

@@ -5,7 +5,7 @@ mod routing;
 
 use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
-use ms_core::ops::{DropPolicy, Taken};
+use ms_core::ops::{DropPolicy, Instead, Taken};
 use ms_core::{
     Activation, DType, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var,
     VocabShare, ops,
@@ -226,15 +226,26 @@ impl Experts {
         });
         let fixed = pass.batch.fixed_routes.as_ref();
         let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
+        let by_expert = pass.batch.fixed_by_expert;
         let mut even = None;
         let routed = match (self.table, fixed) {
-            (Some(_), Some(experts)) => ops::route_to(pass.g, &logits, experts, &self.router, balance)?,
+            (Some(_), Some(experts)) if !by_expert => {
+                ops::route_to(pass.g, &logits, experts, &self.router, balance)?
+            }
+            (table, Some(experts)) => {
+                let picked = match table {
+                    Some(table) => Some(listed(pass, table, width)?),
+                    None if by_expert && pass.batch.even_choice => {
+                        Some(ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?.experts)
+                    }
+                    None => None,
+                };
+                let instead = Instead { experts: &experts, picked, by_expert };
+                ops::route_instead(pass.g, &logits, bias.as_ref(), instead, &self.router, balance)?
+            }
             (Some(table), None) => {
                 let experts = listed(pass, table, width)?;
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
-            }
-            (None, Some(experts)) => {
-                ops::route_instead(pass.g, &logits, bias.as_ref(), &experts, &self.router, balance)?
             }
             (None, None) if pass.batch.even_choice => {
                 let chosen = ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?;
@@ -250,9 +261,10 @@ impl Experts {
         if let Some(taken) = taken {
             if let (Some(load), DropPolicy::Weights) = (&load, taken.policy) {
                 let of_shares = (taken.capacity, taken.share_of);
-                load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.routes, of_shares))?;
+                load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.picked, of_shares))?;
             }
-            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.routes, taken)?;
+            // As upstream: what is picked has a capacity, whatever is taken in its place.
+            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.picked, taken)?;
         }
         if let Some(load) = load {
             load.add(pass.layer, routed.balance, &routed.picked, &dropped);
@@ -267,7 +279,7 @@ impl Experts {
     /// Of all choices `[T,K]` in turn, for tokens by their place in the micro-batch.
     ///
     /// # Source
-    /// MindSpeed-LLM v2.0.0, `--fix-router`.
+    /// MindSpeed-LLM v2.0.0 and its head (2026), `topk_router_routing`, `--fix-router`.
     fn in_turn(&self, device: &Device, choices: usize, places: &[u32]) -> ms_core::Result<Tensor> {
         let (k, all) = (self.router.top_k, choices as u64);
         let turn =

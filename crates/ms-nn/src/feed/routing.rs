@@ -19,6 +19,8 @@ pub struct AuxiliaryLoss {
     pub undivided: bool,
     /// Copies count that experts take, where they have a capacity, and not all that routers pick.
     pub of_taken: bool,
+    /// Of a single sequence, each expert counts as having as many copies as its capacity: it is filled up to it.
+    pub filled: bool,
     /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
     /// the mean is taken; empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
@@ -101,6 +103,7 @@ impl AuxiliaryLoss {
             bias: bias.filter(|_| self.biased),
             undivided: self.undivided,
             ranks: sharers.others(),
+            filled: taken.filter(|_| self.filled).map(|t| t.capacity * t.shares()),
             taken: taken.filter(|_| self.of_taken),
         }
     }

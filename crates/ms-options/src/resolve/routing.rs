@@ -21,7 +21,7 @@ options! {
         of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
         jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
-        fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
+        fixed: bool = "--fix-router", "for measurements: experts are taken in turn; v2.0.0: with the weights of those that the router chose; head: with their own, 0 where it did not choose them";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
         fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes; head: experts' biases stay, for all experts count as many", group = "Model families";
@@ -146,10 +146,12 @@ pub(crate) fn routing(
         balance_biased,
         // As upstream: this loss looks at what the dispatcher is given.
         balance_of_taken: kind == Some("seq_aux_loss"),
+        balance_of_filled: kind == Some("seq_aux_loss") && o.fills,
         balance_undivided: head && top_k == 1 && matches!(kind, None | Some("aux_loss" | "seq_aux_loss")),
         balance_by_tokens: head,
         jitter,
         fixed,
+        fixed_by_expert: fixed && head,
         even_choice,
         capacity,
         capacity_shares: None,

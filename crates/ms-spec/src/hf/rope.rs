@@ -157,6 +157,7 @@ pub(super) fn read_layer(
             .or(entry("partial_rotary_factors")?)
             .unwrap_or(silent.fraction),
         interleaved: silent.interleaved,
+        divided: silent.divided,
         scaling: scaling_of(f, &scaling, max_positions)?,
     })
 }

@@ -174,6 +174,13 @@ mod tests {
         );
         let parts = json!({"longrope_freqs_type": mul, "beta_fast": 32, "partial_rotary_factor": 0.5});
         assert_eq!(rotated(parts), 6);
+        let long = |kind: &str| {
+            let factors = json!([1, 2, 3, 4, 5, 6]);
+            rotated(json!({
+                "longrope_freqs_type": kind, "rope_scaling_type": "longrope", "short_factor": factors, "long_factor": factors
+            }))
+        };
+        assert_eq!((long("outer"), long("mul")), (24, 12));
         // Not a run's: a model of one's own, whose arguments say what is turned.
         assert_eq!(rotated(json!({"rope_scaling_type": yarn})), 12);
     }
@@ -348,12 +355,71 @@ mod tests {
         let linear = crate::RopeScaling::Linear { factor: 2.0 };
         assert_eq!(scaled(Value::Null, 2.0).unwrap().rope.scaling, linear);
         assert_eq!(scaled(json!("plm"), 2.0).unwrap().rope.scaling, linear);
-        assert!(scaled(json!("llama3"), 1.0).is_ok());
-        for kind in ["llama3", "yarn", "dynamic", "longrope"] {
-            let said = scaled(json!(kind), 2.0).unwrap_err().to_string();
-            let names = ["--rotary-seq-len-interpolation-factor 2", &format!("--rope-scaling-type {kind}")];
-            assert!(names.iter().all(|name| said.contains(name)), "{said}");
+        let said = scaled(json!("dynamic"), 2.0).unwrap_err().to_string();
+        let names = ["--rotary-seq-len-interpolation-factor 2", "--rope-scaling-type dynamic"];
+        assert!(names.iter().all(|name| said.contains(name)), "{said}");
+    }
+
+    /// Angles at position 20 that v2.0.0's `RotaryEmbedding` (Megatron-LM `core_r0.8.0`) and MindSpeed-LLM's wrappers of it print
+    /// under PyTorch 2.15: hidden size 32, two heads.
+    #[test]
+    fn positions_are_divided_beside_what_stretches_frequencies() {
+        let of = |kind: &str, factor: f64| {
+            let args = json!({
+                "num_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "ffn_hidden_size": 8, "padded_vocab_size": 8,
+                "max_position_embeddings": 64, "position_embedding_type": "rope", "rope_scaling_type": kind,
+                "rope_scaling_factor": 4.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "rope_scaling_original_max_position_embeddings": 16,
+                "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5], "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                "rotary_seq_len_interpolation_factor": factor
+            });
+            let config = from_args(args.as_object().unwrap()).unwrap();
+            assert_eq!(from_args(&to_args(&config)).unwrap(), config, "{kind}");
+            config
+        };
+        let llama3 = [
+            6.36619758605957,
+            0.7905694246292114,
+            0.25,
+            0.07905694842338562,
+            0.02499999850988388,
+            0.007905694656074047,
+            0.002500000176951289,
+            0.0007905694656074047,
+        ];
+        let yarn = [&[10.0], &llama3[1..]].concat();
+        let longrope = [
+            10.0,
+            2.108185291290283,
+            0.5,
+            0.12649111449718475,
+            0.03333333507180214,
+            0.00903507973998785,
+            0.002500000176951289,
+            0.0007027284591458738,
+        ];
+        for (kind, want) in [("llama3", &llama3[..]), ("yarn", &yarn), ("longrope", &longrope)] {
+            let config = of(kind, 2.0);
+            let got = config.frequencies(0, 32).inv_freq;
+            assert_eq!(got.len(), want.len(), "{kind}");
+            for (got, want) in got.iter().map(|f| 20.0 * f).zip(want) {
+                assert!((got - want).abs() < 1e-6 * want, "{kind}: {got} {want}");
+            }
+            assert_eq!(config.frequencies(0, 32).magnitude, of(kind, 1.0).frequencies(0, 32).magnitude);
         }
+        // No class of Hugging Face's has a word for it.
+        let mut llama = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 100
+        });
+        llama["rope_scaling"] = json!({
+            "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16
+        });
+        let mut config = hf::read_config(&llama).unwrap();
+        config.rope.divided = 2.0;
+        let said = hf::write_config(&config, hf::Dialect::V4).unwrap_err().to_string();
+        assert!(said.contains("rope"), "{said}");
     }
 
     #[test]

@@ -24,9 +24,19 @@ pub(super) const ROPE: &[Field] = &[
     Field::rule(
         |f, c| {
             c.rope.scaling = scaling(f, c.max_positions)?;
+            c.rope.divided = match c.rope.scaling {
+                RopeScaling::Linear { .. } => 1.0,
+                _ => divided(f)?.unwrap_or(1.0),
+            };
+            // As `rotary_embedding_forward` of both versions of MindSpeed-LLM.
+            let outer = f.text(FREQUENCIES)? == Some("outer");
+            if outer && matches!(c.rope.scaling, RopeScaling::LongRope { .. }) {
+                c.rope.fraction = 1.0;
+            }
             // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
             if super::spec::names(f, super::spec::HUNYUAN) {
                 (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
+                c.rope.divided = 1.0;
             }
             Ok(())
         },
@@ -86,6 +96,8 @@ pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
 pub const SHARES: [&str; 2] = [PERCENT, PARTIAL];
 const PERCENT: &str = "rotary_percent";
 const PARTIAL: &str = "partial_rotary_factor";
+/// How longrope's frequencies are formed: of those of a share (`mul`), or of the whole head's (`outer`).
+const FREQUENCIES: &str = "longrope_freqs_type";
 
 /// Puts what is turned in place of what arguments say of a share.
 pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
@@ -96,29 +108,34 @@ pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
 /// What upstream computed with the arguments of a run that it saved; `None`: they are not such, or mean what they say.
 pub(super) fn turned_in_run(args: &Map<String, Value>) -> Option<Turned> {
     // Both versions have this argument, whatever the model; of the others the head's alone has these.
-    let saved = args.contains_key("longrope_freqs_type");
+    let saved = args.contains_key(FREQUENCIES);
     turned(args, args.contains_key("beta_fast")).filter(|_| saved)
+}
+
+/// By what positions are divided; `None`: not at all.
+fn divided(f: &Fields<'_>) -> Result<Option<f64>> {
+    let factor = f.float("rotary_seq_len_interpolation_factor")?.filter(|&factor| factor != 1.0);
+    let beside = match (f.get("rope_scaling_alpha"), f.text("rope_scaling_type")?) {
+        (Some(_), _) => "the base of a class of its own",
+        (_, Some("dynamic")) => "--rope-scaling-type dynamic",
+        _ => return Ok(factor),
+    };
+    match factor {
+        None => Ok(None),
+        Some(factor) => Err(f.unsupported(format!(
+            "--rotary-seq-len-interpolation-factor {factor} beside {beside}: expected one way to stretch positions"
+        ))),
+    }
 }
 
 fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     let float = |field, default| Ok::<_, crate::Error>(f.float(field)?.unwrap_or(default));
-    let divided = f.float("rotary_seq_len_interpolation_factor")?.filter(|&factor| factor != 1.0);
-    let beside = match (f.get("rope_scaling_alpha"), f.text("rope_scaling_type")?) {
-        (Some(_), _) => Some("the base of a class of its own".to_owned()),
-        (_, Some(kind)) if kind != "plm" => Some(format!("--rope-scaling-type {kind}")),
-        _ => None,
-    };
-    if let (Some(factor), Some(beside)) = (divided, beside) {
-        return Err(f.unsupported(format!(
-            "--rotary-seq-len-interpolation-factor {factor} beside {beside}: expected one way to stretch positions"
-        )));
-    }
     if let Some(alpha) = f.float("rope_scaling_alpha")? {
         return Ok(RopeScaling::Ntk { alpha });
     }
     Ok(match f.text("rope_scaling_type")? {
         // PLM's own word for its rotation: plain, but for the pairing.
-        None | Some("plm") => divided.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
+        None | Some("plm") => divided(f)?.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {
             factor: float("rope_scaling_factor", 8.0)?,
             low: float("low_freq_factor", 1.0)?,
@@ -175,7 +192,8 @@ fn divisors(f: &Fields<'_>, field: &'static str) -> Result<Vec<f64>> {
 }
 
 fn write_scaling(c: &ModelConfig, w: &mut Writer) {
-    w.set("rotary_seq_len_interpolation_factor", Value::Null);
+    let divided = Some(c.rope.divided).filter(|&factor| factor != 1.0);
+    w.set("rotary_seq_len_interpolation_factor", json!(divided));
     w.set("rope_scaling_type", Value::Null);
     match &c.rope.scaling {
         RopeScaling::None => {}

@@ -112,7 +112,7 @@ const START: Field = Field::rule(
         if !f.on("kv_compress")? {
             return Ok(());
         }
-        c.rope = Rope { base: 10_000.0, fraction: 1.0, interleaved: true, scaling: RopeScaling::None };
+        c.rope = Rope { interleaved: true, ..Rope::plain(10_000.0) };
         let rope = Rope { base: 40_000.0, ..c.rope.clone() };
         c.attention = Attention::Compressed(Compressed { q_rank: 0, out_groups: 8, out_rank: 1024, rope });
         (c.groups, c.qk_norm) = (1, QkNorm::None);

@@ -1,13 +1,16 @@
 //! The auxiliary losses of routers against upstream's, with their gradients.
 
 use super::*;
-use crate::ops::{Auxiliary, Balance, DropPolicy, Routed, Taken, drop_beyond, route, route_to};
+use crate::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};
+use crate::ops::{drop_beyond, route, route_instead, route_to};
 use crate::{GroupScore, Router, RouterScore};
 use ms_testing::{Golden, assert_close, golden, read_golden};
 use std::collections::BTreeMap;
 
 const PLAIN: Router =
     Router { score: RouterScore::Softmax, top_k: 4, groups: None, normalise: false, scale: 1.0 };
+
+const TWO: Router = Router { top_k: 2, ..PLAIN };
 
 type Goldens = BTreeMap<String, Golden>;
 
@@ -152,6 +155,62 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     let parts: Vec<f64> = logits.iter().map(|x| x.exp()).collect();
     let sum: f64 = parts.iter().sum();
     parts.into_iter().map(|p| p / sum).collect()
+}
+
+/// Of a map that fills every expert up, Megatron 0.12's `sequence_load_balancing_loss_func` of one sequence is
+/// `c · E C / (N K) · Σ_e mean score of e`, and the scores of a token sum to one.
+#[test]
+fn experts_that_are_filled_up_are_in_balance() {
+    let device = Device::cpu(1).unwrap();
+    let logits: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 / 4.0).collect();
+    let mut graph = Graph::train(&device);
+    let x = graph.input(Tensor::from_slice(device.arena(), [6, 4], &logits).unwrap());
+    let taken = Taken { capacity: 5, share_of: &[], policy: DropPolicy::Weights, places: &[] };
+    let balance = Balance { taken: Some(taken), filled: Some(5), ..Balance::whole(0.01, 1.0) };
+    let found = route(&mut graph, &x, None, &TWO, Some(balance)).unwrap().balance.unwrap().experts;
+    let want = 0.01 * 4.0 * 5.0 / (6.0 * TWO.top_k as f64);
+    assert!((found - want).abs() < 1e-6 * want, "{found} {want}");
+    // Of several sequences, what is there.
+    let sequence_of = [0, 0, 0, 1, 1, 1];
+    let of_two = |filled| Balance { group_of: &sequence_of, groups: 2, filled, ..balance };
+    let mut of = |balance| route(&mut graph, &x, None, &TWO, Some(balance)).unwrap().balance.unwrap().experts;
+    assert_eq!(of(of_two(Some(5))), of(of_two(None)));
+    assert_ne!(of(Balance { filled: None, ..balance }), found);
+}
+
+/// As MindSpeed-LLM's head has it: the weights of a router stay, its map of experts is another one.
+#[test]
+fn experts_in_place_of_others_weigh_what_the_router_gives_them() {
+    let device = Device::cpu(1).unwrap();
+    let logits: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 / 4.0).collect();
+    let mut graph = Graph::train(&device);
+    let x = graph.input(Tensor::from_slice(device.arena(), [6, 4], &logits).unwrap());
+    let dense = |routed: &Routed| {
+        let (weights, k) = (routed.weights.value().to_f32_vec().unwrap(), TWO.top_k);
+        let mut dense = vec![None; 24];
+        for e in 0..4 {
+            for &copy in &routed.routes.copies[routed.routes.range(e)] {
+                dense[copy as usize / k * 4 + e] = Some(weights[copy as usize]);
+            }
+        }
+        dense
+    };
+    let chosen = dense(&route(&mut graph, &x, None, &TWO, None).unwrap());
+    let in_turn: Vec<i32> = (0..6 * TWO.top_k).map(|i| (i % 4) as i32).collect();
+    let experts = Tensor::from_slice(device.arena(), [6, TWO.top_k], &in_turn).unwrap();
+    let instead = Instead { experts: &experts, picked: None, by_expert: true };
+    let routed = route_instead(&mut graph, &x, None, instead, &TWO, None).unwrap();
+    let got = dense(&routed);
+    let (mut own, mut none) = (0, 0);
+    for (t, experts) in in_turn.chunks_exact(TWO.top_k).enumerate() {
+        for e in 0..4usize {
+            let want = experts.contains(&(e as i32)).then(|| chosen[t * 4 + e].unwrap_or(0.0));
+            assert_eq!(got[t * 4 + e], want, "token {t}, expert {e}");
+            own += usize::from(want.is_some_and(|w| w > 0.0));
+            none += usize::from(want == Some(0.0));
+        }
+    }
+    assert!(own > 0 && none > 0, "{own} {none}");
 }
 
 #[test]

@@ -172,6 +172,7 @@ fn read_ropes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
             fraction,
             interleaved: c.rope.interleaved,
             scaling,
+            divided: 1.0,
         })
     };
     let own = rope(main, f.float("rope_theta")?, c.rope.base, main.unwrap_or(nothing))?;

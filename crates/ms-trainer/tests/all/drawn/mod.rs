@@ -508,6 +508,7 @@ fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
         balance_biased: draw.below(3) == 0,
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
+        fixed_by_expert: case.seed.is_multiple_of(2),
         even_choice,
         bias_update_rate: 1e-3,
         // By the seed, so that what else is drawn stays as it is.

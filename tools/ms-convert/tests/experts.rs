@@ -1,0 +1,165 @@
+//! Models of experts, through the program.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+mod made;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use assert_cmd::Command;
+use ms_testing::tree;
+use serde_json::{Value, json};
+
+fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
+    Command::cargo_bin("ms-convert").unwrap().args(args).arg("--no-sync").assert()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// DeepSeek-V3 in small, with its three leading dense layers and its prediction layer.
+fn deepseek3(dir: &Path) {
+    made::model(
+        dir,
+        &json!({
+            "model_type": "deepseek_v3", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 64, "q_lora_rank": 16, "kv_lora_rank": 16,
+            "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 3,
+            "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 16,
+            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": true,
+            "num_nextn_predict_layers": 1, "max_position_embeddings": 64
+        }),
+    );
+}
+
+/// The names of all tensors in the files of a folder.
+fn names(dir: &Path) -> Vec<String> {
+    let mut all: Vec<String> =
+        ms_ckpt::open(dir).unwrap().stored().map(|tensor| tensor.name.to_owned()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[test]
+fn grouped_experts_move_to_any_cut_as_if_they_came_from_the_original() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    deepseek3(&path("deepseek3"));
+    let mixtral = ms_testing::golden_model("mixtral").unwrap();
+    let wide = [("1", "1"), ("4", "1"), ("1", "4"), ("2", "2"), ("2", "1"), ("4", "4")];
+    let narrow = [("1", "1"), ("1", "2"), ("1", "4"), ("2", "2"), ("2", "1"), ("2", "4")];
+    for (model, hf, cuts) in [("deepseek3", path("deepseek3"), wide), ("mixtral", mixtral, narrow)] {
+        for (form, flags) in [
+            ("v2", &["--upstream", "v2.0.0"][..]),
+            ("te", &["--upstream", "head", "--transformer-impl", "transformer_engine"]),
+        ] {
+            let convert = |from: &str, load: &Path, save: &Path, (tp, ep): (&str, &str)| {
+                let cut = ["--tp", tp, "--ep", ep, "--moe-grouped-gemm", "--save", text(save)];
+                ms_convert(&[&[from, "mcore", "--load", text(load)], &cut[..], flags].concat()).success();
+            };
+            let of = |(tp, ep): (&str, &str)| path(&format!("{model}-{form}-{tp}-{ep}"));
+            [0, 2, 3, 4, 5].into_iter().for_each(|i| convert("hf", &hf, &of(cuts[i]), cuts[i]));
+            for (from, to) in [(0, 3), (2, 4), (3, 5), (5, 0)] {
+                let moved = path("moved");
+                convert("mcore", &of(cuts[from]), &moved, cuts[to]);
+                let (want, got) = (tree(&of(cuts[to])), tree(&moved));
+                assert_eq!(want.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>());
+                for (file, bytes) in &want {
+                    assert!(got[file] == *bytes, "{model} {form} {:?} {:?} {file:?}", cuts[from], cuts[to]);
+                }
+                std::fs::remove_dir_all(&moved).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    deepseek3(&path("hf"));
+    let script = |load: &str, save: &str, flags: &str| {
+        let (load, save) = (path(load), path(save));
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        ms_convert(&[&["--load-dir", text(&load), "--save-dir", text(&save)], &flags[..]].concat()).success();
+    };
+    // Eight slots of which two are empty, and no prediction layer, which was not asked for.
+    script("hf", "all", "--num-layers 8 --noop-layers 6,7 --target-pipeline-parallel-size 2");
+    let of = |name: &str| -> BTreeMap<String, usize> {
+        let mut layers = BTreeMap::new();
+        for name in names(&path(name)) {
+            let layer = name.split(".self_attention").next().unwrap().to_owned();
+            *layers.entry(layer).or_default() += usize::from(name.contains("linear_qkv.weight"));
+        }
+        layers.retain(|_, n| *n > 0);
+        layers
+    };
+    assert_eq!(of("all").len(), 4, "{:?}", of("all")); // slots 0 to 3 of the first stage, 0 and 1 of the second
+    assert!(names(&path("all")).iter().all(|name| !name.starts_with("mtp")));
+    // The first of the dense layers and the two behind the third: the fourth and fifth of the model.
+    script("hf", "few", "--num-layers 3 --first-k-dense-replace 1");
+    let config: Value = serde_json::from_slice(&std::fs::read(path("few/config.json")).unwrap()).unwrap();
+    let counts = ["num_hidden_layers", "first_k_dense_replace", "num_nextn_predict_layers"];
+    assert_eq!(counts.map(|key| config[key].as_u64().unwrap()), [3, 1, 0]);
+    let few = ms_ckpt::open(&path("few")).unwrap();
+    let whole = ms_ckpt::open(&path("hf")).unwrap();
+    for (here, there) in [(0, 0), (1, 3), (2, 4)] {
+        let read = |checkpoint: &ms_ckpt::Checkpoint, layer: usize| {
+            let name = format!("decoder.layers.{layer}.self_attention.linear_proj.weight");
+            let spec = ms_spec::params(checkpoint.config()).into_iter().find(|s| s.name == name).unwrap();
+            let mut values = vec![0f32; spec.shape.numel()];
+            checkpoint.read_f32(&spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();
+            values
+        };
+        assert_eq!(read(&few, here), read(&whole, there), "layer {here}");
+    }
+    // And back, as the other script writes: a file for each layer with experts, the dense ones in the first.
+    script("hf", "mtp", "--num-layers 6 --num-nextn-predict-layers 1 --target-tensor-parallel-size 2");
+    script("mtp", "back", "--source-tensor-parallel-size 2 --num-layers 6 --num-nextn-predict-layers 1");
+    let index = std::fs::read(path("back/model.safetensors.index.json")).unwrap();
+    let index: Value = serde_json::from_slice(&index).unwrap();
+    let file = |name: &str| index["weight_map"][name].as_str().unwrap().to_owned();
+    for (name, want) in [
+        ("model.embed_tokens.weight", 1),
+        ("model.layers.0.mlp.down_proj.weight", 1),
+        ("model.layers.3.mlp.gate.weight", 1),
+        ("model.layers.4.mlp.experts.7.up_proj.weight", 2),
+        ("model.layers.5.input_layernorm.weight", 3),
+        ("lm_head.weight", 3),
+        ("model.layers.6.eh_proj.weight", 4),
+    ] {
+        assert_eq!(file(name), format!("model-{want:05}-of-000004.safetensors"), "{name}");
+    }
+    ms_convert(&["diff", text(&path("hf")), text(&path("back"))]).success();
+}
+
+#[test]
+fn the_script_for_deepseek_v3_stores_all_linear_layers_as_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    deepseek3(&path("hf"));
+    let codes = |save: &str, args: &[&str]| {
+        let (load, save) = (path("hf"), path(save));
+        let folders = ["--load-dir", text(&load), "--save-dir", text(&save), "--qlora-nf4"];
+        ms_convert(&[args, &folders].concat()).success();
+        let file = save.join("iter_0000001/mp_rank_00/model_optim_rng.pt");
+        let file = ms_ckpt::torch::TorchFile::open(&file).unwrap();
+        let model = file.root().get("model").unwrap();
+        let stems = [
+            "decoder.layers.0.self_attention.linear_qkv.weight",
+            "decoder.layers.3.mlp.experts.local_experts.0.linear_fc1.weight",
+            "mtp_layers.0.eh_proj.weight",
+            "output_layer.weight",
+            "decoder.layers.3.mlp.router.weight",
+            "embedding.word_embeddings.weight",
+        ];
+        stems.map(|stem| model.get(&format!("{stem}.absmax")).is_some())
+    };
+    let script = ["--num-layers", "6", "--num-nextn-predict-layers", "1"];
+    assert_eq!(codes("script", &script), [true, true, true, true, false, false]);
+    // The general converter: those that ranks share alone.
+    let general = ["hf", "mcore", "--upstream", "v2.0.0", "--num-nextn-predict-layers", "1"];
+    assert_eq!(codes("general", &general), [false, true, false, false, false, false]);
+}
