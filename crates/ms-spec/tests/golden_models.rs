@@ -64,6 +64,19 @@ fn parameter_counts_equal_those_of_the_sample_models() {
 }
 
 #[test]
+fn what_is_no_bias_and_has_two_dimensions_decays() {
+    // Megatron-LM core_v0.12.1, `megatron/core/optimizer/__init__.py`, `_get_param_groups`.
+    for model in samples() {
+        let config = hf::read_config(&read(&model.join("config.json"))).unwrap();
+        for spec in params(&config).iter().filter(|spec| !spec.integral) {
+            // One bias of every expert, which upstream's are apart.
+            let vector = spec.shape.len() == 1 || spec.name.ends_with(".bias");
+            assert_eq!(spec.decay, !vector, "{} {}", model.display(), spec.name);
+        }
+    }
+}
+
+#[test]
 fn what_changes_a_parameter_follows_from_what_it_is() {
     use ms_core::Change;
     let mut found = BTreeMap::new();

@@ -321,7 +321,6 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     let compressor = |t: &mut Table<'_>, part: Part, dim: usize, sum: SumGrad| {
         t.of(part);
         t.push(Role::Ape, &[pooled.ratio, series * dim], whole, init, sum);
-        t.list.last_mut().expect("just pushed").decay = false;
         t.norm_of(c.norm, Role::Norm, dim, sum);
         t.push(Role::Wgate, &[series * dim, h], whole, init, sum);
         t.push(Role::Wkv, &[series * dim, h], whole, init, sum);
