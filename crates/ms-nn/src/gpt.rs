@@ -2,6 +2,8 @@
 
 mod again;
 mod serving;
+#[cfg(test)]
+mod tests;
 
 use crate::attention;
 use crate::batch::Place;
@@ -55,7 +57,6 @@ struct Embedding {
     positions: Option<ParamId>,
     /// LayerNorm, whatever the model's norm is.
     norm: Option<Linear>,
-    scale: f64,
 }
 
 /// From stream to logits.
@@ -158,7 +159,6 @@ impl Gpt {
             table,
             positions: words.find(Role::PositionEmbeddings),
             norm: words.find(Role::WordEmbeddingsNorm).map(|_| words.linear(Role::WordEmbeddingsNorm)),
-            scale: config.scales.embedding,
         });
         let ends = chunks.iter().any(|c| c.ends);
         let head = ends.then(|| Head {
@@ -413,21 +413,26 @@ impl Gpt {
         let share = VocabShare { first: self.first_id(pass.ctx), whole: self.config.padded_vocab };
         let x = ops::embedding_share(pass.g, &table, tokens, share)?;
         let mut x = pass.ctx.leave_tp(pass.g, &x)?;
-        let scale = match x.value().dtype() {
-            // Rounded to the type of the stream first, as upstream does.
-            DType::Bf16 => half::bf16::from_f32(embedding.scale as f32).into(),
-            _ => embedding.scale,
-        };
-        x = ops::scale(pass.g, &x, scale)?;
+        if let Some(ids) = embedding.norm {
+            let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
+            x = norm.apply(pass, ids, &x)?;
+        }
+        let scales = self.config.scales;
+        x = ops::scale(pass.g, &x, scales.embedding)?;
         if let Some(positions) = embedding.positions {
             let table = pass.param(positions);
             let learned = ops::embedding(pass.g, &table, &pass.batch.positions)?;
             let learned = pass.ctx.share_tokens(pass.g, &learned)?;
             x = ops::add(pass.g, &x, &learned)?;
         }
-        if let Some(ids) = embedding.norm {
-            let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
-            x = norm.apply(pass, ids, &x)?;
+        x = ops::scale(pass.g, &x, scales.summed)?;
+        if scales.root {
+            let root = (self.config.hidden as f64).sqrt();
+            let rounded = match x.value().dtype() {
+                DType::Bf16 => half::bf16::from_f32(root as f32).into(),
+                _ => root,
+            };
+            x = ops::scale(pass.g, &x, rounded)?;
         }
         Ok(pass.dropout(x, place)?)
     }

@@ -69,7 +69,8 @@ pub enum RopeScaling {
         beta_slow: f64,
         /// Context length before stretching, in tokens.
         original: usize,
-        /// Numerator and denominator of the factor on cosine and sine; `None`: `0.1 ln(factor) + 1`.
+        /// Numerator and denominator of the factor on cosine and sine, of which latent attention's scores have the second, too;
+        /// `None`, or one of them 0: `0.1 ln(factor) + 1`.
         mscale: Option<(f64, f64)>,
         /// The factor on cosine and sine, given directly.
         attention_factor: Option<f64>,

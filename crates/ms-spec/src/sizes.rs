@@ -370,9 +370,14 @@ impl Mamba3 {
 
 /// Constant factors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Scales {
-    /// On the embedding; rounded to the type of the activations first.
+    /// On the embedding of words.
     pub embedding: f64,
+    /// On the sum of the embeddings of words and positions.
+    pub summed: f64,
+    /// That sum is multiplied by the root of the hidden size, too, which is rounded to the type of the activations first.
+    pub root: bool,
     /// On what a sublayer adds to the residual stream.
     pub residual: f64,
     /// On the logits.
@@ -381,7 +386,7 @@ pub struct Scales {
 
 impl Default for Scales {
     fn default() -> Self {
-        Self { embedding: 1.0, residual: 1.0, logits: 1.0 }
+        Self { embedding: 1.0, summed: 1.0, root: false, residual: 1.0, logits: 1.0 }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ms_core::{Grid, GridRules, GridSizes};
-use ms_spec::{Family, ModelConfig, Role, check_cut, hf, local, megatron, params};
+use ms_spec::{Family, Init, ModelConfig, Role, check_cut, hf, local, megatron, params};
 use ms_testing::golden;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -61,6 +61,59 @@ fn parameter_counts_equal_those_of_the_sample_models() {
         compared += 1;
     }
     assert!(compared >= 20);
+}
+
+#[test]
+fn what_is_no_bias_and_has_two_dimensions_decays() {
+    // Megatron-LM core_v0.12.1, `megatron/core/optimizer/__init__.py`, `_get_param_groups`.
+    for model in samples() {
+        let config = hf::read_config(&read(&model.join("config.json"))).unwrap();
+        for spec in params(&config).iter().filter(|spec| !spec.integral) {
+            // One bias of every expert, which upstream's are apart.
+            let vector = spec.shape.len() == 1 || spec.name.ends_with(".bias");
+            assert_eq!(spec.decay, !vector, "{} {}", model.display(), spec.name);
+        }
+    }
+}
+
+#[test]
+fn modules_that_upstream_draws_uniformly_begin_so() {
+    let xavier = [
+        ".linear_qkv.weight",
+        ".linear_q.weight",
+        ".linear_kv.weight",
+        ".wq_b.weight",
+        ".wk.weight",
+        ".weights_proj.weight",
+        ".wkv.weight",
+        ".wgate.weight",
+        ".hc_fn.weight",
+    ];
+    let mut found = vec![0; xavier.len() + 2];
+    for name in ["deepseek_v2", "deepseek_v32", "deepseek_v4", "qwen2_moe", "mamba2"] {
+        let config = hf::read_config(&read(&golden("models").join(name).join("config.json"))).unwrap();
+        for spec in params(&config) {
+            let sum = spec.shape.iter().sum::<usize>() as f64;
+            if config.mla().is_none() && spec.name.ends_with("linear_qkv.weight") {
+                continue;
+            }
+            let bound = if let Some(i) = xavier.iter().position(|end| spec.name.ends_with(end)) {
+                found[i] += 1;
+                (6.0 / sum).sqrt() // torch.nn.init.xavier_uniform_
+            } else if spec.name.ends_with("shared_experts.gate_weight") {
+                found[xavier.len()] += 1;
+                (config.hidden as f64).sqrt().recip() // torch.nn.Linear
+            } else if spec.name.ends_with("conv1d.bias") {
+                found[xavier.len() + 1] += 1;
+                (config.mamba2.as_ref().unwrap().conv as f64).sqrt().recip() // torch.nn.Conv1d
+            } else {
+                continue;
+            };
+            let Init::Uniform { bound: got } = spec.init else { panic!("{name}: {}", spec.name) };
+            assert!((got - bound).abs() < 1e-12, "{name}: {}", spec.name);
+        }
+    }
+    assert!(found.iter().all(|&n| n > 0), "{found:?}");
 }
 
 #[test]

@@ -183,7 +183,7 @@ pub(super) const QUERY_SCALAR: Field = Field::whole_as(
 );
 
 /// The embedding is multiplied by the root of the hidden size.
-pub(super) const ROOT_EMBEDDING: Field = Field::then(|c| c.scales.embedding = (c.hidden as f64).sqrt());
+pub(super) const ROOT_EMBEDDING: Field = Field::then(|c| c.scales.root = true);
 
 /// A sliding window in every layer, unless `layer_types` says otherwise.
 pub(super) const WINDOW: Field = Field::rule(

@@ -188,7 +188,9 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
             beta_fast: s.float("beta_fast")?.unwrap_or(32.0),
             beta_slow: s.float("beta_slow")?.unwrap_or(1.0),
             original: original()?,
-            mscale: s.float("mscale")?.zip(s.float("mscale_all_dim")?),
+            // A factor over all dims acts on the scores of latent attention with or without the other; the magnitude is a
+            // quotient where both are other than 0.
+            mscale: s.float("mscale")?.or(Some(0.0)).zip(s.float("mscale_all_dim")?),
             attention_factor: s.float("attention_factor")?,
             truncate: s.flag("truncate")?.unwrap_or(true),
         },
@@ -250,7 +252,9 @@ pub(super) fn scaling_object(rope: &Rope) -> Option<Map<String, Value>> {
                 "original_max_position_embeddings": original
             });
             if let Some((m, all)) = mscale {
-                v["mscale"] = json!(m);
+                if *m != 0.0 {
+                    v["mscale"] = json!(m);
+                }
                 v["mscale_all_dim"] = json!(all);
             }
             if let Some(a) = attention_factor {

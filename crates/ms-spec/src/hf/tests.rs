@@ -42,6 +42,42 @@ fn both_dialects_of_rope_and_dtype_are_read() {
 }
 
 #[test]
+fn a_yarn_factor_over_all_dims_acts_on_latent_scores_without_the_other() {
+    let path = ms_testing::golden_model("deepseek_v3").unwrap().join("config.json");
+    let file = parse_json(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let of = |more: Value| {
+        let mut json = file.clone();
+        json.as_object_mut().unwrap().remove("rope_parameters");
+        json["rope_scaling"] = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16});
+        json["rope_scaling"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        read_config(&json).unwrap()
+    };
+    let numbers = |c: &ModelConfig| {
+        let plain = read_config(&file).unwrap();
+        let plain = ModelConfig { rope: crate::Rope::plain(1e4), ..plain }.score_scale();
+        (c.score_scale() / plain, c.rope.frequencies(8, 16).magnitude)
+    };
+    // transformers 5, `modeling_deepseek_v3.py`, `yarn_apply_mscale`, and `modeling_rope_utils.py`,
+    // `_compute_yarn_parameters`: 0.1 ln 4 + 1 is 1.138629, with 0.5 for 1 it is 1.069315.
+    for (more, scores, magnitude) in [
+        (json!({"mscale_all_dim": 1.0}), 1.296_477, 1.138_629),
+        (json!({"mscale_all_dim": 0.5, "attention_factor": 1.5}), 1.143_434, 1.5),
+        (json!({"mscale": 1.0}), 1.0, 1.138_629),
+        (json!({"mscale": 1.0, "mscale_all_dim": 0.5}), 1.143_434, 1.064_821),
+        (json!({}), 1.0, 1.138_629),
+    ] {
+        let c = of(more.clone());
+        let close = |(a, b): (f64, f64)| (a - scores).abs() < 1e-5 && (b - magnitude).abs() < 1e-5;
+        assert!(close(numbers(&c)), "{more} {:?}", numbers(&c));
+        for dialect in [Dialect::V4, Dialect::V5] {
+            assert_eq!(read_config(&write_config(&c, dialect).unwrap()).unwrap(), c, "{more} {dialect:?}");
+        }
+        let again = crate::megatron::from_args(&crate::megatron::to_args(&c)).unwrap();
+        assert!(close(numbers(&again)), "{more} {:?}", numbers(&again));
+    }
+}
+
+#[test]
 fn what_is_written_reads_back_in_both_dialects() {
     for family in ["llama", "mistral", "qwen2", "qwen3"] {
         let mut json = minimal(family);

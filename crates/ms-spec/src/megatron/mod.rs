@@ -202,6 +202,32 @@ mod tests {
     }
 
     #[test]
+    fn factors_that_are_given_together_multiply() {
+        let scales = |position: &str, more: Value| {
+            let mut args = json!({
+                "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 96, "num_attention_heads": 4, "vocab_size": 100,
+                "position_embedding_type": position, "max_position_embeddings": 32
+            });
+            args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let c = from_args(args.as_object().unwrap()).unwrap();
+            assert_eq!(from_args(&to_args(&c)).unwrap().scales, c.scales, "{more}");
+            (c.scales.embedding, c.scales.summed, c.scales.root, c.scales.logits)
+        };
+        let all = json!({
+            "scale_emb": 3.0, "embedding_multiplier_scale": 2.0, "input_embeds_norm": true,
+            "dim_model_base": 8, "output_multiplier_scale": 0.5
+        });
+        // MindSpeed-LLM's own functions: rotary 6 √64, learned (2 word + position) 3 √64, logits 8/64/2.
+        assert_eq!(scales("rope", all.clone()), (6.0, 1.0, true, 1.0 / 16.0));
+        assert_eq!(scales("learned_absolute", all), (2.0, 3.0, true, 1.0 / 16.0));
+        let two = json!({"input_embeds_norm": true, "embedding_multiplier_scale": 2.0});
+        assert_eq!(scales("rope", two.clone()), (2.0, 1.0, true, 1.0));
+        assert_eq!(scales("learned_absolute", two), (2.0, 1.0, true, 1.0));
+        let none = json!({"embedding_multiplier_scale": 0.0, "output_multiplier_scale": 0.0});
+        assert_eq!(scales("rope", none), (1.0, 1.0, false, 1.0));
+    }
+
+    #[test]
     fn what_goes_by_layers_counts_empty_slots_as_upstream_does() {
         let of = |flags: Value| {
             let mut args = json!({

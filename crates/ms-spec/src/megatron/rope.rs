@@ -146,17 +146,18 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
             let original = f.size("rope_scaling_original_max_position_embeddings")?.unwrap_or(max_positions);
             let factor = float("rope_scaling_factor", 1.0)?;
             // MindSpeed-LLM 2.0.0, `rotary_pos_embedding.py`, `yarn_get_mscale`: without the one over all dims it is divided
-            // by 1.
+            // by 1, and 0 is a factor.
             let (mscale, all) =
                 (float("rope_scaling_mscale", 1.0)?, float("rope_scaling_mscale_all_dim", 0.0)?);
-            let alone = all == 0.0 && mscale != 1.0 && factor > 1.0;
+            let of = |m: f64| 0.1 * m * factor.ln() + 1.0;
+            let alone = factor > 1.0 && if all == 0.0 { mscale != 1.0 } else { mscale == 0.0 };
             RopeScaling::Yarn {
                 factor,
                 beta_fast: f.float_of(&["rope_scaling_beta_fast", "beta_fast"])?.unwrap_or(32.0),
                 beta_slow: f.float_of(&["rope_scaling_beta_slow", "beta_slow"])?.unwrap_or(1.0),
                 original,
                 mscale: Some((mscale, all)).filter(|_| all != 0.0),
-                attention_factor: alone.then(|| 0.1 * mscale * factor.ln() + 1.0),
+                attention_factor: alone.then(|| of(mscale) / of(all)),
                 truncate: true,
             }
         }
@@ -228,11 +229,19 @@ fn write_scaling(c: &ModelConfig, w: &mut Writer) {
             w.set("rope_scaling_beta_fast", json!(beta_fast));
             w.set("rope_scaling_beta_slow", json!(beta_slow));
             w.set("rope_scaling_original_max_position_embeddings", json!(original));
-            if let Some((m, all)) = mscale {
-                w.set("rope_scaling_mscale", json!(m));
+            let (m, all) = mscale.unwrap_or_default();
+            let of = |m: f64| 0.1 * m * factor.ln() + 1.0;
+            // The numerator that makes a magnitude out of the factor over all dims.
+            let magnitude = attention_factor.or((mscale.is_some() && m == 0.0).then(|| of(1.0)));
+            match magnitude.filter(|_| *factor > 1.0) {
+                Some(given) => {
+                    w.set("rope_scaling_mscale", json!((given * of(all) - 1.0) / (0.1 * factor.ln())))
+                }
+                None if mscale.is_some() => w.set("rope_scaling_mscale", json!(m)),
+                None => {}
+            }
+            if mscale.is_some() {
                 w.set("rope_scaling_mscale_all_dim", json!(all));
-            } else if let Some(magnitude) = attention_factor.filter(|_| *factor > 1.0) {
-                w.set("rope_scaling_mscale", json!((magnitude - 1.0) / (0.1 * factor.ln())));
             }
         }
     }

@@ -310,22 +310,36 @@ const QUERY_SCALAR: Field = Field::float_as(
     |c, scalar| c.scores.scale = (scalar != c.head_dim as f64).then(|| scalar.powf(-0.5)),
 );
 
+/// Factors that are given together multiply. Without learned positions the two on the embedding are one.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/tensor_parallel/layers.py`, `vocab_parallel_embedding_forward`;
+/// `core/models/gpt/gpt_model.py`, `gpt_model_forward`; `core/transformer/transformer_block.py`.
 const SCALES: Field = Field::rule(
     |f, c| {
-        let embedding = match f.on("input_embeds_norm")? {
-            true => Some((c.hidden as f64).sqrt()),
-            false => f.float_of(&["scale_emb", "embedding_multiplier_scale"])?,
+        let factor = |name| Ok::<_, Error>(f.float(name)?.unwrap_or(1.0));
+        let given = |name| Ok::<_, Error>(f.float(name)?.filter(|&x| x != 0.0).unwrap_or(1.0)); // 0 is none to upstream
+        let (words, sum) = (given("embedding_multiplier_scale")?, factor("scale_emb")?);
+        let base = f.float("dim_model_base")?.map_or(1.0, |base| base / c.hidden as f64);
+        (c.scales.embedding, c.scales.summed) = match c.position {
+            Position::Learned => (words, sum),
+            _ => (words * sum, 1.0),
         };
-        let base = f.float("dim_model_base")?.map(|base| base / c.hidden as f64);
-        c.scales.embedding = embedding.unwrap_or(1.0);
+        c.scales.root = f.on("input_embeds_norm")?;
         c.scales.residual = f.float("scale_depth")?.map_or(1.0, |depth| depth / (c.layers as f64).sqrt());
-        c.scales.logits = base.or(f.float("output_multiplier_scale")?).unwrap_or(1.0);
+        c.scales.logits = base * given("output_multiplier_scale")?;
         Ok(())
     },
     |c, w| {
         let s = &c.scales;
-        if s.embedding == (c.hidden as f64).sqrt() {
+        if s.root {
             w.set("input_embeds_norm", json!(true));
+        }
+        if s.summed != 1.0 {
+            w.set("scale_emb", json!(s.summed));
+        }
+        if s.embedding != 1.0 && c.position == Position::Learned {
+            w.set("embedding_multiplier_scale", json!(s.embedding));
         } else if s.embedding != 1.0 {
             let name = if s.residual == 1.0 { "embedding_multiplier_scale" } else { "scale_emb" };
             w.set(name, json!(s.embedding));

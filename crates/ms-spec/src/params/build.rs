@@ -74,6 +74,17 @@ impl<'a> Table<'a> {
         Init::Normal { std: self.config.init_std / (2.0 * slots as f64).sqrt() }
     }
 
+    /// Pushes a matrix `[rows, columns]` that every rank holds and that begins by Xavier's uniform rule, as upstream's
+    /// `LinearNoTP` does.
+    ///
+    /// # Source
+    /// MindSpeed-LLM's head (2026), `mindspeed_llm/core/tensor_parallel/layers.py`; 2.0.0,
+    /// `mindspeed_llm/tasks/models/transformer/multi_head_latent_attention.py`.
+    pub(crate) fn xavier(&mut self, role: Role, shape: [usize; 2], sum: SumGrad) {
+        let bound = (6.0 / (shape[0] + shape[1]) as f64).sqrt();
+        self.push(role, &shape, Partition::Replicated, Init::Uniform { bound }, sum);
+    }
+
     pub(crate) fn push(
         &mut self,
         name: impl Into<Named>,

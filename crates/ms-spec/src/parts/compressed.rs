@@ -308,10 +308,10 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     t.of(Part::Attention);
     let (init, sum) = (t.std(), SumGrad::OverTp);
     t.vector(Role::AttnSink, heads, Table::rows(1), Init::Zeros, SumGrad::No);
-    t.push(Role::LinearQ, &[a.q_rank, h], whole, init, sum);
+    t.xavier(Role::LinearQ, [a.q_rank, h], sum);
     t.norm_of(c.norm, Role::QLayernorm, a.q_rank, sum);
     t.matrix(Role::LinearQUpProj, [heads * d, a.q_rank], Table::rows(1), init);
-    t.push(Role::LinearKv, &[d, h], whole, init, sum);
+    t.xavier(Role::LinearKv, [d, h], sum);
     t.norm_of(c.norm, Role::KvLayernorm, d, sum);
     let blocks = [a.out_groups * a.out_rank, heads / a.out_groups * d];
     t.matrix(Role::LinearODownProj, blocks, Table::rows(1), init);
@@ -321,10 +321,9 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     let compressor = |t: &mut Table<'_>, part: Part, dim: usize, sum: SumGrad| {
         t.of(part);
         t.push(Role::Ape, &[pooled.ratio, series * dim], whole, init, sum);
-        t.list.last_mut().expect("just pushed").decay = false;
         t.norm_of(c.norm, Role::Norm, dim, sum);
-        t.push(Role::Wgate, &[series * dim, h], whole, init, sum);
-        t.push(Role::Wkv, &[series * dim, h], whole, init, sum);
+        t.xavier(Role::Wgate, [series * dim, h], sum);
+        t.xavier(Role::Wkv, [series * dim, h], sum);
     };
     compressor(t, Part::Compressor, d, sum);
     let Some(i) = c.indexer.filter(|_| pooled.picked) else { return };
@@ -332,8 +331,8 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
     let alike = SumGrad::No;
     compressor(t, Part::EntryIndexerCompressor, i.head_dim, alike);
     t.of(Part::EntryIndexer);
-    t.push(Role::WqB, &[i.heads * i.head_dim, a.q_rank], whole, init, alike);
-    t.push(Role::WeightsProj, &[i.heads, h], whole, init, alike);
+    t.xavier(Role::WqB, [i.heads * i.head_dim, a.q_rank], alike);
+    t.xavier(Role::WeightsProj, [i.heads, h], alike);
 }
 
 impl Activations {

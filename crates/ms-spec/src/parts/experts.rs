@@ -100,7 +100,7 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
                 Role::GateWeight,
                 &[if shared.wide_gate { h } else { 1 }, h],
                 Partition::Replicated,
-                t.std(),
+                Init::Uniform { bound: (h as f64).powf(-0.5) }, // `torch.nn.Linear`'s own, which nothing draws anew
                 by_sequence,
             );
         }

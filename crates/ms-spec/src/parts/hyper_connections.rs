@@ -93,7 +93,7 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     let (rows, scales) = if end { (n, 1) } else { ((2 + n) * n, 3) };
     let whole = Partition::Replicated;
     t.vector(Role::HcBase, rows, whole, Init::Zeros, by_sequence);
-    t.push(Role::HcFn, &[rows, n * c.hidden], whole, t.std(), by_sequence);
+    t.xavier(Role::HcFn, [rows, n * c.hidden], by_sequence);
     t.vector(Role::HcScale, scales, whole, Init::Ones, by_sequence);
 }
 

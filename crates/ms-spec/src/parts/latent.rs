@@ -169,7 +169,7 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, m: &Mla) {
     let rows = m.q_rank.unwrap_or(queries) + m.kv_rank + m.rope;
     // Every rank holds all of it; without a query latent each only uses its own heads' rows.
     let sum = if m.q_rank.is_some() { SumGrad::OverTpWithSequenceParallel } else { SumGrad::OverTp };
-    t.push(Role::LinearQkv, &[rows, c.hidden], Partition::Replicated, t.std(), sum);
+    t.xavier(Role::LinearQkv, [rows, c.hidden], sum);
     if c.bias.qkv {
         t.vector(Role::LinearQkv.bias(), rows, Partition::Replicated, Init::Zeros, sum);
     }

@@ -236,7 +236,7 @@ impl Recurrent for Mamba2 {
         let rows = convolved.iter().sum();
         t.push(Role::Conv1d, &[rows, 1, self.conv], cut(convolved), conv_init(self.conv), SumGrad::No);
         if self.conv_bias {
-            t.vector(Role::Conv1d.bias(), rows, cut(convolved), Init::Zeros, SumGrad::No);
+            t.vector(Role::Conv1d.bias(), rows, cut(convolved), conv_init(self.conv), SumGrad::No);
         }
         t.vector(Role::Norm, inner, Table::rows(1), Init::Ones, SumGrad::No);
         t.matrix(Role::OutProj, [c.hidden, inner], Table::columns(), t.out_std());

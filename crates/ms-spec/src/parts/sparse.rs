@@ -27,7 +27,7 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         // Queries of the scorer come from what those of attention do.
         let width = c.queries_of().unwrap_or(c.hidden);
         let whole = |t: &mut Table<'_>, role: Role, shape: [usize; 2]| {
-            t.matrix(role, shape, Partition::Replicated, t.std());
+            t.xavier(role, shape, SumGrad::No);
         };
         t.of(Part::Indexer);
         whole(t, Role::WqB, [i.heads * i.head_dim, width]);
