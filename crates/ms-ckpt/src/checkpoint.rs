@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
-use crate::layout::hf;
 use crate::name::{Name, State, What};
 use crate::runs::{Gap, RunIndex};
 use crate::stored::{Global, Piece, Stored};
@@ -118,7 +117,8 @@ impl Checkpoint {
         if !path.is_file() {
             return Ok(Vec::new());
         }
-        let config = hf::read_json(&path)?;
+        let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+        let config = ms_spec::hf::parse_json(&text).map_err(Error::spec(&path))?;
         let ids = match config.get("eos_token_id") {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(ids)) => ids.iter().collect(),

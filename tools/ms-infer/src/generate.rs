@@ -1,6 +1,5 @@
 //! `ms-infer generate`: continues a prompt and streams the text.
 
-use crate::chat;
 use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result};
@@ -187,14 +186,6 @@ impl StopTexts {
         self.shown = self.text.len();
         &self.text[from..]
     }
-}
-
-/// The continuation of `prompt`, or the answer to it if a template is named, without streaming.
-pub(crate) fn complete(o: &Options, prompt: &str, rule: Sampling) -> Result<String> {
-    let mut tokenizer = setup::tokenizer(o)?;
-    let ids = chat::question(o, &mut tokenizer, prompt)?;
-    let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len()))?;
-    Ok(stream(o, &mut Session::new(&model, 1, 1), &tokenizer, ids, rule, |_| Ok(()))?.1)
 }
 
 #[cfg(test)]

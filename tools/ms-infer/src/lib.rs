@@ -12,6 +12,7 @@ mod logits;
 mod options;
 mod reads;
 mod setup;
+mod task;
 
 use anyhow::{Result, bail};
 use commands::Command;
@@ -20,7 +21,6 @@ use ms_cli::refuse;
 use ms_generate::Sampling;
 use options::Options;
 use std::ffi::OsString;
-use std::io::Write;
 use std::sync::OnceLock;
 
 const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint or a checkpoint of ms-train.
@@ -88,8 +88,8 @@ fn tasks(args: &Args, o: &Options) -> Result<()> {
     for command in commands {
         match command {
             Command::Chat => chat::run(args, o)?,
-            Command::Sample => task(o, "do_sample", o.sampling.rule()?)?,
-            _ => task(o, "greedy", Sampling::GREEDY)?,
+            Command::Sample => task::run(o, "do_sample", o.sampling.rule()?)?,
+            _ => task::run(o, "greedy", Sampling::GREEDY)?,
         }
     }
     Ok(())
@@ -106,15 +106,4 @@ fn of_task(name: &str) -> Result<Command> {
         }
         other => refuse!("--task: expected greedy, do_sample or chat, found {other:?}"),
     }
-}
-
-/// Upstream's demonstration: a fixed prompt, a banner, the text, the seconds.
-fn task(o: &Options, name: &str, rule: Sampling) -> Result<()> {
-    let prompt = o.asked.prompts.first().map_or("how are you?", String::as_str);
-    let start = std::time::Instant::now();
-    let text = generate::complete(o, prompt, rule)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "============== {name} ==============\n\nYou:\n{prompt}\n\nModel:\n{text}")?;
-    writeln!(out, "\nElapsed: {:.2}s", start.elapsed().as_secs_f64())?;
-    Ok(())
 }

@@ -1,7 +1,5 @@
 //! Sparse attention: a scorer beside attention picks the keys that each query sees.
 
-use ms_core::Partition;
-
 use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};
 use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
