@@ -48,7 +48,14 @@ fn check(family: &str) {
         } else {
             session.next(&[(0, tokens[end - 1])])
         };
-        let want = &g.logits[(end - 1) * row..end * row];
+        // A beginning that turns otherwise than the whole gives what it gives alone.
+        let alone = if g.model.model.is_short(end) && !g.model.model.is_short(g.seq) {
+            let all = g.model.logits(&g.tokens[..end], &[0, end as i32]).unwrap();
+            Some(all[all.len() - row..].to_vec())
+        } else {
+            None
+        };
+        let want = alone.as_deref().unwrap_or(&g.logits[(end - 1) * row..end * row]);
         assert_close(
             &format!("{family}, token {end} through the cache"),
             &got.unwrap()[0],

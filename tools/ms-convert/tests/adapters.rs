@@ -29,10 +29,10 @@ fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
 }
 
 fn make_model(dir: &Path) {
-    make_model_of(dir, "llama", json!({}));
+    make_model_of(dir, "llama", &json!({}));
 }
 
-fn make_model_of(dir: &Path, family: &str, more: serde_json::Value) {
+fn make_model_of(dir: &Path, family: &str, more: &serde_json::Value) {
     let mut json = json!({
         "model_type": family, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64
@@ -296,7 +296,7 @@ fn adapters_of_experts_are_written_under_each_experts_name() {
     let path = |name: &str| dir.path().join(name);
     let experts =
         json!({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16});
-    make_model_of(&path("hf"), "qwen3_moe", experts);
+    make_model_of(&path("hf"), "qwen3_moe", &experts);
     let modules: Vec<(String, usize, usize)> = (0..4)
         .flat_map(|e| [("gate_proj", 32, 64), ("up_proj", 32, 64), ("down_proj", 64, 32)].map(|m| (e, m)))
         .map(|(e, (module, rows, columns))| (format!("mlp.experts.{e}.{module}"), rows, columns))

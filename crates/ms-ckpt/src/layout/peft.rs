@@ -215,7 +215,7 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
 /// `rows` of a matrix of an adapter, all of them where nothing is said; of a stack, of one expert.
 fn of_expert(shape: &Shape, expert: Option<Range<usize>>, rows: Option<Vec<Range<usize>>>) -> Region {
     let dim = shape.len() - 2;
-    let rows = rows.unwrap_or_else(|| vec![0..shape[dim]]);
+    let rows = rows.unwrap_or_else(|| std::iter::once(0..shape[dim]).collect());
     Region { lead: expert.filter(|_| dim > 0), ..Region::along(shape, dim, rows) }
 }
 

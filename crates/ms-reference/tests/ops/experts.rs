@@ -74,22 +74,17 @@ pub(crate) fn cases() -> Vec<Case> {
             ops::combine(g, &rows, &routed.weights, &routed.routes)
         }),
         // Of the experts in place of others those weigh that were picked, too.
-        case(
-            "route_instead by expert",
-            &[4, 3],
-            &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)],
-            |g, w, x| {
-                let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
-                let picked = Tensor::from_slice(g.device().arena(), [4, 2], &[1i32, 2, 0, 1, 0, 1, 2, 0])?;
-                let logits = ops::linear(g, x, &w[0], None)?;
-                let router = router(RouterScore::Sigmoid);
-                let instead = Instead { experts: &experts, picked: Some(picked), by_expert: true };
-                let routed = ops::route_instead(g, &logits, None, instead, &router, None)?;
-                let rows = ops::dispatch(g, x, &routed.routes)?;
-                let rows = ops::expert_linear(g, &rows, &w[1], None, &routed.routes)?;
-                ops::combine(g, &rows, &routed.weights, &routed.routes)
-            },
-        ),
+        case("route_instead", &[4, 3], &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)], |g, w, x| {
+            let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
+            let picked = Tensor::from_slice(g.device().arena(), [4, 2], &[1i32, 2, 0, 1, 0, 1, 2, 0])?;
+            let logits = ops::linear(g, x, &w[0], None)?;
+            let router = router(RouterScore::Sigmoid);
+            let instead = Instead { experts: &experts, picked: Some(picked), by_expert: true };
+            let routed = ops::route_instead(g, &logits, None, instead, &router, None)?;
+            let rows = ops::dispatch(g, x, &routed.routes)?;
+            let rows = ops::expert_linear(g, &rows, &w[1], None, &routed.routes)?;
+            ops::combine(g, &rows, &routed.weights, &routed.routes)
+        }),
         capacity(DropPolicy::Weights),
         capacity(DropPolicy::Position),
         // Rows in another order and back, and back alone.

@@ -235,7 +235,7 @@ fn write_scaling(c: &ModelConfig, w: &mut Writer) {
             let magnitude = attention_factor.or((mscale.is_some() && m == 0.0).then(|| of(1.0)));
             match magnitude.filter(|_| *factor > 1.0) {
                 Some(given) => {
-                    w.set("rope_scaling_mscale", json!((given * of(all) - 1.0) / (0.1 * factor.ln())))
+                    w.set("rope_scaling_mscale", json!((given * of(all) - 1.0) / (0.1 * factor.ln())));
                 }
                 None if mscale.is_some() => w.set("rope_scaling_mscale", json!(m)),
                 None => {}
