@@ -53,7 +53,12 @@ fn passes_with(scenario: &str, settings: &[(&str, &str)]) {
         let mut settings = settings.to_vec();
         settings.extend([("CANN_EMU_MODE", mode), ("CANN_EMU_REPORT", report.to_str().unwrap())]);
         // Masks of 2048 x 2048 come and go: the C library is to keep their pages.
-        settings.extend([("MALLOC_MMAP_MAX_", "0"), ("MALLOC_TRIM_THRESHOLD_", "4000000000")]);
+        let kept = [
+            ("MALLOC_MMAP_MAX_", "0"),
+            ("MALLOC_TRIM_THRESHOLD_", "4000000000"),
+            ("MALLOC_TOP_PAD_", "268435456"),
+        ];
+        settings.extend(kept);
         let out = command(personality, scenario, &settings).output().unwrap();
         let text = said(&out);
         assert!(out.status.success() && text.contains("scenario done"), "{scenario} in mode {mode}:\n{text}");
