@@ -27,6 +27,7 @@ fn main() {
     loss(&mut bench);
     optimizer(&mut bench);
     vector_product(&mut bench);
+    prompt_product(&mut bench);
 }
 
 fn view<E: Element>(block: &Block) -> &[E] {
@@ -219,7 +220,15 @@ fn vector_product(bench: &mut Bench) {
     }
 }
 
-/// The same with a weight of eight bits.
+/// A prompt's product with a weight of eight bits, as a share of the rate of f32: whole numbers may be faster.
+fn prompt_product(bench: &mut Bench) {
+    let (m, n, k) = (512, 4096, 2048);
+    if bench.wants("prompt int8") {
+        byte_product(bench, &random::<bf16>(n * k, 1), &random::<bf16>(m * k, 2), n, k);
+    }
+}
+
+/// A product with a weight of eight bits.
 fn byte_product(bench: &mut Bench, w: &[bf16], x: &[bf16], n: usize, k: usize) {
     let cpu = bench.cpu.clone();
     let mut bytes = Block::new(n * int8::row_bytes(k));
@@ -230,7 +239,11 @@ fn byte_product(bench: &mut Bench, w: &[bf16], x: &[bf16], n: usize, k: usize) {
         int8::linear(&cpu, &mut y, x, bytes.bytes(), None, Dims { m, n, k }).expect("sizes fit");
     };
     run();
-    bench.case(&format!("matmul m={m} n={n} k={k} int8"), Peak::Read, gigabytes(size), run);
+    if m > int8::MAX_ROWS {
+        bench.case(&format!("prompt int8 m={m} n={n} k={k}"), Peak::F32, 2e-9 * (m * n * k) as f64, run);
+    } else {
+        bench.case(&format!("matmul m={m} n={n} k={k} int8"), Peak::Read, gigabytes(size), run);
+    }
     let want: f64 = (0..k).map(|p| x[p].to_f64() * w[3 * k + p].to_f64()).sum();
     let spread = (k as f64).sqrt();
     assert!((y[3].to_f64() - want).abs() < 0.05 * spread, "int8: {} for {want}", y[3]);

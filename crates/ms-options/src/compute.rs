@@ -30,7 +30,7 @@ options! {
     /// How a loaded model's weights are kept.
     struct Weights in "Parallelism" {
         dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
-        quantization: Option<String> = "--quantization", "keep projections of attention, of Mamba and of feed-forward networks and the output layer in eight bits with a scale for each row, and round activations to eight bits where there are at most eight rows of them, as in decoding (default: as --dtype)", own = own_of("quantization", "null", "int8");
+        quantization: Option<String> = "--quantization", "keep projections of attention, of Mamba and of feed-forward networks and the output layer in eight bits with a scale for each row, and round activations that meet them to eight bits, 64 with a scale (default: as --dtype)", own = own_of("quantization", "null", "int8");
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Few<'a> {
 
 /// Scale and its inverse for the largest magnitude of some values; no number if one of them is none, or infinite.
 #[inline(always)]
-fn scale<E: Element>(values: &[E]) -> (f32, f32) {
+pub(super) fn scale<E: Element>(values: &[E]) -> (f32, f32) {
     // Magnitudes of infinities and of what is no number are above all others as whole numbers.
     let largest = values.iter().fold(0u32, |m, v| m.max(v.to_f32().to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(largest);
@@ -43,7 +43,7 @@ fn scale<E: Element>(values: &[E]) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn code<E: Element>(value: E, inverse: f32) -> i32 {
+pub(super) fn code<E: Element>(value: E, inverse: f32) -> i32 {
     // 1.5 · 2^23: adding it leaves the nearest whole number, ties to even, in the low bits.
     const SHIFT: f32 = 12_582_912.0;
     let code = value.to_f32().mul_add(inverse, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits());

@@ -4,37 +4,35 @@
 //! largest magnitude. A row has [`row_bytes`]: its codes, filled up to whole cache lines with 0, then a line that begins with
 //! the scale in f32.
 //!
-//! With at most [`MAX_ROWS`] rows of `x`, a decoding step, which is bound by reading the weight, `x` is rounded too: 64 elements
-//! at a time to 255 levels with a scale of their own. Products of four neighbours are summed in whole numbers, exactly, and
-//! sixteen lanes add such sums, times the scale of `x`, in f32 over rising lines of 64; the lanes meet in a fixed tree. With more
-//! rows the weight is brought to the type of `x`, a part at a time, and multiplied as any other.
+//! `x` is rounded too: 64 elements at a time to 255 levels with a scale of their own. With at most [`MAX_ROWS`] rows, a decoding
+//! step, which is bound by reading the weight, products of four neighbours are summed in whole numbers, exactly, and sixteen
+//! lanes add such sums, times the scale of `x`, in f32 over rising lines of 64; the lanes meet in a fixed tree. With more rows
+//! the products of a whole line are summed so, and one chain adds them ([`many`]).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod body;
+mod many;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
+use crate::matmul::Dims;
 use crate::matmul::vector::write_row;
-use crate::matmul::{Dims, Form, Mat, Out, matmul};
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, Isa, Result};
 use body::{Few, LINE, Line};
 pub use ms_operands::int8_row_bytes as row_bytes;
 
-/// Up to so many rows of `x` are rounded to eight bits.
+/// Up to so many rows of `x` are few, for which the weight is read as it is.
 pub const MAX_ROWS: usize = 8;
 
 /// Rows of the weight that a unit takes: about this many bytes.
 const UNIT_BYTES: usize = 128 * 1024;
-
-/// Rows of the weight that are brought to the type of many rows of `x` at a time.
-const WIDENED: usize = 1536;
 
 instances! {
     fn encode<E: Element>(bytes: &mut [u8], row: &[E]) = body::encode;
@@ -106,7 +104,8 @@ pub fn linear<E: Element>(
         expect_len(OP, "bias", n, bias.len())?;
     }
     if m > MAX_ROWS {
-        return widened(cpu, y, x, bytes, bias, dims);
+        many::linear(cpu, y, x, bytes, bias, dims);
+        return Ok(());
     }
     let (lines, width) = (k.div_ceil(LINE), row_bytes(k));
     with_scratch(Scratch::PanelsA, m * lines, |codes: &mut [Line]| {
@@ -151,27 +150,4 @@ fn products(isa: Isa, sums: &mut [f32], x: Few<'_>, rows: &[u8], width: usize, m
     for (sums, row) in sums.chunks_exact_mut(m).zip(rows.chunks_exact(width)) {
         any_products(isa, sums, x, row, width);
     }
-}
-
-/// The product with many rows: parts of the weight in the type of `x`.
-fn widened<E: Element>(
-    cpu: &Cpu,
-    y: &mut [E],
-    x: &[E],
-    bytes: &[u8],
-    bias: Option<&[E]>,
-    Dims { m, n, k }: Dims,
-) -> Result<()> {
-    let width = row_bytes(k);
-    for first in (0..n).step_by(WIDENED) {
-        let rows = WIDENED.min(n - first);
-        with_scratch(Scratch::Keys, rows * k, |w: &mut [E]| {
-            dequantize(cpu, w, &bytes[first * width..][..rows * width], rows, k)?;
-            let bias = bias.map(|bias| &bias[first..][..rows]);
-            let out = Out::Set { data: &mut y[first..], stride: n, bias };
-            let (a, b) = (Mat { data: x, stride: k }, Mat { data: &*w, stride: k });
-            matmul(cpu, Form::Nt, Dims { m, n: rows, k }, a, b, out)
-        })?;
-    }
-    Ok(())
 }

@@ -157,7 +157,7 @@ unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
 /// Transposes an 8 x 8 block of 32-bit elements.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn transpose(r: &mut [__m256i; 8]) {
+pub(crate) fn transpose(r: &mut [__m256i; 8]) {
     let mut t = *r;
     for i in 0..4 {
         t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);

@@ -89,7 +89,7 @@ pub(super) fn to_bf16(v: __m512) -> __m256i {
 /// Transposes a 16 x 16 block of 32-bit elements.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn transpose(r: &mut [__m512i; 16]) {
+pub(crate) fn transpose(r: &mut [__m512i; 16]) {
     let mut t = *r;
     for i in 0..8 {
         t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);

@@ -1,7 +1,7 @@
 //! Tile instructions in software, on a processor that lacks them.
 //!
 //! Such a processor raises an invalid-opcode exception, which Linux hands to the process as `SIGILL`. The handler here
-//! decodes the instruction, performs it on tiles of its own by [`super::model`] and lets the thread go on behind it. So
+//! decodes the instruction, performs it on tiles of its own, bf16 by [`super::model`], and lets the thread go on behind it. So
 //! the tests run the very instructions of the AMX kernels - addresses, strides, order, configuration - on any Linux machine
 //! with AVX-512 and BF16, which packing needs.
 
@@ -194,6 +194,19 @@ fn perform(at: *const u8, registers: &[i64; 23]) -> Option<usize> {
                         let at: &mut [u8; 4] = (&mut sums[4 * j..4 * j + 4]).try_into().ok()?;
                         let terms = (0..32).map(|k| (number(row, k), number(&b[k / 2], 2 * j + k % 2)));
                         *at = model::product(f32::from_le_bytes(*at), terms).to_le_bytes();
+                    }
+                }
+                Some(5)
+            }
+            (0x5e, 3, true) => {
+                let (a, b) = (tiles.rows[rm], tiles.rows[usize::from(v)]);
+                let number = |row: &[u8; 64], k: usize| i32::from(row[k].cast_signed());
+                for (row, sums) in a.iter().zip(&mut tiles.rows[reg]) {
+                    for j in 0..16 {
+                        let at: &mut [u8; 4] = (&mut sums[4 * j..4 * j + 4]).try_into().ok()?;
+                        let sum: i32 =
+                            (0..64).map(|k| number(row, k) * number(&b[k / 4], 4 * j + k % 4)).sum();
+                        *at = i32::from_le_bytes(*at).wrapping_add(sum).to_le_bytes();
                     }
                 }
                 Some(5)
