@@ -79,6 +79,8 @@ impl PipelineEngine {
             long: Long::none(),
             unigram: if scored { OnceLock::new() } else { OnceLock::from(None) },
         };
+        // A pattern that the engine has no machine for fails with the first text, not when it is read.
+        engine.fast("a b1.", &engine.plain, &mut Vec::new()).map_err(|e| e.to_string())?;
         engine.long = Long::new(&engine, shape);
         Ok(engine)
     }
@@ -127,6 +129,13 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     let model = &definition["model"];
     if model["dropout"].as_f64().is_some_and(|p| p != 0.0) {
         return Some("BPE dropout draws random numbers");
+    }
+    // The pipeline neither fuses unknown letters of such models nor looks their bytes up undecorated.
+    let decorated = |field: &str| model[field].as_str().is_some_and(|text| !text.is_empty());
+    if model["type"] == "BPE"
+        && ["continuing_subword_prefix", "end_of_word_suffix"].into_iter().any(decorated)
+    {
+        return Some("the model marks where its letters stand in a word");
     }
     // The pipeline looks an added token up by its normalized form, the reference by its own text.
     let normalizes = !definition["normalizer"].is_null();
@@ -264,6 +273,51 @@ mod tests {
                 let cut = same(name, engine, text, what);
                 assert!(cut || !must, "{name}: {what} is cut");
             }
+        }
+    }
+
+    /// Expected ids are those of Python's `tokenizers` 0.22 and 0.23. The fast engine has a machine for the last pattern.
+    #[test]
+    fn what_the_fast_engine_would_encode_otherwise_it_refuses() {
+        use serde_json::json;
+        let bpe = |fuse: bool, bytes: bool, more: serde_json::Value| {
+            let mut model = json!({"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": fuse, "byte_fallback": bytes, "ignore_merges": false,
+                "vocab": {"<unk>": 0, "a": 1, "b": 2, "b</w>": 3, "##b": 4, "ab</w>": 5, "a##b": 6, "<0xC3>": 7, "<0xA9>": 8, "1": 9, " ": 10},
+                "merges": [["a", "b</w>"]]});
+            for (key, value) in more.as_object().unwrap() {
+                model[key] = value.clone();
+            }
+            json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+                "pre_tokenizer": null, "post_processor": null, "decoder": null, "model": model})
+        };
+        let mut digits = bpe(false, false, json!({}));
+        digits["pre_tokenizer"] =
+            json!({"type": "Split", "pattern": {"Regex": "[^1]1?"}, "behavior": "Isolated", "invert": false});
+        let mut replaced = bpe(false, false, json!({}));
+        replaced["normalizer"] = json!({"type": "Replace", "pattern": {"Regex": "[12]b+"}, "content": "1"});
+        let cases = [
+            (
+                "suffix",
+                bpe(true, false, json!({"end_of_word_suffix": "</w>"})),
+                vec![0, 1, 2, 9, 2, 10, 1, 0, 3],
+            ),
+            (
+                "prefix",
+                bpe(false, true, json!({"continuing_subword_prefix": "##", "merges": []})),
+                vec![7, 8, 0, 0, 4, 0, 4, 0, 0, 0, 4],
+            ),
+            ("pattern", digits, vec![0, 0, 1, 2, 9, 2, 10, 1, 0, 2]),
+            ("replacement", replaced, vec![0, 0, 1, 2, 9, 10, 1, 0, 2]),
+        ];
+        for (name, definition, want) in cases {
+            let built =
+                crate::engine::Built::new(Path::new("t"), Default::default(), || Ok(definition.clone()))
+                    .unwrap();
+            assert_eq!(built.is_fast(), name == "replacement", "{name}");
+            let mut ids = Vec::new();
+            built.engine.encode_into("éxab1b aéb", false, &mut ids).unwrap();
+            assert_eq!(ids, want, "{name}");
         }
     }
 
