@@ -295,8 +295,8 @@ fn target_config(
         }
         config.vocab = other.vocab.min(config.padded_vocab);
         // What Megatron's arguments cannot say comes from the original.
-        config =
-            ModelConfig { padded_vocab: config.padded_vocab, vocab: config.vocab, mtp: config.mtp, ..other };
+        let ModelConfig { padded_vocab, vocab, mtp, tied, .. } = config;
+        config = ModelConfig { padded_vocab, vocab, mtp, tied, ..other };
     }
     if let Some(vocab) = request.true_vocab {
         let rows = config.padded_vocab;
@@ -376,7 +376,10 @@ fn add_companions(
         }
         Some(mut json) => {
             let named = if json.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-            let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
+            let said = hf::read_config(&json).ok();
+            // The files may hold an output layer although the configuration ties it.
+            let other_tie = said.as_ref().is_some_and(|c| c.tied != config.tied);
+            let stated = said.and_then(|c| c.dtype);
             let count = LAYER_COUNTS.into_iter().find(|k| json.get(k).is_some());
             let count = count.unwrap_or("num_hidden_layers");
             // Of the whole model's numbers, those that are others where less is kept.
@@ -393,7 +396,10 @@ fn add_companions(
                 && json.as_object_mut().is_some_and(|fields| fields.remove("quantization_config").is_some());
             let other_type = fixed.is_some_and(|d| Some(d) != stated);
             let other_type = other_type && request.to == Form::Hf;
-            if other_type || codes || !counts.is_empty() {
+            if other_type || other_tie || codes || !counts.is_empty() {
+                if other_tie {
+                    json["tie_word_embeddings"] = json!(config.tied);
+                }
                 if let (true, Some(dtype)) = (other_type, fixed) {
                     json[named] = json!(match dtype {
                         DType::Bf16 => "bfloat16",

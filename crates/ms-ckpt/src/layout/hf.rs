@@ -147,6 +147,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     }
     super::fp8_scales::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     drop_surplus_rows(&config, &by_name, &mut stored);
+    super::tied::settle(path, &mut config, &files, &stored, &mut by_name)?;
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
     config.reward = is_reward(&config, &by_name)?;
