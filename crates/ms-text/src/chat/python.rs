@@ -83,14 +83,14 @@ fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -
 }
 
 /// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
-fn truncate(
-    text: &str,
-    length: Option<usize>,
-    killwords: Option<bool>,
-    end: Option<&str>,
-    leeway: Option<usize>,
-    kwargs: Kwargs,
-) -> Result<String> {
+fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
+    let (length, killwords, end, leeway, kwargs): (
+        Option<usize>,
+        Option<bool>,
+        Option<&str>,
+        Option<usize>,
+        Kwargs,
+    ) = from_args(&args)?;
     let length = length.or(kwargs.get("length")?).unwrap_or(255);
     let killwords = killwords.or(kwargs.get("killwords")?).unwrap_or(false);
     let end = end.or(kwargs.get("end")?).unwrap_or("...");
