@@ -10,7 +10,7 @@ use crate::options::Options;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::peft;
-use ms_ckpt::{CHECKSUMS, Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, TRACKER};
+use ms_ckpt::{Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage, refuse};
 use ms_core::{Axis, DType};
@@ -18,10 +18,8 @@ use ms_spec::{Feed, ModelConfig, Wish, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
+use crate::companions::companions;
 use crate::request::{OutputType, Predictors, Request};
-
-/// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
-const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", "tiktoken"];
 
 /// Converts as asked.
 ///
@@ -431,23 +429,6 @@ fn add_companions(
 /// Whether all layers are kept.
 fn whole(request: &Request) -> bool {
     request.layers.is_none() && request.leading_dense.is_none()
-}
-
-fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ending = path.extension().is_some_and(|e| COMPANIONS.iter().any(|c| e == *c));
-        let ours = [TRACKER, HF_LAYOUT, CHECKSUMS].contains(&name.as_str())
-            || name.ends_with(".index.json")
-            || name.starts_with('.');
-        if ending && !ours && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn read_json(path: &Path) -> anyhow::Result<Value> {

@@ -259,7 +259,7 @@ fn assemble(
                     got: stored[i].shape.clone(),
                 });
             }
-            dtype.get_or_insert(stored[i].dtype);
+            dtype = Some(dtype.map_or(stored[i].dtype, |other| common(other, stored[i].dtype)));
             if named.lens.transposed && stored[i].quantised.is_some() {
                 let what = format!("tensor {}: codes of a turned matrix are not supported", named.name);
                 return Err(Error::malformed(files[stored[i].file].path(), what));
@@ -273,6 +273,15 @@ fn assemble(
         globals.insert(Name::weight(&spec.slot), Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)
+}
+
+/// The type in which parts of two types stand in one tensor: that which has all numbers of both.
+fn common(a: DType, b: DType) -> DType {
+    match (a.is_float() && b.is_float(), a == b) {
+        (true, false) if [a, b].contains(&DType::F64) => DType::F64,
+        (true, false) => DType::F32,
+        _ => a,
+    }
 }
 
 /// Says which tensors of the folder are no part of the model.
