@@ -90,8 +90,12 @@ fn parts_of_several_types_are_joined_in_one_that_holds_both() {
     let (dtype, shape, data) = tensors[up].clone();
     assert_eq!(dtype, Dtype::BF16);
     // Numbers that bfloat16 does not have.
-    let values: Vec<f32> =
-        data.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32() * 1.001).collect();
+    let values: Vec<f32> = data
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16) * 1.001)
+        .collect();
     let wide: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     tensors.insert(up.to_owned(), (Dtype::F32, shape.clone(), wide.clone()));
     write(&hf, &tensors);
