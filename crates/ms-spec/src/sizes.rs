@@ -187,6 +187,10 @@ pub struct Mla {
     /// Latents have norms; without them only Megatron's arguments describe a model (no `--qk-layernorm`).
     #[serde(default = "with_norms")]
     pub normed: bool,
+    /// Epsilon of these norms; `None`: that of the layers' norms, as in Megatron's modules. Classes of Hugging Face fix it,
+    /// whatever their layers' norms have.
+    #[serde(default)]
+    pub norm_eps: Option<f64>,
 }
 
 fn with_norms() -> bool {

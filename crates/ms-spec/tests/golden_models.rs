@@ -234,6 +234,10 @@ fn every_family_survives_the_way_through_megatrons_arguments() {
         if want.qk_norm == ms_spec::QkNorm::PerHeadAfterRope && !shares {
             want.qk_norm = ms_spec::QkNorm::PerHead;
         }
+        // They have the layers' epsilon for norms of latents, too; classes fix it.
+        if let ms_spec::Attention::Latent(mla) = &mut want.attention {
+            assert_eq!(mla.norm_eps.take(), Some(1e-6));
+        }
         want.scales.residual = back.scales.residual;
         assert!((back.scales.residual - config.scales.residual).abs() < 1e-12);
         if want.mamba2.is_some() {

@@ -32,6 +32,7 @@ mod detokenizer;
 mod engine;
 mod error;
 mod folder;
+pub mod python_case;
 pub mod python_json;
 pub mod sentence;
 mod source;

@@ -19,6 +19,7 @@
 mod macros;
 
 mod adapters;
+mod companions;
 mod inspect;
 mod look;
 mod options;

@@ -10,7 +10,7 @@ use crate::options::Options;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::{Hints, Spread};
 use ms_ckpt::layout::peft;
-use ms_ckpt::{CHECKSUMS, Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, TRACKER};
+use ms_ckpt::{Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage, refuse};
 use ms_core::{Axis, DType};
@@ -18,10 +18,8 @@ use ms_spec::{Feed, ModelConfig, Wish, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
+use crate::companions::companions;
 use crate::request::{OutputType, Predictors, Request};
-
-/// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
-const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", "tiktoken"];
 
 /// Converts as asked.
 ///
@@ -295,8 +293,8 @@ fn target_config(
         }
         config.vocab = other.vocab.min(config.padded_vocab);
         // What Megatron's arguments cannot say comes from the original.
-        config =
-            ModelConfig { padded_vocab: config.padded_vocab, vocab: config.vocab, mtp: config.mtp, ..other };
+        let ModelConfig { padded_vocab, vocab, mtp, tied, .. } = config;
+        config = ModelConfig { padded_vocab, vocab, mtp, tied, ..other };
     }
     if let Some(vocab) = request.true_vocab {
         let rows = config.padded_vocab;
@@ -376,7 +374,10 @@ fn add_companions(
         }
         Some(mut json) => {
             let named = if json.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-            let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
+            let said = hf::read_config(&json).ok();
+            // The files may hold an output layer although the configuration ties it.
+            let other_tie = said.as_ref().is_some_and(|c| c.tied != config.tied);
+            let stated = said.and_then(|c| c.dtype);
             let count = LAYER_COUNTS.into_iter().find(|k| json.get(k).is_some());
             let count = count.unwrap_or("num_hidden_layers");
             // Of the whole model's numbers, those that are others where less is kept.
@@ -393,7 +394,10 @@ fn add_companions(
                 && json.as_object_mut().is_some_and(|fields| fields.remove("quantization_config").is_some());
             let other_type = fixed.is_some_and(|d| Some(d) != stated);
             let other_type = other_type && request.to == Form::Hf;
-            if other_type || codes || !counts.is_empty() {
+            if other_type || other_tie || codes || !counts.is_empty() {
+                if other_tie {
+                    json["tie_word_embeddings"] = json!(config.tied);
+                }
                 if let (true, Some(dtype)) = (other_type, fixed) {
                     json[named] = json!(match dtype {
                         DType::Bf16 => "bfloat16",
@@ -425,23 +429,6 @@ fn add_companions(
 /// Whether all layers are kept.
 fn whole(request: &Request) -> bool {
     request.layers.is_none() && request.leading_dense.is_none()
-}
-
-fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ending = path.extension().is_some_and(|e| COMPANIONS.iter().any(|c| e == *c));
-        let ours = [TRACKER, HF_LAYOUT, CHECKSUMS].contains(&name.as_str())
-            || name.ends_with(".index.json")
-            || name.starts_with('.');
-        if ending && !ours && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn read_json(path: &Path) -> anyhow::Result<Value> {

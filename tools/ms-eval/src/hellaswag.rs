@@ -25,7 +25,7 @@ pub(crate) fn read(dir: &Path) -> Result<Vec<Question>> {
             )
         } else {
             let part = |key| jsonl::text(row, key, place);
-            let context = format!("{} {}", part("ctx_a")?, capitalise(part("ctx_b")?));
+            let context = format!("{} {}", part("ctx_a")?, ms_text::python_case::capitalize(part("ctx_b")?));
             let endings = texts(row, "endings", place)?;
             let prompt = clean(&format!("{}: {context}", part("activity_label")?));
             (prompt, endings.iter().map(|e| clean(e)).collect(), index(row, "label", place)?)
@@ -57,13 +57,6 @@ fn index(row: &Value, key: &str, place: &str) -> Result<usize> {
     number.with_context(|| {
         format!("{place}: expected the number of the right ending under {key:?}, found {value}")
     })
-}
-
-/// Python's `str.capitalize`: the first character upper, all others lower.
-fn capitalise(text: &str) -> String {
-    let mut rest = text.chars();
-    let first: String = rest.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
-    first + &rest.as_str().to_lowercase()
 }
 
 /// Leaves out the marks that texts from how-to pages have: ` [title]` ends a sentence, other brackets go with what they

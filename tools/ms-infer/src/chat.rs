@@ -22,7 +22,15 @@ enum Form {
     Hf(ChatTemplate),
     /// A prompt template of MindSpeed-LLM (`--prompt-type`).
     Prompt(Template),
+    /// Questions and answers as they stand, one behind the other.
+    Plain,
 }
+
+/// Turns that upstream keeps of a conversation without a template: the first ones, and the one that is asked.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `inference/infer_base.py`, `chat_print_and_update_histories`, which pops the newest.
+const PLAIN_TURNS: usize = 3;
 
 /// What a line of a conversation asks for.
 #[derive(Debug, PartialEq)]
@@ -61,16 +69,25 @@ fn is_command(word: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()))
 }
 
+/// Which turns a conversation without a named template has.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Unnamed {
+    /// Those of the tokenizer's own chat template.
+    Own,
+    /// None, as in upstream's `--task chat`.
+    Plain,
+}
+
 /// Holds a conversation: `--prompt` first, which is never a command, then a turn per line of stdin, until `/exit` or the
 /// end. `/reset` forgets it, `/system` changes the system message, `/save` writes it down.
 ///
 /// # Errors
 /// If the model, tokenizer or template cannot be read.
-pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
+pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
     let rule = o.sampling.rule()?;
     let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0))?;
     let mut tokenizer = setup::tokenizer(o)?;
-    let form = form(o, &mut tokenizer)?;
+    let form = form(o, &mut tokenizer, unnamed)?;
     let keep = o.chat.turns;
     let message = |text: &str| (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
     let mut system = o.chat.system.as_deref().and_then(message);
@@ -124,8 +141,15 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
         let before = history.clone();
         history.push(json!({"role": "user", "content": turn}));
         whole.push(json!({"role": "user", "content": turn}));
-        while history.len() > 2 * keep + 1 {
-            history.drain(..2);
+        match form {
+            Form::Plain if history.len() > 2 * PLAIN_TURNS + 1 => {
+                drop(history.drain(2 * PLAIN_TURNS..history.len() - 1))
+            }
+            Form::Plain => {}
+            _ => {
+                let surplus = history.len().saturating_sub(2 * keep + 1).next_multiple_of(2);
+                history.drain(..surplus);
+            }
         }
         let window = model.model.max_position();
         let ids = loop {
@@ -164,6 +188,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
                 "prompt_tokens": prompt_tokens,
                 "computed_tokens": session.computed() - before,
                 "tokens": done.tokens.len(),
+                "token_ids": done.tokens,
                 "finish": done.finish,
             });
             say(&format!("{report}\n"))?;
@@ -181,12 +206,17 @@ fn say(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn form(o: &Options, tokenizer: &mut Tokenizer) -> Result<Form> {
+fn form(o: &Options, tokenizer: &mut Tokenizer, unnamed: Unnamed) -> Result<Form> {
     let name = o.forms.template.as_deref();
     if name.is_some() && o.forms.own_template {
         refuse!("--hf-chat-template and --prompt-type: pass one of them");
     }
-    let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
+    let Some(name) = name else {
+        return Ok(match unnamed {
+            Unnamed::Plain if !o.forms.own_template => Form::Plain,
+            _ => Form::Hf(tokenizer.chat_template()?),
+        });
+    };
     let template = match &o.forms.templates {
         Some(path) => Template::from_file(name, path)?,
         None => Template::named(name)?,
@@ -203,12 +233,16 @@ pub(crate) fn question(o: &Options, tokenizer: &mut Tokenizer, text: &str) -> Re
     if o.forms.template.is_none() && !o.forms.own_template {
         return Ok(tokenizer.encode_with_special(text)?);
     }
-    let form = form(o, tokenizer)?;
+    let form = form(o, tokenizer, Unnamed::Own)?;
     prompt(&form, tokenizer, &[json!({"role": "user", "content": text})])
 }
 
 fn prompt(form: &Form, tokenizer: &Tokenizer, turns: &[Value]) -> Result<Vec<u32>> {
     match form {
+        Form::Plain => {
+            let text: String = turns.iter().filter_map(|turn| turn["content"].as_str()).collect();
+            Ok(tokenizer.encode_with_special(&text)?)
+        }
         Form::Hf(template) => {
             let text = template.render(&Value::Array(turns.to_vec()), None, GenerationPrompt::Add)?;
             Ok(tokenizer.encode(&text)?)

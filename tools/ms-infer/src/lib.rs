@@ -63,7 +63,7 @@ pub fn main() -> Result<()> {
     let reads = |command| reads::check(&args, &o, &[command]);
     match command.as_deref() {
         Some("generate") => reads(Command::Generate).and_then(|()| generate::run(&args, &o)),
-        Some("chat") => reads(Command::Chat).and_then(|()| chat::run(&args, &o)),
+        Some("chat") => reads(Command::Chat).and_then(|()| chat::run(&args, &o, chat::Unnamed::Own)),
         Some("logits") => reads(Command::Logits).and_then(|()| logits::run(&args, &o)),
         Some(other) => refuse!("expected generate, chat or logits, found {other:?}"),
         None => tasks(&args, &o),
@@ -87,7 +87,7 @@ fn tasks(args: &Args, o: &Options) -> Result<()> {
     reads::check(args, o, &commands)?;
     for command in commands {
         match command {
-            Command::Chat => chat::run(args, o)?,
+            Command::Chat => chat::run(args, o, chat::Unnamed::Plain)?,
             Command::Sample => task::run(o, "do_sample", o.sampling.rule()?)?,
             _ => task::run(o, "greedy", Sampling::GREEDY)?,
         }

@@ -147,6 +147,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     }
     super::fp8_scales::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     drop_surplus_rows(&config, &by_name, &mut stored);
+    super::tied::settle(path, &mut config, &files, &stored, &mut by_name)?;
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
     config.reward = is_reward(&config, &by_name)?;
@@ -258,7 +259,7 @@ fn assemble(
                     got: stored[i].shape.clone(),
                 });
             }
-            dtype.get_or_insert(stored[i].dtype);
+            dtype = Some(dtype.map_or(stored[i].dtype, |other| common(other, stored[i].dtype)));
             if named.lens.transposed && stored[i].quantised.is_some() {
                 let what = format!("tensor {}: codes of a turned matrix are not supported", named.name);
                 return Err(Error::malformed(files[stored[i].file].path(), what));
@@ -272,6 +273,15 @@ fn assemble(
         globals.insert(Name::weight(&spec.slot), Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)
+}
+
+/// The type in which parts of two types stand in one tensor: that which has all numbers of both.
+fn common(a: DType, b: DType) -> DType {
+    match (a.is_float() && b.is_float(), a == b) {
+        (true, false) if [a, b].contains(&DType::F64) => DType::F64,
+        (true, false) => DType::F32,
+        _ => a,
+    }
 }
 
 /// Says which tensors of the folder are no part of the model.

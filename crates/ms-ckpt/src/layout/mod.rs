@@ -17,4 +17,5 @@ mod ranks;
 pub(crate) mod spelling;
 pub(crate) mod spread;
 mod spread_args;
+mod tied;
 pub mod torch_dist;

@@ -90,7 +90,7 @@ impl LatentShape {
         Self {
             sizes: *sizes,
             heads: HeadLayout { groups: n, heads_per_group: 1, head_dim: dim },
-            norm: NormShape { kind: c.norm, eps: c.norm_eps },
+            norm: NormShape { kind: c.norm, eps: sizes.norm_eps.unwrap_or(c.norm_eps) },
             rotary,
             pack: pack.collect(),
             values: (0..n).map(|i| copy(i * dim, value)).collect(),

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use super::SOURCE;
 use super::common::ALL;
+use super::latent::NORM_EPS;
 use crate::field::Dialect;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
-use crate::sizes::Position;
+use crate::sizes::{Attention, Mla, Position};
 use crate::{Error, Family, ModelConfig, Result};
 
 /// One class. All that is known of its `config.json`; `ms-ckpt` knows the names of its tensors.
@@ -108,13 +109,19 @@ impl Class {
         Some(other.map(|(name, _)| name.clone()).collect())
     }
 
-    /// The model without what is not of the class: padding, what is made of the output, a rotation that nothing turns by.
+    /// The model without what is not of the class: padding, what is made of the output, a rotation that nothing turns by, the
+    /// epsilon of latents, which Megatron's arguments do not have apart.
     fn essence(&self, config: &ModelConfig) -> ModelConfig {
         let rope = match config.position {
             Position::Rope => config.rope.clone(),
             _ => self.silent().rope,
         };
-        ModelConfig { family: self.family, padded_vocab: config.vocab, reward: false, rope, ..config.clone() }
+        let attention = match &config.attention {
+            Attention::Latent(mla) => Attention::Latent(Mla { norm_eps: Some(NORM_EPS), ..*mla }),
+            other => other.clone(),
+        };
+        let (family, padded_vocab) = (self.family, config.vocab);
+        ModelConfig { family, padded_vocab, reward: false, rope, attention, ..config.clone() }
     }
 }
 

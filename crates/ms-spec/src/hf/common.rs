@@ -197,22 +197,44 @@ pub(super) const WINDOW: Field = Field::rule(
 );
 
 /// A window only if a flag says so, and in the layers from `max_window_layers` on.
-pub(super) const WINDOW_SWITCHED: Field = Field::rule(
+pub(super) const WINDOW_SWITCHED: Field =
+    Field::rule(|f, c| switched(f, c, |layer, most| layer < most), tell_switched);
+
+/// The same, in layers of even number below `max_window_layers` (transformers 5.24, `Qwen2MoeConfig`).
+pub(super) const WINDOW_EVEN_BELOW: Field =
+    Field::rule(|f, c| switched(f, c, |layer, most| layer % 2 == 1 || layer >= most), tell_switched);
+
+/// A window only if a flag says so, and in all layers, whatever else is said (transformers 5.24, `Qwen3MoeModel.forward`).
+pub(super) const WINDOW_SWITCHED_ALL: Field = Field::rule(
     |f, c| {
-        if !f.flag("use_sliding_window")?.unwrap_or(false) {
-            c.sliding_window = None;
-            return Ok(());
+        let on = f.flag("use_sliding_window")?.unwrap_or(false);
+        if f.map.contains_key("sliding_window") {
+            c.sliding_window = f.size("sliding_window")?;
         }
-        // The layers below max_window_layers attend to everything.
-        let first = f.size("max_window_layers")?.unwrap_or(28);
-        windows(f, c, |l| l < first)
+        c.sliding_window = c.sliding_window.filter(|_| on);
+        Ok(())
     },
     |c, w| {
         w.set("use_sliding_window", json!(c.sliding_window.is_some()));
         w.set("sliding_window", json!(c.sliding_window));
-        tell_kinds(c, w);
     },
 );
+
+/// Which layers have a window that is switched on; `global` takes a layer and `max_window_layers`.
+fn switched(f: &Fields<'_>, c: &mut ModelConfig, global: fn(usize, usize) -> bool) -> Result<()> {
+    if !f.flag("use_sliding_window")?.unwrap_or(false) {
+        c.sliding_window = None;
+        return Ok(());
+    }
+    let most = f.size("max_window_layers")?.unwrap_or(28);
+    windows(f, c, |layer| global(layer, most))
+}
+
+fn tell_switched(c: &ModelConfig, w: &mut Writer) {
+    w.set("use_sliding_window", json!(c.sliding_window.is_some()));
+    w.set("sliding_window", json!(c.sliding_window));
+    tell_kinds(c, w);
+}
 
 /// A window in layers of even number, unless `layer_types` says otherwise.
 pub(super) const WINDOW_ALTERNATING: Field = Field::rule(

@@ -17,7 +17,15 @@ pub(super) const LATENT: Attention = Attention::Latent(Mla {
     q_scale: 1.0,
     kv_scale: 1.0,
     normed: true,
+    norm_eps: Some(NORM_EPS),
 });
+
+/// Epsilon of the latents' norms, of which no class has a field.
+///
+/// # Source
+/// Hugging Face transformers 4.51 and 5.24, `q_a_layernorm` and `kv_a_layernorm` of `deepseek_v2`, `deepseek_v3`,
+/// `deepseek_v32`, `glm_moe_dsa`, `longcat_flash` and `minicpm3`: made without an epsilon, so by the norm's default.
+pub(super) const NORM_EPS: f64 = 1e-6;
 
 pub(super) fn mla(c: &mut ModelConfig) -> Option<&mut Mla> {
     match &mut c.attention {

@@ -70,7 +70,8 @@ fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         .float("partial_rotary_factor")?
         .or(f.float_of(&["partial_rotary_factor", "rotary_pct"])?)
         .unwrap_or(c.rope.fraction);
-    let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| !f.map.contains_key(*name));
+    // Null is silence: `rope_scaling or` what the class assumes (transformers 5.24, `RotaryEmbeddingConfigMixin`).
+    let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| f.get(name).is_none());
     let scaling = if silent { c.rope.scaling.clone() } else { scaling_of(f, &s, c.max_positions)? };
     c.rope = Rope { base, fraction, scaling, ..c.rope };
     Ok(())
@@ -175,7 +176,8 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
         "dynamic" => match s.float("alpha")?.filter(|&a| a > 0.0) {
             // Hunyuan: the base is stretched once, whatever the length.
             Some(alpha) => RopeScaling::Ntk { alpha },
-            None => RopeScaling::Dynamic { factor: factor()?, original: original()? },
+            // Classes stretch from their own length, whatever stands in the object (`_compute_dynamic_ntk_parameters`).
+            None => RopeScaling::Dynamic { factor: factor()?, original: max_positions },
         },
         "llama3" => RopeScaling::Llama3 {
             factor: factor()?,
@@ -227,9 +229,7 @@ pub(super) fn scaling_object(rope: &Rope) -> Option<Map<String, Value>> {
     let value = match &rope.scaling {
         RopeScaling::None => return None,
         RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
-        RopeScaling::Dynamic { factor, original } => json!({
-            "rope_type": "dynamic", "factor": factor, "original_max_position_embeddings": original
-        }),
+        RopeScaling::Dynamic { factor, .. } => json!({"rope_type": "dynamic", "factor": factor}),
         RopeScaling::Ntk { alpha } => json!({"rope_type": "dynamic", "alpha": alpha, "factor": 1.0}),
         RopeScaling::Llama3 { factor, low, high, original } => json!({
             "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,

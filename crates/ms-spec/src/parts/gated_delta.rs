@@ -8,7 +8,7 @@ use crate::field::Field;
 use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
-use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init};
+use crate::parts::recurrent::{Recurrence, Recurrent, conv_init};
 use crate::rule::{How, Rule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
 use crate::{Made, ModelConfig, Part, Result, Role};
@@ -118,7 +118,9 @@ impl Recurrent for GatedDelta {
         let (half, values) = (self.qk_rows() / 2, self.value_rows());
         t.of(Part::GatedDelta);
         t.vector(Role::DtBias, self.value_heads, Table::rows(1), Init::Ones, SumGrad::No);
-        t.vector(Role::ALog, self.value_heads, Table::rows(1), A, SumGrad::No);
+        // MindSpeed-LLM's head, `qwen3_next_gated_deltanet_attention.py`; Mamba's begins with 1.
+        let decays = Init::LogOfUniform { low: 0.0, high: 16.0 };
+        t.vector(Role::ALog, self.value_heads, Table::rows(1), decays, SumGrad::No);
         let cut = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [half, half, values, 0, 0] };
         let rows = self.qk_rows() + values;
         t.push(Role::Conv1d, &[rows, 1, self.conv], cut, conv_init(self.conv), SumGrad::No);

@@ -94,7 +94,8 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     let whole = Partition::Replicated;
     t.vector(Role::HcBase, rows, whole, Init::Zeros, by_sequence);
     t.xavier(Role::HcFn, [rows, n * c.hidden], by_sequence);
-    t.vector(Role::HcScale, scales, whole, Init::Ones, by_sequence);
+    // MindSpeed-LLM's head, `deepseek4/mhc.py`: at first the weights are the same for all tokens.
+    t.vector(Role::HcScale, scales, whole, Init::Zeros, by_sequence);
 }
 
 impl Activations {

@@ -125,6 +125,7 @@ const START: Field = Field::rule(
                 q_scale: 1.0,
                 kv_scale: 1.0,
                 normed: true,
+                norm_eps: None,
             });
         }
         Ok(())

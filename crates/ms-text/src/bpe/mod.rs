@@ -179,7 +179,6 @@ impl Trained {
     /// [`Error::Io`].
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
-        std::fs::create_dir_all(dir).map_err(|source| Error::Io { path: dir.into(), source })?;
         let tokenizer = self
             .engine
             .to_string(true)
@@ -211,10 +210,6 @@ impl Trained {
         let config = format!("{config:#}\n");
         let [first, last] = ["tokenizer_config.json", "tokenizer.json"].map(|name| dir.join(name));
         let files = [(&*first, config.as_bytes()), (&*last, tokenizer.as_bytes())];
-        ms_files::write_files(&files).map_err(|e| {
-            // A folder that was made for them, which is empty now; any other stays.
-            let _ = std::fs::remove_dir(dir);
-            Error::Io { path: e.path, source: e.source }
-        })
+        ms_files::write_files(&files).map_err(|e| Error::Io { path: e.path, source: e.source })
     }
 }

@@ -106,6 +106,7 @@ fn models() -> [(&'static str, ModelConfig); 3] {
         q_scale: 1.0,
         kv_scale: 1.0,
         normed: true,
+        norm_eps: None,
     };
     let latent =
         ModelConfig { attention: Attention::Latent(mla), mtp: 2, head_dim: 8, groups: 4, ..dense.clone() };

@@ -15,8 +15,17 @@ const ALL: usize = usize::MAX;
 
 /// Two modules behind four layers of latent attention, whose values are narrower than its keys.
 fn latent(q_rank: Option<usize>) -> ModelConfig {
-    let mla =
-        Mla { q_rank, kv_rank: 8, nope: 6, rope: 2, value: 6, q_scale: 1.5, kv_scale: 0.5, normed: true };
+    let mla = Mla {
+        q_rank,
+        kv_rank: 8,
+        nope: 6,
+        rope: 2,
+        value: 6,
+        q_scale: 1.5,
+        kv_scale: 0.5,
+        normed: true,
+        norm_eps: None,
+    };
     let size = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, groups: 4, ..ModelConfig::tiny() };
     ModelConfig { attention: Attention::Latent(mla), mtp: 2, ..size }
 }

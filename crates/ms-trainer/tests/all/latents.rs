@@ -18,6 +18,7 @@ const MLA: Mla = Mla {
     q_scale: 1.0,
     kv_scale: 1.0,
     normed: true,
+    norm_eps: None,
 };
 const LENGTH: usize = 64;
 

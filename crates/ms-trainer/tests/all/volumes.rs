@@ -258,6 +258,7 @@ fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
         q_scale: 1.5,
         kv_scale: 0.5,
         normed: true,
+        norm_eps: None,
     };
     let attention = latents.map_or(Attention::default(), |rank| Attention::Latent(of(rank)));
     ModelConfig { attention, mtp, hidden: 24, ffn: 24, head_dim: 8, ..model(4, (12, 12)) }

@@ -5,7 +5,9 @@ use serde_json::json;
 use super::dense::{glm, qwen2, qwen3};
 use crate::field::Field;
 use crate::hf::class::{Class, class};
-use crate::hf::common::{ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_SWITCHED};
+use crate::hf::common::{
+    ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_EVEN_BELOW, WINDOW_SWITCHED_ALL,
+};
 use crate::hf::moe::{
     DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT, LAYERS_FROM_1, NOAUX, NONE_WITHOUT,
     RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, router, shared, top_k,
@@ -54,7 +56,7 @@ const QWEN2_MOE: Class = class!(
     &[
         DECODER,
         ROPE,
-        &[ACTIVATION, Field::flag("qkv_bias", |c| Some(&mut c.bias.qkv)), WINDOW_SWITCHED],
+        &[ACTIVATION, Field::flag("qkv_bias", |c| Some(&mut c.bias.qkv)), WINDOW_EVEN_BELOW],
         QWEN_EXPERTS,
         &[GATED_SHARED, LAYERS_BUT],
     ],
@@ -70,7 +72,7 @@ const QWEN3_MOE: Class = class!(
         c.head_dim = 0;
         c.moe = experts(ROUTER);
     },
-    &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED], QWEN_EXPERTS, &[LAYERS_BUT]],
+    &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED_ALL], QWEN_EXPERTS, &[LAYERS_BUT]],
 );
 
 /// Projections whose values are cut at a bound.

@@ -113,6 +113,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                     q_scale: 1.0,
                     kv_scale: 1.0,
                     normed: draw.below(4) > 0,
+                    norm_eps: None,
                 }),
                 moe: Some(experts),
                 tied: draw.below(3) == 0,
@@ -180,6 +181,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                 q_scale: 1.0,
                 kv_scale: 1.0,
                 normed: true,
+                norm_eps: None,
             }),
             indexer: Some(Indexer { heads: 2, head_dim: 4, top_k: 3, interleaved: false }),
             ..base

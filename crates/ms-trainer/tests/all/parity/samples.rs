@@ -55,6 +55,7 @@ pub(crate) fn latent() -> ModelConfig {
         q_scale: 1.0,
         kv_scale: 1.0,
         normed: true,
+        norm_eps: None,
     };
     ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
 }

@@ -1,5 +1,8 @@
 //! Chat templates of Hugging Face folders.
 
+mod python;
+mod source;
+
 use crate::{Error, Result, python_json};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
@@ -7,8 +10,8 @@ use minijinja::{Environment, ErrorKind};
 use serde_json::Value as Json;
 
 /// The folder's own Jinja template, rendered in the environment that `apply_chat_template` gives it:
-/// blocks trimmed, `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls,
-/// and the Python methods of strings, lists and dicts.
+/// blocks trimmed, `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls, `generation` blocks,
+/// and Python's methods of strings, lists and dicts, `%` behind a literal text among them.
 ///
 /// ```
 /// use ms_text::{ChatTemplate, GenerationPrompt};
@@ -42,7 +45,7 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the default delimiters are distinct"));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        python::add(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function(
             "raise_exception",
@@ -51,7 +54,7 @@ impl ChatTemplate {
             },
         );
         environment.add_function("strftime_now", |format: String| strftime_utc(&format, now()));
-        environment.add_template_owned(NAME, source.to_owned()).map_err(|e| chat_error(&e))?;
+        environment.add_template_owned(NAME, source::prepared(source)).map_err(|e| chat_error(&e))?;
         Ok(Self { environment })
     }
 

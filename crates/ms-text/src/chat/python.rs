@@ -1,0 +1,382 @@
+//! What templates find in Python and Jinja and the engine does not bring along.
+//!
+//! # Source
+//! Python 3.11, `str`, `list` and `dict`; Jinja 3.1, `filters.py` and `tests.py`, in its immutable sandbox.
+
+use minijinja::formatting::{FormatStyle, format};
+use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+
+use super::source::PERCENT;
+use crate::python_case;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Gives an environment these methods, filters, tests and functions.
+pub(super) fn add(environment: &mut Environment<'static>) {
+    environment.set_unknown_method_callback(method);
+    environment.add_filter(PERCENT, percent);
+    environment.add_filter("capitalize", |text: String| python_case::capitalize(&text));
+    environment
+        .add_filter("center", |text: String, width: Option<usize>| centred(&text, width.unwrap_or(80), ' '));
+    environment.add_filter("int", int);
+    environment.add_filter("float", float);
+    environment.add_filter("wordcount", |text: String| words(&text));
+    environment.add_filter("truncate", truncate);
+    environment.add_filter("striptags", minijinja_contrib::filters::striptags);
+    environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
+    // What has a length and places: texts and dicts, too.
+    environment.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+    });
+    environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
+    environment.add_function("joiner", minijinja_contrib::globals::joiner);
+}
+
+fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, what)
+}
+
+/// `text % values`: a tuple is several values, a dict may be taken by its keys.
+fn percent(text: &str, values: &Value) -> Result<String> {
+    if values.is_tuple() {
+        return format(FormatStyle::Printf, text, &values.try_iter()?.collect::<Vec<_>>());
+    }
+    if values.kind() == ValueKind::Map && text.contains("%(") {
+        let mut named = Vec::new();
+        for key in values.try_iter()? {
+            named.push((key.to_string(), values.get_item(&key)?));
+        }
+        let named: Kwargs = named.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        return format(FormatStyle::Printf, text, &[named.into()]);
+    }
+    format(FormatStyle::Printf, text, std::slice::from_ref(values))
+}
+
+/// Jinja's filter: what is no number is `default`, or 0.
+fn int(
+    state: &State,
+    value: &Value,
+    default: Option<Value>,
+    base: Option<u32>,
+    kwargs: Kwargs,
+) -> Result<Value> {
+    let default = match default {
+        Some(default) => default,
+        None => kwargs.get::<Option<Value>>("default")?.unwrap_or(Value::from(0)),
+    };
+    let base = base.or(kwargs.get("base")?);
+    kwargs.assert_all_used()?;
+    let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
+    Ok(filters::int(state, value, Some(default.clone()), base, none).unwrap_or(default))
+}
+
+/// Jinja's filter: what is no number is `default`, or 0.0.
+fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value> {
+    let default = match default {
+        Some(default) => default,
+        None => kwargs.get::<Option<Value>>("default")?.unwrap_or(Value::from(0.0)),
+    };
+    kwargs.assert_all_used()?;
+    let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
+    Ok(filters::float(state, value, Some(default.clone()), none).unwrap_or(default))
+}
+
+/// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
+fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
+    let (length, killwords, end, leeway, kwargs): (
+        Option<usize>,
+        Option<bool>,
+        Option<&str>,
+        Option<usize>,
+        Kwargs,
+    ) = from_args(&args)?;
+    let length = length.or(kwargs.get("length")?).unwrap_or(255);
+    let killwords = killwords.or(kwargs.get("killwords")?).unwrap_or(false);
+    let end = end.or(kwargs.get("end")?).unwrap_or("...");
+    let leeway = leeway.or(kwargs.get("leeway")?).unwrap_or(5);
+    kwargs.assert_all_used()?;
+    if text.chars().count() <= length.saturating_add(leeway) {
+        return Ok(text.to_owned());
+    }
+    let room = length.checked_sub(end.chars().count());
+    let room =
+        room.ok_or_else(|| wrong(format!("truncate: {length} characters have no room for {end:?}")))?;
+    let kept: String = text.chars().take(room).collect();
+    let kept = kept.rsplit_once(' ').filter(|_| !killwords).map_or(&*kept, |(before, _)| before);
+    Ok(format!("{kept}{end}"))
+}
+
+/// Words as Jinja counts them: runs of letters, digits and underscores.
+fn words(text: &str) -> usize {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).count()
+}
+
+/// A method of a text, a list or a dict: Python's, or what the engine's own crate has of them.
+fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    let own = match (value.kind(), value.as_str()) {
+        (ValueKind::String, Some(text)) => text_method(text, name, args)?,
+        (ValueKind::Seq, _) => list_method(value, name, args)?,
+        (ValueKind::Map, _) if name == "copy" => {
+            let () = from_args(args)?;
+            Some(value.clone())
+        }
+        _ => None,
+    };
+    match own {
+        Some(own) => Ok(own),
+        None => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args),
+    }
+}
+
+fn list_method(value: &Value, name: &str, args: &[Value]) -> Result<Option<Value>> {
+    Ok(match name {
+        "copy" if !value.is_tuple() => {
+            let () = from_args(args)?;
+            Some(value.clone())
+        }
+        "index" => {
+            let (what,): (&Value,) = from_args(args)?;
+            let place = value.try_iter()?.position(|item| item == *what);
+            Some(Value::from(place.ok_or_else(|| wrong(format!("{what} is not in the list")))?))
+        }
+        _ => None,
+    })
+}
+
+/// White space as `str.isspace` has it.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
+}
+
+fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> {
+    let three = |parts: [&str; 3]| Value::from(Tuple::from(parts.map(Value::from)));
+    Ok(Some(match name {
+        "capitalize" => {
+            let () = from_args(args)?;
+            python_case::capitalize(text).into()
+        }
+        "title" => {
+            let () = from_args(args)?;
+            python_case::title(text).into()
+        }
+        "swapcase" => {
+            let () = from_args(args)?;
+            text.chars().map(swapped).collect::<String>().into()
+        }
+        "isspace" => {
+            let () = from_args(args)?;
+            (!text.is_empty() && text.chars().all(is_space)).into()
+        }
+        "strip" | "lstrip" | "rstrip" => {
+            let (chars,): (Option<&str>,) = from_args(args)?;
+            stripped(text, chars, name != "rstrip", name != "lstrip").into()
+        }
+        "split" | "rsplit" => {
+            let (separator, most, kwargs): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
+            let separator = separator.or(kwargs.get("sep")?).filter(|s| !s.is_none());
+            let most = most.or(kwargs.get("maxsplit")?).and_then(|most| usize::try_from(most).ok());
+            kwargs.assert_all_used()?;
+            let separator = separator.as_ref().map(|s| s.as_str().ok_or_else(|| wrong("split wants a text")));
+            Value::from(split(text, separator.transpose()?, most, name == "rsplit")?)
+        }
+        "splitlines" => {
+            let (keep, kwargs): (Option<bool>, Kwargs) = from_args(args)?;
+            let keep = keep.or(kwargs.get("keepends")?).unwrap_or(false);
+            kwargs.assert_all_used()?;
+            Value::from(lines(text, keep))
+        }
+        "partition" | "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            if separator.is_empty() {
+                return Err(wrong("empty separator"));
+            }
+            three(match (name, text.split_once(separator), text.rsplit_once(separator)) {
+                ("partition", Some((before, behind)), _) | ("rpartition", _, Some((before, behind))) => {
+                    [before, separator, behind]
+                }
+                ("partition", ..) => [text, "", ""],
+                _ => ["", "", text],
+            })
+        }
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            text.strip_prefix(prefix).unwrap_or(text).into()
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            text.strip_suffix(suffix).unwrap_or(text).into()
+        }
+        "ljust" | "rjust" | "center" => {
+            let (width, fill): (i64, Option<char>) = from_args(args)?;
+            let (width, fill) = (usize::try_from(width).unwrap_or(0), fill.unwrap_or(' '));
+            let pad = padding(text, width, fill);
+            match name {
+                "ljust" => format!("{text}{pad}"),
+                "rjust" => format!("{pad}{text}"),
+                _ => centred(text, width, fill),
+            }
+            .into()
+        }
+        "zfill" => {
+            let (width,): (i64,) = from_args(args)?;
+            let zeros = padding(text, usize::try_from(width).unwrap_or(0), '0');
+            let (sign, digits) = text.split_at(usize::from(text.starts_with(['+', '-'])));
+            format!("{sign}{zeros}{digits}").into()
+        }
+        "expandtabs" => {
+            let (size, kwargs): (Option<usize>, Kwargs) = from_args(args)?;
+            let size = size.or(kwargs.get("tabsize")?).unwrap_or(8);
+            kwargs.assert_all_used()?;
+            expanded(text, size).into()
+        }
+        "startswith" | "endswith" => {
+            let (what, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+            let part = slice(text, start, end).map(|(_, part)| part);
+            let texts: Vec<Value> = match what.kind() {
+                ValueKind::String => vec![what.clone()],
+                ValueKind::Seq if what.is_tuple() => what.try_iter()?.collect(),
+                kind => return Err(wrong(format!("{name} wants a text or a tuple of them, found {kind}"))),
+            };
+            let mut found = false;
+            for one in &texts {
+                let one = one.as_str().ok_or_else(|| wrong(format!("{name} wants texts, found {one}")))?;
+                found |= part.is_some_and(|part| match name {
+                    "startswith" => part.starts_with(one),
+                    _ => part.ends_with(one),
+                });
+            }
+            found.into()
+        }
+        "find" | "rfind" | "index" | "rindex" => {
+            let (what, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
+            let place = slice(text, start, end).and_then(|(first, part)| {
+                let at = if name.starts_with('r') { part.rfind(what) } else { part.find(what) }?;
+                Some(first + part[..at].chars().count())
+            });
+            match place {
+                Some(place) => place.into(),
+                None if name.ends_with("index") => return Err(wrong("substring not found")),
+                None => (-1).into(),
+            }
+        }
+        "count" => {
+            let (what, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
+            slice(text, start, end).map_or(0, |(_, part)| part.matches(what).count()).into()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn swapped(c: char) -> String {
+    match c {
+        _ if c.is_uppercase() => c.to_lowercase().collect(),
+        _ if c.is_lowercase() => c.to_uppercase().collect(),
+        _ => c.to_string(),
+    }
+}
+
+fn stripped<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+    let goes = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let text = if left { text.trim_start_matches(goes) } else { text };
+    if right { text.trim_end_matches(goes) } else { text }
+}
+
+/// `str.split` and, from the right, `str.rsplit`; `None`: at runs of white space, without empty parts.
+fn split(text: &str, separator: Option<&str>, most: Option<usize>, from_right: bool) -> Result<Vec<String>> {
+    let most = most.map_or(usize::MAX, |most| most.saturating_add(1));
+    let mut parts: Vec<&str> = match (separator, from_right) {
+        (Some(""), _) => return Err(wrong("empty separator")),
+        (Some(separator), false) => text.splitn(most, separator).collect(),
+        (Some(separator), true) => text.rsplitn(most, separator).collect(),
+        (None, _) => {
+            let (mut parts, mut rest) = (Vec::new(), stripped(text, None, !from_right, from_right));
+            while !rest.is_empty() {
+                let cut = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
+                let Some(cut) = cut.filter(|_| parts.len() + 1 < most) else {
+                    parts.push(rest);
+                    break;
+                };
+                let space = rest[cut..].chars().next().map_or(0, char::len_utf8);
+                let (part, other) = match from_right {
+                    true => (&rest[cut + space..], &rest[..cut]),
+                    false => (&rest[..cut], &rest[cut + space..]),
+                };
+                parts.push(part);
+                rest = stripped(other, None, !from_right, from_right);
+            }
+            parts
+        }
+    };
+    if from_right {
+        parts.reverse();
+    }
+    Ok(parts.into_iter().map(str::to_owned).collect())
+}
+
+/// Lines as `str.splitlines` has them.
+fn lines(text: &str, keep: bool) -> Vec<String> {
+    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let line = rest.find(ends).unwrap_or(rest.len());
+        let end = match &rest[line..] {
+            tail if tail.starts_with("\r\n") => 2,
+            tail => tail.chars().next().map_or(0, char::len_utf8),
+        };
+        lines.push(rest[..if keep { line + end } else { line }].to_owned());
+        rest = &rest[line + end..];
+    }
+    lines
+}
+
+/// What a text lacks of `width` characters.
+fn padding(text: &str, width: usize, fill: char) -> String {
+    std::iter::repeat_n(fill, width.saturating_sub(text.chars().count())).collect()
+}
+
+/// `str.center`, whose odd character stands on the left where the width is odd.
+fn centred(text: &str, width: usize, fill: char) -> String {
+    let all = width.saturating_sub(text.chars().count());
+    let left = all / 2 + (all & width & 1);
+    let pad = |n| std::iter::repeat_n(fill, n).collect::<String>();
+    format!("{}{text}{}", pad(left), pad(all - left))
+}
+
+fn expanded(text: &str, size: usize) -> String {
+    let (mut out, mut column) = (String::with_capacity(text.len()), 0);
+    for c in text.chars() {
+        match c {
+            '\t' => {
+                let n = if size == 0 { 0 } else { size - column % size };
+                out.extend(std::iter::repeat_n(' ', n));
+                column += n;
+            }
+            '\n' | '\r' => {
+                out.push(c);
+                column = 0;
+            }
+            _ => {
+                out.push(c);
+                column += 1;
+            }
+        }
+    }
+    out
+}
+
+/// Characters `start..end` of a text as Python counts them, with the number of the first; `None` if it begins behind its end.
+fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> Option<(usize, &str)> {
+    let n = text.chars().count();
+    let place = |at: Option<i64>, other: usize| match at {
+        None => other,
+        Some(at) if at < 0 => n.saturating_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX)),
+        Some(at) => usize::try_from(at).unwrap_or(usize::MAX),
+    };
+    let (start, end) = (place(start, 0), place(end, n).min(n));
+    if start > end {
+        return None;
+    }
+    let byte = |at: usize| text.char_indices().nth(at).map_or(text.len(), |(i, _)| i);
+    Some((start, &text[byte(start)..byte(end)]))
+}

@@ -1,0 +1,203 @@
+//! What Jinja's syntax has and the engine's does not, in the engine's words.
+
+use std::ops::Range;
+
+/// Filter that a remainder of a text stands for: Python's `text % values`.
+pub(super) const PERCENT: &str = "percent_of_text";
+
+/// A template in the engine's syntax.
+///
+/// - Line ends are `\n`, as Jinja's lexer makes them.
+/// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
+/// - `'…' % value` behind a literal formats it.
+///
+/// # Source
+/// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
+pub(super) fn prepared(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source.as_str();
+    while let Some(at) = rest.find("{%").into_iter().chain(rest.find("{{")).chain(rest.find("{#")).min() {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let length = match &tag[..2] {
+            "{#" => tag.find("#}").map(|end| end + 2),
+            opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
+        };
+        let Some(length) = length else {
+            rest = tag;
+            break;
+        };
+        let (tag, behind) = tag.split_at(length);
+        out.push_str(&match tag.starts_with("{#") {
+            true => tag.to_owned(),
+            false => formatted(&block(tag)),
+        });
+        rest = behind;
+    }
+    out + rest
+}
+
+/// A tag without a name that the engine does not know.
+fn block(tag: &str) -> String {
+    let words = tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    match words {
+        "generation" if tag.starts_with("{%") => tag.replacen(words, "with", 1),
+        "endgeneration" if tag.starts_with("{%") => tag.replacen(words, "endwith", 1),
+        _ => tag.to_owned(),
+    }
+}
+
+/// Where code ends: the first `end` outside of texts and braces.
+fn code_end(code: &str, end: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    while let Some(c) = code[at..].chars().next() {
+        match c {
+            '\'' | '"' => {
+                at += text_length(&code[at..])?;
+                continue;
+            }
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            _ if code[at..].starts_with(end) => return Some(at),
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
+    None
+}
+
+/// Bytes of the literal text that `code` begins with; `None` if it does not end.
+fn text_length(code: &str) -> Option<usize> {
+    let quote = code.chars().next()?;
+    let mut escaped = false;
+    for (i, c) in code.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(i + c.len_utf8()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Code with a filter in place of each `%` behind a literal text.
+fn formatted(tag: &str) -> String {
+    let mut code = tag.to_owned();
+    // From the last to the first, so that what is put in place moves nothing that is still to be found.
+    for operator in operators(&code).into_iter().rev() {
+        let behind = operator + 1 + blanks(&code[operator + 1..]);
+        let operand = behind..behind + operand_length(&code[behind..]);
+        if operand.is_empty() {
+            continue;
+        }
+        let call = format!("|{PERCENT}({})", &code[operand.clone()]);
+        code.replace_range(operator..operand.end, &call);
+    }
+    code
+}
+
+/// Places of `%` behind a literal text.
+fn operators(code: &str) -> Vec<usize> {
+    let (mut at, mut behind_text, mut found) = (2, false, Vec::new());
+    let inner: Range<usize> = 2..code.len() - 2;
+    while at < inner.end {
+        let Some(c) = code[at..].chars().next() else { break };
+        match c {
+            '\'' | '"' => {
+                at += text_length(&code[at..]).unwrap_or(1);
+                behind_text = true;
+                continue;
+            }
+            '%' if behind_text => found.push(at),
+            c if c.is_whitespace() => {
+                at += c.len_utf8();
+                continue;
+            }
+            _ => {}
+        }
+        behind_text = false;
+        at += c.len_utf8();
+    }
+    found
+}
+
+fn blanks(code: &str) -> usize {
+    code.len() - code.trim_start().len()
+}
+
+/// Bytes of a value with all that binds to it: a literal, a name or brackets, then members, calls and filters.
+fn operand_length(code: &str) -> usize {
+    let mut at = usize::from(code.starts_with(['-', '+']));
+    at += match code[at..].chars().next() {
+        Some('\'' | '"') => text_length(&code[at..]).unwrap_or(0),
+        Some('(' | '[' | '{') => brackets(&code[at..]),
+        _ => word(&code[at..]),
+    };
+    loop {
+        let rest = &code[at..];
+        let next = blanks(rest);
+        at += match rest[next..].chars().next() {
+            Some('(' | '[') if next == 0 => brackets(rest),
+            Some('.') if next == 0 => 1 + word(&rest[1..]),
+            Some('|') => {
+                let name = next + 1 + blanks(&rest[next + 1..]);
+                name + word(&rest[name..])
+            }
+            _ => return at,
+        };
+    }
+}
+
+/// Bytes of a name or a number.
+fn word(code: &str) -> usize {
+    code.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(code.len())
+}
+
+/// Bytes of brackets and what they hold.
+fn brackets(code: &str) -> usize {
+    let (mut at, mut depth) = (0, 0);
+    while let Some(c) = code[at..].chars().next() {
+        match c {
+            '\'' | '"' => {
+                at += text_length(&code[at..]).unwrap_or(code.len() - at);
+                continue;
+            }
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        at += c.len_utf8();
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_rewritten_and_texts_are_not() {
+        for (source, want) in [
+            ("a\r\nb\rc", "a\nb\nc"),
+            ("{%- generation -%}x{% endgeneration %}", "{%- with -%}x{% endwith %}"),
+            (
+                "{{ '{% generation %}' }}{# {% generation %} #}",
+                "{{ '{% generation %}' }}{# {% generation %} #}",
+            ),
+            ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
+            (
+                "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
+                "{{ '%s' |percent_of_text(a.b[0]|upper) ~ 'c' |percent_of_text('d') }}",
+            ),
+            ("{{ 7 % 2 }}{{ x['a'] % 2 }}%", "{{ 7 % 2 }}{{ x['a'] % 2 }}%"),
+            ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
+        ] {
+            assert_eq!(prepared(source), want);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Hugging Face folders whose files say other things than their configuration.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use assert_cmd::Command;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
+use serde_json::{Value, json};
+
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn read(dir: &Path) -> Tensors {
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let parsed = SafeTensors::deserialize(&bytes).unwrap();
+    parsed.iter().map(|(n, t)| (n.to_owned(), (t.dtype(), t.shape().to_vec(), t.data().to_vec()))).collect()
+}
+
+fn write(dir: &Path, tensors: &Tensors) {
+    let views = tensors.iter().map(|(n, (d, s, x))| (n, TensorView::new(*d, s.clone(), x).unwrap()));
+    serialize_to_file(views, None, &dir.join("model.safetensors")).unwrap();
+}
+
+fn config(dir: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
+}
+
+/// A folder with the weights of a sample, and `fields` in its configuration.
+fn folder(dir: &Path, fields: &Value) {
+    let sample = ms_testing::golden_model("qwen2_moe").unwrap();
+    std::fs::create_dir(dir).unwrap();
+    let mut json = config(&sample);
+    json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    std::fs::write(dir.join("config.json"), json.to_string()).unwrap();
+    std::fs::copy(sample.join("model.safetensors"), dir.join("model.safetensors")).unwrap();
+}
+
+/// Converts a folder to Megatron's form and back; what was said on the way there.
+fn there_and_back(hf: &Path, mcore: &Path, again: &Path) -> String {
+    let run = |words: [&str; 2], load: &Path, save: &Path| {
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        let done = command.args(words).arg("--load").arg(load).arg("--save").arg(save).assert().success();
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    let said = run(["hf", "mcore"], hf, mcore);
+    run(["mcore", "hf"], mcore, again);
+    said
+}
+
+#[test]
+fn an_output_layer_of_its_own_stays_although_the_configuration_ties_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let [hf, mcore, again] = ["hf", "mcore", "again"].map(|name| dir.path().join(name));
+    folder(&hf, &json!({"tie_word_embeddings": true}));
+    std::fs::write(hf.join("results.json"), "{}").unwrap();
+    std::fs::write(hf.join("special_tokens_map.json"), "{}").unwrap();
+    let said = there_and_back(&hf, &mcore, &again);
+    assert!(said.contains("lm_head.weight has other values than model.embed_tokens.weight"), "{said}");
+    assert_eq!(read(&hf), read(&again));
+    assert_eq!(config(&again)["tie_word_embeddings"], json!(false));
+    // Of other files those of a model or a tokenizer go along.
+    assert!(again.join("special_tokens_map.json").is_file() && !mcore.join("results.json").exists());
+
+    // The same values, and the output layer alone: one matrix.
+    let [same, alone] = ["same", "alone"].map(|name| dir.path().join(name));
+    let mut tensors = read(&hf);
+    let words = tensors["model.embed_tokens.weight"].clone();
+    for dir in [&same, &alone] {
+        folder(dir, &json!({"tie_word_embeddings": true}));
+        tensors.insert("lm_head.weight".to_owned(), words.clone());
+        write(dir, &tensors);
+        tensors.remove("model.embed_tokens.weight");
+    }
+    for hf in [&same, &alone] {
+        let [mcore, again] = ["mcore", "again"].map(|name| hf.with_extension(name));
+        let said = there_and_back(hf, &mcore, &again);
+        assert!(!said.contains("other values"), "{said}");
+        assert_eq!(read(&again)["model.embed_tokens.weight"], words);
+        assert_eq!(config(&again)["tie_word_embeddings"], json!(true));
+    }
+}
+
+#[test]
+fn parts_of_several_types_are_joined_in_one_that_holds_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let [hf, mcore, again] = ["hf", "mcore", "again"].map(|name| dir.path().join(name));
+    folder(&hf, &json!({}));
+    let mut tensors = read(&hf);
+    let up = "model.layers.0.self_attn.k_proj.weight";
+    let (dtype, shape, data) = tensors[up].clone();
+    assert_eq!(dtype, Dtype::BF16);
+    // Numbers that bfloat16 does not have.
+    let values: Vec<f32> = data
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16) * 1.001)
+        .collect();
+    let wide: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    tensors.insert(up.to_owned(), (Dtype::F32, shape.clone(), wide.clone()));
+    write(&hf, &tensors);
+    there_and_back(&hf, &mcore, &again);
+    assert_eq!(read(&again)[up], (Dtype::F32, shape, wide));
+}
