@@ -70,14 +70,6 @@ pub(super) fn scale_of(bytes: &[u8]) -> f32 {
     f32::from_le_bytes([end[0], end[1], end[2], end[3]])
 }
 
-#[inline(always)]
-pub(super) fn decode<E: Element>(row: &mut [E], bytes: &[u8]) {
-    let scale = scale_of(bytes);
-    for (to, code) in row.iter_mut().zip(bytes) {
-        *to = E::from_f32(f32::from(code.cast_signed()) * scale);
-    }
-}
-
 /// Row `i` of `m`.
 #[inline(always)]
 pub(super) fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E], i: usize, m: usize) {

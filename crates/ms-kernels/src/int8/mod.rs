@@ -36,7 +36,6 @@ const UNIT_BYTES: usize = 128 * 1024;
 
 instances! {
     fn encode<E: Element>(bytes: &mut [u8], row: &[E]) = body::encode;
-    fn decode<E: Element>(row: &mut [E], bytes: &[u8]) = body::decode;
     fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E], i: usize, m: usize) = body::few_rows;
     fn any_products(sums: &mut [f32], x: Few<'_>, rows: &[u8], stride: usize) = body::products;
 }
@@ -58,20 +57,6 @@ pub fn quantize<E: Element>(cpu: &Cpu, bytes: &mut [u8], w: &[E], n: usize, k: u
     let width = row_bytes(k);
     cpu.for_each_row(n, 16, (bytes, width), (&mut [] as &mut [u8], 0), |row, bytes, _| {
         encode(cpu.isa(), bytes, &w[row * k..][..k]);
-    });
-    Ok(())
-}
-
-/// The weight that bytes of [`quantize`] stand for, rounded to `E`.
-///
-/// # Errors
-/// [`crate::Error::Shape`] if a size does not fit.
-pub fn dequantize<E: Element>(cpu: &Cpu, w: &mut [E], bytes: &[u8], n: usize, k: usize) -> Result<()> {
-    expect_len("int8::dequantize", "w", n * k, w.len())?;
-    expect_len("int8::dequantize", "bytes", n * row_bytes(k), bytes.len())?;
-    let width = row_bytes(k);
-    cpu.for_each_row(n, 16, (w, k), (&mut [] as &mut [u8], 0), |row, w, _| {
-        decode(cpu.isa(), w, &bytes[row * width..][..width]);
     });
     Ok(())
 }

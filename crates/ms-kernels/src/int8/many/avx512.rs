@@ -1,6 +1,7 @@
 //! Tiles of [`super::product`] with the dot instruction of bytes.
 //!
-//! It takes one operand without a sign: the weight, with 128 for zero. What that adds to a line's sum is the same for all columns.
+//! It takes one operand without a sign: the weight, with 128 for zero. What that adds to a line's sum is the same for all
+//! columns.
 
 use std::arch::x86_64::*;
 
