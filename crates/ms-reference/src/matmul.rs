@@ -18,6 +18,22 @@ fn weight_of(bytes: &Tensor, n: usize, k: usize) -> Result<Vec<f64>> {
     Ok(rows.flat_map(of_row).collect())
 }
 
+/// What is left of `x[m,k]` where it meets a weight of eight bits: of 64 terms of a row each, a 127th of the largest magnitude
+/// times whole numbers.
+fn rounded(x: &[f64], k: usize) -> Vec<f64> {
+    let of_line = |line: &[f64]| {
+        let largest = line.iter().fold(0f64, |m, x| m.max(x.abs())) as f32;
+        // The scale and its inverse are f32, and what is too small for an inverse is zero.
+        let (scale, inverse) = match largest {
+            _ if !largest.is_finite() => (f32::NAN, 0.0),
+            _ if largest < 1e-35 => (0.0, 0.0),
+            _ => (largest / 127.0, 127.0 / largest),
+        };
+        line.iter().map(|x| (x * f64::from(inverse)).round_ties_even() * f64::from(scale)).collect::<Vec<_>>()
+    };
+    x.chunks(k.max(1)).flat_map(|row| row.chunks(64).flat_map(of_line)).collect()
+}
+
 /// `y[m,n] = Σ_k x[m,k] · w[n,k]`.
 pub(crate) fn times_transposed(x: &[f64], w: &[f64], k: usize) -> Vec<f64> {
     if w.is_empty() {
@@ -67,8 +83,10 @@ impl MatmulBackend for Reference {
             expect("linear", "w", w, &[n, k])?;
         }
         self.worked(m * n * k);
-        let w = of_bytes.as_deref().map_or_else(|| reals(w), Ok)?;
-        let mut y = times_transposed(reals(x)?, w, k);
+        let mut y = match of_bytes {
+            Some(w) => times_transposed(&rounded(reals(x)?, k), &w, k),
+            None => times_transposed(reals(x)?, reals(w)?, k),
+        };
         if let Some(bias) = optional(bias)? {
             for row in y.chunks_exact_mut(n) {
                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);

@@ -112,7 +112,7 @@ seam! {
     pub trait MatmulBackend;
 
     /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A weight of u8 is one of
-    /// [`MatmulBackend::quantize`].
+    /// [`MatmulBackend::quantize`], for which `x` is rounded to 255 levels, 64 elements of a row with a scale.
     later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>
         = |meta| meta.uninit(x.dtype(), &[x.as_matrix().0, w.as_matrix().0]);
     /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8,

@@ -46,10 +46,10 @@ pub(crate) const CASES: &[Case] = &[
         Ok(vec![b.device.linear(&x, &w, Some(&bias))?, b.device.linear(&x, &w, None)?])
     }),
     ("quantize", |b| {
-        // So many rows that the rows themselves are not rounded.
-        let (x, w, bias) = (b.x(&[11, 70]), b.x(&[9, 70]), b.x(&[9]));
+        let (x, few, w, bias) = (b.x(&[11, 70]), b.x(&[3, 70]), b.x(&[9, 70]), b.x(&[9]));
         let bytes = b.device.quantize(&w)?;
-        Ok(vec![b.device.linear(&x, &bytes, Some(&bias))?, b.device.linear(&x, &bytes, None)?])
+        let linear = |x, bias| b.device.linear(x, &bytes, bias);
+        Ok(vec![linear(&x, Some(&bias))?, linear(&x, None)?, linear(&few, None)?])
     }),
     ("linear_dx linear_dw linear_db", |b| {
         let (x, w, dy) = (b.x(&[9, 13]), b.x(&[6, 13]), b.x(&[9, 6]));
