@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         whole.push(json!({"role": "user", "content": turn}));
         match form {
             Form::Plain if history.len() > 2 * PLAIN_TURNS + 1 => {
-                drop(history.drain(2 * PLAIN_TURNS..history.len() - 1))
+                drop(history.drain(2 * PLAIN_TURNS..history.len() - 1));
             }
             Form::Plain => {}
             _ => {

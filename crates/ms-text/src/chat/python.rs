@@ -54,6 +54,7 @@ fn percent(text: &str, values: &Value) -> Result<String> {
 }
 
 /// Jinja's filter: what is no number is `default`, or 0.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn int(
     state: &State,
     value: &Value,
@@ -72,6 +73,7 @@ fn int(
 }
 
 /// Jinja's filter: what is no number is `default`, or 0.0.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value> {
     let default = match default {
         Some(default) => default,
@@ -83,6 +85,7 @@ fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -
 }
 
 /// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
     let (length, killwords, end, leeway, kwargs): (
         Option<usize>,

@@ -42,7 +42,7 @@ struct Whole {
 /// # Safety
 /// The instruction sets must be there, and the tiles configured.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn add(tile: Tile<'_, Amx>) {
+unsafe fn add(tile: &mut Tile<'_, Amx>) {
     tile.check();
     let sums = tile.sums.as_mut_ptr();
     let mut whole = MaybeUninit::<Whole>::uninit();
@@ -114,7 +114,7 @@ impl Body for Amx {
         unsafe { pack(panel, weight, first) }
     }
 
-    unsafe fn add(tile: Tile<'_, Self>) {
+    unsafe fn add(tile: &mut Tile<'_, Self>) {
         // SAFETY: the caller's promise.
         unsafe { add(tile) }
     }

@@ -44,7 +44,7 @@ unsafe fn pack(panel: &mut [i16], weight: Rows<'_>, first: usize) {
 /// # Safety
 /// The instruction set must be there.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add(tile: Tile<'_, Avx2>) {
+unsafe fn add(tile: &mut Tile<'_, Avx2>) {
     tile.check();
     let (mut panel, sums) = (tile.panel.as_ptr(), tile.sums.as_mut_ptr());
     for l in 0..tile.depth() {
@@ -89,7 +89,7 @@ impl Body for Avx2 {
         unsafe { pack(panel, weight, first) }
     }
 
-    unsafe fn add(tile: Tile<'_, Self>) {
+    unsafe fn add(tile: &mut Tile<'_, Self>) {
         // SAFETY: the caller's promise.
         unsafe { add(tile) }
     }

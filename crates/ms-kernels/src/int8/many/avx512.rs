@@ -57,7 +57,7 @@ unsafe fn pack(panel: &mut [i8], weight: Rows<'_>, first: usize) {
 /// # Safety
 /// The instruction sets must be there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn add(tile: Tile<'_, Vnni>) {
+unsafe fn add(tile: &mut Tile<'_, Vnni>) {
     tile.check();
     let (mut panel, sums) = (tile.panel.as_ptr(), tile.sums.as_mut_ptr());
     for l in 0..tile.depth() {
@@ -106,7 +106,7 @@ impl Body for Vnni {
         unsafe { pack(panel, weight, first) }
     }
 
-    unsafe fn add(tile: Tile<'_, Self>) {
+    unsafe fn add(tile: &mut Tile<'_, Self>) {
         // SAFETY: the caller's promise.
         unsafe { add(tile) }
     }

@@ -110,7 +110,7 @@ pub(super) trait Body: Sized {
     ///
     /// # Safety
     /// As for [`Body::begin`], between `begin` and `end`.
-    unsafe fn add(tile: Tile<'_, Self>);
+    unsafe fn add(tile: &mut Tile<'_, Self>);
 }
 
 /// Rounds up to a line of `x`.
@@ -261,9 +261,9 @@ unsafe fn add_lines<B: Body>(
             for (t, sums) in sums.chunks_exact_mut(B::ROWS * B::COLS).enumerate() {
                 let (line, len) = ((t * lines + first) * B::ROWS, depth * B::ROWS);
                 let (codes, rounded) = (&codes[line * LINE..][..len * LINE], &rounded[line..][..len]);
-                let tile = Tile { codes, rounded, panel, sums };
+                let mut tile = Tile { codes, rounded, panel, sums };
                 // SAFETY: the caller's promise.
-                unsafe { B::add(tile) };
+                unsafe { B::add(&mut tile) };
             }
         }
     });

@@ -27,7 +27,7 @@ impl Body for Portable {
         }
     }
 
-    unsafe fn add(tile: Tile<'_, Self>) {
+    unsafe fn add(tile: &mut Tile<'_, Self>) {
         tile.check();
         for (i, sums) in tile.sums.as_chunks_mut::<COLS>().0.iter_mut().enumerate() {
             let lines = tile.codes.chunks_exact(ROWS * LINE).zip(tile.rounded.chunks_exact(ROWS));
