@@ -1,13 +1,26 @@
 //! The processes of one launch: this one alone, or those of `mpirun` and `srun` (feature `mpi`).
 
+use anyhow::{Result, bail};
+
 /// The processes that share a run.
 pub(crate) trait Peers {
     /// Number of this process, from 0.
     fn rank(&self) -> usize;
     /// Number of processes.
     fn size(&self) -> usize;
-    /// Whether all processes say yes; all wait for each other.
-    fn all(&self, yes: bool) -> bool;
+    /// The first process that brings a failure, and its words. All wait for each other and get the same.
+    fn failure(&self, mine: Option<String>) -> Option<(usize, String)>;
+}
+
+/// What this process came to, or why it cannot go on where another one failed.
+///
+/// A launcher ends all processes with the first one, so each of them says what the failed one would.
+pub(crate) fn together<T>(peers: &dyn Peers, mine: Result<T>) -> Result<T> {
+    let failure = peers.failure(mine.as_ref().err().map(|error| format!("{error:#}")));
+    match failure {
+        Some((rank, reason)) if mine.is_ok() => bail!("process {rank} failed: {reason}"),
+        _ => mine,
+    }
 }
 
 /// This process alone.
@@ -22,8 +35,8 @@ impl Peers for Alone {
         1
     }
 
-    fn all(&self, yes: bool) -> bool {
-        yes
+    fn failure(&self, mine: Option<String>) -> Option<(usize, String)> {
+        mine.map(|reason| (0, reason))
     }
 }
 
@@ -43,8 +56,7 @@ pub(crate) fn peers() -> Box<dyn Peers> {
 #[cfg(feature = "mpi")]
 mod launch {
     use super::Peers;
-    use mpi::collective::SystemOperation;
-    use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
+    use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
     /// The processes of an MPI launch; MPI ends with this value.
     pub(super) struct Launch {
@@ -60,10 +72,17 @@ mod launch {
             self.universe.world().size() as usize
         }
 
-        fn all(&self, yes: bool) -> bool {
-            let mut all = 0u8;
-            self.universe.world().all_reduce_into(&u8::from(yes), &mut all, SystemOperation::min());
-            all == 1
+        fn failure(&self, mine: Option<String>) -> Option<(usize, String)> {
+            let world = self.universe.world();
+            // A failure without words is one, too: its length counts from 1.
+            let length = mine.as_ref().map_or(0, |text| text.len() as u64 + 1);
+            let mut lengths = vec![0; self.size()];
+            world.all_gather_into(&length, &mut lengths);
+            let first = lengths.iter().position(|length| *length > 0)?;
+            let mut text = mine.unwrap_or_default().into_bytes();
+            text.resize(lengths[first] as usize - 1, 0);
+            world.process_at_rank(first as i32).broadcast_into(&mut text);
+            Some((first, String::from_utf8_lossy(&text).into_owned()))
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::as_usage;
 use crate::care::beside;
 use crate::cli::{Target, Tokenize};
-use crate::peers::{Peers, peers};
+use crate::peers::{Peers, peers, together};
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt, Usage, refuse};
@@ -186,9 +186,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
     }
     // What is in the way is known before the work.
     let opened = if peers.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };
-    if !peers.all(opened.is_ok()) {
-        return opened.and_then(|_| bail!("process 0 could not begin"));
-    }
+    let opened = together(peers, opened)?;
     let settings =
         format!("{} {}", Value::Object(job.care.settings.clone()), handler.tokenizer().content_hash());
     let info = stream_info(handler)?;
@@ -213,13 +211,8 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
         bar.finish_and_clear();
         Ok(shards)
     };
-    let shards = work();
-    if !peers.all(shards.is_ok()) {
-        let rank = peers.rank();
-        return shards.and_then(|_| bail!("process {rank} stops: another one failed"));
-    }
-    let shards = shards?;
-    let merged = match opened? {
+    let shards = together(peers, work())?;
+    let merged = match opened {
         None => Ok(None),
         Some(mut output) => {
             let bar = args.progress().bar(shards.len() as u64, "merging");
@@ -237,10 +230,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
                 })
         }
     };
-    if !peers.all(merged.is_ok()) {
-        return merged.and_then(|_| bail!("process 0 could not merge"));
-    }
-    merged
+    together(peers, merged)
 }
 
 fn total_bytes(job: &Tokenize) -> u64 {
