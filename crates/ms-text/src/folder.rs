@@ -28,11 +28,22 @@ pub(crate) struct FolderFacts {
     /// Whether Llama's slow class marks the beginning of every text, where the fast one leaves out those that begin with a
     /// mark or a blank (transformers 4.43, `models/llama/tokenization_llama.py`, `tokenize`).
     pub(crate) slow_marks_all: bool,
-    /// `add_prefix_space` of GPT-2's class.
-    pub(crate) add_prefix_space: bool,
+    /// Whether ids of transformers' slow class are asked for.
+    pub(crate) slow: bool,
+    /// `add_prefix_space` of GPT-2's and Llama's classes.
+    pub(crate) add_prefix_space: Option<bool>,
     /// `do_lower_case` of BERT's class.
     pub(crate) lower_case: bool,
 }
+
+impl FolderFacts {
+    /// Whether Llama's class reads the folder, the fast one or the slow one.
+    pub(crate) fn is_llama(&self) -> bool {
+        LLAMA_CLASSES.contains(&self.class.as_str())
+    }
+}
+
+const LLAMA_CLASSES: [&str; 2] = ["LlamaTokenizer", "LlamaTokenizerFast"];
 
 /// Classes that rebuild their post-processor from `add_bos_token` and `add_eos_token`
 /// (transformers 4.43, `models/{llama,gemma}/tokenization_*_fast.py`); others ignore the two.
@@ -103,11 +114,11 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
     facts.class_surround =
         (switch("add_bos_token").unwrap_or(default.0), switch("add_eos_token").unwrap_or(default.1));
     facts.legacy = switch("legacy").unwrap_or(true);
-    facts.slow_marks_all = matches!(class, "LlamaTokenizer" | "LlamaTokenizerFast")
+    facts.slow_marks_all = LLAMA_CLASSES.contains(&class)
         && !facts.legacy
         && switch("add_prefix_space") != Some(false)
         && dir.join("tokenizer.model").is_file();
-    facts.add_prefix_space = switch("add_prefix_space").unwrap_or(false);
+    facts.add_prefix_space = switch("add_prefix_space");
     facts.lower_case = switch("do_lower_case").unwrap_or(true);
     facts.class = class.to_owned();
     facts.chat_template = chat_template(dir, &config, &config_path)?;

@@ -356,9 +356,14 @@ impl Tokenizer {
     }
 
     /// The same with the ids of transformers' slow class (`use_fast=False`), where they are others: Llama's without `legacy`
-    /// has the mark of a word's beginning before a text that begins with a blank, too.
+    /// has the mark of a word's beginning before a text that begins with a blank, too, and Llama's normalises as a
+    /// SentencePiece model in the folder says.
     #[must_use]
-    pub fn as_slow(self) -> Self {
+    pub fn as_slow(mut self) -> Self {
+        if self.source.is_sentencepiece() && self.facts.is_llama() {
+            self.facts.slow = true;
+            (self.built, self.small) = (OnceLock::new(), None);
+        }
         // Engines whose normaliser marks every text are like the slow class already.
         let first = || {
             let definition = self.source.definition(&self.facts);

@@ -105,6 +105,38 @@ fn a_folder_with_a_model_alone_encodes_as_its_tokenizer_json() {
     assert_eq!(own.encode(text).unwrap(), json.encode(text).unwrap());
 }
 
+/// Values: transformers 4.51.3, `AutoTokenizer.from_pretrained(…, use_fast=…).encode(text, add_special_tokens=False)`.
+#[test]
+fn llamas_fast_class_asks_the_configuration_and_the_slow_one_the_model() {
+    const TEXTS: [&str; 3] = ["a  b ", "ﬁ ①", "</s> x"];
+    type Ids = [&'static [u32]; 3];
+    const MARKED: Ids =
+        [&[268, 259, 340, 259], &[259, 242, 175, 132, 259, 229, 148, 163], &[2, 259, 259, 424]];
+    const FIRST: Ids = [MARKED[0], MARKED[1], &[2, 259, 424]];
+    const PLAIN: Ids = [&[313, 259, 340, 259], &[242, 175, 132, 259, 229, 148, 163], &[2, 259, 424]];
+    const SLOW: Ids = [&[268, 340], &[308, 346, 341], &[2, 259, 424]];
+    const SLOW_PLAIN: Ids = [&[313, 340], &[344, 346, 341], &[2, 259, 424]];
+    let cases = [
+        (r#""legacy": true"#, MARKED, SLOW),
+        (r#""legacy": true, "add_prefix_space": false"#, PLAIN, SLOW),
+        (r#""legacy": false"#, FIRST, SLOW),
+        (r#""legacy": false, "add_prefix_space": false"#, PLAIN, SLOW_PLAIN),
+    ];
+    for (config, fast, slow) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::copy(goldens().join("unigram.model"), dir.path().join("tokenizer.model")).unwrap();
+        let config = format!(r#"{{"tokenizer_class": "LlamaTokenizer", {config}}}"#);
+        std::fs::write(dir.path().join("tokenizer_config.json"), &config).unwrap();
+        for (text, want) in TEXTS.into_iter().zip(fast) {
+            assert_eq!(Tokenizer::load(dir.path()).unwrap().encode(text).unwrap(), want, "{config} {text:?}");
+        }
+        for (text, want) in TEXTS.into_iter().zip(slow) {
+            let slow = Tokenizer::load(dir.path()).unwrap().as_slow();
+            assert_eq!(slow.encode(text).unwrap(), want, "slow, {config} {text:?}");
+        }
+    }
+}
+
 #[test]
 fn vocabulary_and_merges_encode_as_their_tokenizer_json() {
     let Some(shared) = ms_testing::shared("data/tokenizers/gpt2") else { return };

@@ -60,14 +60,14 @@ impl SetKey<'_> {
     /// The description, as an object with keys in upstream's order.
     pub(super) fn description(&self) -> Value {
         let matrix = self.split.map(|split| {
-            let bounds = split.matrix().map(|bounds| {
-                bounds.map(|(low, high)| {
+            let bounds = split.matrix().into_iter().enumerate().map(|(which, bounds)| {
+                bounds.map_or(Value::Null, |(low, high)| {
                     // Python's running sum begins with the integer 0.
-                    let low = if low == 0.0 { Value::from(0) } else { float(low) };
+                    let low = if which == 0 { Value::from(0) } else { float(low) };
                     Value::Array(vec![low, float(high)])
                 })
             });
-            Value::Array(bounds.into_iter().map(|pair| pair.unwrap_or(Value::Null)).collect())
+            Value::Array(bounds.collect())
         });
         let mut out = Map::new();
         let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);

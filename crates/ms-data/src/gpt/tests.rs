@@ -252,6 +252,25 @@ fn a_prefix_that_is_alone_in_its_split_is_no_blend_whatever_its_weight() {
     }
 }
 
+/// Megatron-core 0.8.0's description for `--split 0,1,0`: Python adds 0.0 to the integer 0.
+#[test]
+fn a_split_behind_an_empty_one_begins_at_a_float() {
+    let dir = tempfile::tempdir().unwrap();
+    small_set(dir.path(), &[(0..40).collect()]);
+    let cache = IndexCache::new(dir.path().join("cache"), "tokenizer");
+    let options = GptOptions { cache: Some(cache), ..GptOptions::new(4, 1, -1) };
+    let paths = DataPaths::Split {
+        paths: vec![dir.path().join("set").display().to_string()],
+        split: Split::parse("0,1,0").unwrap(),
+    };
+    build(&paths, [None, Some(3), None], &options, Upstream::V2_0_0).unwrap();
+    let files = std::fs::read_dir(dir.path().join("cache")).unwrap().map(|e| e.unwrap().path());
+    let mut files = files.filter(|path| path.to_string_lossy().ends_with("description.txt"));
+    let description = files.next().unwrap();
+    let text: String = std::fs::read_to_string(description).unwrap().split_whitespace().collect();
+    assert!(text.contains(r#""split_matrix":[null,[0.0,1.0],null]"#), "{text}");
+}
+
 #[test]
 fn an_empty_split_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();

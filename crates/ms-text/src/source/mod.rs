@@ -62,7 +62,7 @@ impl Source {
             let cut = if class.starts_with("Qwen2") {
                 Cut::Qwen2
             } else {
-                Cut::Gpt2 { add_prefix_space: facts.add_prefix_space }
+                Cut::Gpt2 { add_prefix_space: facts.add_prefix_space.unwrap_or(false) }
             };
             return Ok(Self { path: dir.join("vocab.json"), form: Form::Merges { vocab, merges, cut } });
         }
@@ -131,6 +131,11 @@ impl Source {
         }
     }
 
+    /// Whether it is a SentencePiece model in a folder.
+    pub(crate) fn is_sentencepiece(&self) -> bool {
+        matches!(self.form, Form::SentencePiece(..))
+    }
+
     /// Whether the special tokens around a text are for the tokenizer's class to say, because the file does not.
     pub(crate) fn leaves_frame_to_class(&self) -> bool {
         !matches!(self.form, Form::Json(_))
@@ -163,8 +168,8 @@ impl Source {
                     _ => Err(failed("expected a JSON object".into())),
                 },
             )?,
-            Form::SentencePiece(model, _) => model.definition(facts.legacy, true),
-            Form::BareSentencePiece(model, _) => model.definition(true, false),
+            Form::SentencePiece(model, _) => model.definition(Some(facts)),
+            Form::BareSentencePiece(model, _) => model.definition(None),
             Form::Ranks(bytes, family) => {
                 tiktoken::definition(bytes, *family, &facts.added).map_err(failed)?
             }

@@ -4,6 +4,7 @@
 //! transformers' converters do, so that a folder with `tokenizer.model` alone gives the ids of its fast tokenizer.
 
 use super::base64;
+use crate::folder::FolderFacts;
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -112,28 +113,42 @@ impl SentencePiece {
         self.pieces.get(id).map(|piece| piece.0.as_str())
     }
 
-    /// The `tokenizer.json` value. `legacy` puts the mark of a word's beginning before every stretch of text between
-    /// special tokens, not only before the first. `control` makes texts of control pieces special tokens.
-    pub(super) fn definition(&self, legacy: bool, control: bool) -> Value {
+    /// The `tokenizer.json` value: of a model alone, or of a folder that says `facts` of it.
+    ///
+    /// In a folder texts of control pieces are special tokens. `legacy` puts the mark of a word's beginning before every
+    /// stretch of text between special tokens, not only before the first. Llama's fast class does not look at how the model
+    /// normalises, and it and the slow one without `legacy` ask the configuration, not the model, whether a text begins with a
+    /// mark (transformers 4.51, `convert_slow_tokenizer.py`, `LlamaConverter`; `models/llama/tokenization_llama.py`).
+    pub(super) fn definition(&self, facts: Option<&FolderFacts>) -> Value {
+        let (legacy, control) = (facts.is_none_or(|facts| facts.legacy), facts.is_some());
+        let llama = facts.filter(|facts| facts.is_llama());
+        let normalises = llama.is_none_or(|facts| facts.slow);
+        let prefix = match llama {
+            Some(facts) if !(facts.slow && facts.legacy) => facts.add_prefix_space.unwrap_or(true),
+            _ => self.add_dummy_prefix,
+        };
         let mut normalizers = Vec::new();
-        if !self.charsmap.is_empty() {
+        if !self.charsmap.is_empty() && normalises {
             normalizers
                 .push(json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&self.charsmap)}));
         }
-        if self.remove_extra_whitespaces {
-            normalizers.push(json!({"type": "Strip", "strip_left": true, "strip_right": true}));
+        if self.remove_extra_whitespaces && normalises {
+            // The slow class without `legacy` puts a piece before a text that begins with a blank, and takes it off again.
+            let left = legacy || llama.is_none();
+            normalizers.push(json!({"type": "Strip", "strip_left": left, "strip_right": true}));
             normalizers.push(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}));
         }
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": REPLACEMENT});
         let mut pre_tokenizer = Value::Null;
-        if !self.add_dummy_prefix {
+        if !prefix && (legacy || llama.is_none()) {
             normalizers.push(replace);
         } else if legacy {
             normalizers.push(json!({"type": "Prepend", "prepend": REPLACEMENT}));
             normalizers.push(replace);
         } else {
+            let scheme = if prefix { "first" } else { "never" };
             pre_tokenizer = json!({
-                "type": "Metaspace", "replacement": REPLACEMENT, "prepend_scheme": "first", "split": false
+                "type": "Metaspace", "replacement": REPLACEMENT, "prepend_scheme": scheme, "split": false
             });
         }
         let mut decoders = vec![
@@ -141,7 +156,7 @@ impl SentencePiece {
             json!({"type": "ByteFallback"}),
             json!({"type": "Fuse"}),
         ];
-        if self.add_dummy_prefix {
+        if prefix {
             decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
         }
         let added: Vec<Value> = self
