@@ -203,7 +203,7 @@ mod tests {
         );
     }
 
-    /// `core_r0.8.0`, `_pad_end_of_bucket_if_needed`, `_pad_start_of_param_if_needed` and `_does_param_require_new_bucket`: all three
+    /// `core_r0.8.0`, `_pad_end_of_bucket_if_needed`, `_pad_start_of_param_if_needed` and `_does_param_require_new_bucket`: all
     /// look at `use_distributed_optimizer`.
     #[test]
     fn nothing_is_padded_where_no_rank_owns_a_part() {

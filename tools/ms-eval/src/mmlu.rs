@@ -118,7 +118,7 @@ pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) ->
 
 /// A sixth question without options, with which upstream's examples of `nutrition` end.
 const STRAY: &str =
-    "\nWhich foods tend to be consumed in lower quantities in Wales and Scotland (as of 2020)?\n";
+    "\nWhich foods tend to be consumed in lower quantities in Wales and Scotland (as of 2020)?";
 
 /// The answers.
 pub(crate) const LETTERS: [&str; 4] = ["A", "B", "C", "D"];

@@ -84,17 +84,22 @@ fn text_length(code: &str) -> Option<usize> {
 
 /// Code with a filter in place of each `%` that may format.
 fn formatted(tag: &str) -> String {
-    let mut code = tag.to_owned();
-    // From the last to the first, so that what is put in place moves nothing that is still to be found.
-    for operator in operators(&code).into_iter().rev() {
-        let behind = operator + 1 + blanks(&code[operator + 1..]);
-        let operand = behind..behind + operand_length(&code[behind..]);
+    // What is put in place of which bytes; operands may hold operators of their own.
+    let mut edits = Vec::new();
+    for operator in operators(tag) {
+        let behind = operator + 1 + blanks(&tag[operator + 1..]);
+        let length = operand_length(&tag[behind..]);
+        let end = behind + length;
         // A power binds closer than a remainder, a filter closer than a power.
-        if operand.is_empty() || code[operand.end..].trim_start().starts_with("**") {
-            continue;
+        if length > 0 && !tag[end..].trim_start().starts_with("**") {
+            edits.push((operator..behind, format!("|{PERCENT}(")));
+            edits.push((end..end, ")".to_owned()));
         }
-        let call = format!("|{PERCENT}({})", &code[operand.clone()]);
-        code.replace_range(operator..operand.end, &call);
+    }
+    edits.sort_by_key(|(range, _)| range.start);
+    let mut code = tag.to_owned();
+    for (range, text) in edits.into_iter().rev() {
+        code.replace_range(range, &text);
     }
     code
 }
