@@ -113,7 +113,7 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
     let mut bucketing = r.config.bucketing();
     if grid.optimizer() == OptimizerSharding::Replicated {
-        // Megatron then pads nothing. Here buffers are padded all the same, so that parameters lie where processors load them well.
+        // Megatron then pads nothing; buffers here are padded all the same, for aligned loads.
         bucketing.multiple = Bucketing::WHOLE_MULTIPLE;
     }
     let buffers = ms_trainer::buffers(&held, &shared, grid, 0, bucketing)?;
