@@ -25,7 +25,8 @@ pub struct Placed {
 pub struct Bucketing {
     /// Elements at which a bucket closes; `None`: one bucket.
     pub size: Option<usize>,
-    /// A bucket is filled up to a multiple of so many elements, and of the ranks.
+    /// A bucket is filled up to a multiple of so many elements, and of the ranks. With 1 nothing is padded and no parameter has a
+    /// bucket of its own.
     pub multiple: usize,
 }
 
@@ -34,6 +35,9 @@ impl Bucketing {
     pub const MULTIPLE: usize = 128;
     /// That of `--ddp-pad-buckets-for-high-nccl-busbw` (`core_v0.12.1`).
     pub const WIDE_MULTIPLE: usize = 1 << 16;
+
+    /// That of buffers of which no rank owns a part (without `--use-distributed-optimizer`).
+    pub const WHOLE_MULTIPLE: usize = 1;
 
     /// Buckets of `size` elements or more.
     pub const fn of(size: Option<usize>) -> Self {
@@ -69,7 +73,9 @@ impl BucketPlan {
     /// Places `params` (in registration order) from the last to the first, so that buckets fill up in the order
     /// of the backward pass.
     pub fn new(params: &[Placed], dp: usize, bucketing: Bucketing) -> Self {
-        let end_alignment = lcm(dp, bucketing.multiple);
+        let padded = bucketing.multiple != Bucketing::WHOLE_MULTIPLE;
+        let (alignment, end_alignment) =
+            if padded { (PARAM_ALIGNMENT, lcm(dp, bucketing.multiple)) } else { (1, 1) };
         let mut starts = vec![0; params.len()];
         let mut buckets = Vec::new();
         let (mut bucket_start, mut at) = (0usize, 0usize);
@@ -80,13 +86,14 @@ impl BucketPlan {
             end
         };
         for (i, param) in params.iter().enumerate().rev() {
-            let mut start = at.next_multiple_of(PARAM_ALIGNMENT);
-            if param.own_bucket && start > bucket_start {
+            let own_bucket = padded && param.own_bucket;
+            let mut start = at.next_multiple_of(alignment);
+            if own_bucket && start > bucket_start {
                 start = close(start, &mut bucket_start);
             }
             starts[i] = start;
             at = start + param.shape.numel();
-            if param.own_bucket || bucketing.size.is_some_and(|size| at - bucket_start >= size) {
+            if own_bucket || bucketing.size.is_some_and(|size| at - bucket_start >= size) {
                 at = close(at, &mut bucket_start);
             }
         }
@@ -194,6 +201,18 @@ mod tests {
             BucketPlan::new(&placed, 3, Bucketing::of(Some(1))).buckets,
             [0..200_064, 200_064..400_128]
         );
+    }
+
+    /// `core_r0.8.0`, `_pad_end_of_bucket_if_needed`, `_pad_start_of_param_if_needed` and `_does_param_require_new_bucket`: all
+    /// look at `use_distributed_optimizer`.
+    #[test]
+    fn nothing_is_padded_where_no_rank_owns_a_part() {
+        let p = |n: usize, own_bucket| Placed { shape: Shape::new(&[n]), own_bucket };
+        let whole = Bucketing { size: Some(75), multiple: Bucketing::WHOLE_MULTIPLE };
+        let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 1, whole);
+        assert_eq!(plan.buckets, [0..80, 80..180]);
+        assert_eq!([0, 1, 2].map(|i| plan.layout.start(ms_core::ParamId(i))), [80, 10, 0]);
+        assert_eq!(plan.layout.numel(), 180);
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl Needs {
         };
         let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);
         let weights = weights.saturating_add(largest);
-        let tables = (max_position as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
+        let rows = max_position.saturating_add(config.switches_behind(max_position).unwrap_or(0));
+        let tables = (rows as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
         Self { weights: weights.saturating_add(BESIDE), cache: tables, ..Self::default() }
     }
 
@@ -88,5 +89,29 @@ impl Needs {
     /// All together.
     pub fn total(&self) -> u64 {
         [self.weights, self.cache, self.activations, self.results].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_spec::RopeScaling;
+
+    #[test]
+    fn rotations_of_short_sequences_have_rows_of_their_own() {
+        let mut config = ModelConfig::tiny();
+        let of = |config: &ModelConfig, rows| Needs::before(config, DType::F32, &|_| false, rows).cache;
+        let (plain, factors) = (of(&config, 64), vec![1.0; config.head_dim / 2]);
+        config.rope.scaling = RopeScaling::LongRope {
+            short: factors.clone(),
+            long: factors,
+            original: 16,
+            factor: 4.0,
+            magnitude: None,
+        };
+        let row = config.head_dim as u64 * 8;
+        assert_eq!(of(&config, 64), plain + 16 * row);
+        // Where the window is no longer than short sequences, there is one table.
+        assert_eq!(of(&config, 16), 16 * row);
     }
 }

@@ -122,8 +122,7 @@ impl Gpt {
         let held = seat.placement.params(config, stage);
         let specs: Vec<ParamSpec> = held.iter().map(|p| p.spec.clone()).collect();
         let (max_position, rotates) = positions(config, max_position);
-        let short = (0..config.layers).find_map(|layer| config.rope_of(layer).switches_behind());
-        let short = short.filter(|&n| each_length && rotates && n < max_position);
+        let short = config.switches_behind(max_position).filter(|_| each_length && rotates);
         let lengths: Vec<usize> = std::iter::once(max_position).chain(short).collect();
         let rotary = |layer| rotates.then(|| rotary::tables(config, layer, device, &lengths)).transpose();
         let table = Table::new(&specs);

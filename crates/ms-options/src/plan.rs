@@ -12,9 +12,9 @@ use crate::resolve::stages::{activations, first_of_stage};
 use anyhow::{Result, anyhow};
 pub use layouts::Layouts;
 use ms_cli::Usage;
-use ms_core::{Axis, Grid, ParamId};
+use ms_core::{Axis, Grid, OptimizerSharding, ParamId};
 use ms_dist::ContextParallel;
-use ms_dist::buckets::BucketPlan;
+use ms_dist::buckets::{BucketPlan, Bucketing};
 use ms_dist::schedule::{Action, Report, Schedule};
 use ms_spec::{Item, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::Replay;
@@ -111,7 +111,12 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let held: Vec<PlacedParam> = held.iter().filter(|held| held.spec.trained()).cloned().collect();
     let placement = Placement::new(&r.config.model, &r.config.stages)?;
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
-    let buffers = ms_trainer::buffers(&held, &shared, grid, 0, r.config.bucketing())?;
+    let mut bucketing = r.config.bucketing();
+    if grid.optimizer() == OptimizerSharding::Replicated {
+        // Megatron then pads nothing; buffers here are padded all the same, for aligned loads.
+        bucketing.multiple = Bucketing::WHOLE_MULTIPLE;
+    }
+    let buffers = ms_trainer::buffers(&held, &shared, grid, 0, bucketing)?;
     let describe = |b: ms_trainer::BufferSpec| {
         let dp = grid.optimizer().shards(grid.alike(b.experts));
         let plan = BucketPlan::new(&b.placed, dp, b.bucketing);

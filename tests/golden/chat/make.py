@@ -24,6 +24,13 @@ WHOLE = [
     "{% set c = cycler('odd', 'even') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}",
     "{% set content = messages[0].content %}{% if '</think>' in content %}{% endif %}{{ content.rsplit(' ', 1)[-1] }}",
     "{{ {'a': {'b': '%s'}} | length }}{{ '%s' % '}}' }}",
+    "{% set f = '%s of %d' %}{{ f % ('a', 3) }} {{ f % (f % (1, 2), 4) }}",
+    "{% set n = -7 %}{{ n % 4 }} {{ n % -4 }} {{ (n + 0.5) % 2 }} {{ 3 * n % 4 }} {{ n % 4 * 3 }} {{ n % 2 == 1 }} {{ n|abs % 4 }}",
+    "{% for i in [8, 9] %}{{ loop.index0 % 2 == 0 }}{{ 'x' if i % 2 else 'y' }}{% endfor %}",
+    "{% set f = ['%s|'] %}{{ f[0] % messages[0].content }}{{ (f[0] ~ '%d') % (1, 2) }}{{ f|first % 'z' }}",
+    "{% set f = '%05.1f' %}{{ f % 3 }} {{ f % 3.14159|round(2) }}",
+    "{% macro m(f, x) %}{{ f % x }}{% endmacro %}{{ m('<%s>', 'a') }}{{ m(7, 4) }}",
+    "{% set x = 17 %}{{ x % 5 % 2 }} {{ x % 2 ** 3 }} {{ -x % 5 }} {{ x // 2 % 3 }}",
 ]
 EXPRESSIONS = r"""
 '%s' % 'x' | upper ~ 'y'

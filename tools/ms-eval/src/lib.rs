@@ -11,6 +11,7 @@ mod hellaswag;
 mod jsonl;
 pub mod mmlu;
 mod options;
+mod pandas;
 pub mod question;
 mod report;
 mod run;

@@ -3,6 +3,7 @@
 //! # Source
 //! MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/evaluation/eval_impl/mmlu_eval.py`.
 
+use crate::pandas;
 use crate::question::{Answer, Question};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ pub struct Asked {
     pub options: [String; 4],
     /// The right one: `A`, `B`, `C` or `D`.
     pub answer: String,
+    /// The question and the options as pandas prints them.
+    pub printed: [String; 5],
 }
 
 /// The questions of one subject.
@@ -32,24 +35,32 @@ pub struct Subject {
 /// Solved examples in a prompt, unless told otherwise.
 pub const SHOTS: usize = 5;
 
-/// The subjects of a folder, in the order of their names. Test files are `SUBJECT_test.csv` in `dir` or in `dir/test`;
-/// examples are `SUBJECT_dev.csv` in the folder `dev` beside the test files' folder.
+/// Endings of files with questions, in the order in which they are looked for (upstream takes all of them).
+const ENDINGS: [&str; 4] = ["_test.csv", "_val.csv", "_dev.csv", ".csv"];
+
+/// The subjects of a folder, in the order of their names. Files with questions are `SUBJECT_test.csv` in `dir` or in `dir/test`,
+/// where there is none, `SUBJECT_val.csv`, `SUBJECT_dev.csv` or `SUBJECT.csv`; examples are `SUBJECT_dev.csv` in the folder `dev`
+/// beside the questions' folder.
 ///
 /// # Errors
-/// If there is no test file, or a file cannot be read.
+/// If there is no file with questions, or a file cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Subject>> {
     let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
     let dev = tests.join("../dev");
     let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
-    let mut files: Vec<(String, PathBuf)> = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if let Some(subject) = name.strip_suffix("_test.csv") {
-            files.push((subject.to_owned(), path));
-        }
-    }
-    ensure!(!files.is_empty(), "{}: expected files SUBJECT_test.csv, found none", tests.display());
+    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {
+        let subject = |path: &PathBuf| {
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            Some((name.strip_suffix(ending)?.to_owned(), path.clone()))
+        };
+        paths.iter().filter_map(subject).collect()
+    };
+    let mut files = ENDINGS
+        .iter()
+        .map(ending_with)
+        .find(|files| !files.is_empty())
+        .with_context(|| format!("{}: expected files SUBJECT_test.csv, found none", tests.display()))?;
     files.sort();
     files
         .into_iter()
@@ -105,14 +116,12 @@ pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) ->
     Ok(all)
 }
 
+/// A sixth question without options, with which upstream's examples of `nutrition` end.
+const STRAY: &str =
+    "\nWhich foods tend to be consumed in lower quantities in Wales and Scotland (as of 2020)?";
+
 /// The answers.
 pub(crate) const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
-
-/// Cells that upstream's reader takes for missing and prints as `nan`.
-const MISSING: [&str; 19] = [
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
-    "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
-];
 
 fn read_questions(path: &Path) -> Result<Vec<Asked>> {
     let mut reader = csv::ReaderBuilder::new()
@@ -138,16 +147,27 @@ fn read_questions(path: &Path) -> Result<Vec<Asked>> {
             path.display(),
             row + 1
         );
-        questions.push(Asked { text: cell(0), options: [cell(1), cell(2), cell(3), cell(4)], answer });
+        questions.push(Asked {
+            text: cell(0),
+            options: [cell(1), cell(2), cell(3), cell(4)],
+            answer,
+            printed: Default::default(),
+        });
+    }
+    for column in 0..5 {
+        let cell = |q: &Asked| if column == 0 { q.text.clone() } else { q.options[column - 1].clone() };
+        let cells: Vec<String> = questions.iter().map(cell).collect();
+        for (q, printed) in questions.iter_mut().zip(pandas::printed(&cells)) {
+            q.printed[column] = printed;
+        }
     }
     Ok(questions)
 }
 
 /// The question with its options, ending with `Answer:`, as MindSpeed-LLM prints it.
 fn ask(q: &Asked) -> String {
-    let cell = |text: &String| if MISSING.contains(&text.as_str()) { "nan".to_owned() } else { text.clone() };
-    let [a, b, c, d] = q.options.each_ref().map(cell);
-    format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", cell(&q.text))
+    let [text, a, b, c, d] = &q.printed;
+    format!("{text}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:")
 }
 
 /// The same as lm-evaluation-harness prints it: without white space around the question, options as they are.
@@ -171,14 +191,24 @@ pub(crate) fn strip_end(text: &str) -> &str {
     text.trim_end_matches(is_space)
 }
 
-/// The prompt of MindSpeed-LLM: an introduction with two spaces after "about", solved examples, the question.
+/// The prompt of MindSpeed-LLM: an introduction with two spaces after "about", solved examples without empty lines, the question.
+///
+/// # Source
+/// The examples are those of `fewshot_template/mmlu_5shot_template.json`, which upstream takes instead of the dev files.
 pub fn prompt(subject: &Subject, question: &Asked) -> String {
     let name = subject.name.replace('_', " ");
-    let solved: Vec<String> =
-        subject.examples.iter().take(SHOTS).map(|e| format!("{} {}", ask(e), e.answer)).collect();
+    let mut solved = String::new();
+    for example in subject.examples.iter().take(SHOTS) {
+        solved += &format!("\n{} {}", ask(example), example.answer);
+    }
+    while solved.contains("\n\n") {
+        solved = solved.replace("\n\n", "\n");
+    }
+    if subject.name == "nutrition" {
+        solved += STRAY;
+    }
     format!(
-        "The following are multiple choice questions (with answers) about  {name}.\n{}\n\n{}",
-        solved.join("\n"),
+        "The following are multiple choice questions (with answers) about  {name}.{solved}\n\n{}",
         ask(question)
     )
 }
@@ -236,6 +266,29 @@ mod tests {
             let question = &subject.questions[row.parse::<usize>().unwrap()];
             assert_eq!(prompt(subject, question), case["prompt"].as_str().unwrap(), "{}", case["id"]);
             assert_eq!(question.answer, case["gold"].as_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn examples_are_those_of_upstreams_template() {
+        let file = ms_testing::shared("data/eval/_fewshot/mmlu_5shot_template.json");
+        let (Some(file), Some(dir)) = (file, ms_testing::shared("data/eval/mmlu")) else { return };
+        let template: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        for subject in read(&dir).unwrap() {
+            let q = &subject.questions[0];
+            let want = format!("{}\n\n{}", template[&subject.name].as_str().unwrap(), ask(q));
+            assert_eq!(prompt(&subject, q), want, "{}", subject.name);
+        }
+    }
+
+    #[test]
+    fn questions_may_be_those_of_val_or_dev() {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, file) in [("dev", "x_dev.csv"), ("val", "x_val.csv"), ("plain", "x.csv")] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join(file), "q,1,2,3,4,B\n").unwrap();
+            let subjects = read(&dir.path().join(folder)).unwrap();
+            assert_eq!((subjects.len(), subjects[0].name.as_str()), (1, "x"));
         }
     }
 

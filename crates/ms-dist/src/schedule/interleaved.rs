@@ -13,22 +13,25 @@ pub(super) struct Shape {
     pub(super) forwards_first: bool,
 }
 
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `schedules.py`: groups are at least the stages and at most the micro-batches.
 pub(super) fn check(pp: usize, m: usize, group: usize) -> Result<(), Impossible> {
-    let fits = |m: usize| m >= pp && m.checked_rem(group).is_none_or(|rest| rest == 0 || rest >= pp);
+    let fits =
+        |m: usize| m >= pp.max(group) && m.checked_rem(group).is_none_or(|rest| rest == 0 || rest >= pp);
     if group >= pp && fits(m) {
         return Ok(());
     }
     let near = match group >= pp {
         true => {
             let fewer = (pp..m).rev().find(|&n| fits(n)).map(|n| format!("{n} or ")).unwrap_or_default();
-            let more = (m + 1..=m + pp).find(|&n| fits(n)).unwrap_or(pp);
+            let more = (m + 1..=m.max(group) + pp).find(|&n| fits(n)).unwrap_or(pp);
             format!("; {fewer}{more} would do")
         }
         false => String::new(),
     };
     Err(Impossible(format!(
-        "interleaved stages: expected groups of at least {pp} micro-batches, the last one too, found {m} micro-batches in groups \
-         of {group}{near}"
+        "interleaved stages: expected groups of at least {pp} micro-batches, the last one too, and at most all of them, found {m} \
+         micro-batches in groups of {group}{near}"
     )))
 }
 

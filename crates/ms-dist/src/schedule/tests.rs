@@ -177,6 +177,13 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(refused(Order::OneFOneB, 2, 8).contains("found 2"));
     assert!(refused(Order::Interleaved { group: 4, forwards_first: true }, 2, 6).contains("6 micro-batches"));
     assert!(refused(Order::DualPipeV, 2, 7).contains("at least 8"));
+    // Megatron-LM core_v0.12.1: "microbatch_group_size_per_vp_stage must be between [pipeline_parallel_size, num_microbatches]".
+    let large = refused(Order::Interleaved { group: 9, forwards_first: false }, 2, 8);
+    assert!(large.contains("8 micro-batches in groups of 9; 9 would do"), "{large}");
+    assert!(refused(Order::ZeroBubble { group: 9 }, 2, 8).contains("groups of 9"));
+    assert!(
+        Schedule::new(Order::Interleaved { group: 8, forwards_first: false }, &chain(4, 2, false), 8).is_ok()
+    );
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use crate::keeping::LayerKeeping;
 use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::sparse;
+use crate::sizes::Position;
 use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
 /// The weights of a layer's attention whose heads have values that one matrix projects, of which `own` pushes those of its kind.
@@ -59,6 +60,13 @@ impl ModelConfig {
         let rope = self.rope_of(index);
         let rotated = self.attention.kind().rotated().unwrap_or_else(|| rope.share(self.head_dim));
         rope.frequencies(rotated, tokens)
+    }
+
+    /// Tokens up to which a sequence turns by other frequencies than one of `positions` tokens, where there are such: they have
+    /// tables of their own.
+    pub fn switches_behind(&self, positions: usize) -> Option<usize> {
+        let original = (0..self.layers).find_map(|layer| self.rope_of(layer).switches_behind());
+        original.filter(|&n| self.position == Position::Rope && n < positions)
     }
 
     /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the

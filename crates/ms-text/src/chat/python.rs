@@ -37,8 +37,43 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, what)
 }
 
-/// `text % values`: a tuple is several values, a dict may be taken by its keys.
-fn percent(text: &str, values: &Value) -> Result<String> {
+/// `text % values`, or the remainder of numbers, whose sign is the divisor's.
+fn percent(left: &Value, right: &Value) -> Result<Value> {
+    if let Some(text) = left.as_str() {
+        return percent_of_text(text, right).map(Value::from);
+    }
+    let whole = |v: &Value| i128::try_from(v.clone()).ok().filter(|_| !is_float(v));
+    if let (Some(a), Some(b)) = (whole(left), whole(right)) {
+        let rest = a.checked_rem(b).ok_or_else(|| wrong("modulo by zero"))?;
+        let rest = if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest };
+        return Ok(i64::try_from(rest).map_or_else(|_| Value::from(rest), Value::from));
+    }
+    let real = |v: &Value| f64::try_from(v.clone()).map_err(|_| cannot(left, right));
+    let (a, b) = (real(left)?, real(right)?);
+    if b == 0.0 {
+        return Err(wrong("modulo by zero"));
+    }
+    let rest = a % b;
+    let same_sign = rest == 0.0 || (rest < 0.0) == (b < 0.0);
+    Ok(Value::from(if rest == 0.0 {
+        0.0f64.copysign(b)
+    } else if same_sign {
+        rest
+    } else {
+        rest + b
+    }))
+}
+
+fn is_float(v: &Value) -> bool {
+    v.kind() == ValueKind::Number && !v.is_integer()
+}
+
+fn cannot(left: &Value, right: &Value) -> Error {
+    wrong(format!("%: expected a text or two numbers, found {} and {}", left.kind(), right.kind()))
+}
+
+/// A tuple is several values, a dict may be taken by its keys.
+fn percent_of_text(text: &str, values: &Value) -> Result<String> {
     if values.is_tuple() {
         return format(FormatStyle::Printf, text, &values.try_iter()?.collect::<Vec<_>>());
     }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// Filter that a remainder of a text stands for: Python's `text % values`.
+/// Filter for Python's `%`: a text that is formatted, or a remainder.
 pub(super) const PERCENT: &str = "percent_of_text";
 
 /// A template in the engine's syntax.
 ///
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
-/// - `'…' % value` behind a literal formats it.
+/// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
@@ -82,45 +82,93 @@ fn text_length(code: &str) -> Option<usize> {
     None
 }
 
-/// Code with a filter in place of each `%` behind a literal text.
+/// Code with a filter in place of each `%` that may format.
 fn formatted(tag: &str) -> String {
-    let mut code = tag.to_owned();
-    // From the last to the first, so that what is put in place moves nothing that is still to be found.
-    for operator in operators(&code).into_iter().rev() {
-        let behind = operator + 1 + blanks(&code[operator + 1..]);
-        let operand = behind..behind + operand_length(&code[behind..]);
-        if operand.is_empty() {
-            continue;
+    // What is put in place of which bytes; operands may hold operators of their own.
+    let mut edits = Vec::new();
+    for operator in operators(tag) {
+        let behind = operator + 1 + blanks(&tag[operator + 1..]);
+        let length = operand_length(&tag[behind..]);
+        let end = behind + length;
+        // A power binds closer than a remainder, a filter closer than a power.
+        if length > 0 && !tag[end..].trim_start().starts_with("**") {
+            edits.push((operator..behind, format!("|{PERCENT}(")));
+            edits.push((end..end, ")".to_owned()));
         }
-        let call = format!("|{PERCENT}({})", &code[operand.clone()]);
-        code.replace_range(operator..operand.end, &call);
+    }
+    edits.sort_by_key(|(range, _)| range.start);
+    let mut code = tag.to_owned();
+    for (range, text) in edits.into_iter().rev() {
+        code.replace_range(range, &text);
     }
     code
 }
 
-/// Places of `%` behind a literal text.
+/// What stands before a place in code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// A literal text.
+    Text,
+    /// Another value that may be a text.
+    Value,
+    /// A number, or no value.
+    Other,
+}
+
+/// Places of `%` behind what may be a text. Behind products, which bind like remainders and not like filters, only literal texts
+/// are looked at.
 fn operators(code: &str) -> Vec<usize> {
-    let (mut at, mut behind_text, mut found) = (2, false, Vec::new());
+    let (mut at, mut before, mut found) = (2, Before::Other, Vec::new());
+    // Whether what comes is in a product, by brackets.
+    let mut product = vec![false];
     let inner: Range<usize> = 2..code.len() - 2;
     while at < inner.end {
         let Some(c) = code[at..].chars().next() else { break };
-        match c {
-            '\'' | '"' => {
-                at += text_length(&code[at..]).unwrap_or(1);
-                behind_text = true;
-                continue;
+        let depth = product.len() - 1;
+        let length = match c {
+            '\'' | '"' => text_length(&code[at..]).unwrap_or(1),
+            _ if is_of_word(c) => word(&code[at..]),
+            _ => c.len_utf8(),
+        };
+        before = match c {
+            '\'' | '"' => Before::Text,
+            _ if is_of_word(c) => {
+                let word = &code[at..at + length];
+                let operator = ["and", "or", "not", "in", "is", "if", "elif", "else"].contains(&word);
+                product[depth] &= !operator;
+                if operator || c.is_ascii_digit() { Before::Other } else { Before::Value }
             }
-            '%' if behind_text => found.push(at),
-            c if c.is_whitespace() => {
-                at += c.len_utf8();
-                continue;
+            '%' => {
+                if before == Before::Text || before == Before::Value && !product[depth] {
+                    found.push(at);
+                } else {
+                    product[depth] = true;
+                }
+                Before::Other
             }
-            _ => {}
-        }
-        behind_text = false;
-        at += c.len_utf8();
+            '(' | '[' | '{' => {
+                product.push(false);
+                Before::Other
+            }
+            ')' | ']' | '}' => {
+                if depth > 0 {
+                    product.pop();
+                }
+                Before::Value
+            }
+            _ if c.is_whitespace() => before,
+            _ => {
+                product[depth] = matches!(c, '*' | '/') || product[depth] && matches!(c, '.' | '|');
+                Before::Other
+            }
+        };
+        at += length;
     }
     found
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 fn blanks(code: &str) -> usize {
@@ -152,7 +200,7 @@ fn operand_length(code: &str) -> usize {
 
 /// Bytes of a name or a number.
 fn word(code: &str) -> usize {
-    code.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(code.len())
+    code.find(|c: char| !is_of_word(c)).unwrap_or(code.len())
 }
 
 /// Bytes of brackets and what they hold.
@@ -194,7 +242,10 @@ mod tests {
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
                 "{{ '%s' |percent_of_text(a.b[0]|upper) ~ 'c' |percent_of_text('d') }}",
             ),
-            ("{{ 7 % 2 }}{{ x['a'] % 2 }}%", "{{ 7 % 2 }}{{ x['a'] % 2 }}%"),
+            ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%"),
+            ("{% if x['a'] % 2 == 0 -%}", "{% if x['a'] |percent_of_text(2) == 0 -%}"),
+            ("{{ (a ~ b) % c % d }}", "{{ (a ~ b) |percent_of_text(c) |percent_of_text(d) }}"),
+            ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
         ] {
             assert_eq!(prepared(source), want);

@@ -207,6 +207,15 @@ fn flat_buffers_are_the_expected_ones() {
         for key in keys {
             assert_eq!(buffer[key], want[key], "{key}: {flags}");
         }
+        // Without the distributed optimizer Megatron pads nothing.
+        let whole = self::plan(flags.replace("--use-distributed-optimizer", "").split_whitespace());
+        let elements = |shape: &Value| shape[1].as_array().unwrap().iter().map(number).product::<usize>();
+        let shapes = whole["zero1"][0]["shapes"].as_array().unwrap();
+        assert_eq!(
+            number(&whole["zero1"][0]["numel"]),
+            shapes.iter().map(elements).sum::<usize>(),
+            "{flags}"
+        );
         // Buckets of Megatron-core 0.12 that end at multiples of 2^16 elements, and of the ranks.
         let wide = format!("{flags} --upstream head --ddp-pad-buckets-for-high-nccl-busbw");
         let wide_plan = self::plan(wide.split_whitespace());
