@@ -76,7 +76,7 @@ mod launch {
             let world = self.universe.world();
             // A failure without words is one, too: its length counts from 1.
             let length = mine.as_ref().map_or(0, |text| text.len() as u64 + 1);
-            let mut lengths = vec![0; self.size()];
+            let mut lengths = vec![0u64; self.size()];
             world.all_gather_into(&length, &mut lengths);
             let first = lengths.iter().position(|length| *length > 0)?;
             let mut text = mine.unwrap_or_default().into_bytes();
