@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// How long a wait sleeps before it looks whether a rank of another group has failed, or ranks wait for each other.
 const POLL: Duration = Duration::from_millis(50);
 
+/// How often a wait lets others run before it sleeps: ranks that are more than processors are spared most of waking each other.
+const YIELDS: usize = 64;
+
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A rank that panics is reported through the fabric; the maps themselves are consistent between statements.
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -248,6 +251,14 @@ impl Place {
             let slept = self.hub.changed.wait_timeout_while(state, POLL, |state| !ready(state));
             slept.unwrap_or_else(PoisonError::into_inner).0
         };
+        for _ in 0..YIELDS {
+            let state = lock(&self.hub.state);
+            if ready(&state) {
+                return Ok(state);
+            }
+            drop(state);
+            thread::yield_now();
+        }
         let state = sleep();
         if ready(&state) {
             return Ok(state);
@@ -350,9 +361,14 @@ impl Meeting {
             let mut state = lock(&hub.state);
             let round = state.rounds.get_mut(&self.sequence).expect("a round lasts until all have finished");
             round.finished[*rank] = true;
-            if round.finished.iter().all(|finished| *finished) {
+            let all_finished = round.finished.iter().all(|finished| *finished);
+            if all_finished {
                 state.rounds.remove(&self.sequence);
+            }
+            drop(state);
+            if all_finished {
                 hub.changed.notify_all();
+                return result;
             }
         }
         let over = |s: &HubState| !s.rounds.contains_key(&self.sequence);
@@ -386,8 +402,12 @@ impl ThreadComm {
             });
         }
         round.posts[*rank] = Some(post);
-        hub.changed.notify_all();
+        let all_posted = round.posts.iter().all(Option::is_some);
         drop(state);
+        // Nobody waits for less than all posts, and whoever wakes wants the lock.
+        if all_posted {
+            hub.changed.notify_all();
+        }
         Ok(Meeting { place: self.place.clone(), sequence, call })
     }
 
