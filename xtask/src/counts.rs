@@ -20,7 +20,7 @@ const WIDTHS: [&str; 7] = [
     "crates/ms-kernels/",
     "crates/ms-operands/",
     "crates/ms-reference/",
-    "crates/ms-core/src/cpu/",
+    "crates/ms-cpu/src/",
     "crates/ascend-rs/",
     "crates/hccl-sys/",
     "crates/cann-emu/",

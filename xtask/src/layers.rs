@@ -13,7 +13,7 @@ fn of_programs(target: &str, library: &str) -> bool {
     library == "ms-cli" || (library == "ms-options" && target == "anyhow")
 }
 /// What tests and benches may use besides.
-const TEST_ONLY: [&str; 4] = ["ms-testing", "ms-kernels", "ms-reference", "cann-emu"];
+const TEST_ONLY: [&str; 5] = ["ms-testing", "ms-kernels", "ms-cpu", "ms-reference", "cann-emu"];
 
 /// Edges that are not allowed, as sentences.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {

@@ -13,7 +13,7 @@ mod models;
 mod sources;
 mod unused;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -43,17 +43,28 @@ fn print_counts(folder: Option<String>) -> Result<()> {
 
 /// What every check finds, and what was counted.
 fn findings(root: &Path) -> Result<(Vec<String>, Counts)> {
-    let mut findings = layers::check(root)?;
-    let files = tracked_sources(root)?;
-    findings.extend(sources::check(root, &files)?);
-    findings.extend(unused::check(root, &files)?);
-    findings.extend(circles::check(root, &files)?);
-    findings.extend(dependencies::check(root, &files)?);
-    findings.extend(docs::check(root)?);
-    let touched = mixers::touched(root, &files)?;
-    findings.extend(mixers::check(&touched));
-    findings.extend(counts::check(root, &counts::all(root, &files)?)?);
+    let files = &tracked_sources(root)?;
+    // What nobody uses takes as long as all else.
+    let (others, unused) = std::thread::scope(|scope| {
+        let unused = scope.spawn(|| unused::check(root, files));
+        (others(root, files), unused.join())
+    });
+    let (mut findings, touched) = others?;
+    findings.extend(unused.map_err(|_| anyhow!("the check for what nobody uses has ended early"))??);
     Ok((findings, Counts { files: files.len(), touched }))
+}
+
+/// What all checks find but the one for what nobody uses, and the files that name each kind of mixer.
+fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::Touched>)> {
+    let mut findings = layers::check(root)?;
+    findings.extend(sources::check(root, files)?);
+    findings.extend(circles::check(root, files)?);
+    findings.extend(dependencies::check(root, files)?);
+    findings.extend(docs::check(root)?);
+    let touched = mixers::touched(root, files)?;
+    findings.extend(mixers::check(&touched));
+    findings.extend(counts::check(root, &counts::all(root, files)?)?);
+    Ok((findings, touched))
 }
 
 /// What was counted.

@@ -47,7 +47,7 @@ const FILES: [&str; 5] =
 /// Files that may name a mixer, an operation and a family.
 const LIMITS: [usize; 3] = [8, 7, 1];
 /// Crates below the model: of operations, not of parts.
-const BELOW: [&str; 3] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-reference/"];
+const BELOW: [&str; 4] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-cpu/", "crates/ms-reference/"];
 /// Rows of families, which name mixers as they like.
 const ROWS: &str = "crates/ms-spec/src/hf/";
 /// Kernels; crates of tests, tables of C interfaces and this one.

@@ -92,3 +92,9 @@ pub enum Error {
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<ms_kernels::Error> for Error {
+    fn from(e: ms_kernels::Error) -> Self {
+        Self::Device(Box::new(e))
+    }
+}

@@ -12,7 +12,6 @@
 mod arena;
 mod backend;
 mod clock;
-mod cpu;
 mod dtype;
 mod error;
 mod gradients;
@@ -34,7 +33,6 @@ pub use backend::{
     EmbedBackend, HeadLayout, HyperConnectionsBackend, IndexerInputs, LayoutBackend, LossBackend,
     MatmulBackend, MoeBackend, Norm, NormBackend, OptimBackend, QkNorm, RecurrentBackend, Rotary,
 };
-pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use gradients::{GradBuffer, GradSink};

@@ -336,19 +336,22 @@ impl Tensor {
         })
     }
 
-    pub(crate) fn expect_dtype(&self, op: &'static str, want: DType) -> Result<()> {
+    /// Refuses an operand of another element type, for devices.
+    ///
+    /// # Errors
+    /// [`Error::DType`] with what was found.
+    pub fn expect_dtype(&self, op: &'static str, want: DType) -> Result<()> {
         if self.dtype == want {
             return Ok(());
         }
         Err(Error::DType { op, name: "tensor", want, got: self.dtype })
     }
 
-    pub(crate) fn expect_shape(
-        &self,
-        op: &'static str,
-        name: &'static str,
-        want: impl Into<Shape>,
-    ) -> Result<()> {
+    /// Refuses an operand of another shape, for devices.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] with what was found.
+    pub fn expect_shape(&self, op: &'static str, name: &'static str, want: impl Into<Shape>) -> Result<()> {
         let want = want.into();
         if self.shape == want { Ok(()) } else { Err(Error::Shape { op, name, want, got: self.shape }) }
     }

@@ -5,7 +5,7 @@ use crate::{
     Communicator, DataParallel, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction, Replicas, Result,
     threads,
 };
-use ms_core::{Arena, DType, Device, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
+use ms_core::{Arena, DType, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
 /// A gradient of its own for each parameter, all of which every rank gets whole.
 struct EachGradient(Vec<Tensor>);
@@ -79,7 +79,7 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
         for ((bucket_size, overlap), keeping) in ways.into_iter().flat_map(|w| keeping.map(|k| (w, k))) {
             threads::run(world, |fabric| -> Result<()> {
                 let comm = fabric.group(&(0..world).collect::<Vec<_>>())?;
-                let device = Device::cpu(1)?;
+                let device = ms_cpu::device(1)?;
                 let mut each = EachGradient::zeros(device.arena(), DType::F32, shapes.clone());
                 fill(&mut each, &shapes, comm.rank())?;
                 let want = each.finish(&*comm, 0.25)?;

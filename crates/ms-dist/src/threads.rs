@@ -7,32 +7,25 @@
 
 mod circle;
 mod failure;
+mod place;
 
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
-use circle::{Needs, Wait, Waits};
+use circle::{Needs, Waits};
 pub use failure::RankFailure;
 use failure::panic_message;
 use ms_core::{Arena, Tensor};
+use place::Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
-
-/// How long a wait sleeps before it looks whether a rank of another group has failed, or ranks wait for each other.
-const POLL: Duration = Duration::from_millis(50);
-
-/// How often a wait lets others run before it sleeps: ranks that are more than processors are spared most of waking each other.
-const YIELDS: usize = 64;
+use std::time::Duration;
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A rank that panics is reported through the fabric; the maps themselves are consistent between statements.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// How long ranks that come to wait for others which wait for each other are waited for, so that they are named.
-const PATIENCE: Duration = Duration::from_millis(400);
 
 /// The ranks of a group, and how many communicators they asked for before this one.
 type GroupKey = (Vec<usize>, usize);
@@ -221,97 +214,6 @@ pub fn run_within<T: Send, E: std::fmt::Display + Send>(
         }
     }
     other.map_or(Ok(values), Err)
-}
-
-/// A rank's place in a group.
-#[derive(Clone)]
-struct Place {
-    rank: usize,
-    /// Ranks of the run.
-    world: usize,
-    /// The ranks of the group, by their numbers in the run.
-    group: Arc<[usize]>,
-    /// The rank's own thread.
-    thread: ThreadId,
-    hub: Arc<Hub>,
-    shared: Arc<Shared>,
-}
-
-impl Place {
-    /// Sleeps until `ready` or a failure. `at` says what is waited for and `needs` which ranks of the group must act before it
-    /// is there; both are asked only of a wait that lasts.
-    fn wait_until(
-        &self,
-        ready: impl Fn(&HubState) -> bool,
-        at: impl FnOnce() -> String,
-        needs: impl Fn(&HubState) -> Vec<usize> + Send + 'static,
-    ) -> Result<MutexGuard<'_, HubState>> {
-        let sleep = || {
-            let state = lock(&self.hub.state);
-            let slept = self.hub.changed.wait_timeout_while(state, POLL, |state| !ready(state));
-            slept.unwrap_or_else(PoisonError::into_inner).0
-        };
-        for _ in 0..YIELDS {
-            let state = lock(&self.hub.state);
-            if ready(&state) {
-                return Ok(state);
-            }
-            drop(state);
-            thread::yield_now();
-        }
-        let state = sleep();
-        if ready(&state) {
-            return Ok(state);
-        }
-        drop(state);
-        let begun = Instant::now();
-        let at = at();
-        let (hub, group) = (self.hub.clone(), self.group.clone());
-        let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
-        let noted = self.note(at.clone(), Needs::Ranks(Box::new(needed)));
-        // What is there is there, though who made it has ended since the last look.
-        let check = || match self.shared.check_group(&self.group) {
-            Err(_) if ready(&lock(&self.hub.state)) => Ok(()),
-            checked => checked,
-        };
-        loop {
-            check()?;
-            if let Some(limit) = self.shared.limit.filter(|limit| begun.elapsed() >= *limit) {
-                let (rank, seconds) = (self.group[self.rank], limit.as_secs());
-                let error = Error::TimedOut { rank, seconds, at };
-                self.shared.fail(rank, error.to_string());
-                return Err(error);
-            }
-            let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
-            let circle = || self.shared.waits.circle(|rank| !living(&rank));
-            // Whoever waits for ranks that wait for each other will have written it down soon, and is told of, too.
-            let patience = Instant::now();
-            while circle().is_some_and(|(stuck, _)| stuck < (0..self.world).filter(living).count())
-                && patience.elapsed() < PATIENCE
-            {
-                thread::sleep(POLL / 5);
-                check()?;
-            }
-            if let Some((_, waits)) = circle() {
-                let circle = Error::Circle { waits };
-                self.shared.fail(self.group[self.rank], circle.to_string());
-                return Err(circle);
-            }
-            // Notes and hubs are never locked in the other order.
-            let done = ready(&sleep());
-            if done {
-                drop(noted);
-                // Nobody but this wait takes away what makes it ready.
-                return Ok(lock(&self.hub.state));
-            }
-        }
-    }
-
-    /// Writes a wait down as long as the result lives.
-    fn note(&self, at: String, needs: Needs) -> circle::Noted<'_> {
-        let own = thread::current().id() == self.thread;
-        self.shared.waits.note(Wait { rank: self.group[self.rank], own, at, needs })
-    }
 }
 
 struct ThreadComm {

@@ -8,7 +8,8 @@
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 
-use ms_core::{Choice, CpuBackend, DType, Device, ParamId, ParamLayout, ParamStore, Tensor};
+use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Tensor};
+use ms_cpu::{Choice, CpuBackend};
 use ms_dist::ParallelCtx;
 use ms_generate::{LoadedModel, Quantization, Session};
 use ms_kernels::{Cpu, machine};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ms_core::{DType, Device};
+use ms_core::DType;
 use ms_generate::LoadedModel;
 use ms_testing::{assert_close, golden, golden_model};
 use serde::Deserialize;
@@ -53,7 +53,7 @@ fn samples_under_other_configurations_have_the_logits_of_transformers() {
         write(case, &golden_model(&case.model).unwrap(), dir.path());
         let what = format!("{} {:?}", case.model, case.fields);
         let model =
-            LoadedModel::open(dir.path(), DType::F32, Device::cpu(1).unwrap(), Some(case.tokens.len()));
+            LoadedModel::open(dir.path(), DType::F32, ms_cpu::device(1).unwrap(), Some(case.tokens.len()));
         let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
         let all = model.logits(&case.tokens, &[0, case.tokens.len() as i32]).unwrap();
         let last = &all[all.len() - case.logits.len()..];

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{DType, Device, ParamId};
+use ms_core::{DType, ParamId};
 use ms_generate::LoadedModel;
 use ms_testing::{assert_close, golden_model, read_golden};
 
@@ -11,7 +11,7 @@ fn open(dtype: DType) -> (LoadedModel, Vec<Vec<i32>>, f64) {
     let (reference, _) = read_golden(&dir.join("reference.safetensors"));
     let ids = &reference["input_ids"];
     let tokens: Vec<i32> = ids.i64().iter().map(|&t| t as i32).collect();
-    let model = LoadedModel::open(&dir, dtype, Device::cpu(1).unwrap(), Some(32)).unwrap();
+    let model = LoadedModel::open(&dir, dtype, ms_cpu::device(1).unwrap(), Some(32)).unwrap();
     let spread = reference["logits"].values.iter().fold(0f64, |m, v| m.max(v.abs()));
     (model, tokens.chunks(ids.shape[1]).map(<[i32]>::to_vec).collect(), spread)
 }

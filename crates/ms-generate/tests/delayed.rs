@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{CpuBackend, DType, Device};
+use ms_core::{DType, Device};
+use ms_cpu::CpuBackend;
 use ms_generate::{Limits, LoadedModel, Sampling, generate};
 use ms_kernels::Isa;
 

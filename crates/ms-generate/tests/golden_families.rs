@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{DType, Device};
+use ms_core::DType;
 use ms_generate::{LoadedModel, Session};
 use ms_testing::{assert_close, golden_model, read_golden};
 
@@ -22,7 +22,7 @@ fn open(family: &str) -> Option<Golden> {
     let (reference, _) = read_golden(&dir.join("reference.safetensors"));
     let ids = &reference["input_ids"];
     let seq = ids.shape[1];
-    let model = LoadedModel::open(&dir, DType::F32, Device::cpu(1).unwrap(), Some(seq));
+    let model = LoadedModel::open(&dir, DType::F32, ms_cpu::device(1).unwrap(), Some(seq));
     Some(Golden {
         model: model.unwrap_or_else(|e| panic!("{family}: {e}")),
         tokens: ids.i64().iter().map(|&t| t as i32).collect(),

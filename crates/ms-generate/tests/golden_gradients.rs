@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use ms_core::{
-    Choice, DType, GradBuffer, Graph, Grid, ParamId, ParamLayout, ParamStore, Rng, Tensor, Var, ops,
+    DType, Device, GradBuffer, Graph, Grid, ParamId, ParamLayout, ParamStore, Rng, Tensor, Var, ops,
 };
+use ms_cpu::{Choice, CpuBackend};
 use ms_generate::LoadedModel;
 use ms_nn::{Batch, Gpt, init_params};
 use ms_spec::ModelConfig;
@@ -41,7 +42,10 @@ impl Trial {
         let (rows, seq) = (ids.shape[0], ids.shape[1]);
         let tokens: Vec<i32> = ids.i64().iter().map(|&t| t as i32).collect();
         let choice = Choice::of_process(None, None).unwrap();
-        let device = ms_reference::device_for(dtype, 1, choice).unwrap();
+        let device = match dtype {
+            DType::F64 => ms_reference::device(),
+            _ => Device::new(CpuBackend::with(1, choice).unwrap()),
+        };
         let mut model = LoadedModel::open(&dir, dtype, device, Some(seq)).unwrap();
         if !WITHOUT_MODULES.contains(&form_of(family)) {
             let config = predicting(model.config(), states_first);

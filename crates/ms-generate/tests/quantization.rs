@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{Choice, CpuBackend, DType, Device, ParamId};
+use ms_core::{DType, Device, ParamId};
+use ms_cpu::{Choice, CpuBackend};
 use ms_generate::{LoadedModel, Quantization, Session};
 use ms_testing::{golden_model, read_golden};
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{DType, Device};
+use ms_core::DType;
 use ms_generate::{Generated, Limits, LoadedModel, Sampling, Session, generate, log_softmax, resume};
 use ms_spec::RopeScaling;
 
@@ -10,7 +10,7 @@ const LIMITS: Limits = Limits { max_new_tokens: 4, stop_tokens: Vec::new() };
 
 fn open(family: &str, dtype: DType) -> LoadedModel {
     let dir = ms_testing::golden_model(family).unwrap();
-    LoadedModel::open(&dir, dtype, Device::cpu(2).unwrap(), Some(32))
+    LoadedModel::open(&dir, dtype, ms_cpu::device(2).unwrap(), Some(32))
         .unwrap_or_else(|e| panic!("{family}: {e}"))
 }
 

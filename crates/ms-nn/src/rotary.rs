@@ -51,7 +51,7 @@ mod tests {
         let c = ModelConfig::tiny();
         let frequencies = c.frequencies(0, 40).inv_freq;
         let exact = tables(&c, 0, &ms_reference::device(), &[40]).unwrap();
-        let rounded = tables(&c, 0, &Device::cpu(1).unwrap(), &[40]).unwrap();
+        let rounded = tables(&c, 0, &ms_cpu::device(1).unwrap(), &[40]).unwrap();
         let (exact, rounded) = (exact.cos.as_slice::<f64>().unwrap(), rounded.cos.as_slice::<f32>().unwrap());
         let mut differs = false;
         for (i, (&exact, &rounded)) in exact.iter().zip(rounded).enumerate() {

@@ -88,7 +88,7 @@ fn load(dir: &Path, dtype: DType, max_position: usize) -> Loaded {
         .collect();
     files.sort();
     let hf: Weights = files.iter().flat_map(|f| read_golden(f).0).collect();
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let model = Gpt::new(&config, &device, max_position).unwrap();
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());

@@ -281,7 +281,7 @@ fn check(tied: bool, router: Router) {
     let loss: f64 = DOCUMENTS.iter().map(|ids| decoder(&c, &weights, ids, &mut grads)).sum();
     let length = |values: &[f64]| dot(values, values).sqrt();
     // What a gradient goes through rounds fewer than a thousand times.
-    let single = (Device::cpu(1).unwrap(), DType::F32, 1e3 * f64::from(f32::EPSILON));
+    let single = (ms_cpu::device(1).unwrap(), DType::F32, 1e3 * f64::from(f32::EPSILON));
     for (device, dtype, bound) in [(ms_reference::device(), DType::F64, 1e3 * f64::EPSILON), single] {
         let (got, found) = gpt(&c, &weights, &device, dtype);
         assert!((got - loss).abs() <= bound * loss, "{dtype}: the loss is {got}, by definition {loss}");

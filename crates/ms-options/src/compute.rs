@@ -3,7 +3,8 @@
 use crate::ModelFlags;
 use anyhow::{Result, bail};
 use ms_cli::{Usage, refuse};
-use ms_core::{Choice, DType, Device};
+use ms_core::{DType, Device};
+use ms_cpu::{Choice, CpuBackend};
 use ms_generate::{LoadedModel, Needs, Quantization, Work};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +92,16 @@ impl Compute {
     pub fn device(&self, dtype: DType) -> Result<Device> {
         self.check_device()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(ms_reference::device_for(dtype, self.threads().unwrap_or(cores).max(1), self.arithmetic()?)?)
+        Ok(device_for(dtype, self.threads().unwrap_or(cores).max(1), self.arithmetic()?)?)
+    }
+}
+
+/// The device that computes in `dtype`: the reference in f64, the CPU's kernels on `threads` threads, as `choice` says, in all
+/// others.
+pub(crate) fn device_for(dtype: DType, threads: usize, choice: Choice) -> ms_core::Result<Device> {
+    match dtype {
+        DType::F64 => Ok(ms_reference::device()),
+        _ => Ok(Device::new(CpuBackend::with(threads, choice)?)),
     }
 }
 

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::Choice;
+use ms_cpu::Choice;
 use ms_dist::{Fabric, ParallelCtx};
 use ms_trainer::{Hooks, Outcome};
 
@@ -65,7 +65,7 @@ impl Resolved {
     /// If data, checkpoint or another rank fails.
     pub fn train(&self, ctx: ParallelCtx, choice: Choice, hooks: &Hooks<'_>) -> Result<Outcome> {
         let source = self.data.as_ref().context("a run has data")?;
-        let device = ms_reference::device_for(self.config.dtype, self.threads_per_rank, choice)?;
+        let device = crate::compute::device_for(self.config.dtype, self.threads_per_rank, choice)?;
         // What the first rank finds missing of the data's indices it writes; the others read it.
         if ctx.rank > 0 {
             ctx.world.barrier()?;

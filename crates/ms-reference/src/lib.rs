@@ -24,7 +24,7 @@ mod rotary;
 mod routing;
 mod tape;
 
-use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
+use ms_core::{Arena, Backend, DType, Device, Result};
 
 /// A device that computes in f64, on the thread that calls it.
 #[derive(Default)]
@@ -54,18 +54,6 @@ impl Reference {
         if let Some(watch) = &self.watch {
             watch(multiply_adds);
         }
-    }
-}
-
-/// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads, as `choice` says, in all
-/// others.
-///
-/// # Errors
-/// If the CPU's device cannot be made; see [`Device::cpu`].
-pub fn device_for(dtype: DType, threads: usize, choice: Choice) -> Result<Device> {
-    match dtype {
-        DType::F64 => Ok(device()),
-        _ => Ok(Device::new(CpuBackend::with(threads, choice)?)),
     }
 }
 

@@ -74,7 +74,8 @@ impl Case<'_> {
 #[test]
 fn losses_and_gradients_are_those_of_upstreams_formulas() {
     let golden = &ms_testing::read_golden(&ms_testing::golden("ops/indexer.safetensors")).0;
-    let devices = [(ms_reference::device(), DType::F64, 1e-12), (Device::cpu(2).unwrap(), DType::F32, 2e-6)];
+    let devices =
+        [(ms_reference::device(), DType::F64, 1e-12), (ms_cpu::device(2).unwrap(), DType::F32, 2e-6)];
     for (device, dtype, bound) in &devices {
         let case = Case { device, dtype: *dtype, golden, bound: *bound };
         let forms = [

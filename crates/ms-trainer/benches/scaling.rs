@@ -14,7 +14,8 @@
 #[allow(dead_code)] // each benchmark uses its part of it
 mod shape;
 
-use ms_core::{Choice, CpuBackend, DType, Device, Grid, GridRules, GridSizes};
+use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_cpu::{Choice, CpuBackend};
 use ms_dist::{ParallelCtx, Sharing, threads};
 use ms_kernels::{Cpu, machine};
 use ms_trainer::Engine;

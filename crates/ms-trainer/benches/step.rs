@@ -15,7 +15,8 @@
 #[allow(dead_code)] // each benchmark uses its part of it
 mod shape;
 
-use ms_core::{Choice, CpuBackend, DType, Device};
+use ms_core::{DType, Device};
+use ms_cpu::{Choice, CpuBackend};
 use ms_dist::ParallelCtx;
 use ms_kernels::{Cpu, machine};
 use ms_trainer::Engine;

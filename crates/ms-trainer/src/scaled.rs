@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn device() -> Device {
-        Device::cpu(1).unwrap()
+        ms_cpu::device(1).unwrap()
     }
 
     fn tensor(device: &Device, values: &[f32]) -> Tensor {

@@ -163,3 +163,29 @@ fn the_script_for_deepseek_v3_stores_all_linear_layers_as_codes() {
     let general = ["hf", "mcore", "--upstream", "v2.0.0", "--num-nextn-predict-layers", "1"];
     assert_eq!(codes("general", &general), [false, true, false, false, false, false]);
 }
+
+#[test]
+fn what_a_layout_has_no_words_for_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [mixtral, biased] = ["mixtral", "gpt_oss"].map(|name| ms_testing::golden_model(name).unwrap());
+    for (load, args, said) in [
+        (&mixtral, "hf legacy", "the legacy layout only holds dense models"),
+        (
+            &biased,
+            "hf mcore --upstream v2.0.0 --moe-grouped-gemm",
+            "grouped experts have no biases: write sequential ones",
+        ),
+        (
+            &mixtral,
+            "hf mcore --tp 2 --moe-tp-extend-ep",
+            "experts shared out over tensor-parallel ranks are grouped: pass --moe-grouped-gemm",
+        ),
+    ] {
+        let save = dir.path().join("out");
+        let args: Vec<&str> = args.split(' ').chain(["--load", text(load), "--save", text(&save)]).collect();
+        let done = ms_convert(&args).code(1);
+        let message = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        assert!(message.contains(said), "{args:?}: {message}");
+        assert!(!save.exists(), "{args:?}");
+    }
+}

@@ -4,7 +4,8 @@
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
 use anyhow::{Context, Result};
-use ms_core::{Axis, Choice, DType};
+use ms_core::{Axis, DType};
+use ms_kernels::choice::Choice;
 use ms_kernels::{Cpu, machine};
 use ms_options::training::Resolved;
 use ms_options::training::Topology;

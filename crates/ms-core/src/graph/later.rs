@@ -25,12 +25,6 @@ impl Later {
         Self { work: Vec::new(), only: Some(param) }
     }
 
-    /// Number of gradients and words that they are all.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.work.len()
-    }
-
     /// Whether something of a gradient, or the word that it is all, is among it.
     pub(super) fn has(&self, param: ParamId) -> bool {
         self.work.iter().any(|work| work.param == param)

@@ -18,9 +18,6 @@ mod norm;
 mod recompute;
 mod recurrent;
 mod sinkhorn;
-#[cfg(test)]
-mod tests;
-
 pub use act::{activation, add, gate, swiglu};
 pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
 pub use compressed::{attention_shared, pool_windows, rotate_last};

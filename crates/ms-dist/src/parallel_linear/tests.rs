@@ -75,7 +75,7 @@ fn run(form: &Form, sequence_parallel: bool, dtype: DType) -> (Vec<Vec<u8>>, Vec
         if let Form::Together(overlap) = form {
             ctx.linears = *overlap;
         }
-        let device = Device::cpu(1)?;
+        let device = ms_cpu::device(1)?;
         let shapes = [&[N[0], K][..], &[N[0]], &[N[1], K], &[N[1]], &[K, N[0]]];
         let layout = Arc::new(ParamLayout::sequential(shapes.map(Shape::new)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout.clone());

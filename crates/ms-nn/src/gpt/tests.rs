@@ -9,7 +9,7 @@ use ms_spec::Scales;
 /// definition: a product or a sum is rounded once, a factor not at all.
 fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f64>) {
     let c = ModelConfig { scales, position, ..ModelConfig::tiny() };
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let model = Gpt::new(&c, &device, c.max_positions).unwrap();
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
     let mut store = ParamStore::zeros(device.arena(), DType::Bf16, layout.clone());

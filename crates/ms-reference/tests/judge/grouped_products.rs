@@ -1,6 +1,6 @@
 //! Products of experts as PyTorch has them, on both devices.
 
-use ms_core::{DType, Device, Routes, Tensor};
+use ms_core::{DType, Routes, Tensor};
 use ms_testing::{golden, read_golden};
 
 #[test]
@@ -19,7 +19,7 @@ fn rows_of_experts_give_pytorchs_products_and_gradients() {
         let matrices = values.chunks_exact(k * n);
         matrices.flat_map(|w| (0..n).flat_map(move |o| (0..k).map(move |i| w[i * n + o]))).collect()
     };
-    for (device, dtype) in [(ms_reference::device(), DType::F64), (Device::cpu(2).unwrap(), DType::F32)] {
+    for (device, dtype) in [(ms_reference::device(), DType::F64), (ms_cpu::device(2).unwrap(), DType::F32)] {
         let tensor = |shape: &[usize], values: &[f64]| {
             Tensor::from_reals(device.arena(), dtype, shape, values).unwrap()
         };

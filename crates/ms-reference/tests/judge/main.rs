@@ -11,7 +11,7 @@ mod heads;
 mod recurrent;
 
 use bench::{Bench, Case};
-use ms_core::{DType, Device};
+use ms_core::DType;
 use std::collections::BTreeSet;
 
 fn cases() -> Vec<Case> {
@@ -32,7 +32,7 @@ fn judge(dtype: DType) {
 }
 
 fn judge_those(dtype: DType, cases: Vec<Case>) {
-    let (fast, reference) = (Device::cpu(2).unwrap(), ms_reference::device());
+    let (fast, reference) = (ms_cpu::device(2).unwrap(), ms_reference::device());
     let mut wrong = Vec::new();
     for (name, case) in cases {
         for draw in 0..3 {

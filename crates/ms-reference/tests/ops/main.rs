@@ -8,8 +8,9 @@ mod experts;
 mod heads;
 mod recurrent;
 
-use ms_core::{CpuBackend, DType, Device, GradBuffer, Graph, ParamId, ParamLayout, ParamStore};
+use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamLayout, ParamStore};
 use ms_core::{Result, Rng, Shape, Tensor, Var, ops};
+use ms_cpu::CpuBackend;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -195,7 +196,7 @@ fn gradients_of_the_cpu_are_those_of_the_reference() {
 /// A cast rounds, so that differences see steps: what comes back is known.
 #[test]
 fn a_cast_weight_gets_its_gradient_unrounded() {
-    for device in [ms_reference::device(), Device::cpu(1).unwrap()] {
+    for device in [ms_reference::device(), ms_cpu::device(1).unwrap()] {
         let layout = Arc::new(ParamLayout::sequential([Shape::new(&[2, 2])]));
         let mut store = ParamStore::zeros(device.arena(), DType::Bf16, layout.clone());
         store.get_mut(ParamId(0)).unwrap().set_reals(&[1.0; 4]).unwrap();

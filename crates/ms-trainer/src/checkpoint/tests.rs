@@ -5,7 +5,7 @@ use crate::OptimizerForm;
 use crate::parity::{Shape, batches};
 use crate::saving::Saving;
 use crate::scaled::Stored;
-use ms_core::{Device, Grid, GridRules, GridSizes};
+use ms_core::{Grid, GridRules, GridSizes};
 use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing, threads};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ fn on<T: Send>(
         let gathered = Arc::new(Gathered::default());
         let around: Arc<dyn Around> = gathered.clone();
         let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric)?.around(&around);
-        work(&mut Engine::blank(config, Device::cpu(1)?, ctx)?, &gathered)
+        work(&mut Engine::blank(config, ms_cpu::device(1)?, ctx)?, &gathered)
     };
     threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()
 }

@@ -4,7 +4,8 @@
 use crate::parity::samples::{picked, pooled, samples};
 use crate::parity::{Case, run, run_on, same, small_experts};
 use ms_core::ops::Auxiliary;
-use ms_core::{CpuBackend, DType, Device, Dispatcher};
+use ms_core::{DType, Device, Dispatcher};
+use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;

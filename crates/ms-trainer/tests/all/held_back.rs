@@ -3,7 +3,7 @@
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work};
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
+use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{ContextParallel, LinearOverlap, Sharing};
 use ms_spec::{Attention, Compressed, Feed, Layer, ModelConfig, Moe, Pooled, Rope, Router, Score, Scores};
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -141,7 +141,7 @@ fn no_bit_depends_on_it() {
         let run = |linears| {
             let trial = trial(model.clone(), &ways, linears, DType::F32);
             let shape = Shape { rows: 1, length: LENGTH, micro: 2, packed: false };
-            trial.run(&|| Device::cpu(1), &batches(&model, shape, 2), None).unwrap()
+            trial.run(&|| ms_cpu::device(1), &batches(&model, shape, 2), None).unwrap()
         };
         let what = format!("{:?}, tp {}, ep {}", ways.dispatcher, ways.sizes.tp, ways.sizes.ep);
         let (waiting, beside) = (run(WAITING), run(LinearOverlap::default()));

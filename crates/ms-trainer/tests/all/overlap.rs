@@ -2,7 +2,7 @@
 //! in time that is counted, not measured.
 
 use crate::wire::{Time, WAITING, grown_by, time_of_work};
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
+use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces, Sharing};
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
@@ -61,7 +61,7 @@ fn train(
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
-    trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
+    trial.run(&|| ms_cpu::device(1), &steps, Some(watched)).unwrap();
 }
 
 /// How many of the sums inside tensor parallelism that a backward pass needs come after the first sum of gradients. The losses

@@ -3,7 +3,7 @@
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work_behind};
-use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{LinearOverlap, Sharing};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -73,7 +73,7 @@ fn it_changes_no_bit() {
                 let trial = trial(linears, (tp, DType::F32), (sequence_parallel, put_off), length);
                 let shape = Shape { rows: 1, length, micro: 2, packed: false };
                 let steps = batches(&trial.config.model, shape, 2);
-                trial.run(&|| Device::cpu(1), &steps, None).unwrap()
+                trial.run(&|| ms_cpu::device(1), &steps, None).unwrap()
             };
             let waiting = bits(WAITING, false);
             for put_off in [false, true] {

@@ -1,6 +1,7 @@
 //! Multi-token prediction against a float64 run of the same weights in PyTorch.
 
-use ms_core::{CpuBackend, DType, Device, ParamId};
+use ms_core::{DType, Device, ParamId};
+use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_kernels::Isa;

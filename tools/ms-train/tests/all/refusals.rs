@@ -388,3 +388,24 @@ fn where_reports_cannot_be_written_the_flag_is_named() {
     train(&["--metrics-file", &written, "--data-path"]).arg(&data).assert().success();
     assert_eq!(metrics(Path::new(&written)).len(), 2);
 }
+
+#[test]
+fn files_of_upstreams_that_cannot_be_are_refused() {
+    const MODEL: &str = "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 64 --vocab-size 64 --seq-length 32 \
+         --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 8 --dry-run";
+    for (more, said) in [
+        (
+            "--num-experts 4 --moe-router-topk 2 --moe-grouped-gemm --ckpt-format torch",
+            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it",
+        ),
+        (
+            "--upstream head --enable-hf2mg-convert",
+            "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder",
+        ),
+        ("--keep-last 2", "--keep-last: goes with --save"),
+    ] {
+        let mut command = ms_train();
+        let message = refused(command.args(MODEL.split_whitespace()).args(more.split_whitespace()), 2);
+        assert!(message.contains(said), "{more}: {message}");
+    }
+}

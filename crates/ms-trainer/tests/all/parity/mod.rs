@@ -4,9 +4,8 @@
 
 pub(crate) mod samples;
 
-use ms_core::{
-    CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor,
-};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor};
+use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Sharing};
 use ms_kernels::Isa;

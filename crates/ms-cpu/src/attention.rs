@@ -1,7 +1,7 @@
 //! Attention on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{
+use ms_core::{
     AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, QkNorm, QkvRows, Result,
     Rotary, Scalar, Segment, Tensor, TensorMut,
 };

@@ -1,7 +1,7 @@
 //! The optimizer's flat buffers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{AdamW, DType, Error, ExactSum, OptimBackend, Result, Sgd, Tensor, TensorMut};
+use ms_core::{AdamW, DType, Error, ExactSum, OptimBackend, Result, Sgd, Tensor, TensorMut};
 use ms_kernels::{adamw, elementwise, reduce, sgd};
 
 impl OptimBackend for CpuBackend {

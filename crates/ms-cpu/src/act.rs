@@ -1,11 +1,11 @@
 //! Activations, sums and embedding on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{
-    ActBackend, Activation, DType, EmbedBackend, Error, Result, Scalar, Shape, Tensor, TensorMut, VocabShare,
-};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use ms_core::{
+    ActBackend, Activation, DType, EmbedBackend, Error, Result, Scalar, Shape, Tensor, TensorMut, VocabShare,
+};
 use ms_kernels::{activation, elementwise, embedding, swiglu};
 
 /// `y = as(x)`, element by element.

@@ -1,7 +1,7 @@
 //! Linear layers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
+use ms_core::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
 use ms_kernels::matmul::{Dims, Form, Mat, Out, add_f64, matmul};
 use ms_kernels::{int8, reduce};
 

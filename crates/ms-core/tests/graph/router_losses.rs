@@ -1,9 +1,9 @@
 //! The auxiliary losses of routers against upstream's, with their gradients.
 
 use super::*;
-use crate::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};
-use crate::ops::{drop_beyond, route, route_instead, route_to};
-use crate::{GroupScore, Router, RouterScore};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};
+use ms_core::ops::{drop_beyond, route, route_instead, route_to};
+use ms_core::{GroupScore, Router, RouterScore};
 use ms_testing::{Golden, assert_close, golden, read_golden};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn goldens() -> Goldens {
 
 /// The losses, and the gradient by the logits: with that of `Σ weights · dprobs`, if it is `weighed`.
 fn losses(g: &Goldens, router: &Router, balance: Balance<'_>, weighed: bool) -> (Auxiliary, Vec<f32>) {
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let (tokens, count) = (g["logits"].shape[0], g["logits"].shape[1]);
     let tensor = |name: &str| {
         let shape: Vec<usize> = g[name].shape.clone();
@@ -84,7 +84,7 @@ fn the_z_loss_is_upstreams() {
 fn a_choice_made_elsewhere_is_balanced_as_it_was_made() {
     let g = goldens();
     // One of each of four groups (mixture of grouped experts).
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let logits = Tensor::from_slice(device.arena(), [18, 16], &g["logits"].f32()).unwrap();
     let picks: Vec<i32> = g["moge.indices"].i64().into_iter().map(|e| e as i32).collect();
     let picks = Tensor::from_slice(device.arena(), [18, 4], &picks).unwrap();
@@ -106,7 +106,7 @@ fn copies_beyond_the_capacity_are_upstreams() {
     let share = tokens as f64 * number("topk") / experts as f64;
     let capacity = (share * number("capacity_factor")).ceil() as usize;
     assert_eq!((capacity, router.top_k), (number("capacity") as usize, number("topk") as usize));
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let logits = Tensor::from_slice(device.arena(), [tokens, experts], &g["logits"].f32()).unwrap();
     let mut graph = Graph::train(&device);
     let x = graph.input(logits);
@@ -161,7 +161,7 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
 /// `c · E C / (N K) · Σ_e mean score of e`, and the scores of a token sum to one.
 #[test]
 fn experts_that_are_filled_up_are_in_balance() {
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let logits: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 / 4.0).collect();
     let mut graph = Graph::train(&device);
     let x = graph.input(Tensor::from_slice(device.arena(), [6, 4], &logits).unwrap());
@@ -181,7 +181,7 @@ fn experts_that_are_filled_up_are_in_balance() {
 /// As MindSpeed-LLM's head has it: the weights of a router stay, its map of experts is another one.
 #[test]
 fn experts_in_place_of_others_weigh_what_the_router_gives_them() {
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let logits: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 / 4.0).collect();
     let mut graph = Graph::train(&device);
     let x = graph.input(Tensor::from_slice(device.arena(), [6, 4], &logits).unwrap());
@@ -216,7 +216,7 @@ fn experts_in_place_of_others_weigh_what_the_router_gives_them() {
 #[test]
 fn the_last_copies_are_those_of_the_last_places() {
     // Two samples of two tokens, one expert that takes two copies: the first token of each.
-    let device = Device::cpu(1).unwrap();
+    let device = ms_cpu::device(1).unwrap();
     let mut graph = Graph::train(&device);
     let x = graph.input(Tensor::from_slice(device.arena(), [4, 1], &[1f32; 4]).unwrap());
     let router = Router { top_k: 1, ..PLAIN };

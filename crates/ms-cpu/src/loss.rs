@@ -1,7 +1,7 @@
 //! Cross entropy on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{DType, Error, LossBackend, Result, Shape, Tensor};
+use ms_core::{DType, Error, LossBackend, Result, Shape, Tensor};
 use ms_kernels::cross_entropy::{self, Row};
 
 /// Rows of the kernel, seen in a tensor `[T,3]` f32.

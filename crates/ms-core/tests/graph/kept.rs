@@ -1,7 +1,7 @@
 //! What operations keep: handles to values that are here, with the host, or to be rebuilt.
 
 use super::*;
-use crate::Host;
+use ms_core::Host;
 
 /// What becomes of what a block keeps.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -107,7 +107,7 @@ fn a_region_whose_output_is_forgotten_runs_again_once() {
         let counted = runs.clone();
         let twice = move |g: &mut Graph, x: &Var| {
             counted.fetch_add(1, Ordering::Relaxed);
-            let y = activation(g, x, crate::Activation::GeluTanh, false)?;
+            let y = activation(g, x, ms_core::Activation::GeluTanh, false)?;
             add(g, &y, &y)
         };
         let y = recompute(&mut g, &x, x.holds(), twice).unwrap();

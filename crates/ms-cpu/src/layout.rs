@@ -1,7 +1,7 @@
 //! Columns on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{Columns, DType, Error, LayoutBackend, Noise, Result, Tensor, TensorMut};
+use ms_core::{Columns, DType, Error, LayoutBackend, Noise, Result, Tensor, TensorMut};
 use ms_kernels::{columns, noise};
 
 impl LayoutBackend for CpuBackend {
@@ -124,7 +124,7 @@ impl LayoutBackend for CpuBackend {
 
     fn unit_rows_backward(&self, mut dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()> {
         op_span!("unit_rows_backward", 6 * x.numel(), size(&[x, dy]));
-        let dy = crate::ActBackend::cast(self, dy, DType::F32)?;
+        let dy = ms_core::ActBackend::cast(self, dy, DType::F32)?;
         let width = x.as_matrix().1;
         with_float!(x.dtype(), "unit_rows_backward", E => {
             let (dx, dy) = (dx.as_mut_slice()?, dy.as_slice()?);

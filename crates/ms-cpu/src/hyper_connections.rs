@@ -1,7 +1,7 @@
 //! Hyper-connections on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, HyperConnectionsBackend, Mixing, Result, Tensor};
+use ms_core::{DType, HyperConnectionsBackend, Mixing, Result, Tensor};
 use ms_kernels::hyper_connections;
 
 impl HyperConnectionsBackend for CpuBackend {

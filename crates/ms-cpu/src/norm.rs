@@ -1,7 +1,7 @@
 //! RMSNorm on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, Norm, NormBackend, Result, Tensor, TensorMut};
+use ms_core::{DType, Norm, NormBackend, Result, Tensor, TensorMut};
 use ms_kernels::layer_norm;
 use ms_kernels::rms_norm::{self, Options};
 

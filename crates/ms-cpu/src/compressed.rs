@@ -2,7 +2,7 @@
 
 use super::attention::rotary;
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{
+use ms_core::{
     CompressedBackend, DType, Divergence, HeadLayout, IndexerInputs, Pooling, Result, Rotary, Sight, Tensor,
     TensorMut, Window,
 };
@@ -193,7 +193,7 @@ impl CompressedBackend for CpuBackend {
         })?;
         let part = |start, len| -> Result<Tensor> {
             let d = dkeys.slice_flat(start * dim, [len, dim])?;
-            crate::ActBackend::cast(self, &d, q.dtype())
+            ms_core::ActBackend::cast(self, &d, q.dtype())
         };
         Ok([dq, part(0, rows)?, part(rows, entries)?])
     }

@@ -1,7 +1,7 @@
 //! Recurrent mixers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size};
-use crate::{DType, DeltaRule, Mamba3Shape, RecurrentBackend, Result, Segment, StateSpace, Tensor};
+use ms_core::{DType, DeltaRule, Mamba3Shape, RecurrentBackend, Result, Segment, StateSpace, Tensor};
 use ms_kernels::convolution::{self, Convolution};
 use ms_kernels::{delta_rule, mamba3, state_space};
 

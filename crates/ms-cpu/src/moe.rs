@@ -1,7 +1,7 @@
 //! Mixtures of experts on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float, with_real};
-use crate::{
+use ms_core::{
     DType, Error, ExpertLoad, MatmulBackend, MoeBackend, Result, Router, Routes, Shape, Tensor, TensorMut,
 };
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};

@@ -1,4 +1,4 @@
-//! The CPU device: the seam's traits over `ms-kernels`.
+//! The CPU device: the seam's traits of `ms-core` over `ms-kernels`.
 //!
 //! Each file serves one family: it checks element types, allocates results and calls the kernel; shapes are
 //! checked by the kernels themselves where the lengths of slices say enough, and here where they do not.
@@ -15,7 +15,7 @@ mod norm;
 mod optim;
 mod recurrent;
 
-use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
+use ms_core::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
 pub use ms_kernels::choice::Choice;
 use ms_kernels::{Cpu, Isa};
 
@@ -35,12 +35,6 @@ impl CpuBackend {
         Self::with(threads, Choice { isa, arithmetic: isa.arithmetic() })
     }
 
-    /// A device for tests that computes on one thread with portable bodies.
-    #[cfg(test)]
-    pub(crate) fn portable() -> Self {
-        Self::new(1, Isa::Portable).expect("portable bodies are everywhere")
-    }
-
     /// A device that computes on `threads` threads as `choice` says.
     ///
     /// # Errors
@@ -53,21 +47,13 @@ impl CpuBackend {
     }
 }
 
-impl From<ms_kernels::Error> for Error {
-    fn from(e: ms_kernels::Error) -> Self {
-        Self::Device(Box::new(e))
-    }
-}
-
-impl Device {
-    /// A CPU device of `threads` threads with the latest instruction set of this machine, or the one that the
-    /// environment variable `MS_ISA` forces; [`Choice::of_process`] measures which one is the fastest.
-    ///
-    /// # Errors
-    /// If `MS_ISA` names an instruction set that this machine does not have.
-    pub fn cpu(threads: usize) -> Result<Self> {
-        Ok(Self::new(CpuBackend::new(threads, Isa::from_env()?.unwrap_or_else(Isa::detect))?))
-    }
+/// A CPU device of `threads` threads with the latest instruction set of this machine, or the one that the environment variable
+/// `MS_ISA` forces; [`Choice::of_process`] measures which one is the fastest.
+///
+/// # Errors
+/// If `MS_ISA` names an instruction set that this machine does not have.
+pub fn device(threads: usize) -> Result<Device> {
+    Ok(Device::new(CpuBackend::new(threads, Isa::from_env()?.unwrap_or_else(Isa::detect))?))
 }
 
 impl Backend for CpuBackend {
@@ -98,15 +84,15 @@ impl CpuBackend {
 macro_rules! with_float {
     ($dtype:expr, $op:literal, $E:ident => $body:expr) => {
         match $dtype {
-            $crate::DType::F32 => {
+            ms_core::DType::F32 => {
                 type $E = f32;
                 $body
             }
-            $crate::DType::Bf16 => {
+            ms_core::DType::Bf16 => {
                 type $E = half::bf16;
                 $body
             }
-            dtype => Err($crate::Error::Unsupported { op: $op, dtype }),
+            dtype => Err(ms_core::Error::Unsupported { op: $op, dtype }),
         }
     };
 }
@@ -116,15 +102,15 @@ use with_float;
 macro_rules! with_real {
     ($dtype:expr, $op:literal, $R:ident => $body:expr) => {
         match $dtype {
-            $crate::DType::F32 => {
+            ms_core::DType::F32 => {
                 type $R = f32;
                 $body
             }
-            $crate::DType::F64 => {
+            ms_core::DType::F64 => {
                 type $R = f64;
                 $body
             }
-            dtype => Err($crate::Error::Unsupported { op: $op, dtype }),
+            dtype => Err(ms_core::Error::Unsupported { op: $op, dtype }),
         }
     };
 }
