@@ -138,11 +138,15 @@ impl SafetensorsSamples {
             .collect()
     }
 
-    fn mask(&self, column: &Column, index: usize) -> Vec<f32> {
+    /// What each token of a row counts.
+    ///
+    /// # Errors
+    /// For less than nothing, and for what is no finite number.
+    fn mask(&self, column: &Column, index: usize) -> Result<Vec<f32>> {
         let size = if matches!(column.dtype.as_str(), "I32" | "F32") { 4 } else { 1 };
         let bytes = &self.file.bytes()[column.bytes.clone()];
         let row = &bytes[index * column.row * size..(index + 1) * column.row * size];
-        match column.dtype.as_str() {
+        let mask: Vec<f32> = match column.dtype.as_str() {
             "F32" => {
                 row.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
             }
@@ -152,6 +156,15 @@ impl SafetensorsSamples {
                 .collect(),
             "I8" => row.iter().map(|&b| f32::from(b as i8)).collect(),
             _ => row.iter().map(|&b| f32::from(b)).collect(),
+        };
+        match mask.iter().find(|weight| !(weight.is_finite() && **weight >= 0.0)) {
+            Some(weight) => Err(Error::Input {
+                path: self.path.clone(),
+                reason: format!(
+                    "loss_mask of row {index}: expected finite numbers from 0 on, found {weight}"
+                ),
+            }),
+            None => Ok(mask),
         }
     }
 }
@@ -169,8 +182,10 @@ impl Samples for SafetensorsSamples {
                 let text = self.ids(tokens, index)?;
                 let rows = text.len() - 1;
                 let tokens = text[..rows].to_vec();
-                let mut loss_mask =
-                    loss_mask.as_ref().map_or_else(|| vec![1.0; rows], |mask| self.mask(mask, index));
+                let mut loss_mask = match loss_mask {
+                    Some(mask) => self.mask(mask, index)?,
+                    None => vec![1.0; rows],
+                };
                 let mut position_ids: Vec<i32> = (0..rows as i32).collect();
                 let segment_ends = match self.documents {
                     Some(documents) => documents.mark(&tokens, None, &mut position_ids, &mut loss_mask),
@@ -241,6 +256,28 @@ mod tests {
         let only_loss = Documents { reset_position_ids: false, reset_attention_mask: false, ..all };
         assert_eq!(row(Some(only_loss)).segment_ends, [6]);
         assert_eq!(row(None).position_ids, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_counts_less_than_nothing_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.safetensors");
+        let with = |mask: [f32; 2]| {
+            let shape = |n| vec![1, 1, n];
+            let tensors = [("tokens".to_owned(), "I32", shape(3)), ("loss_mask".to_owned(), "F32", shape(2))];
+            let mut bytes = Vec::new();
+            safetensors::write_header(&mut bytes, &safetensors::make_header(&tensors, &[])).unwrap();
+            bytes.extend([1i32, 2, 3].iter().flat_map(|v| v.to_le_bytes()));
+            bytes.extend(mask.iter().flat_map(|v| v.to_le_bytes()));
+            std::fs::write(&path, bytes).unwrap();
+            SafetensorsSamples::open(&path).unwrap().get(0)
+        };
+        assert_eq!(with([0.5, 0.0]).unwrap().loss_mask, [0.5, 0.0]);
+        for wrong in [-1.0, f32::NAN, f32::INFINITY] {
+            let error = with([1.0, wrong]).unwrap_err().to_string();
+            let expected = format!("loss_mask of row 0: expected finite numbers from 0 on, found {wrong}");
+            assert!(error.contains(&expected), "{error}");
+        }
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub(crate) struct Interval {
     pub(crate) seconds: f64,
     pub(crate) iterations: u64,
     pub(crate) skipped: u64,
-    /// Of those that were not skipped.
+    /// Whose losses are in the sums.
+    pub(crate) counted: u64,
+    /// Whose loss was no number, skipped or not.
     pub(crate) nan: u64,
 }
 
@@ -20,17 +22,16 @@ impl Interval {
     pub(crate) fn add(&mut self, report: &StepReport, seconds: f64) {
         self.seconds += seconds;
         self.iterations += 1;
-        if report.skipped {
-            self.skipped += 1;
-        } else if report.loss.is_finite() {
+        self.skipped += u64::from(report.skipped);
+        self.nan += u64::from(!report.loss.is_finite());
+        if !report.skipped && report.loss.is_finite() {
+            self.counted += 1;
             self.loss += report.loss;
             self.indexer = report.indexer.map(|loss| loss + self.indexer.unwrap_or(0.0));
             self.ahead.resize(report.ahead.len(), 0.0);
             for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {
                 *sum += loss;
             }
-        } else {
-            self.nan += 1;
         }
     }
 }

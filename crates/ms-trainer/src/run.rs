@@ -240,7 +240,7 @@ impl Loop<'_> {
         let mut interval = Interval::default();
         let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
         let first = self.state.iteration;
-        let mut settled = None;
+        let (mut settled, mut warned) = (None, false);
         let mut last_global = None;
         let mut sent = BTreeMap::new();
         while self.state.iteration < total && !self.config.skip_train {
@@ -286,6 +286,12 @@ impl Loop<'_> {
             trained_seconds += seconds;
             trained_tokens += (global * self.config.seq_length) as f64;
             interval.add(&report, seconds);
+            if self.reports && report.tokens == 0 && !std::mem::replace(&mut warned, true) {
+                tracing::warn!(
+                    "iteration {}: none of its tokens counts in the loss, so nothing is learned of it: look at the data's loss mask",
+                    self.state.iteration
+                );
+            }
             if self.reports {
                 self.hooks.observer.iteration(self.state.iteration);
             }

@@ -19,14 +19,14 @@ pub(crate) enum Asked {
     Upstream(Upstream),
 }
 
-/// The questions of a folder of `.jsonl` files (`passage`, `question`, `answer`).
+/// The questions of a folder of `.jsonl` files (`passage`, `question`, `answer`), at most `most` of each file.
 ///
 /// # Errors
 /// If there is no such file, or a row lacks a field.
-pub(crate) fn read(dir: &Path, asked: Asked) -> Result<Vec<Question>> {
+pub(crate) fn read(dir: &Path, asked: Asked, most: usize) -> Result<Vec<Question>> {
     let harness = asked == Asked::Harness;
     let every = asked == Asked::Upstream(Upstream::V2_0_0);
-    let rows = jsonl::read(dir, "dev", every)?;
+    let rows = jsonl::read(dir, "dev", every, most)?;
     rows.iter()
         .enumerate()
         .map(|(number, (place, row))| {
@@ -63,10 +63,12 @@ mod tests {
         let row = r#"{"passage": "p", "question": "q", "answer": true}"#;
         std::fs::write(dir.path().join("dev.jsonl"), row).unwrap();
         std::fs::write(dir.path().join("train.jsonl"), format!("{row}\n{row}\n")).unwrap();
-        let count = |asked| read(dir.path(), asked).unwrap().len();
+        let count = |asked| read(dir.path(), asked, usize::MAX).unwrap().len();
         assert_eq!(count(Asked::Upstream(Upstream::V2_0_0)), 3);
         assert_eq!(count(Asked::Upstream(Upstream::Head)), 1);
         assert_eq!(count(Asked::Harness), 1);
+        // So many of each file, as upstream has it.
+        assert_eq!(read(dir.path(), Asked::Upstream(Upstream::V2_0_0), 1).unwrap().len(), 2);
     }
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
         else {
             return;
         };
-        let questions = read(&dir, Asked::Upstream(Upstream::V2_0_0)).unwrap();
+        let questions = read(&dir, Asked::Upstream(Upstream::V2_0_0), usize::MAX).unwrap();
         assert_eq!(questions.len(), 3_270);
         let mut seen = 0;
         for line in std::fs::read_to_string(cases).unwrap().lines() {

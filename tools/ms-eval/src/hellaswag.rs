@@ -10,12 +10,12 @@ use serde_json::Value;
 use std::path::Path;
 
 /// The questions of a folder of `.jsonl` files: rows as they are published (`activity_label`, `ctx_a`, `ctx_b`, `endings`,
-/// `label`), or prepared already (`query`, `choices`, `gold`).
+/// `label`), or prepared already (`query`, `choices`, `gold`); at most `most` of each file.
 ///
 /// # Errors
 /// If there is no such file, or a row is neither.
-pub(crate) fn read(dir: &Path) -> Result<Vec<Question>> {
-    let rows = jsonl::read(dir, "val", false)?;
+pub(crate) fn read(dir: &Path, most: usize) -> Result<Vec<Question>> {
+    let rows = jsonl::read(dir, "val", false, most)?;
     let questions = rows.iter().enumerate().map(|(number, (place, row))| {
         let (prompt, choices, gold) = if row.get("query").is_some() {
             (
@@ -94,7 +94,7 @@ mod tests {
         });
         std::fs::write(dir.path().join("val.jsonl"), format!("{row}\n")).unwrap();
         std::fs::write(dir.path().join("train.jsonl"), "no json\n").unwrap();
-        let questions = read(dir.path()).unwrap();
+        let questions = read(dir.path(), usize::MAX).unwrap();
         // Computed with the harness' own function.
         assert_eq!(questions[0].prompt, "Baking bread: A man stands. . Knead He then");
         let Answer::Likeliest { choices, normalised: true } = &questions[0].answer else { panic!() };
@@ -112,7 +112,7 @@ mod tests {
             (r#"{"question":"q"}"#, "\"ctx_a\""),
         ] {
             std::fs::write(dir.path().join("x.jsonl"), format!("\n{row}\n")).unwrap();
-            let message = format!("{:#}", read(dir.path()).unwrap_err());
+            let message = format!("{:#}", read(dir.path(), usize::MAX).unwrap_err());
             assert!(message.contains("x.jsonl: line 2") && message.contains(says), "{message}");
         }
     }

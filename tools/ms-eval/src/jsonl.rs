@@ -7,17 +7,21 @@ use std::path::{Path, PathBuf};
 
 /// The rows of a file, or of the `.jsonl` files of a folder in the order of their names. Where a folder has none but has
 /// the folder `split`, that one is read; where names of files hold `split`, only those are (`dev.jsonl` beside `train.jsonl`),
-/// unless `every` file is asked for.
+/// unless `every` file is asked for; at most `most` rows of each.
 /// Each row comes with its place, for messages.
 ///
 /// # Errors
 /// If there is no file, or a row is not a JSON object.
-pub(crate) fn read(path: &Path, split: &str, every: bool) -> Result<Vec<(String, Value)>> {
+pub(crate) fn read(path: &Path, split: &str, every: bool, most: usize) -> Result<Vec<(String, Value)>> {
     let mut rows = Vec::new();
     for file in files(path, split, every)? {
         let name = file.display().to_string();
         let reader = std::fs::File::open(&file).with_context(|| name.clone())?;
+        let before = rows.len();
         for (number, line) in std::io::BufReader::new(reader).lines().enumerate() {
+            if rows.len() - before == most {
+                break;
+            }
             let line = line.with_context(|| name.clone())?;
             if line.trim().is_empty() {
                 continue;

@@ -44,14 +44,14 @@ SUBJECT_dev.csv in the folder dev beside it",
         name: "boolq",
         data: "*.jsonl with passage, question and answer",
         solved: false,
-        harness: |dir, _, most, _| Ok(first(boolq::read(dir, boolq::Asked::Harness)?, most)),
-        upstream: Ok(|dir, _, most, version| Ok(first(boolq::read(dir, boolq::Asked::Upstream(version))?, most))),
+        harness: |dir, _, most, _| boolq::read(dir, boolq::Asked::Harness, most),
+        upstream: Ok(|dir, _, most, version| boolq::read(dir, boolq::Asked::Upstream(version), most)),
     },
     Task {
         name: "hellaswag",
         data: "*.jsonl as published, or with query, choices and gold",
         solved: false,
-        harness: |dir, _, most, _| Ok(first(hellaswag::read(dir)?, most)),
+        harness: |dir, _, most, _| hellaswag::read(dir, most),
         upstream: Err("MindSpeed-LLM does not score it"),
     },
     Task {
@@ -69,11 +69,6 @@ SUBJECT_dev.csv in the folder dev beside it",
         upstream: Err(PROMPTS),
     },
 ];
-
-fn first(mut all: Vec<Question>, most: usize) -> Vec<Question> {
-    all.truncate(most);
-    all
-}
 
 /// Their names, with commas between them.
 pub(crate) fn names() -> String {

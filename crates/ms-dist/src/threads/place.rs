@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// How long a wait sleeps before it looks whether a rank of another group has failed, or ranks wait for each other.
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL: Duration = Duration::from_millis(50);
 
 /// How often a wait lets others run before it sleeps: ranks that are more than processors are spared most of waking each other.
 const YIELDS: usize = 64;

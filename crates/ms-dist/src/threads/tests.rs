@@ -1,5 +1,6 @@
 //! Ranks as threads: what collectives give, and how ranks end that fail or disagree.
 
+use super::place::POLL;
 use super::*;
 
 fn tensor(values: &[f32]) -> Tensor {

@@ -21,6 +21,14 @@ const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-shared-expert-overlap",
 ];
 
+/// Flags that share out layers over the stages of a pipeline, and say how they work together.
+const OF_STAGES: [&str; 4] = [
+    "--no-overlap-p2p-communication",
+    "--num-layer-list",
+    "--num-layers-per-virtual-pipeline-stage",
+    "--num-virtual-stages-per-pipeline-rank",
+];
+
 /// Refuses what upstream fails with together, though neither changes anything by itself.
 ///
 /// # Errors
@@ -111,11 +119,6 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         ),
         one("--adaptive-cp-only-reschedule", adaptive, ADAPTIVE),
         one("--adaptive-cp-without-coarse", adaptive, ADAPTIVE),
-        one(
-            "--no-overlap-p2p-communication",
-            r.topology.stages.pp > 1,
-            "--pipeline-model-parallel-size above 1",
-        ),
         beside("--data-parallel-sharding-strategy", "--use-custom-fsdp"),
         one("--recompute-method", again || swaps, FULL),
         one("--recompute-num-layers", again || swaps, FULL),
@@ -127,6 +130,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
             o.upstream == Upstream::Head && judged,
             "--upstream head and groups of experts that are judged by scores",
         ),
+        one("--neat-pack", o.samples.is_sft(), "--stage sft"),
         beside("--swap-modules", "--swap-attention"),
         beside("--smart-swap-memory", "--smart-swap"),
         one("--ddp-bucket-size", buckets, BUCKETS),
@@ -145,8 +149,10 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
         || given.contains("--moe-zero-memory")
         || given.contains("--moe-fb-overlap");
     const EXPERTS: &str = "experts: --num-experts";
+    const STAGES: &str = "--pipeline-model-parallel-size above 1";
     let missing =
         if c.moe.is_some() { "an expert that all tokens pass: --n-shared-experts" } else { EXPERTS };
+    found.extend(OF_STAGES.iter().filter_map(|flag| one(flag, r.topology.stages.pp > 1, STAGES)));
     found.extend(BESIDE_EXPERTS.iter().filter_map(|flag| one(flag, works, missing)));
     found.extend(OF_EXPERTS.iter().filter_map(|flag| one(flag, c.moe.is_some(), EXPERTS)));
     found

@@ -134,8 +134,9 @@ impl Loop<'_> {
         global: usize,
     ) -> Result<()> {
         let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, ahead, indexer, seconds, iterations, skipped, nan } = std::mem::take(interval);
-        let counted = (iterations - skipped - nan).max(1) as f64;
+        let Interval { loss, ahead, indexer, seconds, iterations, skipped, counted, nan } =
+            std::mem::take(interval);
+        let counted = counted.max(1) as f64;
         if !self.reports {
             return Ok(());
         }

@@ -62,6 +62,25 @@ fn skipped_iterations_consume_samples_and_wait_with_the_schedule() {
 }
 
 #[test]
+fn losses_that_are_no_numbers_are_counted_where_iterations_are_skipped_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 4, counting);
+    let (lines, log) = run(
+        dir.path(),
+        &data,
+        "broken",
+        "4",
+        "--lr 1e6 --init-method-std 1 --lr-warmup-iters 0 --initial-loss-scale 16",
+    );
+    let nan: Vec<bool> = lines.iter().map(|l| l["skipped"] == true && l["lm loss"].is_null()).collect();
+    assert!(nan.contains(&true), "{log}");
+    for (i, nan) in nan.into_iter().enumerate() {
+        let line = log.lines().find(|l| l.contains(&format!("iteration        {}/", i + 1))).unwrap();
+        assert!(line.contains(&format!("number of nan iterations:   {} |", u8::from(nan))), "{line}");
+    }
+}
+
+#[test]
 fn float16_halves_the_bytes_of_weights_and_goes_with_no_other_type() {
     let bytes = |flags: &str| -> Value {
         let mut command = ms_train();

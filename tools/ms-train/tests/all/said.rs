@@ -1,6 +1,7 @@
 //! What is said of flags that go with others, and of sizes that do not fit.
 
 use crate::tiny::{model, ms_train, refused};
+use safetensors::{Dtype, tensor::TensorView};
 
 fn planned(flags: &str) -> assert_cmd::Command {
     let mut command = ms_train();
@@ -23,6 +24,12 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         ("--recompute-method block", "--recompute-granularity full --recompute-num-layers 1"),
         ("--recompute-activation-function-num-layers 1", "--recompute-activation-function"),
         ("--recompute-norm-num-layers 1", "--recompute-norm"),
+        ("--neat-pack", "--stage sft"),
+        ("--num-layer-list 1,1", "--num-layers 2 --pp 2 --nproc-per-node 2"),
+        (
+            "--num-layers-per-virtual-pipeline-stage 1",
+            "--num-layers 4 --pp 2 --nproc-per-node 2 --micro-batch-size 1",
+        ),
         ("--swap-modules mlp", "--swap-attention"),
         ("--smart-swap-memory 64GiB", "--smart-swap"),
         ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
@@ -40,6 +47,26 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         assert!(without.contains(&expected), "{alone}: {without}");
         assert!(!with.contains(&expected), "{beside} {alone}: {with}");
     }
+}
+
+#[test]
+fn an_iteration_that_teaches_nothing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.safetensors");
+    // The first of two iterations counts no token.
+    let (tokens, mask) =
+        ([5i32; 2 * 4 * 17].map(i32::to_le_bytes).concat(), [vec![0u8; 4 * 16], vec![1; 4 * 16]].concat());
+    let tensors = [
+        ("tokens", TensorView::new(Dtype::I32, vec![2, 4, 17], &tokens).unwrap()),
+        ("loss_mask", TensorView::new(Dtype::U8, vec![2, 4, 16], &mask).unwrap()),
+    ];
+    std::fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let mut command = ms_train();
+    command.args(model()).args(["--lr", "1e-3", "--train-iters", "2", "--eval-iters", "0", "--data-path"]);
+    let done = command.arg(&path).assert().success();
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    let named = said.lines().filter(|line| line.contains("none of its tokens counts in the loss")).count();
+    assert!(named == 1 && said.contains("iteration 1: none"), "{said}");
 }
 
 #[test]
