@@ -53,8 +53,7 @@ impl Options for ModelFlags {
         for entry in flags::model() {
             let (dest, value) = from.named::<Option<Value>>(entry.flag)?;
             names.insert(dest);
-            let mut flags = from.args().line().flags(upstream);
-            if let Some(flag) = flags.find(|flag| flag.flag == entry.flag) {
+            if let Some(flag) = from.args().line().find(entry.flag, upstream) {
                 let (default, choices) = (flag.default(upstream).clone(), flag.choices(upstream));
                 known.insert(plain(dest).to_owned(), Known { flag: entry.flag, default, choices });
             }

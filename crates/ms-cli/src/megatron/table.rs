@@ -373,12 +373,20 @@ impl Flag {
 
 /// Upstream's other names of what the program acts on: a value under the same name is the same value.
 fn other_names(rows: &mut [Flag], here: Versions) {
-    let acting: Vec<Flag> = rows.iter().filter(|r| r.acts() && !r.ours && r.here == here).cloned().collect();
-    for row in rows.iter_mut().filter(|r| !r.ours && r.here == here && r.note == NOT_HERE) {
-        if let Some(same) = acting.iter().find(|a| (a.dest, a.kind) == (row.dest, row.kind)) {
-            (row.status, row.group, row.range) = (Status::Acts, same.group, same.range);
-            row.note.clone_from(&same.note);
+    let of_upstream = |row: &Flag| !row.ours && row.here == here;
+    let mut acting: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.acts() && of_upstream(row)) {
+        acting.entry(row.dest).or_default().push(i);
+    }
+    for i in 0..rows.len() {
+        let row = &rows[i];
+        if !of_upstream(row) || row.note != NOT_HERE {
+            continue;
         }
+        let mut named = acting.get(&row.dest).into_iter().flatten().map(|&i| &rows[i]);
+        let Some(same) = named.find(|same| same.kind == row.kind) else { continue };
+        let (group, range, note) = (same.group, same.range, same.note.clone());
+        rows[i] = Flag { status: Status::Acts, group, range, note, ..row.clone() };
     }
 }
 
@@ -404,6 +412,10 @@ impl Line {
     /// one that is not upstream's; a value of another kind. A test that makes the line finds it.
     pub fn new<O: Options>(program: Program, name: &'static str, about: &'static str) -> Self {
         let entries = [Common::entries(), vec![super::options::upstream()], O::entries()].concat();
+        let mut read: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+        for entry in &entries {
+            read.entry(entry.flag).or_default().push(entry);
+        }
         let mut rows: Vec<Flag> = Vec::new();
         for &(tool, here) in tools(program) {
             let others = others(tool);
@@ -412,7 +424,7 @@ impl Line {
             for fact in facts().filter(|fact| fact[1].split(',').any(|t| t == tool)) {
                 let mut flag = upstream_flag(fact, here);
                 let spelling = flag.flag;
-                let mut readers = entries.iter().filter(|e| e.flag == spelling).filter(here_too);
+                let mut readers = read.get(spelling).into_iter().flatten().copied().filter(here_too);
                 match (readers.next(), others.get(flag.flag)) {
                     (Some(entry), None) => flag.act(entry),
                     (None, Some(other)) => {
@@ -446,9 +458,6 @@ impl Line {
             }));
         }
         rows.sort_by_key(|row| row.flag);
-        for entry in &entries {
-            assert!(rows.iter().any(|row| row.flag == entry.flag), "{name}: upstream has no {}", entry.flag);
-        }
         let mut by_flag: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut by_dest: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (i, r) in rows.iter().enumerate() {
@@ -458,6 +467,9 @@ impl Line {
                 by_dest.entry(r.dest.1).or_default().push(i);
             }
         }
+        for entry in &entries {
+            assert!(by_flag.contains_key(entry.flag), "{name}: upstream has no {}", entry.flag);
+        }
         Self { program, name, about, rows, by_flag, by_dest }
     }
 
@@ -466,7 +478,8 @@ impl Line {
         self.rows.iter().filter(move |f| f.is_in(upstream))
     }
 
-    pub(super) fn find(&self, flag: &str, upstream: Upstream) -> Option<&Flag> {
+    /// The flag in `upstream`.
+    pub fn find(&self, flag: &str, upstream: Upstream) -> Option<&Flag> {
         self.rows_of(flag).find(|f| f.is_in(upstream))
     }
 
