@@ -389,15 +389,18 @@ fn queries_that_no_latent_is_made_of_have_no_bias_in_hugging_face() {
     assert!(!path("no").exists());
     let specs = ms_spec::params(&c);
     let bytes: Vec<Vec<u8>> = specs.iter().map(|spec| other(spec).unwrap()).collect();
-    let piece = |(spec, bytes): (&ParamSpec, &Vec<u8>)| Piece {
-        name: &spec.name,
-        shape: spec.shape,
-        dtype: DType::Bf16,
-        region: ms_core::Region::whole(&spec.shape),
-        flat: None,
-        bytes: bytes[..].into(),
-    };
-    let pieces: Vec<Piece<'_>> = specs.iter().zip(&bytes).map(piece).collect();
+    let pieces: Vec<Piece<'_>> = specs
+        .iter()
+        .zip(&bytes)
+        .map(|(spec, bytes)| Piece {
+            name: &spec.name,
+            shape: spec.shape,
+            dtype: DType::Bf16,
+            region: ms_core::Region::whole(&spec.shape),
+            flat: None,
+            bytes: bytes[..].into(),
+        })
+        .collect();
     let writer = Writer::create(&path("sharded"), 1).unwrap();
     writer.write_rank(0, &pieces).unwrap();
     writer.finish(&c, &Value::Null).unwrap();
