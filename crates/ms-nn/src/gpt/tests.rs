@@ -53,7 +53,7 @@ fn embedded_at(
     (got.value().to_reals().unwrap(), want)
 }
 
-/// Upstream: the decoder multiplies by the root, and models of 2026 by `--scale-emb`, before their layers; modules embed by themselves.
+/// Upstream: the decoder multiplies by the root, and models of 2026 by `--scale-emb`; modules embed by themselves.
 #[test]
 fn prediction_modules_see_embeddings_without_the_root_of_the_width() {
     let ids: Vec<i32> = (0..32).collect();
