@@ -211,7 +211,7 @@ impl Checkpoint {
 
     /// Every stored tensor, file by file.
     pub fn stored(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.stored.iter().map(|s| Listed {
+        self.stored.iter().filter(|s| s.is_there()).map(|s| Listed {
             file: self.files[s.file].path().strip_prefix(&self.root).unwrap_or(self.files[s.file].path()),
             name: &s.name,
             dtype: s.dtype,

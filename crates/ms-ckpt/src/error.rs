@@ -74,6 +74,20 @@ pub enum Error {
         /// What the file has.
         got: Vec<usize>,
     },
+    /// Elements that a format has no tensor for, because they are zero there, and that are not.
+    #[error(
+        "{parameter}: the model's class in Hugging Face has no {name}, which is zero there; element {index} is {value}"
+    )]
+    NotZero {
+        /// Canonical name of the parameter.
+        parameter: String,
+        /// What the tensor would be called.
+        name: String,
+        /// Which element of the tensor.
+        index: usize,
+        /// What it is.
+        value: f32,
+    },
     /// Values cannot be converted.
     #[error("{name}: no conversion from {from} to {to}")]
     Cast {

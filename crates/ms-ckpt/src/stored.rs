@@ -37,15 +37,30 @@ pub(crate) enum Codes {
     Blocks(Blocks),
     /// 8-bit floats whose scales were not looked for: only while a folder is opened.
     Unscaled,
+    /// Nothing in any file: zeros, for a tensor that a format does not have.
+    Zeros,
+}
+
+impl Stored {
+    /// A tensor that no file has and that stands for zeros.
+    pub(crate) fn zeros(name: String, dtype: DType, shape: Vec<usize>) -> Self {
+        Self { name, file: 0, dtype, shape, start: 0, strides: None, quantised: Some(Arc::new(Codes::Zeros)) }
+    }
+
+    /// Whether a file has it.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(self.quantised.as_deref(), Some(Codes::Zeros))
+    }
 }
 
 impl Codes {
     /// Elements `first..first + n` of `stored`, in its type.
     pub(crate) fn read(&self, files: &[Mapped], stored: &Stored, first: usize, n: usize, out: &mut Vec<u8>) {
-        let bytes = files[stored.file].bytes();
+        let bytes = || files[stored.file].bytes();
         match self {
-            Self::FourBit(codes) => codes.read(bytes, stored.start, first, n, stored.dtype, out),
-            Self::Blocks(codes) => codes.read(files, bytes, stored.start, first, n, out),
+            Self::FourBit(codes) => codes.read(bytes(), stored.start, first, n, stored.dtype, out),
+            Self::Blocks(codes) => codes.read(files, bytes(), stored.start, first, n, out),
+            Self::Zeros => out.resize(out.len() + n * stored.dtype.size(), 0),
             Self::Unscaled => unreachable!("no open checkpoint has codes without scales"),
         }
     }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{Hints, Spelling, Spread};
 use ms_ckpt::torch::{Node, TorchFile};
-use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, Run, RunOptions, Sharding, open, safetensors};
+use ms_ckpt::{
+    ArgsForm, HfLayout, Mapped, Plan, Relation, Run, RunOptions, Sharding, open, open_with, safetensors,
+};
 use ms_core::{DType, GridSizes};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_testing::golden;
@@ -330,4 +332,20 @@ fn what_arguments_cannot_say_comes_back_from_a_file_of_ours_without_its_configur
         let config = convert(&model, &case("head", "", 1, 1), dir.path());
         assert_eq!(open(dir.path()).unwrap().config(), &config, "{name}");
     }
+}
+
+/// Its files say nothing of the cut, and every stage has both ends (`tests/golden/convert/mamba2_stages/make.py`).
+#[test]
+fn stages_of_upstreams_converter_of_mamba2_are_told_from_ranks_of_experts() {
+    let source = open(&golden("convert/mamba2_stages/hf")).unwrap();
+    let hints = Hints { model: Some(source.config().clone()), ..Hints::default() };
+    let stages = open_with(&golden("convert/mamba2_stages/mg"), None, &hints).unwrap();
+    let mut seen = 0;
+    source
+        .compare(&stages, &mut |one| {
+            assert_eq!(one.relation, Relation::Equal, "{}", one.name);
+            seen += 1;
+        })
+        .unwrap();
+    assert_eq!(seen, source.tensors().count());
 }

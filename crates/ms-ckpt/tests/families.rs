@@ -5,9 +5,10 @@ use std::path::Path;
 
 use ms_ckpt::layout::mcore::{Experts, FourBit, Hints, Spelling, Spread, Version};
 use ms_ckpt::layout::torch_dist::Modules;
+use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::{DType, GridSizes};
-use ms_spec::{Block, ModelConfig, Placement, Stages, hf};
+use ms_spec::{Block, ModelConfig, ParamSpec, Placement, Role, Stages, hf};
 use ms_testing::{golden_model, golden_models, tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -119,6 +120,7 @@ fn forms() -> Vec<Value> {
             "deepseek_v2",
             with(&[&mla, &deepseek, &json!({"q_lora_rank": null, "topk_method": "group_limited_greedy"})]),
         ),
+        named("deepseek_v2", with(&[&mla, &deepseek, &json!({"q_lora_rank": null, "attention_bias": true})])),
         named("deepseek_v3", with(&[&mla, &deepseek, &json!({"num_nextn_predict_layers": 1})])),
         named("kimi_k2", with(&[&mla, &deepseek, &json!({"attention_bias": true})])),
         named("deepseek_v32", with(&[&mla, &deepseek, &json!({"index_n_heads": 2, "index_head_dim": 8})])),
@@ -199,17 +201,28 @@ fn config(number: usize, layers: usize) -> ModelConfig {
     hf::read_config(&json).unwrap_or_else(|e| panic!("{json}: {e}"))
 }
 
+/// How many of the first elements of a parameter are zero in Hugging Face: biases of queries that no latent is made of.
+fn zeros(config: &ModelConfig, spec: &ParamSpec) -> usize {
+    match config.mla() {
+        Some(mla) if mla.q_rank.is_none() && spec.slot.bias && spec.slot.role == Role::LinearQkv => {
+            config.heads * (mla.nope + mla.rope)
+        }
+        _ => 0,
+    }
+}
+
 /// Writes a model whose every element says where it belongs.
 fn make(dir: &Path, config: &ModelConfig) {
     ms_ckpt::write_hf(dir, config, DType::Bf16, false, &mut |spec| {
+        let zeros = zeros(config, spec);
         let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
         if spec.integral {
             return Ok((0..spec.shape.numel()).flat_map(|i| ((i % 8) as f32).to_le_bytes()).collect());
         }
         Ok((0..spec.shape.numel())
-            .flat_map(|_| {
+            .flat_map(|i| {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                ((x >> 16) as u16 & 0xbfff).to_le_bytes()
+                if i < zeros { [0; 2] } else { ((x >> 16) as u16 & 0xbfff).to_le_bytes() }
             })
             .collect())
     })
@@ -342,4 +355,57 @@ fn every_family_is_written_by_layer_and_read_again() {
             assert!(a == b, "{:?}: {}", c.family, spec.name);
         }
     }
+}
+
+/// transformers 5.24, `DeepseekV2Attention`: `q_proj` is made without a bias, whatever `attention_bias` says.
+#[test]
+fn queries_that_no_latent_is_made_of_have_no_bias_in_hugging_face() {
+    let biased = |c: &ModelConfig| c.mla().is_some_and(|m| m.q_rank.is_none()) && c.bias.qkv;
+    let number = (0..forms().len()).find(|&n| biased(&config(n, 2))).unwrap();
+    let c = config(number, 2);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make(&path("hf"), &c);
+    let source = open(&path("hf")).unwrap();
+    let names: Vec<&str> = source.stored().map(|t| t.name).collect();
+    assert!(names.contains(&"model.layers.1.self_attn.kv_a_proj_with_mqa.bias"));
+    assert!(!names.contains(&"model.layers.1.self_attn.q_proj.bias"));
+    // One that has learned of it has no form there, from memory and from files.
+    let other = |spec: &ParamSpec| {
+        let mut bytes = vec![0; 2 * spec.shape.numel()];
+        if zeros(&c, spec) > 0 && spec.slot.place == ms_spec::Place::Layer(1) {
+            bytes[2 * 5..][..2].copy_from_slice(&0x3f00u16.to_le_bytes()); // 0.5
+        }
+        Ok(bytes)
+    };
+    let refused = |e: &ms_ckpt::Error| {
+        let said = e.to_string();
+        assert!(
+            said.contains("model.layers.1.self_attn.q_proj.bias") && said.contains("element 5 is 0.5"),
+            "{said}"
+        );
+    };
+    refused(&ms_ckpt::write_hf(&path("no"), &c, DType::Bf16, false, &mut |spec| other(spec)).unwrap_err());
+    assert!(!path("no").exists());
+    let specs = ms_spec::params(&c);
+    let bytes: Vec<Vec<u8>> = specs.iter().map(|spec| other(spec).unwrap()).collect();
+    let pieces: Vec<Piece<'_>> = specs
+        .iter()
+        .zip(&bytes)
+        .map(|(spec, bytes)| Piece {
+            name: &spec.name,
+            shape: spec.shape,
+            dtype: DType::Bf16,
+            region: ms_core::Region::whole(&spec.shape),
+            flat: None,
+            bytes: bytes[..].into(),
+        })
+        .collect();
+    let writer = Writer::create(&path("sharded"), 1).unwrap();
+    writer.write_rank(0, &pieces).unwrap();
+    writer.finish(&c, &Value::Null).unwrap();
+    let source = open(&path("sharded")).unwrap();
+    let plan = Plan::hf(source.config(), &|n| source.dtype(n), Sharding::PerLayer).unwrap();
+    refused(&plan.run(&source, &path("no"), &RUN, &|_| ()).unwrap_err());
+    assert!(!path("no").exists());
 }

@@ -8,7 +8,7 @@ use ms_core::DType;
 use ms_generate::LoadedModel;
 use ms_testing::{assert_close, golden, golden_model};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Case {
@@ -17,10 +17,14 @@ struct Case {
     fields: BTreeMap<String, Value>,
     /// Factors of weights, by a part of their names; powers of two, so that bfloat16 holds the products.
     scaled: BTreeMap<String, f32>,
+    /// Modules of every layer that get a bias: [`BIAS`], repeated.
+    biased: Vec<String>,
     tokens: Vec<i32>,
     /// Of the last token: `[V]`.
     logits: Vec<f64>,
 }
+
+const BIAS: [f32; 5] = [-0.5, -0.25, 0.125, 0.25, 0.5];
 
 /// Writes the folder of a case.
 fn write(case: &Case, from: &std::path::Path, to: &std::path::Path) {
@@ -29,10 +33,10 @@ fn write(case: &Case, from: &std::path::Path, to: &std::path::Path) {
     config.as_object_mut().unwrap().extend(case.fields.clone());
     std::fs::write(to.join("config.json"), config.to_string()).unwrap();
     let mut bytes = std::fs::read(from.join("model.safetensors")).unwrap();
-    let (length, rest) = bytes.split_at_mut(8);
-    let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
-    let (header, data) = rest.split_at_mut(length);
-    let tensors: BTreeMap<String, Value> = serde_json::from_slice(header).unwrap();
+    let mut data = bytes.split_off(8);
+    let length = u64::from_le_bytes(bytes.try_into().unwrap()) as usize;
+    let header: Vec<u8> = data.drain(..length).collect();
+    let mut tensors: BTreeMap<String, Value> = serde_json::from_slice(&header).unwrap();
     for (name, tensor) in &tensors {
         let Some((_, factor)) = case.scaled.iter().find(|(part, _)| name.contains(*part)) else { continue };
         assert_eq!(tensor["dtype"], "BF16", "{name}");
@@ -41,7 +45,20 @@ fn write(case: &Case, from: &std::path::Path, to: &std::path::Path) {
             *v = half::bf16::from_f32(half::bf16::from_le_bytes(*v).to_f32() * factor).to_le_bytes();
         }
     }
-    std::fs::write(to.join("model.safetensors"), bytes).unwrap();
+    for (name, tensor) in tensors.clone() {
+        let Some(module) = name.strip_suffix(".weight") else { continue };
+        if case.biased.iter().any(|biased| module.ends_with(&format!(".{biased}"))) {
+            let rows = tensor["shape"][0].as_u64().unwrap() as usize;
+            let bias = BIAS.iter().cycle().take(rows).flat_map(|&x| half::bf16::from_f32(x).to_le_bytes());
+            let start = data.len();
+            data.extend(bias);
+            let (name, offsets) = (format!("{module}.bias"), [start, data.len()]);
+            tensors.insert(name, json!({"dtype": "BF16", "shape": [rows], "data_offsets": offsets}));
+        }
+    }
+    let header = serde_json::to_vec(&tensors).unwrap();
+    let file = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
+    std::fs::write(to.join("model.safetensors"), file).unwrap();
 }
 
 #[test]

@@ -405,7 +405,13 @@ impl Gpt {
         if self.config.block == Block::Shortcut { 2 } else { 1 }
     }
 
-    /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.
+    /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism. What prediction modules see is not
+    /// multiplied by the root of the width, and by the factor of the sum only in MindSpeed-LLM 2.0.0.
+    ///
+    /// # Source
+    /// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/transformer/transformer_block.py` (the root, in the decoder) and
+    /// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; 2026,
+    /// `mindspeed_llm/core/transformer/multi_token_prediction.py`.
     fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor, place: Place) -> Result<Var> {
         let embedding = self.embedding.as_ref().ok_or(Error::Elsewhere { what: "the embedding" })?;
         let table = pass.param(embedding.table);
@@ -416,7 +422,7 @@ impl Gpt {
             let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
             x = norm.apply(pass, ids, &x)?;
         }
-        let scales = self.config.scales;
+        let (scales, ahead) = (self.config.scales, !matches!(place, Place::Embedding(0)));
         x = ops::scale(pass.g, &x, scales.embedding)?;
         if let Some(positions) = embedding.positions {
             let table = pass.param(positions);
@@ -424,8 +430,10 @@ impl Gpt {
             let learned = pass.ctx.share_tokens(pass.g, &learned)?;
             x = ops::add(pass.g, &x, &learned)?;
         }
-        x = ops::scale(pass.g, &x, scales.summed)?;
-        if scales.root {
+        if !ahead || self.config.mtp_hidden_first {
+            x = ops::scale(pass.g, &x, scales.summed)?;
+        }
+        if scales.root && !ahead {
             let root = (self.config.hidden as f64).sqrt();
             let rounded = match x.value().dtype() {
                 DType::Bf16 => half::bf16::from_f32(root as f32).into(),

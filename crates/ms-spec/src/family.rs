@@ -35,6 +35,12 @@ impl Family {
         self.tensors.pattern(key)
     }
 
+    /// Whether the family's class has this tensor without a bias, though its configuration gives biases to others of its part:
+    /// there the model's are zero.
+    pub fn without_bias(self, key: &str) -> bool {
+        self.tensors.without_bias(key)
+    }
+
     /// The usual name of a tensor that a program spells otherwise.
     pub fn usual(self, name: &str) -> Option<String> {
         self.respelled.and_then(|other| other.usual(name))

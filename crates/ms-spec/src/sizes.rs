@@ -380,7 +380,8 @@ pub struct Scales {
     pub embedding: f64,
     /// On the sum of the embeddings of words and positions.
     pub summed: f64,
-    /// That sum is multiplied by the root of the hidden size, too, which is rounded to the type of the activations first.
+    /// That sum is multiplied by the root of the hidden size, too, which is rounded to the type of the activations first;
+    /// not where prediction modules embed.
     pub root: bool,
     /// On what a sublayer adds to the residual stream.
     pub residual: f64,

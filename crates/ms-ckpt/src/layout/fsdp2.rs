@@ -95,8 +95,12 @@ impl Opened<'_> {
         keys_of: &dyn Fn(&str) -> Vec<String>,
     ) -> Result<Option<Global>> {
         let metadata = self.metadata;
-        let (mut pieces, mut dtype) = (Vec::new(), None);
+        let (mut pieces, mut dtype, mut zeros) = (Vec::new(), None, Vec::new());
         for named in Names::new(self.config).of(spec)?.into_iter().filter(|n| !n.copy) {
+            if named.absent {
+                zeros.push(named);
+                continue;
+            }
             let mut keys = keys_of(&named.name).into_iter();
             let found = keys.find_map(|key| metadata.tensors.get_key_value(&key));
             let Some((key, tensor)) = found else { return Ok(None) };
@@ -130,6 +134,13 @@ impl Opened<'_> {
                     false => (Some(start..start + numel), None),
                 };
                 pieces.push(Piece { stored: i, region: named.lens.region.clone(), flat, view });
+            }
+        }
+        if let Some(dtype) = dtype {
+            for named in zeros {
+                let region = named.lens.region;
+                pieces.push(Piece { stored: self.stored.len(), region, flat: None, view: None });
+                self.stored.push(Stored::zeros(named.name, dtype, named.lens.shape));
             }
         }
         let have: usize = pieces

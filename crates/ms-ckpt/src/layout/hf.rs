@@ -151,7 +151,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
     config.reward = is_reward(&config, &by_name)?;
-    let globals = assemble(path, &config, &files, &stored, &by_name)?;
+    let globals = assemble(path, &config, &files, &mut stored, &by_name)?;
     report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
         root: path.to_owned(),
@@ -236,7 +236,7 @@ fn assemble(
     path: &Path,
     config: &ModelConfig,
     files: &[Mapped],
-    stored: &[Stored],
+    stored: &mut Vec<Stored>,
     by_name: &BTreeMap<String, usize>,
 ) -> Result<BTreeMap<Name, Global>> {
     let names = Names::new(config);
@@ -245,6 +245,7 @@ fn assemble(
         let mut pieces = Vec::new();
         let mut dtype = None;
         let (all, copies): (Vec<Named>, Vec<Named>) = names.of(&spec)?.into_iter().partition(|n| !n.copy);
+        let (all, absent): (Vec<Named>, Vec<Named>) = all.into_iter().partition(|n| !n.absent);
         for named in all {
             // A tensor may only be there under the name of one of its copies.
             let found = std::iter::once(&named.name).chain(copies.iter().map(|c| &c.name));
@@ -270,6 +271,10 @@ fn assemble(
         }
         // A reward model lacks some.
         let Some(dtype) = dtype else { continue };
+        for Named { name, lens, .. } in absent {
+            pieces.push(Piece { stored: stored.len(), region: lens.region, flat: None, view: None });
+            stored.push(Stored::zeros(name, dtype, lens.shape));
+        }
         globals.insert(Name::weight(&spec.slot), Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)
@@ -331,6 +336,18 @@ pub(crate) struct HfTensor {
 /// # Errors
 /// [`Error::NoName`] if the family's class lacks something that the model has.
 pub(crate) fn tensors(config: &ModelConfig) -> Result<Vec<HfTensor>> {
+    Ok(all(config)?.into_iter().filter(|t| !t.named.absent).collect())
+}
+
+/// What the class has no tensor for because it is zero there.
+///
+/// # Errors
+/// As [`tensors`].
+pub(crate) fn absent(config: &ModelConfig) -> Result<Vec<HfTensor>> {
+    Ok(all(config)?.into_iter().filter(|t| t.named.absent).collect())
+}
+
+fn all(config: &ModelConfig) -> Result<Vec<HfTensor>> {
     let mut specs = params(config);
     // transformers registers qkv before o, and the norms of a layer after its MLP.
     let rank = |Slot { part, role, half, .. }: Slot| match (part, role) {

@@ -22,6 +22,8 @@ pub(crate) struct Named {
     pub(crate) lens: Lens,
     /// Another name for elements that a first one holds too: only written, and read only if the first is missing.
     pub(crate) copy: bool,
+    /// The class has no such tensor: these elements are zeros there.
+    pub(crate) absent: bool,
 }
 
 /// Finds the Hugging Face tensors that make up one parameter, in the order in which `transformers` lists them.
@@ -94,7 +96,13 @@ impl<'a> Names<'a> {
             (Part::Reward, _) => {
                 let lens = Lens::plain(Region::whole(&spec.shape));
                 let module = Some("score".to_owned());
-                return vec![Named { name: "score.weight".to_owned(), module, lens, copy: false }];
+                return vec![Named {
+                    name: "score.weight".to_owned(),
+                    module,
+                    lens,
+                    copy: false,
+                    absent: false,
+                }];
             }
             (Part::Last, _) => return self.whole(spec, "norm", at),
             _ => return self.whole(spec, &format!("own.{}", what.module(Role::word)), at),
@@ -181,7 +189,8 @@ impl<'a> Names<'a> {
 
     fn one(&self, slot: &str, bias: bool, at: At, lens: Lens) -> Option<Named> {
         let (name, module) = self.name(slot, bias, at)?;
-        Some(Named { name, module, lens, copy: false })
+        let absent = bias && self.config.family.without_bias(slot);
+        Some(Named { name, module, lens, copy: false, absent })
     }
 
     /// A tensor that holds all of the parameter, as it is or transposed.

@@ -134,8 +134,10 @@ impl Opened {
                 (Some(p), _) if p > 1 => (true, false),
                 (_, Some(e)) if e > 1 => (false, true),
                 _ => {
+                    // Upstream's converter of Mamba2 writes both ends into every stage, and says nothing else.
                     let everywhere = self.ranks.iter().all(|r| r.has(&words()));
-                    (!everywhere, everywhere)
+                    let experts = everywhere && self.names().any(|name| name.contains(".experts."));
+                    (!experts, experts)
                 }
             },
         };

@@ -87,7 +87,7 @@ impl Plan {
             shards.last_mut().expect("there is always one").push(target);
         }
         let (count, per_layer) = (shards.len(), !matches!(sharding, Sharding::Bytes(_)));
-        let mut plan = Self::default();
+        let mut plan = Self { zeros: zeros(config)?, ..Self::default() };
         let mut weight_map = Map::new();
         for (i, mut tensors) in shards.into_iter().enumerate() {
             let name = match count {
@@ -164,7 +164,7 @@ impl Plan {
         }
         let embedding = all.first().map_or("", |t| t.named.name.as_str()).to_owned();
         let mut seen = 0;
-        let mut plan = Self::default();
+        let mut plan = Self { zeros: zeros(config)?, ..Self::default() };
         for (name, text, json, entries) in files {
             let mut tensors = Vec::new();
             let mut same = true;
@@ -204,6 +204,12 @@ impl Plan {
         }
         Ok(Some(plan))
     }
+}
+
+/// What a folder has no tensors for.
+fn zeros(config: &ModelConfig) -> Result<Vec<Target>> {
+    let absent = hf::absent(config)?.into_iter();
+    Ok(absent.map(|t| target(t.named.name, &t.spec, &t.named.lens, DType::F32)).collect())
 }
 
 /// The layer a tensor is filed with: copies that belong to a prediction layer are at its place.

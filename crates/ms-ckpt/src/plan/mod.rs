@@ -65,6 +65,25 @@ impl Target {
         (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
     }
 
+    /// Takes note of elements in float32, of which `seen` have come before.
+    ///
+    /// # Errors
+    /// [`Error::NotZero`].
+    fn has_zeros(&self, bytes: &[u8], seen: &mut usize) -> Result<()> {
+        let values = bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b));
+        let first = *seen;
+        *seen += values.len();
+        match values.enumerate().find(|(_, x)| *x != 0.0) {
+            None => Ok(()),
+            Some((i, value)) => Err(Error::NotZero {
+                parameter: self.parameter.to_string(),
+                name: self.name.clone(),
+                index: first + i,
+                value,
+            }),
+        }
+    }
+
     /// The object of an archive that holds this tensor alone.
     fn archived(&self) -> Object {
         Object::Tensor { storage: 0, dtype: self.dtype, shape: self.shape.clone() }
@@ -117,6 +136,8 @@ pub struct Plan {
     pub texts: Vec<(PathBuf, Vec<u8>)>,
     /// Files that are copied: source, path relative to the output folder.
     pub copies: Vec<(PathBuf, PathBuf)>,
+    /// What the layout has no tensor for, and what therefore has to be zero.
+    zeros: Vec<Target>,
 }
 
 /// How `args` are stored in a `.pt` file.
@@ -183,7 +204,8 @@ impl Plan {
     /// they are and counted in the result; those in files that an interrupted run has finished are not.
     ///
     /// # Errors
-    /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`].
+    /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`];
+    /// [`Error::NotZero`].
     pub fn run(
         &self,
         source: &Checkpoint,
@@ -191,6 +213,12 @@ impl Plan {
         options: &RunOptions,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Written> {
+        for t in &self.zeros {
+            let mut seen = 0;
+            source.copy(&t.parameter, &t.region, None, DType::F32, &mut |bytes| {
+                t.has_zeros(bytes, &mut seen)
+            })?;
+        }
         let (folder, begun) = AtomicFolder::resume(dir, options.replace, &self.fingerprint(source))?;
         if begun {
             tracing::info!("{}: going on with what an interrupted run has left", dir.display());

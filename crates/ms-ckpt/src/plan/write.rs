@@ -214,9 +214,21 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
 /// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
 pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
-/// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names.
-fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
+/// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names; as floats of
+/// type `dtype` they are handed over.
+fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, dtype: DType, bytes: Held<'_>) -> Result<()> {
     let specs = ms_spec::params(config);
+    for t in &plan.zeros {
+        let spec =
+            specs.iter().find(|s| *s.name == *t.parameter).expect("plans name parameters of the table");
+        let (whole, size) = (bytes(spec)?, dtype.size());
+        let mut seen = 0;
+        for (start, len) in t.region.runs() {
+            let mut values = Vec::new();
+            cast(&whole[start * size..(start + len) * size], dtype, DType::F32, &mut values);
+            t.has_zeros(&values, &mut seen)?;
+        }
+    }
     let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
     for file in &plan.files {
         let sum = write_one(file, folder, true, &mut |t, sink| {
@@ -251,7 +263,7 @@ fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, bytes: Held<'_>)
 /// little-endian (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
 ///
 /// # Errors
-/// What the operating system refuses; an existing folder that is not empty, unless `replace`.
+/// What the operating system refuses; an existing folder that is not empty, unless `replace`; [`Error::NotZero`].
 pub fn write_hf(
     dir: &Path,
     config: &ModelConfig,
@@ -262,7 +274,7 @@ pub fn write_hf(
     let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
     let folder = AtomicFolder::create(dir, replace)?;
-    write_held(&plan, folder.path(), config, bytes)?;
+    write_held(&plan, folder.path(), config, dtype, bytes)?;
     plan.write_small(folder.path())?;
     let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");

@@ -8,7 +8,17 @@ use ms_spec::Scales;
 /// The embedding of `ids` in bfloat16 by a model with `scales` and weights drawn from a fixed stream, and what it is by
 /// definition: a product or a sum is rounded once, a factor not at all.
 fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f64>) {
-    let c = ModelConfig { scales, position, ..ModelConfig::tiny() };
+    embedded_at(Place::Embedding(0), false, scales, (scales, position, ids))
+}
+
+/// The same at another place, in one of the forms of prediction modules; by definition with the factors `by`.
+fn embedded_at(
+    place: Place,
+    mtp_hidden_first: bool,
+    by: Scales,
+    (scales, position, ids): (Scales, Position, &[i32]),
+) -> (Vec<f64>, Vec<f64>) {
+    let c = ModelConfig { scales, position, mtp_hidden_first, ..ModelConfig::tiny() };
     let device = ms_cpu::device(1).unwrap();
     let model = Gpt::new(&c, &device, c.max_positions).unwrap();
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
@@ -23,7 +33,8 @@ fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f
     let batch = Batch::new(device.arena(), ids, &places, &[0, ids.len() as i32]).unwrap();
     let (mut g, ctx) = (Graph::inference(&device), ParallelCtx::single());
     let mut pass = Pass::new(&mut g, &store, &ctx, &batch);
-    let got = model.embed(&mut pass, &batch.tokens, Place::Embedding(0)).unwrap();
+    let got = model.embed(&mut pass, &batch.tokens, place).unwrap();
+    let scales = by;
 
     let embedding = model.embedding.as_ref().unwrap();
     let table = |id| store.get(id).to_reals().unwrap();
@@ -40,6 +51,21 @@ fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f
         }
     }
     (got.value().to_reals().unwrap(), want)
+}
+
+/// Upstream: the decoder multiplies by the root, and models of 2026 by `--scale-emb`; modules embed by themselves.
+#[test]
+fn prediction_modules_see_embeddings_without_the_root_of_the_width() {
+    let ids: Vec<i32> = (0..32).collect();
+    let all = Scales { embedding: 1.7, summed: 0.3, root: true, ..Scales::default() };
+    for position in [Position::Rope, Position::Learned] {
+        for (windows, by) in
+            [(true, Scales { root: false, ..all }), (false, Scales { embedding: 1.7, ..Scales::default() })]
+        {
+            let (got, want) = embedded_at(Place::Embedding(1), windows, by, (all, position, &ids));
+            assert_eq!(got, want, "{position:?} {windows}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A class of Hugging Face: its names, what it assumes where its file is silent, and its fields.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::SOURCE;
 use super::common::ALL;
@@ -104,9 +104,7 @@ impl Class {
         let Ok(Value::Object(file)) = self.write(&config, Dialect::V5) else { return None };
         let back = self.read(&Fields { source: SOURCE, map: &file, asked: None }).ok()?;
         let [back, config] = [&back, &config].map(|c| serde_json::to_value(c).unwrap_or_default());
-        let parts = config.as_object()?.iter();
-        let other = parts.filter(|(name, part)| !back.get(name).is_some_and(|back| same(back, part)));
-        Some(other.map(|(name, _)| name.clone()).collect())
+        Some(differing(config.as_object()?, back.as_object()?))
     }
 
     /// The model without what is not of the class: padding, what is made of the output, a rotation that nothing turns by, the
@@ -123,6 +121,21 @@ impl Class {
         let (family, padded_vocab) = (self.family, config.vocab);
         ModelConfig { family, padded_vocab, reward: false, rope, attention, ..config.clone() }
     }
+}
+
+/// Names of what is other in the second: of an object that both have, of its parts.
+fn differing(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<String> {
+    let mut names = Vec::new();
+    for (name, a) in one {
+        match (a, other.get(name)) {
+            (_, Some(b)) if same(a, b) => {}
+            (Value::Object(a), Some(Value::Object(b))) => {
+                names.extend(differing(a, b).into_iter().map(|inner| format!("{name}.{inner}")));
+            }
+            _ => names.push(name.clone()),
+        }
+    }
+    names
 }
 
 /// Equal but for rounding.

@@ -34,7 +34,7 @@ pub(super) fn mla(c: &mut ModelConfig) -> Option<&mut Mla> {
     }
 }
 
-/// Its sizes. Behind the rotation, whose share of a head is whole here.
+/// Its sizes.
 pub(super) const MLA: &[Field] = &[
     Field::maybe_size("q_lora_rank", |c| Some(&mut mla(c)?.q_rank)),
     Field::size("kv_lora_rank", |c| Some(&mut mla(c)?.kv_rank)).needed(),
@@ -45,7 +45,6 @@ pub(super) const MLA: &[Field] = &[
     Field::then(|c| {
         c.groups = c.heads;
         c.head_dim = mla(c).map_or(0, |m| m.nope.saturating_add(m.rope));
-        c.rope.fraction = 1.0;
     }),
     super::common::NO_DROPOUT,
 ];

@@ -8,43 +8,67 @@ use crate::fields::Fields;
 use crate::sizes::Position;
 use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
 
-/// Rotation, in the words of both dialects.
-pub(super) const ROPE: &[Field] = &[PLAIN, PARTIAL.written_if(partial)];
+/// Rotation of whole heads, in the words of both dialects.
+pub(super) const ROPE: &[Field] = &[PLAIN];
 
-/// The same, for classes that assume a part of each head where nothing is said.
-pub(super) const PARTIAL_ROPE: &[Field] = &[PLAIN, PARTIAL];
+/// The same of a part of each head, for classes that assume one where nothing is said.
+pub(super) const PARTIAL_ROPE: &[Field] = &[READ_PART, WRITE, PARTIAL];
 
-/// The same, for classes that say whether rotated pairs are neighbours.
-pub(super) const INTERLEAVED_ROPE: &[Field] = &[
-    PLAIN,
-    PARTIAL.written_if(partial),
-    Field::flag("rope_interleave", |c| Some(&mut c.rope.interleaved)).if_other(),
+/// The same, for a class that takes a number of elements for the part where no share is said.
+///
+/// # Source
+/// transformers 5.24, `MiniMaxM2Config`.
+pub(super) const COUNTED_ROPE: &[Field] = &[
+    READ_PART,
+    WRITE,
+    Field::rule(
+        |f, c| {
+            if let (None, Some(n)) = (share(f)?, f.size("rotary_dim")?) {
+                c.rope.fraction = n as f64 / c.head_dim.max(1) as f64;
+            }
+            Ok(())
+        },
+        |c, w| w.set("rotary_dim", json!(c.rope.rotated(c.head_dim))),
+    ),
 ];
+
+/// Rotation of whole heads, for classes that say whether rotated pairs are neighbours.
+pub(super) const INTERLEAVED_ROPE: &[Field] =
+    &[PLAIN, Field::flag("rope_interleave", |c| Some(&mut c.rope.interleaved)).if_other()];
 
 /// The same, for a class that stretches where nothing is said.
-pub(super) const STRETCHED_ROPE: &[Field] = &[
-    Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() })),
-    PARTIAL.written_if(partial),
-];
+pub(super) const STRETCHED_ROPE: &[Field] =
+    &[Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() }))];
 
-/// The same, for a class that looks for the original length beside the scaling.
+/// Rotation of a part of each head, for a class that looks for the original length beside the scaling.
 pub(super) const PHI_ROPE: &[Field] = &[
-    Field::rule(read, |c, w| write(c, w, Form { original_beside: true, ..Form::default() })),
+    READ_PART,
+    Field::rule(|_, _| Ok(()), |c, w| write(c, w, Form { original_beside: true, ..Form::default() })),
     PARTIAL.written_if(partial),
 ];
 
-/// The same, for a class that, besides, has words for a magnitude of short sequences and one of long ones.
-pub(super) const PHI_MOE_ROPE: &[Field] = &[
-    Field::rule(read, |c, w| {
-        write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() });
-    }),
-    PARTIAL.written_if(partial),
-];
+/// The same of whole heads, for a class that, besides, has words for a magnitude of short sequences and one of long ones.
+pub(super) const PHI_MOE_ROPE: &[Field] = &[Field::rule(read, |c, w| {
+    write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() });
+})];
+
+/// What both of Phi's classes lack.
+pub(super) fn only_longrope(c: &ModelConfig) -> Option<&'static str> {
+    let known = matches!(c.rope.scaling, RopeScaling::None | RopeScaling::LongRope { .. });
+    (rotates(c) && !known).then_some("frequencies that are stretched by other means than longrope")
+}
 
 /// Rotation as other classes say it, in a class with words of its own.
 pub(super) const ROPE_READ: Field = Field::reading(read);
 
 const PLAIN: Field = Field::rule(read, |c, w| write(c, w, Form::default()));
+
+const READ_PART: Field = Field::reading(|f, c| {
+    c.rope.fraction = share(f)?.unwrap_or(c.rope.fraction);
+    read_bases(f, c)
+});
+
+const WRITE: Field = Field::rule(|_, _| Ok(()), |c, w| write(c, w, Form::default()));
 
 const PARTIAL: Field = Field::told("partial_rotary_factor", |c| json!(c.rope.fraction));
 
@@ -56,24 +80,45 @@ fn rotates(c: &ModelConfig) -> bool {
     c.position == Position::Rope
 }
 
+/// The object of both dialects, if there is one.
+fn described<'a>(f: &Fields<'a>) -> Result<Option<Fields<'a>>> {
+    match f.object("rope_parameters")? {
+        None => f.object("rope_scaling"),
+        given => Ok(given),
+    }
+}
+
+/// The share of a head that is said to rotate.
+fn share(f: &Fields<'_>) -> Result<Option<f64>> {
+    const NAME: &str = "partial_rotary_factor";
+    let inside = described(f)?.map(|s| s.float(NAME)).transpose()?.flatten();
+    Ok(inside.or(f.float(NAME)?))
+}
+
+/// A class that rotates whole heads. It overlooks a share of them that a file names, and fails where that is stretched.
+///
+/// # Source
+/// transformers 5.24: `compute_default_rope_parameters` of each class, and `ROPE_INIT_FUNCTIONS`, which all share and whose
+/// frequencies are those of the share.
 fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    let parameters = f.object("rope_parameters")?;
-    let scaling = match &parameters {
-        Some(_) => None,
-        None => f.object("rope_scaling")?,
-    };
+    read_bases(f, c)?;
+    match share(f)? {
+        Some(share) if share < 1.0 && c.rope.scaling != RopeScaling::None => Err(f.unsupported(format!(
+            "partial_rotary_factor {share}: the class rotates whole heads, and stretches no part of them"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn read_bases(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let empty = Map::new();
-    let s = parameters.or(scaling).unwrap_or(Fields { source: f.source, map: &empty, asked: None });
+    let s = described(f)?.unwrap_or(Fields { source: f.source, map: &empty, asked: None });
     let own = ["rope_theta", "rotary_emb_base"];
     let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(c.rope.base);
-    let fraction = s
-        .float("partial_rotary_factor")?
-        .or(f.float_of(&["partial_rotary_factor", "rotary_pct"])?)
-        .unwrap_or(c.rope.fraction);
     // Null is silence: `rope_scaling or` what the class assumes (transformers 5.24, `RotaryEmbeddingConfigMixin`).
     let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| f.get(name).is_none());
     let scaling = if silent { c.rope.scaling.clone() } else { scaling_of(f, &s, c.max_positions)? };
-    c.rope = Rope { base, fraction, scaling, ..c.rope };
+    c.rope = Rope { base, scaling, ..c.rope };
     Ok(())
 }
 

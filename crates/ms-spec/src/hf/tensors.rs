@@ -1,7 +1,8 @@
 //! Tensors of Hugging Face tensors: data, read in both directions.
 //!
 //! A family's names inherit its parent's. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
-//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
+//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`. A key that ends in
+//! `.bias`, with an empty pattern: the class has the tensor without a bias, whatever its configuration says.
 
 /// The names of one family's tensors, by what a tensor is, whatever it is called.
 #[derive(Debug)]
@@ -15,6 +16,12 @@ impl Tensors {
     pub(crate) fn pattern(&self, key: &str) -> Option<&'static str> {
         let own = self.rows.iter().find(|r| r.0 == key).map(|r| r.1);
         own.or_else(|| self.parent.and_then(|p| p.pattern(key))).filter(|p| !p.is_empty())
+    }
+
+    /// Whether the class has no bias for this key.
+    pub(crate) fn without_bias(&self, key: &str) -> bool {
+        let own = self.rows.iter().any(|r| r.0.strip_suffix(".bias") == Some(key));
+        own || self.parent.is_some_and(|p| p.without_bias(key))
     }
 }
 

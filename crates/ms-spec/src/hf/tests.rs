@@ -329,3 +329,83 @@ fn mamba3_has_the_sizes_of_its_class_where_the_file_is_silent() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+/// transformers 5.24: every class that is there, tried with each kind of stretching.
+#[test]
+fn classes_that_rotate_whole_heads_overlook_a_share_of_them() {
+    let file = |model_type: &str, more: Value| {
+        let mut json = minimal(model_type);
+        json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json
+    };
+    let linear = json!({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5});
+    let inside = json!({"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5});
+    let [beside, inside, stretched] = [
+        json!({"partial_rotary_factor": 0.5}),
+        json!({"rope_parameters": inside}),
+        json!({"rope_scaling": linear}),
+    ];
+    for class in
+        ["llama", "qwen2", "qwen3", "mistral", "olmo2", "seed_oss", "gemma", "gemma2", "granite", "internlm3"]
+    {
+        for plain in [&beside, &inside] {
+            let c = read_config(&file(class, plain.clone())).unwrap();
+            assert_eq!(c.rope.fraction, 1.0, "{class}");
+        }
+        let said = read_config(&file(class, stretched.clone())).unwrap_err().to_string();
+        assert!(said.contains("partial_rotary_factor 0.5: the class rotates whole heads"), "{class}: {said}");
+        let mut c = read_config(&file(class, json!({}))).unwrap();
+        c.rope.fraction = 0.5;
+        let said = write_config(&c, Dialect::V5).unwrap_err().to_string();
+        assert!(said.contains("has no words for this model's rope.fraction"), "{class}: {said}");
+    }
+    for class in ["glm", "glm4", "phi3"] {
+        for given in [&beside, &inside, &stretched] {
+            let c = read_config(&file(class, given.clone())).unwrap();
+            assert_eq!(c.rope.fraction, 0.5, "{class}");
+            if class == "phi3" && given == &stretched {
+                let said = write_config(&c, Dialect::V5).unwrap_err().to_string();
+                assert!(said.contains("stretched by other means than longrope"), "{said}");
+                continue;
+            }
+            for dialect in [Dialect::V4, Dialect::V5] {
+                assert_eq!(read_config(&write_config(&c, dialect).unwrap()).unwrap(), c, "{class}");
+            }
+        }
+    }
+}
+
+/// transformers 5.24, `MiniMaxM2Config`, and the published class, which has the number alone.
+#[test]
+fn a_share_of_heads_counts_before_a_number_of_elements() {
+    let mut json = minimal("minimax_m2");
+    for (name, value) in [("head_dim", 16), ("num_local_experts", 4), ("num_experts_per_tok", 2)] {
+        json[name] = json!(value);
+    }
+    let fraction = |json: &Value| read_config(json).unwrap().rope.fraction;
+    assert_eq!(fraction(&json), 1.0);
+    json["rotary_dim"] = json!(4);
+    assert_eq!(fraction(&json), 0.25);
+    json["partial_rotary_factor"] = json!(0.5);
+    assert_eq!(fraction(&json), 0.5);
+    let written = write_config(&read_config(&json).unwrap(), Dialect::V4).unwrap();
+    assert_eq!((&written["rotary_dim"], fraction(&written)), (&json!(8), 0.5));
+}
+
+/// Megatron's `--rotary-percent` becomes a class that has words for it.
+#[test]
+fn a_llama_that_rotates_a_part_of_its_heads_is_written_as_phi3() {
+    let mut c = read_config(&minimal("llama")).unwrap();
+    c.rope.fraction = 0.5;
+    let args = crate::megatron::to_args(&c);
+    assert_eq!(args["rotary_percent"], json!(0.5));
+    let c = crate::megatron::from_args(&args).unwrap();
+    assert_eq!(c.family.model_type(), Some("phi3"));
+    let written = write_config(&c, Dialect::V4).unwrap();
+    assert_eq!(written["partial_rotary_factor"], json!(0.5));
+    // The class pads with a token that so small a vocabulary does not have.
+    assert_eq!(written.get("pad_token_id"), Some(&Value::Null));
+    let biased = crate::ModelConfig { bias: Biases { qkv: true, out: true, ..Biases::default() }, ..c };
+    let biased = crate::megatron::from_args(&crate::megatron::to_args(&biased)).unwrap();
+    assert_eq!(biased.family, crate::Family::MEGATRON);
+}

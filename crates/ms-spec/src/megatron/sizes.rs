@@ -310,7 +310,8 @@ const QUERY_SCALAR: Field = Field::float_as(
     |c, scalar| c.scores.scale = (scalar != c.head_dim as f64).then(|| scalar.powf(-0.5)),
 );
 
-/// Factors that are given together multiply. Without learned positions the two on the embedding are one.
+/// Factors that are given together multiply. The two on the embedding are one where nothing acts between them: not with learned
+/// positions, nor where prediction modules see the first alone.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/tensor_parallel/layers.py`, `vocab_parallel_embedding_forward`;
@@ -323,6 +324,11 @@ const SCALES: Field = Field::rule(
         let base = f.float("dim_model_base")?.map_or(1.0, |base| base / c.hidden as f64);
         (c.scales.embedding, c.scales.summed) = match c.position {
             Position::Learned => (words, sum),
+            _ if MODULES.iter().try_fold(0, |n, name| Ok::<_, Error>(n + f.size(name)?.unwrap_or(0)))?
+                > 0 =>
+            {
+                (words, sum)
+            }
             _ => (words * sum, 1.0),
         };
         c.scales.root = f.on("input_embeds_norm")?;
@@ -338,7 +344,7 @@ const SCALES: Field = Field::rule(
         if s.summed != 1.0 {
             w.set("scale_emb", json!(s.summed));
         }
-        if s.embedding != 1.0 && c.position == Position::Learned {
+        if s.embedding != 1.0 && (c.position == Position::Learned || c.mtp > 0) {
             w.set("embedding_multiplier_scale", json!(s.embedding));
         } else if s.embedding != 1.0 {
             let name = if s.residual == 1.0 { "embedding_multiplier_scale" } else { "scale_emb" };

@@ -1,9 +1,11 @@
 //! Dense decoders as Llama has them, and what differs from it.
 
+use serde_json::Value;
+
 use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_SWITCHED};
-use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE};
+use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE, only_longrope};
 use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
@@ -191,8 +193,12 @@ const PHI3: Class = class!(
         c.max_positions = 4096;
         c.norm_eps = 1e-5;
     },
-    &[DECODER, PHI_ROPE, &[ACTIVATION, WINDOW]],
+    &[DECODER, PHI_ROPE, &[ACTIVATION, WINDOW, NO_PADDING]],
+    only_longrope,
 );
+
+/// The token that the class pads with where nothing is said, whose row a smaller vocabulary does not have.
+const NO_PADDING: Field = Field::told("pad_token_id", |_| Value::Null).written_if(|c| c.vocab <= 32_000);
 
 /// `OLMo` 2: norms behind the sublayers, and over whole projections.
 const OLMO2: Class = class!(

@@ -12,7 +12,7 @@ use crate::hf::moe::{
     DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT, LAYERS_FROM_1, NOAUX, NONE_WITHOUT,
     RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, router, shared, top_k,
 };
-use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
+use crate::hf::rope::{COUNTED_ROPE, PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE, only_longrope};
 use crate::hf::tensors::{EXPERTS_TENSORS, LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score};
 use crate::{Family, ModelConfig, Norm, QkNorm, Rope, RopeScaling};
@@ -186,6 +186,7 @@ const PHI_MOE: Class = class!(
             LAYERS,
         ],
     ],
+    only_longrope,
 );
 
 /// gpt-oss: sinks, biases everywhere.
@@ -263,16 +264,8 @@ const MINIMAX_M2: Class = class!(
     },
     &[
         DECODER,
-        &[
-            ROPE[0],
-            Field::size_as(
-                "rotary_dim",
-                |c| Some(c.rope.rotated(c.head_dim)),
-                |c, rotated| c.rope.fraction = rotated as f64 / c.head_dim.max(1) as f64,
-            ),
-            ACTIVATION,
-            MINIMAX_NORMS,
-        ],
+        COUNTED_ROPE,
+        &[ACTIVATION, MINIMAX_NORMS],
         &[count("num_local_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), DENSE_WIDTH, LAYERS],
     ],
 );

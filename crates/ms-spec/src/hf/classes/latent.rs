@@ -260,9 +260,17 @@ fn scale_keys(c: &mut ModelConfig, on: bool) {
     mla(c).into_iter().for_each(|m| m.kv_scale = latent_scale(hidden, Some(m.kv_rank), on));
 }
 
+/// Queries that no latent is made of have no bias, whatever `attention_bias` says.
+///
+/// # Source
+/// `q_proj` of `deepseek_v2`, `deepseek_v3` and `minicpm3` in Hugging Face transformers 4.51 and 5.24, and of the published
+/// classes.
+const NO_QUERY_BIAS: (&str, &str) = ("q.bias", "");
+
 const DEEPSEEK_TENSORS: Tensors = Tensors {
     parent: Some(&EXPERTS_TENSORS),
     rows: &[
+        NO_QUERY_BIAS,
         ("q_a", "model.layers.{L}.self_attn.q_a_proj.weight"),
         ("q_a_norm", "model.layers.{L}.self_attn.q_a_layernorm.weight"),
         ("q_b", "model.layers.{L}.self_attn.q_b_proj.weight"),
@@ -286,6 +294,7 @@ const PLM_TENSORS: Tensors =
 const LONGCAT_TENSORS: Tensors = Tensors {
     parent: Some(&EXPERTS_TENSORS),
     rows: &[
+        NO_QUERY_BIAS,
         ("norm1", "model.layers.{L}.input_layernorm.{S}.weight"),
         ("norm2", "model.layers.{L}.post_attention_layernorm.{S}.weight"),
         ("q", "model.layers.{L}.self_attn.{S}.q_proj.weight"),
