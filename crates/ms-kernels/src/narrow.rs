@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    /// Compares with [`Plain`] on all upper halves, with lower ones around a tie where there is a number above denormals; and what
+    /// Compares with [`Plain`] on all upper halves, with lower ones around a tie where the number is no denormal; and what
     /// exponentials come of them.
     #[cfg(target_arch = "x86_64")]
     fn check_results(how: impl Narrow) {
