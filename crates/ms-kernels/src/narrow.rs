@@ -66,6 +66,7 @@ pub(crate) trait Narrow: Copy {
     }
 
     /// Twice sixteen values after a round trip through `E`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 has use for it
     #[inline(always)]
     fn round_two<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
         if !is_bf16::<E>() {

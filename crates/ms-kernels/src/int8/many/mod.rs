@@ -55,6 +55,7 @@ pub(super) struct Tile<'a, B: Body> {
     /// Codes of `x`: the panel's lines, of each line all rows.
     codes: &'a [B::Code],
     /// How far behind these the next tile's lie: too far for the processor to guess.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 asks for them
     ahead: usize,
     /// The same lines' scales.
     rounded: &'a [Rounded],
