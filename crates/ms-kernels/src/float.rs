@@ -56,31 +56,44 @@ pub(crate) fn exp_below<E: crate::Element>(x: f32) -> f32 {
     if !crate::element::is_bf16::<E>() {
         return exp(x);
     }
-    power(x, -87.75, f32::INFINITY, std::f32::consts::LOG2_E)
+    power(if x < short::LEAST { short::LEAST } else { x }, std::f32::consts::LOG2_E)
 }
 
-/// [`sigmoid`] for what is rounded to bf16 in the end.
+/// [`sigmoid`] for what is rounded to bf16 in the end; of NaN some number, for what is multiplied with that NaN.
 #[inline(always)]
 pub(crate) fn sigmoid_short(x: f32) -> f32 {
-    1.0 / (1.0 + power(x, -88.0, 87.75, -std::f32::consts::LOG2_E))
+    // Of whole numbers, for which a processor has more units than for those of floats: the largest of what is not negative,
+    // then, without signs, the one farthest below zero.
+    let bits = x.to_bits().cast_signed().min(short::MOST_GATE.to_bits().cast_signed()).cast_unsigned();
+    let y = f32::from_bits(bits.min(short::LEAST_GATE.to_bits()));
+    1.0 / (1.0 + power(y, -std::f32::consts::LOG2_E))
 }
 
-/// `2^(x · scale)` between the limits of `x`, where it is below 2^127.5; zero or a denormal below 2^-126.
+/// What the short exponentials are made of.
 #[allow(clippy::approx_constant)] // a coefficient beside ln 2
+pub(crate) mod short {
+    /// The smallest argument of [`super::exp_below`].
+    pub(crate) const LEAST: f32 = -87.75;
+    /// The smallest argument of [`super::sigmoid_short`].
+    pub(crate) const LEAST_GATE: f32 = -88.0;
+    /// The largest one.
+    pub(crate) const MOST_GATE: f32 = 87.75;
+    /// Adding it leaves the integer part of a small number in the low mantissa bits.
+    pub(crate) const SHIFT: f32 = 12_582_912.0;
+    /// As in [`super::exp2`], highest power first.
+    pub(crate) const COEFFICIENTS: [f32; 6] =
+        [1.326_472_4e-3, 9.671_513e-3, 5.550_733_6e-2, 2.402_224_2e-1, 0.693_147, 1.0];
+}
+
+/// `2^(y · scale)`, where that is below 2^127.5; zero or a denormal below 2^-126.
 #[inline(always)]
-fn power(x: f32, least: f32, most: f32, scale: f32) -> f32 {
-    const SHIFT: f32 = 12_582_912.0;
-    let y = if x > most { most } else { x };
-    let y = if y < least { least } else { y };
-    let t = y.mul_add(scale, SHIFT);
-    let r = y.mul_add(scale, SHIFT - t);
-    // As in `exp2`.
-    let p = 1.326_472_4e-3f32
-        .mul_add(r, 9.671_513e-3)
-        .mul_add(r, 5.550_733_6e-2)
-        .mul_add(r, 2.402_224_2e-1)
-        .mul_add(r, 0.693_147)
-        .mul_add(r, 1.0);
+fn power(y: f32, scale: f32) -> f32 {
+    let t = y.mul_add(scale, short::SHIFT);
+    let r = y.mul_add(scale, short::SHIFT - t);
+    let [mut p, lower @ ..] = short::COEFFICIENTS;
+    for c in lower {
+        p = p.mul_add(r, c);
+    }
     f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23))
 }
 

@@ -22,6 +22,13 @@ pub(crate) type Lanes = [f32; LANES];
 
 /// A way of rounding sixteen values to bf16.
 pub(crate) trait Narrow: Copy {
+    /// The same for values that arithmetic in a unit has made of bf16 (and of other numbers, none of them NaN): no denormals are
+    /// among them, and the lower half of a NaN is zero. What whole numbers are made to, [`float::exp2`] say, is no such value.
+    #[inline(always)]
+    fn of_results(self) -> impl Narrow {
+        self
+    }
+
     /// What `bf16::from_f32` of [`Element`] makes of each value.
     fn narrow(self, values: Lanes) -> [bf16; LANES];
 
@@ -59,6 +66,7 @@ pub(crate) trait Narrow: Copy {
     }
 
     /// Twice sixteen values after a round trip through `E`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 has use for it
     #[inline(always)]
     fn round_two<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
         if !is_bf16::<E>() {
@@ -90,6 +98,30 @@ pub(crate) trait Narrow: Copy {
     #[inline(always)]
     fn round_split<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
         if is_bf16::<E>() { halves(&self.two(values[0], values[1]).pairs) } else { values }
+    }
+
+    /// Exponentials of `x − shift`, which is not positive, as exact as `E` can show.
+    #[inline(always)]
+    fn exponentials<E: Element>(self, x: [Lanes; 2], shift: f32) -> [Lanes; 2] {
+        let mut out = [[0f32; LANES]; 2];
+        for (out, x) in out.iter_mut().zip(&x) {
+            for l in 0..LANES {
+                out[l] = float::exp_below::<E>(x[l] - shift);
+            }
+        }
+        out
+    }
+
+    /// Logistic functions, as exact as `E` can show; see [`float::sigmoid_short`] for those of NaN.
+    #[inline(always)]
+    fn sigmoids<E: Element>(self, x: [Lanes; 2]) -> [Lanes; 2] {
+        let mut out = [[0f32; LANES]; 2];
+        for (out, x) in out.iter_mut().zip(&x) {
+            for l in 0..LANES {
+                out[l] = if is_bf16::<E>() { float::sigmoid_short(x[l]) } else { float::sigmoid(x[l]) };
+            }
+        }
+        out
     }
 
     /// Orders what was stored past the caches before what is stored later.
@@ -256,6 +288,31 @@ pub(crate) fn split_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
     halves(&pairs)
 }
 
+/// Numbers in the order of [`split_two`], where it takes elements `E` apart.
+#[inline(always)]
+pub(crate) fn apart<E: Element>(all: &[f32; 2 * LANES]) -> [Lanes; 2] {
+    let mut split = widen_two(all);
+    if is_bf16::<E>() {
+        for l in 0..LANES {
+            (split[0][l], split[1][l]) = (all[2 * l], all[2 * l + 1]);
+        }
+    }
+    split
+}
+
+/// What [`split_two`] has taken apart, in the order of the elements.
+#[inline(always)]
+pub(crate) fn joined<E: Element>(split: [Lanes; 2]) -> [Lanes; 2] {
+    if !is_bf16::<E>() {
+        return split;
+    }
+    let mut all = [[0f32; LANES]; 2];
+    for l in 0..2 * LANES {
+        all[l / LANES][l % LANES] = split[l % 2][l / 2];
+    }
+    all
+}
+
 /// The lower and the upper halves of pairs of bf16, as f32.
 #[inline(always)]
 fn halves(pairs: &[u32; LANES]) -> [Lanes; 2] {
@@ -319,26 +376,6 @@ pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: 
     }
 }
 
-/// Exponentials of `x − shift`, which is not positive, as exact as `E` can show.
-#[inline(always)]
-pub(crate) fn exponentials<E: Element>(x: Lanes, shift: f32) -> Lanes {
-    let mut out = [0f32; LANES];
-    for l in 0..LANES {
-        out[l] = float::exp_below::<E>(x[l] - shift);
-    }
-    out
-}
-
-/// Logistic functions, as exact as `E` can show.
-#[inline(always)]
-pub(crate) fn sigmoids<E: Element>(x: Lanes) -> Lanes {
-    let mut out = [0f32; LANES];
-    for l in 0..LANES {
-        out[l] = if is_bf16::<E>() { float::sigmoid_short(x[l]) } else { float::sigmoid(x[l]) };
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,6 +417,7 @@ mod tests {
             let how = unsafe { avx2::Rounded::new() };
             check_rounding(how);
             check_split(how);
+            check_results(how);
         }
         if crate::Isa::Avx512Bf16.is_available() {
             // SAFETY: the processor has it.
@@ -394,6 +432,37 @@ mod tests {
         }
     }
 
+    /// Compares with [`Plain`] on all upper halves, with lower ones around a tie where the number is no denormal; and what
+    /// exponentials come of them.
+    #[cfg(target_arch = "x86_64")]
+    fn check_results(how: impl Narrow) {
+        let results = how.of_results();
+        for hi in (0..=u16::MAX).step_by(2) {
+            let values: Lanes = std::array::from_fn(|l| {
+                let hi = u32::from(hi | (l / 8) as u16) << 16;
+                let lo = [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1234, 0xc000][l % 8];
+                f32::from_bits(match f32::from_bits(hi) {
+                    v if v.is_normal() => hi | lo,
+                    v if v.is_nan() => hi | 0x0040_0000,
+                    v if v.is_infinite() => hi,
+                    _ => hi & 0x8000_0000,
+                })
+            });
+            let mut other = values;
+            other.reverse();
+            assert_eq!(results.two(values, other).pairs, Plain.two(values, other).pairs);
+            let (got, want) =
+                (results.round_split::<bf16>([values, other]), Plain.round_split::<bf16>([values, other]));
+            assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
+            let values = [values, other].map(|v| v.map(|v| f32::from_bits(v.to_bits() & 0xffff_0000)));
+            let (got, want) = (how.sigmoids::<bf16>(values), Plain.sigmoids::<bf16>(values));
+            assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
+            let below = values.map(|v| v.map(|v| if v > 1.5 { -v } else { v }));
+            let (got, want) = (how.exponentials::<bf16>(below, 1.5), Plain.exponentials::<bf16>(below, 1.5));
+            assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
+        }
+    }
+
     #[repr(align(64))]
     struct Line([bf16; 2 * LANES]);
 
@@ -404,6 +473,10 @@ mod tests {
         for l in 0..LANES {
             assert_eq!([split[0][l], split[1][l]], [from[2 * l].to_f32(), from[2 * l + 1].to_f32()]);
         }
+        let all: [f32; 2 * LANES] = std::array::from_fn(|i| from[i].to_f32());
+        assert_eq!(apart::<bf16>(&all), split);
+        assert_eq!(joined::<bf16>(split), widen_two(&all));
+        assert_eq!([apart::<f32>(&all), joined::<f32>(split_two(&all))], [widen_two(&all); 2]);
         let scaled = |x: [Lanes; 2]| x.map(|x| x.map(|v| v * 1.234_567));
         for past in [false, true] {
             let (mut got, mut want) = (Line([bf16::ZERO; 2 * LANES]), Line([bf16::ZERO; 2 * LANES]));

@@ -3,7 +3,7 @@
 use crate::Element;
 use crate::element::is_bf16;
 use crate::float::exp_below;
-use crate::narrow::{LANES, Lanes, Narrow, exponentials, fetch, filled, split_two, widen};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, split_two};
 use crate::rms_norm::lane_sum;
 use std::hint::black_box;
 
@@ -13,9 +13,9 @@ const BLOCK: usize = CHAINS * LANES;
 
 /// Maximum and sum of `exp(x − maximum)` of a row; (−infinity, 0) for an empty one.
 #[inline(always)]
-pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
+pub(super) fn statistics<E: Element>(how: impl Narrow, logits: &[E]) -> (f32, f32) {
     let max = maximum(logits);
-    (max, exponentials_sum::<E, false>(logits, max, &mut []))
+    (max, exponentials_sum::<E, _, false>(how, logits, max, &mut []))
 }
 
 #[inline(always)]
@@ -62,7 +62,12 @@ fn place<E: Element>(element: usize) -> usize {
 
 /// Sum of `exp(x − max)`; if `KEEP`, each goes to its [`place`] in `kept` too, those behind the last block to their own.
 #[inline(always)]
-fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: &mut [f32]) -> f32 {
+fn exponentials_sum<E: Element, N: Narrow, const KEEP: bool>(
+    how: N,
+    logits: &[E],
+    max: f32,
+    kept: &mut [f32],
+) -> f32 {
     let (blocks, tail) = logits.as_chunks::<BLOCK>();
     let (kept, kept_tail) = kept.as_chunks_mut::<BLOCK>();
     let mut sums = [[0f32; LANES]; CHAINS];
@@ -72,16 +77,12 @@ fn exponentials_sum<E: Element, const KEEP: bool>(logits: &[E], max: f32, kept: 
             fetch(line.as_ptr().wrapping_add(logits.len()));
         }
         let [x0, x1, x2, x3] = split_block(b);
-        let parts = [
-            exponentials::<E>(x0, max),
-            exponentials::<E>(x1, max),
-            exponentials::<E>(x2, max),
-            exponentials::<E>(x3, max),
-        ];
+        let ([p0, p1], [p2, p3]) =
+            (how.exponentials::<E>([x0, x1], max), how.exponentials::<E>([x2, x3], max));
         let [s0, s1, s2, s3] = sums;
-        sums = [plus(s0, parts[0]), plus(s1, parts[1]), plus(s2, parts[2]), plus(s3, parts[3])];
+        sums = [plus(s0, p0), plus(s1, p1), plus(s2, p2), plus(s3, p3)];
         if KEEP {
-            kept[n].as_chunks_mut().0.copy_from_slice(&parts);
+            kept[n].as_chunks_mut().0.copy_from_slice(&[p0, p1, p2, p3]);
         }
     }
     // Seen as arrays in memory the lanes stay in registers above.
@@ -121,12 +122,12 @@ pub(super) fn whole<E: Element>(
     weight: f32,
 ) -> (f32, f32) {
     let max = maximum(logits);
-    let sum = exponentials_sum::<E, true>(logits, max, kept);
+    let sum = exponentials_sum::<E, _, true>(how, logits, max, kept);
     if weight == 0.0 {
         logits.fill(E::default());
         return (max, sum);
     }
-    let factor = weight / sum;
+    let (factor, how) = (weight / sum, how.of_results());
     let (blocks, rest) = logits.as_chunks_mut::<BLOCK>();
     let (parts, parts_rest) = kept.as_chunks::<BLOCK>();
     for (block, parts) in blocks.iter_mut().zip(parts) {
@@ -159,15 +160,9 @@ fn times(mut x: [f32; LANES], factor: f32) -> [f32; LANES] {
 /// `x <- exp(x − max) · factor`.
 #[inline(always)]
 pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32, factor: f32) {
-    let (chunks, rest) = logits.as_chunks_mut::<LANES>();
-    let (fours, others) = chunks.as_chunks_mut::<CHAINS>();
-    for [a, b, c, d] in fours {
-        scaled(how, a, max, factor);
-        scaled(how, b, max, factor);
-        scaled(how, c, max, factor);
-        scaled(how, d, max, factor);
-    }
-    for chunk in others {
+    let how = how.of_results();
+    let (chunks, rest) = logits.as_chunks_mut::<TWO>();
+    for chunk in chunks {
         scaled(how, chunk, max, factor);
     }
     if !rest.is_empty() {
@@ -178,6 +173,7 @@ pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32,
 }
 
 #[inline(always)]
-fn scaled<E: Element>(how: impl Narrow, chunk: &mut [E; LANES], max: f32, factor: f32) {
-    how.store(chunk, times(exponentials::<E>(widen(chunk), max), factor));
+fn scaled<E: Element>(how: impl Narrow, chunk: &mut [E; TWO], max: f32, factor: f32) {
+    let parts = how.exponentials::<E>(split_two(chunk), max);
+    how.store_split(chunk, [times(parts[0], factor), times(parts[1], factor)], false);
 }

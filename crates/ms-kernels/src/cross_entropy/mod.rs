@@ -12,7 +12,6 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
 use crate::narrow::instances::narrowing_instances;
 use crate::{Cpu, Element, Result, float};
@@ -45,11 +44,8 @@ pub fn nll(row: &Row) -> f32 {
     (f64::from(row.max) + float::ln(f64::from(row.sum_exp)) - f64::from(row.target)) as f32
 }
 
-instances! {
-    fn statistics_row<E: Element>(logits: &[E]) -> (f32, f32) = body::statistics;
-}
-
 narrowing_instances! {
+    fn statistics_row<E: Element>(logits: &[E]) -> (f32, f32) = body::statistics;
     fn gradient_row<E: Element>(logits: &mut [E], max: f32, factor: f32) = body::gradient;
     fn whole_row<E: Element>(
         logits: &mut [E], kept: &mut [f32], target: Option<usize>, weight: f32,

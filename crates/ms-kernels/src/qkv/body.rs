@@ -5,7 +5,7 @@ use crate::Element;
 use crate::narrow::{LANES, Narrow};
 use crate::rms_norm::{lane_sum, scaled};
 use crate::rope::Rotary;
-use crate::rope::body::{rotate, table_row};
+use crate::rope::body::{Heads, rotate, table_row};
 use std::hint::black_box;
 
 /// Sum of `f(d)` over a head, in sixteen lanes.
@@ -37,6 +37,7 @@ pub(super) fn forward<E: Element>(
     rotary: &Rotary<'_>,
 ) {
     let (width, dim, per_group) = (shape.width(), shape.head_dim, shape.heads_per_group);
+    let heads = Heads { dim, skip: 0 };
     for (t, &position) in positions.iter().enumerate() {
         let cos = table_row(rotary.cos, rotary.dim, position);
         let sin = table_row(rotary.sin, rotary.dim, position);
@@ -59,8 +60,10 @@ pub(super) fn forward<E: Element>(
                         scaled(how, y, x, r, w, false);
                     }
                 }
-                rotate(how, y, cos, sin, rotary.interleaved, false);
             }
+            let at = group * shape.group_width();
+            let rotated = &mut out[at..][..(per_group + 1) * dim];
+            rotate(how, rotated, heads, cos, sin, rotary.interleaved, false);
         }
     }
 }
@@ -78,16 +81,19 @@ pub(super) fn backward<E: Element>(
     rotary: &Rotary<'_>,
 ) {
     let (width, dim, per_group) = (shape.width(), shape.head_dim, shape.heads_per_group);
+    let heads = Heads { dim, skip: 0 };
     for (t, &position) in positions.iter().enumerate() {
         let cos = table_row(rotary.cos, rotary.dim, position);
         let sin = table_row(rotary.sin, rotary.dim, position);
         let row = &mut dqkv[t * width..][..width];
         for group in 0..shape.groups {
+            let at = group * shape.group_width();
+            let rotated = &mut row[at..][..(per_group + 1) * dim];
+            rotate(how, rotated, heads, cos, sin, rotary.interleaved, true);
+            let Some(norm) = norm else { continue };
             for head in 0..=per_group {
-                let at = group * shape.group_width() + head * dim;
+                let at = at + head * dim;
                 let g = &mut row[at..at + dim];
-                rotate(how, g, cos, sin, rotary.interleaved, true);
-                let Some(norm) = norm else { continue };
                 let key = head == per_group;
                 let w = &(if key { norm.k_weight } else { norm.q_weight })[..dim];
                 let dw = &mut dweights[usize::from(key) * dim..][..dim];

@@ -2,7 +2,8 @@
 
 use super::Options;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, filled, split_two, widen_two};
+use crate::element::is_bf16;
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, split_two};
 use std::hint::black_box;
 
 const TWO: usize = 2 * LANES;
@@ -25,20 +26,20 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
     let mut acc = [[0f32; LANES]; 2];
     let (blocks, tail) = x.as_chunks::<TWO>();
     for b in blocks {
-        for (half, acc) in acc.iter_mut().enumerate() {
+        for (acc, x) in acc.iter_mut().zip(&split_two(b)) {
             for l in 0..LANES {
-                let v = b[half * LANES + l].to_f32();
-                acc[l] = v.mul_add(v, acc[l]);
+                acc[l] = x[l].mul_add(x[l], acc[l]);
             }
         }
     }
+    // Seen as arrays in memory the lanes stay in registers above.
+    let mut acc = joined::<E>(black_box(acc));
     for (i, v) in tail.iter().enumerate() {
         let v = v.to_f32();
         let a = &mut acc[i / LANES][i % LANES];
         *a = v.mul_add(v, *a);
     }
-    // Seen as arrays in memory the lanes stay in registers above.
-    let [mut both, other] = black_box(acc);
+    let [mut both, other] = acc;
     for l in 0..LANES {
         both[l] += other[l];
     }
@@ -68,9 +69,12 @@ pub(crate) fn scaled<E: Element>(
     w: &[E],
     unit_offset: bool,
 ) {
+    let (how, width) = (how.of_results(), x.len());
     let ((y, y_rest), (x, x_rest)) = (y.as_chunks_mut::<TWO>(), x.as_chunks::<TWO>());
     let (w, w_rest) = w.as_chunks::<TWO>();
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
+        // The row behind this one, whose sum of squares comes next.
+        fetch(x.as_ptr().wrapping_add(width));
         scaled_chunk(how, y, x, rstd, w, unit_offset);
     }
     if !y_rest.is_empty() {
@@ -150,7 +154,7 @@ pub(super) fn forward_add<E: Element>(
     w: &[E],
     options: &Options,
 ) {
-    let width = w.len();
+    let (width, how) = (w.len(), how.of_results());
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
         let s = &mut sum[row.clone()];
@@ -169,7 +173,30 @@ pub(super) fn forward_add<E: Element>(
     }
 }
 
-/// Adds to `Σ w·dy·x`, and `dy · norm(x)` to the gradient of the weights.
+/// The first or the second sixteen of the elements that [`split_two`] has taken apart, of bf16 the even ones first.
+#[inline(always)]
+fn half_of<E: Element>(split: &[Lanes; 2], half: usize) -> Lanes {
+    if !is_bf16::<E>() {
+        return split[half];
+    }
+    let mut lanes = [0f32; LANES];
+    let (even, odd) = lanes.split_at_mut(LANES / 2);
+    even.copy_from_slice(&split[0][half * LANES / 2..][..LANES / 2]);
+    odd.copy_from_slice(&split[1][half * LANES / 2..][..LANES / 2]);
+    lanes
+}
+
+/// What [`half_of`] has put in its order, in that of the elements.
+#[inline(always)]
+fn halves_joined<E: Element>(acc: Lanes) -> Lanes {
+    let mut split = [acc; 2];
+    if is_bf16::<E>() {
+        split[1][..LANES / 2].copy_from_slice(&acc[LANES / 2..]);
+    }
+    joined::<E>(split)[0]
+}
+
+/// Adds to `Σ w·dy·x`, in the order of [`half_of`], and `dy · norm(x)` to the gradient of the weights, in that of [`split_two`].
 #[inline(always)]
 fn gather<E: Element>(
     how: impl Narrow,
@@ -179,14 +206,25 @@ fn gather<E: Element>(
     rstd: f32,
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (widen_two(dy), widen_two(x), scales(widen_two(w), unit_offset));
-    for ((g, v), w) in g.iter().zip(&mut v).zip(&w) {
+    let (g, mut v, w) = (split_two(dy), split_two(x), scales(split_two(w), unit_offset));
+    let mut weighted = g;
+    for (g, w) in weighted.iter_mut().zip(&w) {
         for l in 0..LANES {
-            acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
+            g[l] *= w[l];
+        }
+    }
+    for half in 0..2 {
+        let (g, v) = (half_of::<E>(&weighted, half), half_of::<E>(&v, half));
+        for l in 0..LANES {
+            acc[l] = g[l].mul_add(v[l], acc[l]);
+        }
+    }
+    for v in &mut v {
+        for l in 0..LANES {
             v[l] *= rstd;
         }
     }
-    let normal = how.round_two::<E>(v);
+    let normal = how.round_split::<E>(v);
     let (dw, _) = dw.as_chunks_mut::<LANES>();
     for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
         for l in 0..LANES {
@@ -221,6 +259,7 @@ fn spread<E: Element>(
     how.store_split(dx, v, false);
 }
 
+/// The gradient of the weights must be zero: until the end it has the order of [`split_two`].
 #[inline(always)]
 pub(super) fn backward<E: Element>(
     how: impl Narrow,
@@ -233,10 +272,10 @@ pub(super) fn backward<E: Element>(
     dresidual: Option<&[E]>,
     options: &Options,
 ) {
-    let (width, offset) = (w.len(), options.unit_offset);
+    let (width, offset, how) = (w.len(), options.unit_offset, how.of_results());
     let (dw, dw_rest) = dw.as_chunks_mut::<TWO>();
     let (w, w_rest) = w.as_chunks::<TWO>();
-    let w_last = filled(w_rest);
+    let (mut dw_last, w_last) = ([0f32; TWO], filled(w_rest));
     for (t, &r) in rstd.iter().enumerate() {
         let row = t * width..(t + 1) * width;
         let ((dy, dy_rest), (x, x_rest)) =
@@ -247,34 +286,46 @@ pub(super) fn backward<E: Element>(
             gather(how, &mut acc, dw, (dy, x, w), r, offset);
         }
         if !dw_rest.is_empty() {
-            let mut last = filled(dw_rest);
-            gather(how, &mut acc, &mut last, (&dy_last, &x_last, &w_last), r, offset);
-            dw_rest.copy_from_slice(&last[..dw_rest.len()]);
+            gather(how, &mut acc, &mut dw_last, (&dy_last, &x_last, &w_last), r, offset);
         }
-        let c = -(lane_sum(black_box(acc)) * r * r * r) / width as f32;
+        // Seen as an array in memory the lanes stay in registers above.
+        let sum = lane_sum(halves_joined::<E>(black_box(acc)));
+        let c = -(sum * r * r * r) / width as f32;
         let (dx, dx_rest) = dx[row.clone()].as_chunks_mut::<TWO>();
         let operands = dx.iter_mut().zip(dy.iter().zip(x).zip(w));
-        let Some(d) = dresidual else {
+        let d_last;
+        let last = if let Some(d) = dresidual {
+            let (d, d_rest) = d[row].as_chunks::<TWO>();
+            for ((dx, ((dy, x), w)), d) in operands.zip(d) {
+                spread(how, dx, (dy, x, w), Some(d), (c, r), offset);
+            }
+            d_last = filled(d_rest);
+            Some(&d_last)
+        } else {
             for (dx, ((dy, x), w)) in operands {
                 spread(how, dx, (dy, x, w), None, (c, r), offset);
             }
-            if !dx_rest.is_empty() {
-                let mut last = [E::default(); TWO];
-                spread(how, &mut last, (&dy_last, &x_last, &w_last), None, (c, r), offset);
-                dx_rest.copy_from_slice(&last[..dx_rest.len()]);
-            }
-            continue;
+            None
         };
-        let (d, d_rest) = d[row].as_chunks::<TWO>();
-        for ((dx, ((dy, x), w)), d) in operands.zip(d) {
-            spread(how, dx, (dy, x, w), Some(d), (c, r), offset);
-        }
         if !dx_rest.is_empty() {
-            let mut last = [E::default(); TWO];
-            spread(how, &mut last, (&dy_last, &x_last, &w_last), Some(&filled(d_rest)), (c, r), offset);
-            dx_rest.copy_from_slice(&last[..dx_rest.len()]);
+            let mut to = [E::default(); TWO];
+            spread(how, &mut to, (&dy_last, &x_last, &w_last), last, (c, r), offset);
+            dx_rest.copy_from_slice(&to[..dx_rest.len()]);
         }
     }
+    for dw in dw {
+        *dw = in_order::<E>(*dw);
+    }
+    dw_rest.copy_from_slice(&in_order::<E>(dw_last)[..dw_rest.len()]);
+}
+
+/// [`joined`] of two rows beside each other.
+#[inline(always)]
+fn in_order<E: Element>(split: [f32; TWO]) -> [f32; TWO] {
+    let mut all = split;
+    let (rows, _) = split.as_chunks();
+    all.as_chunks_mut().0.copy_from_slice(&joined::<E>([rows[0], rows[1]]));
+    all
 }
 
 /// Adds rows of partial sums to `sum`, first row first.

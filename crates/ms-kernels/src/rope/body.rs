@@ -2,70 +2,104 @@
 
 use super::Rotary;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, widen, widen_two};
+use crate::narrow::{LANES, Lanes, Narrow, apart, split_two, widen};
 
 const TWO: usize = 2 * LANES;
 
 /// Rotates one head in place; `cos` and `sin` hold `dim/2` values.
+/// How heads lie beside each other: elements of one, and how many of them pass before those that are rotated.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) dim: usize,
+    pub(crate) skip: usize,
+}
+
+/// Rotates each of the heads that `x` consists of by the same angles.
 #[inline(always)]
 pub(crate) fn rotate<E: Element>(
     how: impl Narrow,
-    head: &mut [E],
+    x: &mut [E],
+    heads: Heads,
     cos: &[f32],
     sin: &[f32],
     interleaved: bool,
     inverse: bool,
 ) {
-    let half = cos.len();
+    if cos.is_empty() {
+        return;
+    }
     let sign = if inverse { -1.0 } else { 1.0 };
-    let sin = &sin[..half];
+    let sin = &sin[..cos.len()];
     if interleaved {
-        for (i, pair) in head[..2 * half].as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let (a, b) = (pair[0].to_f32(), pair[1].to_f32());
-            let (c, s) = (cos[i], sign * sin[i]);
-            *pair = [E::from_f32(a * c - b * s), E::from_f32(b * c + a * s)];
+        for head in x.chunks_exact_mut(heads.dim) {
+            rotate_neighbours(&mut head[heads.skip..], cos, sin, sign);
         }
-    } else {
-        let (first, rest) = head.split_at_mut(half);
-        // Twice sixteen at a time, for one conversion rounds two vectors.
-        let (twice, first) = first.as_chunks_mut::<TWO>();
-        let (second_twice, second) = rest[..half].as_chunks_mut::<TWO>();
-        let ((cos_twice, cos), (sin_twice, sin)) = (cos.as_chunks::<TWO>(), sin.as_chunks::<TWO>());
-        for (((first, second), c), s) in twice.iter_mut().zip(second_twice).zip(cos_twice).zip(sin_twice) {
-            let ([a0, a1], [b0, b1]) = (widen_two(first), widen_two(second));
-            let ([c0, c1], [s0, s1]) = (widen_two(c), widen_two(s));
-            let ((a0, b0), (a1, b1)) = (turned(a0, b0, c0, s0, sign), turned(a1, b1, c1, s1, sign));
-            how.store_two(first, [a0, a1], false);
-            how.store_two(second, [b0, b1], false);
+        return;
+    }
+    let how = how.of_results();
+    let ((cos_twice, cos_rest), (sin_twice, sin_rest)) = (cos.as_chunks::<TWO>(), sin.as_chunks::<TWO>());
+    // Twice sixteen angles at a time, for which all heads are gone through: their order costs more than a rotation.
+    for (n, (c, s)) in cos_twice.iter().zip(sin_twice).enumerate() {
+        let ([c0, c1], [s0, s1]) = (apart::<E>(c), apart::<E>(s));
+        let (s0, s1) = (signed(s0, sign), signed(s1, sign));
+        for head in x.chunks_exact_mut(heads.dim) {
+            let (first, second) = head[heads.skip..].split_at_mut(cos.len());
+            let (first, second) =
+                (&mut first.as_chunks_mut::<TWO>().0[n], &mut second.as_chunks_mut::<TWO>().0[n]);
+            let ([a0, a1], [b0, b1]) = (split_two(first), split_two(second));
+            let ((a0, b0), (a1, b1)) = (turned(a0, b0, c0, s0), turned(a1, b1, c1, s1));
+            how.store_split(first, [a0, a1], false);
+            how.store_split(second, [b0, b1], false);
         }
-        let (first, first_tail) = first.as_chunks_mut::<LANES>();
-        let (second, second_tail) = second.as_chunks_mut::<LANES>();
-        let ((cos, cos_tail), (sin, sin_tail)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
+    }
+    if cos_rest.is_empty() {
+        return;
+    }
+    let (whole, half) = (cos_twice.len() * TWO, cos.len());
+    let ((cos, cos_tail), (sin, sin_tail)) = (cos_rest.as_chunks::<LANES>(), sin_rest.as_chunks::<LANES>());
+    for head in x.chunks_exact_mut(heads.dim) {
+        let (first, second) = head[heads.skip..].split_at_mut(half);
+        let (first, first_tail) = first[whole..].as_chunks_mut::<LANES>();
+        let (second, second_tail) = second[whole..half].as_chunks_mut::<LANES>();
         for (((first, second), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-            let (a, b) = turned(widen(first), widen(second), *c, *s, sign);
+            let (a, b) = turned(widen(first), widen(second), *c, signed(*s, sign));
             how.store(first, a);
             how.store(second, b);
         }
-        for (i, (first, second)) in first_tail.iter_mut().zip(second_tail).enumerate() {
-            let (a, b) = (first.to_f32(), second.to_f32());
-            let (c, s) = (cos_tail[i], sign * sin_tail[i]);
-            let (a, b) = (a * c - b * s, b * c + a * s);
-            (*first, *second) = (E::from_f32(a), E::from_f32(b));
+        for (((first, second), c), s) in first_tail.iter_mut().zip(second_tail).zip(cos_tail).zip(sin_tail) {
+            let (a, b, s) = (first.to_f32(), second.to_f32(), sign * s);
+            (*first, *second) = (E::from_f32(a * c - b * s), E::from_f32(b * c + a * s));
         }
     }
 }
 
-/// Pairs, turned by angles with cosines `c` and sines `sign · s`.
+/// Rotates pairs of neighbours.
 #[inline(always)]
-fn turned(mut a: Lanes, mut b: Lanes, c: Lanes, s: Lanes, sign: f32) -> (Lanes, Lanes) {
+fn rotate_neighbours<E: Element>(head: &mut [E], cos: &[f32], sin: &[f32], sign: f32) {
+    let sin = &sin[..cos.len()];
+    for (i, pair) in head[..2 * cos.len()].as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        let (a, b) = (pair[0].to_f32(), pair[1].to_f32());
+        let (c, s) = (cos[i], sign * sin[i]);
+        *pair = [E::from_f32(a * c - b * s), E::from_f32(b * c + a * s)];
+    }
+}
+
+#[inline(always)]
+fn signed(mut x: Lanes, sign: f32) -> Lanes {
     for l in 0..LANES {
-        let s = sign * s[l];
-        (a[l], b[l]) = (a[l] * c[l] - b[l] * s, b[l] * c[l] + a[l] * s);
+        x[l] *= sign;
+    }
+    x
+}
+
+#[inline(always)]
+fn turned(mut a: Lanes, mut b: Lanes, c: Lanes, s: Lanes) -> (Lanes, Lanes) {
+    for l in 0..LANES {
+        (a[l], b[l]) = (a[l] * c[l] - b[l] * s[l], b[l] * c[l] + a[l] * s[l]);
     }
     (a, b)
 }
 
-/// The table row of a position.
 #[inline(always)]
 pub(crate) fn table_row(table: &[f32], dim: usize, position: i32) -> &[f32] {
     let half = dim / 2;
@@ -89,8 +123,6 @@ pub(super) fn apply<E: Element>(
     for (row, &position) in x.chunks_exact_mut(heads * head_dim).zip(positions) {
         let cos = table_row(rotary.cos, rotary.dim, position);
         let sin = table_row(rotary.sin, rotary.dim, position);
-        for head in row.chunks_exact_mut(head_dim) {
-            rotate(how, &mut head[skip..], cos, sin, rotary.interleaved, inverse);
-        }
+        rotate(how, row, Heads { dim: head_dim, skip }, cos, sin, rotary.interleaved, inverse);
     }
 }

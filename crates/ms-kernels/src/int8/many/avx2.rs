@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Body, LINE, Rows, Tile};
 use crate::matmul::kernel::avx2::transpose;
+use crate::narrow::fetch_rows;
 
 pub(super) struct Avx2;
 
@@ -52,6 +53,7 @@ unsafe fn add(tile: &mut Tile<'_, Avx2>) {
         // SAFETY: `check` looked at the lengths.
         unsafe {
             let codes = tile.codes.as_ptr().add(l * ROWS * LINE);
+            fetch_rows(codes.wrapping_add(tile.ahead), LINE, ROWS, LINE);
             for pair in 0..PAIRS {
                 let left = _mm256_loadu_si256(panel.cast());
                 let right = _mm256_loadu_si256(panel.add(2 * LANES).cast());

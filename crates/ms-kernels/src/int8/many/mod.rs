@@ -54,6 +54,9 @@ impl<'a> Rows<'a> {
 pub(super) struct Tile<'a, B: Body> {
     /// Codes of `x`: the panel's lines, of each line all rows.
     codes: &'a [B::Code],
+    /// How far behind these the next tile's lie: too far for the processor to guess.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 asks for them
+    ahead: usize,
     /// The same lines' scales.
     rounded: &'a [Rounded],
     panel: &'a [B::Code],
@@ -261,7 +264,7 @@ unsafe fn add_lines<B: Body>(
             for (t, sums) in sums.chunks_exact_mut(B::ROWS * B::COLS).enumerate() {
                 let (line, len) = ((t * lines + first) * B::ROWS, depth * B::ROWS);
                 let (codes, rounded) = (&codes[line * LINE..][..len * LINE], &rounded[line..][..len]);
-                let mut tile = Tile { codes, rounded, panel, sums };
+                let mut tile = Tile { codes, ahead: lines * B::ROWS * LINE, rounded, panel, sums };
                 // SAFETY: the caller's promise.
                 unsafe { B::add(&mut tile) };
             }
