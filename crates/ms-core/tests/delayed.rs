@@ -1,4 +1,5 @@
 //! The device around another that delays all it does.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use ms_core::{Arena, DType, Device, Tensor};
 use ms_cpu::CpuBackend;
