@@ -16,8 +16,8 @@ pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
 /// Name of the file of a distributed optimizer, beside the weights of a rank.
 pub(crate) const FILE: &str = "distrib_optim.pt";
 
-/// What a Megatron file says of a run beside tensors and `args`: iteration, parameter groups, schedule. Null if it has
-/// no optimizer.
+/// What a Megatron file says of a run beside tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
+/// groups.
 pub(crate) fn run_state(root: &Node) -> Value {
     let mut state = Map::new();
     for key in ["iteration", "num_floating_point_operations_so_far", "opt_param_scheduler"] {
@@ -25,13 +25,11 @@ pub(crate) fn run_state(root: &Node) -> Value {
             state.insert(key.to_owned(), node.to_json());
         }
     }
-    let groups: Vec<Value> = match root.get("optimizer") {
-        Some(node) => {
-            optimizers(node).into_iter().filter_map(groups_of).flatten().map(Node::to_json).collect()
-        }
-        None => return Value::Null,
-    };
-    state.insert("optimizer".to_owned(), json!({"optimizer": {"param_groups": groups}}));
+    if let Some(node) = root.get("optimizer") {
+        let groups = optimizers(node).into_iter().filter_map(groups_of).flatten();
+        let groups: Vec<Value> = groups.map(Node::to_json).collect();
+        state.insert("optimizer".to_owned(), json!({"optimizer": {"param_groups": groups}}));
+    }
     Value::Object(state)
 }
 
