@@ -134,8 +134,7 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
             .or(schedule["num_steps"].as_u64())
             .unwrap_or(0),
         scheduled_samples: schedule["num_steps"].as_u64(),
-        // A tensor in Megatron's files, which a scale of this run's own replaces.
-        loss_scale: None,
+        loss_scale: scaler_in(&state["optimizer"]["grad_scaler"]),
         consumed_valid_samples: count("consumed_valid_samples").unwrap_or(0),
         num_floating_point_operations_so_far: state["num_floating_point_operations_so_far"]
             .as_f64()
@@ -151,8 +150,23 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
     })
 }
 
-/// Parameter groups and schedule as Megatron's files have them.
-pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
+/// The scale of the loss that an optimizer of Megatron's kept, if it follows overflows.
+fn scaler_in(kept: &Value) -> Option<Scaler> {
+    let number = |key: &str| kept[key].as_f64();
+    Some(Scaler {
+        scale: number("scale").filter(|scale| scale.is_finite() && *scale > 0.0)?,
+        growth_tracker: number("growth_tracker")? as u64,
+        hysteresis_tracker: number("hysteresis_tracker")? as i64,
+    })
+}
+
+/// Parameter groups with the scale of the loss, and the schedule, as Megatron's files have them.
+pub(crate) fn in_megatrons_words(
+    config: &TrainConfig,
+    state: &RunState,
+    step: u64,
+    scaler: Scaler,
+) -> (Value, Value) {
     let s = &state.schedule;
     let samples = state.scheduled_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
@@ -182,7 +196,13 @@ pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u
     });
     let mut groups = vec![group(1.0, None), group(0.0, None)];
     groups.extend(s.decoupled.map(|d| group(1.0, Some(d))));
-    (json!({"optimizer": {"param_groups": groups}}), schedule)
+    let mut optimizer = json!({"optimizer": {"param_groups": groups}});
+    match config.loss_scale {
+        LossScale::None => {}
+        LossScale::Constant(_) => optimizer["grad_scaler"] = json!({}),
+        LossScale::Dynamic { .. } => optimizer["grad_scaler"] = json!(scaler),
+    }
+    (optimizer, schedule)
 }
 
 pub(crate) fn state_name(state: &str, spec: &ParamSpec) -> String {

@@ -2,8 +2,7 @@
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use assert_cmd::Command;
-use ms_ckpt::layout::mcore::Spelling;
-use ms_ckpt::layout::mcore::Spread;
+use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::{ArgsForm, Plan, Run, RunOptions};
 use serde_json::Value;
 use std::path::Path;
@@ -29,6 +28,59 @@ fn copy(from: &Path, to: &Path) {
 }
 
 const RATES: &str = "--lr 1e-2 --min-lr 1e-3 --lr-decay-style linear --lr-warmup-iters 4 --lr-decay-iters 20";
+
+#[test]
+fn the_scale_of_a_float16_run_goes_on_from_megatrons_files_as_if_uninterrupted() {
+    const HALF: &str = "--fp16 --initial-loss-scale 67108864 --loss-scale-window 3 --hysteresis 2";
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    samples(dir, 12, 4, counting);
+    let run = |flags: &str| {
+        let mut command = run(dir, &format!("{HALF} {flags}"));
+        let done = command.args(["--train-iters", "12", "--metrics-file", "m.jsonl"]).assert().success();
+        assert!(!String::from_utf8_lossy(&done.get_output().stderr).contains("no loss scale"), "{flags}");
+        metrics(&dir.join("m.jsonl"))
+    };
+    let whole = run("");
+    let skipped: Vec<bool> = whole.iter().map(|l| l["skipped"] == true).collect();
+    let scales: Vec<f64> = whole.iter().map(|l| l["loss scale"].as_f64().unwrap()).collect();
+    assert!(skipped[..2] == [true; 2] && skipped.contains(&false), "{skipped:?}");
+    // Stopped while overflows are borne, between skipped iterations, and inside a window that grows.
+    for cut in [1, 2, 9] {
+        let mut seen = Vec::new();
+        for (i, flags) in [
+            "--ckpt-format torch",
+            "--ckpt-format torch --use-distributed-optimizer",
+            "--ckpt-format torch_dist --use-distributed-optimizer",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (save, load) = (format!("save{cut}-{i}"), format!("load{cut}-{i}"));
+            run(&format!("{flags} --save {save} --exit-interval {cut}"));
+            alone(&dir.join(&save), cut as u64, &dir.join(&load));
+            let files = ms_ckpt::open(&dir.join(&load)).unwrap();
+            let scaler = &files.state()["optimizer"]["grad_scaler"];
+            assert_eq!(scaler["scale"].as_f64().unwrap(), scales[cut], "{flags}, {cut}: {scaler}");
+            seen.push(scaler.clone());
+            let rest = run(&format!("--load {load}"));
+            assert_eq!(rest.len(), 12 - cut, "{flags}, {cut}");
+            for (a, b) in whole[cut..].iter().zip(&rest) {
+                for key in
+                    ["lm loss", "grad norm", "loss scale", "skipped", "learning rate", "consumed samples"]
+                {
+                    assert_eq!(a[key], b[key], "{flags}, {cut}: {key} of {a} and {b}");
+                }
+            }
+        }
+        assert!(seen.iter().all(|scaler| *scaler == seen[0]), "{cut}: {seen:?}");
+    }
+    // Of a scale that stays an optimizer of Megatron's keeps an empty dictionary.
+    run("--loss-scale 1024 --ckpt-format torch --save constant --exit-interval 1");
+    alone(&dir.join("constant"), 1, &dir.join("files"));
+    let files = ms_ckpt::open(&dir.join("files")).unwrap();
+    assert_eq!(files.state()["optimizer"]["grad_scaler"], serde_json::json!({}));
+}
 
 /// A run up to iteration 5 in `dir`, where the samples are.
 fn run(dir: &Path, flags: &str) -> Command {
@@ -72,7 +124,9 @@ fn a_run_of_megatrons_goes_on_without_its_optimizer_only_where_that_is_asked_for
             std::fs::remove_file(dir.join(&load).join("iter_0000002").join(lost)).unwrap();
         }
         let message = refused(&mut run(dir, &format!("--load {load}")), 1);
-        let said = format!("{load}: state of the optimizer: expected exp_avg and exp_avg_sq of every trained parameter");
+        let said = format!(
+            "{load}: state of the optimizer: expected exp_avg and exp_avg_sq of every trained parameter"
+        );
         assert!(message.contains(&said) && message.contains("the checkpoint has no "), "{flags}: {message}");
         assert!(message.contains("--no-load-optim to go on at iteration 2"), "{flags}: {message}");
         // Upstream's schedule is loaded with the optimizer, or begins anew with it.
@@ -103,8 +157,7 @@ fn converted_weights_begin_at_0_and_without_the_optimizer_at_the_iteration_of_th
     let source = ms_ckpt::open(&dir.join("run")).unwrap();
     let spread = Spread::new(&ms_core::GridSizes::default(), ms_spec::Stages::default(), false).unwrap();
     let (spelling, dtype) = (Spelling::default(), |name: &str| source.dtype(name));
-    let plan =
-        Plan::mcore(source.config(), &spread, spelling, ArgsForm::Namespace, &dtype, &Run::default());
+    let plan = Plan::mcore(source.config(), &spread, spelling, ArgsForm::Namespace, &dtype, &Run::default());
     let options = RunOptions { threads: 1, sync: false, replace: false };
     plan.unwrap().run(&source, &dir.join("model"), &options, &|_| ()).unwrap();
     let numbers = |flags: &str| {
