@@ -143,7 +143,8 @@ impl Checkpoint {
         &self.args
     }
 
-    /// Free state that the writer of a sharded checkpoint kept; null otherwise.
+    /// Free state that the writer of a sharded checkpoint kept, or what Megatron's files say of their run beside tensors and
+    /// arguments; null otherwise.
     pub fn state(&self) -> &Value {
         &self.state
     }
@@ -156,13 +157,23 @@ impl Checkpoint {
     /// Whether the optimizer's state `names` of every trained parameter are there, and its unrounded weights, or weights that
     /// are not rounded.
     pub fn has_states(&self, names: &[&str]) -> bool {
-        let mut trained = ms_spec::params(&self.config).into_iter().filter(ms_spec::ParamSpec::trained);
-        trained.all(|spec| {
-            let have = |state: &State| self.has(&Name::state(*state, &spec.slot));
-            let of = |name: &str| State::ALL.iter().find(|state| state.word() == name);
+        self.lacking_state(names).is_none()
+    }
+
+    /// The first state that [`Checkpoint::has_states`] looks for and that is not there.
+    pub fn lacking_state(&self, names: &[&str]) -> Option<String> {
+        let trained = ms_spec::params(&self.config).into_iter().filter(ms_spec::ParamSpec::trained);
+        let lacking = |spec: ParamSpec| {
             let wide = self.globals.get(spec.name.as_str()).is_some_and(|g| g.dtype == g.dtype.wide());
-            (wide || have(&State::Master)) && names.iter().all(|name| of(name).is_some_and(have))
-        })
+            let master = (!wide).then_some(State::Master.word());
+            let lacks = |name: &&str| {
+                let state = State::ALL.iter().find(|state| state.word() == *name);
+                !state.is_some_and(|state| self.has(&Name::state(*state, &spec.slot)))
+            };
+            let name = master.into_iter().chain(names.iter().copied()).find(lacks)?;
+            Some(format!("{name} of {}", spec.name))
+        };
+        trained.map(lacking).find_map(|lacks| lacks)
     }
 
     /// Names, global shapes and element types, in the order of names.

@@ -8,7 +8,9 @@ use ms_core::DType;
 use ms_spec::Slot;
 use serde_json::{Map, Value, json};
 
-use crate::torch::Node;
+use crate::cast::{cast, possible};
+use crate::torch::{Node, TensorRef, TorchFile};
+use crate::{Error, Result};
 
 /// What the flat buffers of a distributed optimizer call what AdamW keeps.
 pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
@@ -16,23 +18,67 @@ pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
 /// Name of the file of a distributed optimizer, beside the weights of a rank.
 pub(crate) const FILE: &str = "distrib_optim.pt";
 
-/// What a Megatron file says of a run beside tensors and `args`: iteration, parameter groups, schedule. Null if it has
-/// no optimizer.
-pub(crate) fn run_state(root: &Node) -> Value {
-    let mut state = Map::new();
+/// What a Megatron file says of a run beside tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
+/// groups and the scale of the loss.
+///
+/// # Errors
+/// A scale that is not one number.
+pub(crate) fn run_state(torch: &TorchFile) -> Result<Value> {
+    let (root, mut state) = (torch.root(), Map::new());
     for key in ["iteration", "num_floating_point_operations_so_far", "opt_param_scheduler"] {
         if let Some(node) = root.get(key) {
             state.insert(key.to_owned(), node.to_json());
         }
     }
-    let groups: Vec<Value> = match root.get("optimizer") {
-        Some(node) => {
-            optimizers(node).into_iter().filter_map(groups_of).flatten().map(Node::to_json).collect()
+    if let Some(node) = root.get("optimizer") {
+        let chain = chained(node);
+        let groups = chain.iter().copied().filter_map(groups_of).flatten();
+        let groups: Vec<Value> = groups.map(Node::to_json).collect();
+        let mut optimizer = json!({"optimizer": {"param_groups": groups}});
+        // The loss is multiplied by the first one's.
+        if let Some(scaler) = chain.iter().find_map(|one| one.get(SCALER)) {
+            optimizer[SCALER] = grad_scaler(torch, scaler)?;
         }
-        None => return Value::Null,
+        state.insert("optimizer".to_owned(), optimizer);
+    }
+    Ok(Value::Object(state))
+}
+
+/// Where an optimizer keeps the scale of the loss.
+const SCALER: &str = "grad_scaler";
+
+/// What is kept of the loss's scale, in which tensors are single numbers.
+fn grad_scaler(torch: &TorchFile, node: &Node) -> Result<Value> {
+    let Node::Dict(entries) = node else { return Ok(node.to_json()) };
+    let field = |(key, node): &(String, Node)| match node {
+        Node::Tensor(tensor) => {
+            Ok((key.clone(), json!(number(torch, &format!("optimizer/{SCALER}/{key}"), tensor)?)))
+        }
+        plain => Ok((key.clone(), plain.to_json())),
     };
-    state.insert("optimizer".to_owned(), json!({"optimizer": {"param_groups": groups}}));
-    Value::Object(state)
+    entries.iter().map(field).collect::<Result<Map<String, Value>>>().map(Value::Object)
+}
+
+/// The number that a tensor of one element holds.
+fn number(torch: &TorchFile, name: &str, tensor: &TensorRef) -> Result<f64> {
+    let view = torch.view(name, tensor)?;
+    if view.shape.iter().product::<usize>() != 1 || !possible(view.dtype, DType::F64) {
+        let what = format!("tensor {name}: expected one number, got {} {:?}", view.dtype, view.shape);
+        return Err(Error::malformed(torch.file().path(), what));
+    }
+    let mut wide = Vec::new();
+    cast(&torch.read(name, tensor)?, view.dtype, DType::F64, &mut wide);
+    Ok(f64::from_le_bytes(wide.try_into().expect("eight bytes")))
+}
+
+/// The optimizers of a file: of a chain, which distributed checkpoints number, or the only one.
+fn chained(node: &Node) -> Vec<&Node> {
+    match node {
+        Node::Dict(entries) if entries.iter().all(|(key, _)| key.parse::<usize>().is_ok()) => {
+            entries.iter().map(|(_, one)| one).collect()
+        }
+        other => optimizers(other),
+    }
 }
 
 /// The optimizers of a chain, or the only one.

@@ -78,6 +78,21 @@ pub(crate) struct Stored {
     pub(crate) opt_param_scheduler: Value,
 }
 
+/// A count among the arguments of a Megatron checkpoint.
+fn count(source: &Checkpoint, name: &str) -> Option<u64> {
+    source.args().get(name)?.as_u64()
+}
+
+/// The iteration that the files of a Megatron checkpoint are of, else the one that their folder is named for.
+fn iteration_in(source: &Checkpoint) -> u64 {
+    source.state()["iteration"].as_u64().unwrap_or(source.iteration())
+}
+
+/// Whether the folder's checkpoint is a `release`, which has neither an iteration nor an optimizer to go on with.
+fn released(config: &TrainConfig, dir: &Path) -> bool {
+    config.checkpoint.load_step.is_none() && matches!(ms_ckpt::latest_iteration(dir), Ok(Some(0)))
+}
+
 /// What a Megatron checkpoint says of its run, in Megatron's words, as far as it is continued here. What it does not say
 /// is as this run has it.
 ///
@@ -87,7 +102,7 @@ pub(crate) struct Stored {
 fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
     let (args, state) = (source.args(), source.state());
     let schedule = &state["opt_param_scheduler"];
-    let count = |name: &str| args.get(name).and_then(Value::as_u64);
+    let count = |name: &str| count(source, name);
     let mut mine = json!(config.schedule);
     for (ours, theirs) in [
         ("max_lr", "max_lr"),
@@ -112,15 +127,14 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
     }
     let wrong = |e| mismatch(source.root(), "opt_param_scheduler", "Megatron's schedule", e);
     let step = &state["optimizer"]["optimizer"]["param_groups"][0]["step"];
-    let iteration = source.iteration();
+    let iteration = iteration_in(source);
     Ok(Stored {
         iteration,
         consumed_train_samples: count("consumed_train_samples")
             .or(schedule["num_steps"].as_u64())
             .unwrap_or(0),
         scheduled_samples: schedule["num_steps"].as_u64(),
-        // A tensor in Megatron's files, which a scale of this run's own replaces.
-        loss_scale: None,
+        loss_scale: scaler_in(&state["optimizer"]["grad_scaler"]),
         consumed_valid_samples: count("consumed_valid_samples").unwrap_or(0),
         num_floating_point_operations_so_far: state["num_floating_point_operations_so_far"]
             .as_f64()
@@ -136,8 +150,23 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
     })
 }
 
-/// Parameter groups and schedule as Megatron's files have them.
-pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
+/// The scale of the loss that an optimizer of Megatron's kept, if it follows overflows.
+fn scaler_in(kept: &Value) -> Option<Scaler> {
+    let number = |key: &str| kept[key].as_f64();
+    Some(Scaler {
+        scale: number("scale").filter(|scale| scale.is_finite() && *scale > 0.0)?,
+        growth_tracker: number("growth_tracker")? as u64,
+        hysteresis_tracker: number("hysteresis_tracker")? as i64,
+    })
+}
+
+/// Parameter groups with the scale of the loss, and the schedule, as Megatron's files have them.
+pub(crate) fn in_megatrons_words(
+    config: &TrainConfig,
+    state: &RunState,
+    step: u64,
+    scaler: Scaler,
+) -> (Value, Value) {
     let s = &state.schedule;
     let samples = state.scheduled_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
@@ -167,7 +196,13 @@ pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u
     });
     let mut groups = vec![group(1.0, None), group(0.0, None)];
     groups.extend(s.decoupled.map(|d| group(1.0, Some(d))));
-    (json!({"optimizer": {"param_groups": groups}}), schedule)
+    let mut optimizer = json!({"optimizer": {"param_groups": groups}});
+    match config.loss_scale {
+        LossScale::None => {}
+        LossScale::Constant(_) => optimizer["grad_scaler"] = json!({}),
+        LossScale::Dynamic { .. } => optimizer["grad_scaler"] = json!(scaler),
+    }
+    (optimizer, schedule)
 }
 
 pub(crate) fn state_name(state: &str, spec: &ParamSpec) -> String {
@@ -219,14 +254,29 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         source.load_into(&mut engine.store, &weights)?;
     }
     let mut state = RunState::begun(dir.clone(), config);
-    // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
+    // A run of ours says so. Of Megatron's, files without samples behind them are weights alone, as converters write them.
     let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
-    if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
+    let theirs = !ours && !matches!(source.form(), Form::Hf | Form::Peft);
+    let begun = theirs && (count(&source, "consumed_train_samples") > Some(0) || iteration_in(&source) > 1);
+    let release = theirs && released(config, dir);
+    let no_load_optim = config.checkpoint.no_load_optim || release;
+    let whole = ours || source.has_optimizer();
+    if config.checkpoint.finetune || !(whole || begun || (theirs && no_load_optim)) {
+        if !config.checkpoint.finetune && theirs && engine.ctx.rank == 0 {
+            tracing::warn!(
+                "{}: weights without state of an optimizer and without samples behind them, as converters write them: training \
+                 begins at iteration 0, as with --finetune",
+                dir.display()
+            );
+        }
         match config.checkpoint.upcycling {
             true => engine.adopt_weights()?,
             false => read_masters(&source, engine, false)?,
         }
         return Ok(Some(state));
+    }
+    if !(whole || no_load_optim) {
+        return Err(without_optimizer(dir, &source));
     }
     let stored: Stored = match ours {
         true => serde_json::from_value(source.state().clone())
@@ -251,22 +301,25 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
             engine.device.arithmetic()
         );
     }
-    state.iteration = stored.iteration;
+    state.iteration = if release { 0 } else { stored.iteration };
     state.consumed_train_samples = stored.consumed_train_samples;
-    state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
-    state.schedule = choose_schedule(config, dir, stored.schedule)?;
+    // As upstream, the schedule is the optimizer's: without it both begin anew.
+    if !no_load_optim {
+        state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
+        state.schedule = choose_schedule(config, dir, stored.schedule)?;
+    }
     let kept = source.has_states(config.update.state_names());
-    if config.checkpoint.no_load_optim || !kept {
-        if !config.checkpoint.no_load_optim && engine.ctx.rank == 0 {
+    if no_load_optim || !kept {
+        if !no_load_optim && engine.ctx.rank == 0 {
             let names = config.update.state_names().join(", ");
             tracing::warn!(
                 "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer begins anew",
                 dir.display()
             );
         }
-        read_masters(&source, engine, !config.checkpoint.no_load_optim)?;
+        read_masters(&source, engine, !no_load_optim)?;
     } else {
         read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
         // The scale is part of the optimizer's state.
@@ -280,6 +333,18 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         }
     }
     Ok(Some(state))
+}
+
+/// A run of Megatron's that goes on with an optimizer's state, of which there is none or a part.
+fn without_optimizer(dir: &Path, source: &Checkpoint) -> Error {
+    let names = ["exp_avg", "exp_avg_sq"];
+    let expected = format!(
+        "{} of every trained parameter (or --no-load-optim to go on at iteration {} without it, --finetune to begin at 0)",
+        names.join(" and "),
+        iteration_in(source)
+    );
+    let lacks = source.lacking_state(&names).unwrap_or_default();
+    mismatch(dir, "state of the optimizer", &expected, format_args!("no {lacks}"))
 }
 
 /// Checks that a folder without a checkpoint is none that was meant to be one.

@@ -256,7 +256,7 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 /// What a checkpoint keeps beside tensors.
 fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
     let step = engine.optimizer.step();
-    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step, engine.scaler());
     let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
     let loss_scale = dynamic.then(|| engine.scaler());
     Stored {

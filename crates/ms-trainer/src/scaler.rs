@@ -26,7 +26,7 @@ pub enum LossScale {
     },
 }
 
-/// The factor and what it depends on.
+/// The factor and what it depends on. As Megatron's, factors that follow overflows are float32 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Scaler {
     pub(crate) scale: f64,
@@ -41,7 +41,7 @@ impl LossScale {
         let (scale, hysteresis) = match self {
             Self::None => (1.0, 0),
             Self::Constant(scale) => (scale, 0),
-            Self::Dynamic { initial, hysteresis, .. } => (initial, hysteresis),
+            Self::Dynamic { initial, hysteresis, .. } => (f64::from(initial as f32), hysteresis),
         };
         Scaler { scale, growth_tracker: 0, hysteresis_tracker: hysteresis as i64 }
     }
@@ -60,7 +60,7 @@ impl Scaler {
             self.growth_tracker = 0;
             self.hysteresis_tracker -= 1;
             if self.hysteresis_tracker <= 0 {
-                self.scale = (self.scale * 0.5).max(min);
+                self.scale = (self.scale * 0.5).max(f64::from(min as f32));
             }
             return;
         }

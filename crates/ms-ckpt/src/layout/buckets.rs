@@ -87,7 +87,7 @@ impl Opened<'_> {
                 }
             }
         }
-        Ok((!groups.is_empty()).then(|| json!({"optimizer": {"param_groups": groups}})))
+        Ok((!groups.is_empty()).then(|| json!({"param_groups": groups})))
     }
 
     /// The optimizer state of every parameter, if ranks registered their parameters in this order.

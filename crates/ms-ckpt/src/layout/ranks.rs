@@ -87,7 +87,7 @@ impl Opened {
             }
             let (tensors, chunks) = rank_file(&torch, &path, opened.files.len(), &mut opened.stored)?;
             if opened.state.is_null() {
-                opened.state = optim::run_state(torch.root());
+                opened.state = optim::run_state(&torch)?;
             }
             let beside = path.with_file_name(optim::FILE);
             let file = opened.files.len();

@@ -72,14 +72,14 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     };
     let iteration =
         common.as_ref().and_then(|c| c.root().get("iteration")).and_then(|n| n.to_json().as_u64());
-    let mut state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
+    let mut state = common.as_ref().map_or(Ok(Value::Null), optim::run_state)?;
     if hugging_face.is_some() {
         state = opened.optimizer_steps()?;
     }
     let mut ways = Vec::new();
     if opened.has_buckets() {
         if let Some(groups) = opened.bucket_groups()? {
-            state["optimizer"] = groups;
+            state["optimizer"]["optimizer"] = groups;
         }
         ways = buckets::ORDERS.map(|order| opened.by_rank(&args, &globals, order)).into();
     }

@@ -109,7 +109,8 @@ impl Run {
                 let groups =
                     groups.into_iter().map(|(_, fields)| Object::Plain(Value::Object(fields))).collect();
                 let inner = Object::Dict(vec![("param_groups".to_owned(), Object::List(groups))]);
-                return Object::Dict(vec![("optimizer".to_owned(), inner)]);
+                let inner = ("optimizer".to_owned(), inner);
+                return Object::Dict([inner].into_iter().chain(self.grad_scaler()).collect());
             }
             let mut tensor = |parameter: &Parameter<'_>, state: State| {
                 tensors.push(state_target(parameter, state));
@@ -142,10 +143,12 @@ impl Run {
             // An optimizer of float32 weights is not wrapped.
             match half {
                 false => inner,
-                true => Object::Dict(vec![
-                    ("optimizer".to_owned(), inner),
-                    ("fp32_from_fp16_params".to_owned(), Object::List(masters)),
-                ]),
+                true => {
+                    let mut wrapped = vec![("optimizer".to_owned(), inner)];
+                    wrapped.extend(self.grad_scaler());
+                    wrapped.push(("fp32_from_fp16_params".to_owned(), Object::List(masters)));
+                    Object::Dict(wrapped)
+                }
             }
         };
         let object = match chain(parameters) {

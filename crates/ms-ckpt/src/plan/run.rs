@@ -150,18 +150,37 @@ impl Run {
         top
     }
 
-    /// Parameter groups and schedule, for the end of a dictionary whose tensors are elsewhere.
+    /// What Megatron's optimizers keep of the loss's scale: nothing of one that stays.
+    ///
+    /// # Source
+    /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/grad_scaler.py`, `state_dict`.
+    pub(super) fn grad_scaler(&self) -> Option<(String, Object)> {
+        let fields = self.state["optimizer"]["grad_scaler"].as_object()?;
+        let entry = |(key, value): (&String, &Value)| match (key.as_str(), value.as_f64()) {
+            ("scale", Some(scale)) => (key.clone(), Object::Scalar(scale as f32)),
+            _ => (key.clone(), Object::Plain(value.clone())),
+        };
+        Some(("grad_scaler".to_owned(), Object::Dict(fields.iter().map(entry).collect())))
+    }
+
+    /// Parameter groups, the loss's scale and the schedule, for the end of a dictionary whose tensors are elsewhere.
     pub(super) fn optimizer_objects(&self) -> Vec<(String, Object)> {
         if !self.optimizer {
             return Vec::new();
         }
-        let mut optimizer = self.state["optimizer"].clone();
-        if optimizer.is_object() {
-            optimizer["param_state_sharding_type"] = json!(SPACE);
+        let mut kept = Vec::new();
+        if let Some(fields) = self.state["optimizer"].as_object() {
+            let plain = |(key, value): (&String, &Value)| (key.clone(), Object::Plain(value.clone()));
+            let mut entries: Vec<_> =
+                fields.iter().filter(|(key, _)| *key != "grad_scaler").map(plain).collect();
+            entries.extend(self.grad_scaler());
+            entries.push(("param_state_sharding_type".to_owned(), Object::Plain(json!(SPACE))));
+            kept.push(("optimizer".to_owned(), Object::Dict(entries)));
         }
-        let kept =
-            [("optimizer", optimizer), ("opt_param_scheduler", self.state["opt_param_scheduler"].clone())];
-        let kept = kept.into_iter().filter(|(_, value)| !value.is_null());
-        kept.map(|(key, value)| (key.to_owned(), Object::Plain(value))).collect()
+        let schedule = &self.state["opt_param_scheduler"];
+        if !schedule.is_null() {
+            kept.push(("opt_param_scheduler".to_owned(), Object::Plain(schedule.clone())));
+        }
+        kept
     }
 }

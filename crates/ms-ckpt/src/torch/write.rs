@@ -22,6 +22,37 @@ pub(crate) enum Object {
     Namespace(Map<String, Value>),
     /// The tensor whose storage is entry `data/N`.
     Tensor { storage: usize, dtype: DType, shape: Vec<usize> },
+    /// A float32 tensor of one element, with a storage of its own behind those that others name.
+    Scalar(f32),
+}
+
+impl Object {
+    /// What it is made of.
+    fn parts(&mut self) -> Vec<&mut Object> {
+        match self {
+            Self::Ordered(entries) | Self::Dict(entries) => entries.iter_mut().map(|e| &mut e.1).collect(),
+            Self::Keyed(entries) => entries.iter_mut().map(|e| &mut e.1).collect(),
+            Self::List(items) => items.iter_mut().collect(),
+            Self::Plain(_) | Self::Namespace(_) | Self::Tensor { .. } | Self::Scalar(_) => Vec::new(),
+        }
+    }
+
+    /// The number behind those of all storages that it names.
+    fn storages(&mut self) -> usize {
+        match self {
+            Self::Tensor { storage, .. } => *storage + 1,
+            _ => self.parts().into_iter().map(Self::storages).max().unwrap_or(0),
+        }
+    }
+
+    /// Gives scalars storages from number `next` on, and their values to `values`.
+    fn place_scalars(&mut self, next: usize, values: &mut Vec<f32>) {
+        if let Self::Scalar(value) = *self {
+            *self = Self::Tensor { storage: next + values.len(), dtype: DType::F32, shape: vec![1] };
+            return values.push(value);
+        }
+        self.parts().into_iter().for_each(|part| part.place_scalars(next, values));
+    }
 }
 
 /// A key that is no text.
@@ -154,6 +185,7 @@ fn put(out: &mut Vec<u8>, object: &Object) {
             out.push(b'u');
         }
         Object::Tensor { storage, dtype, shape } => tensor(out, *storage, *dtype, shape),
+        Object::Scalar(_) => unreachable!("scalars have storages before they are written"),
     }
 }
 
@@ -238,10 +270,16 @@ impl<W: Write> Writer<W> {
     /// Starts an archive whose entries are called `PREFIX/…` with the object's pickle.
     pub(crate) fn start(out: W, prefix: &'static str, object: &Object) -> std::io::Result<Self> {
         let mut w = Self { out, at: 0, prefix, done: Vec::new() };
-        w.small("data.pkl", &pickle(object))?;
+        let (mut object, mut scalars) = (object.clone(), Vec::new());
+        let next = object.storages();
+        object.place_scalars(next, &mut scalars);
+        w.small("data.pkl", &pickle(&object))?;
         w.small(".format_version", b"1")?;
         w.small(".storage_alignment", b"64")?;
         w.small("byteorder", b"little")?;
+        for (i, value) in scalars.into_iter().enumerate() {
+            w.small(&format!("data/{}", next + i), &value.to_le_bytes())?;
+        }
         Ok(w)
     }
 

@@ -9,6 +9,7 @@ mod half;
 mod keeping;
 mod library;
 mod mamba3;
+mod megatron_files;
 mod newer;
 mod optimizer_forms;
 mod other_forms;
