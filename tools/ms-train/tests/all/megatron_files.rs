@@ -61,7 +61,7 @@ fn the_scale_of_a_float16_run_goes_on_from_megatrons_files_as_if_uninterrupted()
             alone(&dir.join(&save), cut as u64, &dir.join(&load));
             let files = ms_ckpt::open(&dir.join(&load)).unwrap();
             let scaler = &files.state()["optimizer"]["grad_scaler"];
-            assert_eq!(scaler["scale"].as_f64().unwrap(), scales[cut], "{flags}, {cut}: {scaler}");
+            assert_eq!(scaler["scale"].as_f64().unwrap(), scales[cut - 1], "{flags}, {cut}: {scaler}");
             seen.push(scaler.clone());
             let rest = run(&format!("--load {load}"));
             assert_eq!(rest.len(), 12 - cut, "{flags}, {cut}");
@@ -84,6 +84,8 @@ fn the_scale_of_a_float16_run_goes_on_from_megatrons_files_as_if_uninterrupted()
 
 /// A run up to iteration 5 in `dir`, where the samples are.
 fn run(dir: &Path, flags: &str) -> Command {
+    // A run that goes on adds its lines to those of the file.
+    let _ = std::fs::remove_file(dir.join("m.jsonl"));
     let mut command = ms_train();
     command.current_dir(dir).args(model()).args(RATES.split(' ')).args(flags.split_whitespace());
     command.args("--train-iters 5 --log-interval 1 --eval-iters 0 --data-path data.safetensors".split(' '));
@@ -135,7 +137,7 @@ fn a_run_of_megatrons_goes_on_without_its_optimizer_only_where_that_is_asked_for
         assert_eq!(rest, want, "{flags}");
         let (anew, said) = lines(dir, &format!("--load {load} --finetune"));
         assert_eq!(anew, whole, "{flags}");
-        assert!(!said.contains("WARN"), "{flags}: {said}");
+        assert!(!said.contains("weights without state"), "{flags}: {said}");
     }
     // Where the state is there, it may be left.
     run(dir, "--ckpt-format torch --save full --exit-interval 2").assert().success();
