@@ -24,7 +24,7 @@ options! {
         grouped: bool = "--moe-grouped-gemm", "Megatron's files hold experts grouped, as upstream's grouped products read them; what is computed is the same", group = "Model families";
         distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
         no_save_optim: bool = "--no-save-optim", "write weights only";
-        no_load_optim: bool = "--no-load-optim", "read weights only";
+        no_load_optim: bool = "--no-load-optim", "go on at the iteration and the samples of --load with a new optimizer and schedule";
         finetune: bool = "--finetune", "take weights only: iteration 0, fresh optimizer", group = "Task";
         upcycling: bool = "--moe-use-upcycling", "--load has a dense model: every expert begins as its network, routers are drawn, and what comes of it is saved as iteration 1 before training begins at 0";
         exit_on_missing: bool = "--exit-on-missing-checkpoint", "stop if --load holds no checkpoint";
