@@ -31,8 +31,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Sleeps until `ready` or a failure. `at` says what is waited for and `needs` which ranks of the group must act before it
-    /// is there; both are asked only of a wait that lasts.
+    /// Waits until `ready` or a failure: lets others run for a while, then sleeps. `at` says what is waited for and `needs` which
+    /// ranks of the group must act before it is there; both are asked only of a wait that lasts.
     pub(super) fn wait_until(
         &self,
         ready: impl Fn(&HubState) -> bool,
