@@ -1,9 +1,9 @@
 //! Blocks, units and the order of loops.
 //!
-//! A unit is a block of rows and columns of the result. For each block of `k` it packs its rows of `a`, which stay in
-//! the second-level cache, then, one panel at a time, its part of `b`, and runs the tiles of the panel's columns: the
-//! panel of `b` stays in the first-level cache while the panels of `a` stream past it, a tenth of the bytes. Every
-//! unit packs for itself into its thread's scratch, so units never wait for each other. A sum runs on over blocks of
+//! A unit is a part of the rows and columns of the result. For each block of `k` it packs a block of its rows of `a`, which
+//! stays in the second-level cache, then, one panel at a time, its part of `b`, and runs the tiles of the panel's columns: the
+//! panel of `b` stays in the first-level cache while the panels of `a` stream past it, a tenth of the bytes. Further blocks of
+//! rows find `b` packed. Every unit packs for itself into its thread's scratch, so units never wait for each other. A sum runs on over blocks of
 //! `k` from where it stood, therefore no block size reaches the bits of the result; meanwhile the unit's sums wait
 //! tile by tile in scratch, for rows of a result are often a power of two apart and would share few cache sets. What
 //! is packed next is fetched a few lines a tile: packing would otherwise wait for memory.
@@ -16,8 +16,8 @@ use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
 
-/// Rows of a unit, at least.
-const LEAST_ROWS: usize = 252;
+/// Rows of a unit, at most and at least.
+const UNIT_ROWS: (usize, usize) = (1008, 252);
 /// Columns of a unit, at most and at least: as many as that packing `a` takes little time.
 const UNIT_COLS: (usize, usize) = (1536, 192);
 /// Units that each thread should find.
@@ -68,15 +68,15 @@ pub(super) unsafe fn product<K: Kernel, E: Element>(
     b: Mat<'_, E>,
     target: Target<E>,
 ) {
-    let (mut most_rows, mut most_cols) = (K::UNIT_ROWS, UNIT_COLS.0);
+    let (mut most_rows, mut most_cols) = (UNIT_ROWS.0, UNIT_COLS.0);
     if cpu.threads() > 1 {
         let wanted = UNITS_PER_THREAD * cpu.threads();
         while dims.m.div_ceil(most_rows) * dims.n.div_ceil(most_cols) < wanted {
-            if most_rows > LEAST_ROWS && dims.m > most_rows / 2 {
+            if most_rows > UNIT_ROWS.1 && dims.m > most_rows / 2 {
                 most_rows /= 2;
             } else if most_cols > UNIT_COLS.1 {
                 most_cols /= 2;
-            } else if most_rows > LEAST_ROWS {
+            } else if most_rows > UNIT_ROWS.1 {
                 most_rows /= 2;
             } else {
                 break;
@@ -119,6 +119,7 @@ impl<K: Kernel> Drop for Ready<K> {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Unit<'a, E> {
     form: Form,
     dims: Dims,
@@ -143,36 +144,55 @@ impl<E: Element> Unit<'_, E> {
         let depth = steps::<K>(kc);
         let (rows, width) = (self.m.next_multiple_of(K::MR), self.n.next_multiple_of(K::NR));
         let kept = if blocks > 1 { rows * width } else { 0 };
-        with_scratch(Scratch::PanelsB, K::NR * depth, |pb: &mut [K::Packed]| {
-            with_scratch(Scratch::PanelsA, rows * depth, |pa: &mut [K::Packed]| {
+        let most = even(self.m, K::BLOCK_ROWS, K::MR);
+        // Panels of `b` are kept for the blocks of rows behind the first.
+        let panels = if self.m > most { width } else { K::NR };
+        with_scratch(Scratch::PanelsB, panels * depth, |pb: &mut [K::Packed]| {
+            with_scratch(Scratch::PanelsA, most * depth, |pa: &mut [K::Packed]| {
                 with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
                     let (partial, bias) = scratch.split_at_mut(kept);
                     let bias = self.bias(bias);
                     for block in 0..blocks {
                         let (k0, next) = (block * kc, (block + 1) * kc);
-                        let place = Place {
-                            block,
-                            blocks,
-                            k0,
-                            terms: kc.min(k - k0),
-                            bias,
-                            partial: partial.as_mut_ptr(),
-                        };
-                        let next_terms = if next < k { kc.min(k - next) } else { 0 };
-                        let mut ahead_a =
-                            Ahead::new(&self.part_a::<K>(next, next_terms), self.form == Form::Tn);
-                        // SAFETY: the scratch has room for these panels and sums; the rest is the caller's promise.
-                        unsafe {
-                            self.pack_a::<K>(&place, pa.as_mut_ptr());
-                            for j in (0..self.n).step_by(K::NR) {
-                                self.pack_b::<K>(j, &place, pb.as_mut_ptr());
-                                self.tiles::<K>(j, pa.as_ptr(), pb.as_ptr(), &place, &mut ahead_a);
+                        for first in (0..self.m).step_by(most) {
+                            let place = Place {
+                                block,
+                                blocks,
+                                k0,
+                                terms: kc.min(k - k0),
+                                bias,
+                                partial: partial.as_mut_ptr().wrapping_add(first * width),
+                            };
+                            let part = self.rows(first, most);
+                            let (a_next, k_next) =
+                                if first + most < self.m { (first + most, k0) } else { (0, next) };
+                            let terms = kc.min(k.saturating_sub(k_next));
+                            let mut ahead_a = Ahead::new(
+                                &self.rows(a_next, most).part_a::<K>(k_next, terms),
+                                self.form == Form::Tn,
+                            );
+                            // SAFETY: the scratch has room for these panels and sums; the rest is the caller's promise.
+                            unsafe {
+                                part.pack_a::<K>(&place, pa.as_mut_ptr());
+                                for j in (0..self.n).step_by(K::NR) {
+                                    let kept = if panels == width { j * steps::<K>(place.terms) } else { 0 };
+                                    let pb = pb.as_mut_ptr().wrapping_add(kept);
+                                    if first == 0 {
+                                        self.pack_b::<K>(j, &place, pb);
+                                    }
+                                    part.tiles::<K>(j, pa.as_ptr(), pb, &place, first == 0, &mut ahead_a);
+                                }
                             }
                         }
                     }
                 });
             });
         });
+    }
+
+    /// The unit's rows from `first` on, at most `most`, as a unit.
+    fn rows(&self, first: usize, most: usize) -> Self {
+        Self { i: self.i + first, m: most.min(self.m - first), ..*self }
     }
 
     /// The unit's bias widened to f32 in `to`, or null.
@@ -237,7 +257,8 @@ impl<E: Element> Unit<'_, E> {
         }
     }
 
-    /// All tiles of a panel's columns from column `j` of the unit, for one block of `k`.
+    /// All tiles of a panel's columns from column `j` of the unit, for one block of `k`; `packing` says that the next panel of `b`
+    /// will be packed rather than found.
     ///
     /// # Safety
     /// Panels must be packed, and the target writable.
@@ -247,13 +268,17 @@ impl<E: Element> Unit<'_, E> {
         pa: *const K::Packed,
         pb: *const K::Packed,
         place: &Place,
+        packing: bool,
         ahead_a: &mut Ahead,
     ) {
         let depth = steps::<K>(place.terms);
         let biased = place.block + 1 == place.blocks && !place.bias.is_null();
         let tiles = self.m.div_ceil(K::MR);
-        let next_b = self.part_b::<K>(j + K::NR, K::NR, place.k0, place.terms);
-        let mut ahead_b = Ahead::new(&next_b, self.form != Form::Nt);
+        let mut ahead_b = if packing {
+            Ahead::new(&self.part_b::<K>(j + K::NR, K::NR, place.k0, place.terms), self.form != Form::Nt)
+        } else {
+            Ahead::panel(pb.wrapping_add(K::NR * depth), K::NR * depth)
+        };
         let lines_b = ahead_b.lines().div_ceil(tiles);
         let lines_a = ahead_a.lines().div_ceil(tiles * (self.n - j).div_ceil(K::NR));
         for (panel, i) in (0..self.m).step_by(K::MR).enumerate() {
@@ -345,6 +370,12 @@ impl Ahead {
         let rows = if width == 0 { 0 } else { rows };
         let bytes = size_of::<E>();
         Self { at: part.data.cast(), width: width * bytes, stride: part.stride * bytes, rows, done: 0 }
+    }
+
+    /// A packed panel of `len` elements.
+    fn panel<P>(at: *const P, len: usize) -> Self {
+        let width = len * size_of::<P>();
+        Self { at: at.cast(), width, stride: width, rows: 1, done: 0 }
     }
 
     fn lines(&self) -> usize {

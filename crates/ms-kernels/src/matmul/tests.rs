@@ -193,8 +193,11 @@ fn the_number_of_threads_does_not_reach_the_bits() {
 
 #[test]
 fn blocks_of_rows_columns_and_terms_do_not_reach_the_bits() {
-    let Some(cpu) = Isa::all_available().last().map(|&isa| Cpu::new(2, isa).unwrap()) else { return };
+    let Some(&isa) = Isa::all_available().last() else { return };
+    let (alone, cpu) = (Cpu::new(1, isa).unwrap(), Cpu::new(2, isa).unwrap());
     for form in FORMS {
+        // Several blocks of rows in a unit, as one thread has them.
+        Case::<bf16>::new(form, 530, 33, 530, 0).check(&alone);
         Case::<bf16>::new(form, 1013, 801, 5, 0).check(&cpu);
         Case::<bf16>::new(form, 9, 35, 1030, 0).check(&cpu);
         Case::<f32>::new(form, 9, 35, 1030, 2).check(&cpu);
@@ -214,7 +217,9 @@ fn few_rows_agree_between_instruction_sets_bit_for_bit() {
         (4, 35, 1100),
         (5, 33, 96),
         (6, 18, 1111),
+        (5, 34, 1100),
         (7, 5, 33),
+        (7, 9, 700),
         (8, 40, 2083),
         (1, 9, 2083),
     ];

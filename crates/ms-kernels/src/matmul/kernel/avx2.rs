@@ -1,7 +1,7 @@
 //! AVX2 with fused multiply-add: tiles of 6 x 16 in twelve registers, operands widened to f32 in the panels.
 //!
-//! The second-level cache is half a megabyte where this is the best there is (Zen 2 and 3), a quarter before: a unit's rows of
-//! `a` take half of that.
+//! The second-level cache is half a megabyte where this is the best there is (Zen 2 and 3), a quarter before: a block's rows
+//! of `a` take half of that.
 
 use std::arch::x86_64::*;
 
@@ -322,7 +322,7 @@ impl Kernel for Avx2 {
     const NR: usize = NR;
     const TERMS: usize = 1;
     const DEPTH: usize = 256;
-    const UNIT_ROWS: usize = 252;
+    const BLOCK_ROWS: usize = 252;
     type Packed = f32;
 
     #[inline(always)]

@@ -135,8 +135,8 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const ORDER: Order = Order::Swapped;
     /// Most packed steps in a block of `k`: a panel of `NR` then fits the first-level cache.
     const DEPTH: usize;
-    /// Rows of a unit, at most: so that a block of `a` fits the second-level cache beside what passes through.
-    const UNIT_ROWS: usize = 1008;
+    /// Rows of `a` that are packed together, at most: they fit the second-level cache beside what passes through.
+    const BLOCK_ROWS: usize = 1008;
     /// Whether a left operand may stand anywhere, its rows and steps as [`Tile`] says, and need not be packed.
     const LEFT_IN_PLACE: bool = true;
     /// A tile may begin at a multiple of so many columns of a panel, `b` set forward by as many elements.

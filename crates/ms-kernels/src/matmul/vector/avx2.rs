@@ -4,10 +4,10 @@
 //! ahead, past the ends of rows, where the processor's own look-ahead starts anew.
 //!
 //! A line of bf16 falls into its even and its odd terms by a shift and a mask. Of three to eight rows sixteen registers hold one
-//! of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made after one
-//! another, of a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the
-//! stack. The processor then sees no stream: the block after the one at hand is asked for, in the order of memory, into the
-//! second level.
+//! of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made in four passes
+//! over a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the stack.
+//! `a` stands as the passes take it: with half of each line another pass's they wait for twice as many lines. The processor
+//! sees no stream in the weight: the block after the one at hand is asked for, in the order of memory, into the second level.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use half::bf16;
 
 use super::body::{CHAINS, LANES};
 
-/// Bytes of `a` that are used again and again: they stay in the first-level cache.
+/// Bytes of a part of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
 /// Elements of the weight between what is used and what is asked for.
@@ -30,6 +30,37 @@ const PAIRS: usize = CHAINS / 2;
 
 /// Chains of a row of the weight: of even steps, then of odd ones, each the lower lanes of all rows of `a`, then the upper ones.
 type Chains<const ROWS: usize> = [[[__m256; ROWS]; 2]; 2];
+
+/// So many rows and more are taken in passes.
+const PASSES: usize = 3;
+
+/// Steps of `rows` rows of `a` that are taken together, an even number.
+const fn part_steps(rows: usize) -> usize {
+    (NEAR / (rows * size_of::<[f32; CHAINS]>())).next_multiple_of(2)
+}
+
+/// Where a pass over `steps` steps of `rows` rows begins: first the even steps, then the odd ones, of each the lower lanes and
+/// then the upper ones.
+fn pass_start(rows: usize, steps: usize, parity: usize, half: usize) -> usize {
+    let of_parity = [steps.div_ceil(2), steps / 2];
+    (2 * of_parity[0] * parity + of_parity[parity] * half) * rows * LANES
+}
+
+/// Where the quarters of step `n` of `steps` of row `i` of `m` stand in `a` made ready for [`any_rows`]: eight even terms, the
+/// next eight, the odd ones beside the first, beside the next.
+///
+/// One or two rows have a step after another, as all bodies but this have them. More have part after part, in it pass after
+/// pass, in a pass step after step, in a step all rows, of each eight even terms and the odd ones beside them.
+pub(super) fn quarters(m: usize, steps: usize, n: usize, i: usize) -> [usize; 4] {
+    if m < PASSES {
+        return super::quarters(m, n, i);
+    }
+    let first = n - n % part_steps(m);
+    let steps = part_steps(m).min(steps - first);
+    let at =
+        |half| first * m * CHAINS + pass_start(m, steps, n % 2, half) + ((n - first) / 2 * m + i) * LANES;
+    [at(0), at(1), at(0) + LANES / 2, at(1) + LANES / 2]
+}
 
 /// Walks through the weight ahead of its use, into the cache of `HINT`.
 struct Ahead<const HINT: i32>(*const bf16);
@@ -60,7 +91,7 @@ unsafe fn some(from: *const bf16, count: usize) -> __m256i {
 }
 
 /// Adds the terms of `steps`, of which the first is even, to the chains of `COLS` rows of the weight, in the order of
-/// [`super::body`]; step `n` of row `i` of `a` is `a[n · ROWS + i]`. A line is asked for with each that is used.
+/// [`super::body`]; `a` has the passes over these steps. A line is asked for with each that is used.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -69,7 +100,7 @@ unsafe fn some(from: *const bf16, count: usize) -> __m256i {
 unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     chains: &mut [Chains<ROWS>],
     a: &[[f32; CHAINS]],
-    steps: Range<usize>,
+    steps: &Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
     ahead: &mut Ahead<_MM_HINT_T1>,
@@ -77,7 +108,8 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     let whole = steps.end.min(k / CHAINS);
     for parity in 0..2 {
         for half in 0..2 {
-            let a: *const f32 = a.as_ptr().cast::<f32>().wrapping_add(half * LANES / 2);
+            let start = pass_start(ROWS, steps.len(), parity, half);
+            let a = a.as_ptr().cast::<f32>().wrapping_add(start);
             let mut acc = [[_mm256_setzero_ps(); ROWS]; COLS];
             for c in 0..COLS {
                 acc[c] = chains[c][parity][half];
@@ -88,7 +120,8 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
                     for c in 0..COLS {
                         pairs[c] = $load(b[c].wrapping_add($n * CHAINS + half * PAIRS));
                     }
-                    add_half(&mut acc, a.add($n * ROWS * CHAINS), pairs);
+                    let a = a.wrapping_add(($n - steps.start) / 2 * ROWS * LANES);
+                    add_half::<ROWS, COLS, LANES, { LANES / 2 }>(&mut acc, a, pairs);
                 };
             }
             let mut n = steps.start + parity;
@@ -115,13 +148,13 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
 }
 
 /// Adds the half of a step that stands in `pairs` of `COLS` rows of the weight to a chain of each: `a` has the even terms of its
-/// first row, the odd ones `LANES` behind them, and the next row a step further.
+/// first row, the odd ones `ODD` behind them, and the next row `NEXT` further.
 ///
 /// # Safety
 /// `a` must have the steps of its rows.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_half<const ROWS: usize, const COLS: usize>(
+unsafe fn add_half<const ROWS: usize, const COLS: usize, const NEXT: usize, const ODD: usize>(
     acc: &mut [[__m256; ROWS]; COLS],
     a: *const f32,
     pairs: [__m256i; COLS],
@@ -136,8 +169,8 @@ unsafe fn add_half<const ROWS: usize, const COLS: usize>(
     for i in 0..ROWS {
         // SAFETY: the caller's promise.
         let [of_even, of_odd] = unsafe {
-            let a = a.add(i * CHAINS);
-            [_mm256_loadu_ps(a), _mm256_loadu_ps(a.add(LANES))]
+            let a = a.add(i * NEXT);
+            [_mm256_loadu_ps(a), _mm256_loadu_ps(a.add(ODD))]
         };
         for c in 0..COLS {
             let sum = _mm256_fmadd_ps(of_odd, odd[c], acc[c][i]);
@@ -174,7 +207,7 @@ unsafe fn all_chains<const ROWS: usize, const COLS: usize>(
                     };
                 }
                 let a = a.as_ptr().add($n * ROWS).cast::<f32>().add(half * LANES / 2);
-                add_half(&mut acc[$parity][half], a, pairs);
+                add_half::<ROWS, COLS, CHAINS, LANES>(&mut acc[$parity][half], a, pairs);
             }
             for _ in 0..COLS {
                 ahead.next();
@@ -275,23 +308,23 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
 ) {
     let row = |j: usize| b[j * stride..][..k].as_ptr();
     let steps = a.len() / ROWS;
-    let part = (NEAR / (ROWS * size_of::<[f32; CHAINS]>())).next_multiple_of(2);
     let zero = [[[_mm256_setzero_ps(); ROWS]; 2]; 2];
     for (block, sums) in sums.as_chunks_mut::<ROWS>().0.chunks_mut(BLOCK).enumerate() {
         let at = block * BLOCK;
         let mut ahead = Ahead(b.as_ptr().wrapping_add((at + BLOCK) * stride));
         let mut waiting = [zero; BLOCK];
-        for first in (0..steps).step_by(part) {
-            let range = first..steps.min(first + part);
+        for first in (0..steps).step_by(part_steps(ROWS)) {
+            let range = first..steps.min(first + part_steps(ROWS));
+            let a = &a[ROWS * range.start..ROWS * range.end];
             for j in (0..sums.len()).step_by(COLS) {
-                // SAFETY: each row was cut to `k` elements.
+                // SAFETY: each row was cut to `k` elements, and `a` to the steps of the range.
                 unsafe {
                     if j + COLS <= sums.len() {
                         let b: [_; COLS] = std::array::from_fn(|c| row(at + j + c));
-                        add_terms(&mut waiting[j..], a, range.clone(), b, k, &mut ahead);
+                        add_terms(&mut waiting[j..], a, &range, b, k, &mut ahead);
                     } else {
                         for j in j..sums.len() {
-                            add_terms(&mut waiting[j..], a, range.clone(), [row(at + j)], k, &mut ahead);
+                            add_terms(&mut waiting[j..], a, &range, [row(at + j)], k, &mut ahead);
                         }
                     }
                 }
@@ -306,7 +339,8 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
 /// The sums of `count` rows of `a` with rows of the weight.
 ///
 /// # Safety
-/// The instruction set must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`.
+/// The instruction set must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`, as
+/// [`quarters`] says.
 pub(super) unsafe fn any_rows(
     sums: &mut [f32],
     a: &[[f32; CHAINS]],
@@ -316,7 +350,7 @@ pub(super) unsafe fn any_rows(
     count: usize,
 ) {
     debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
-    // SAFETY: the caller's promise. Eight or nine sums keep both multipliers busy.
+    // SAFETY: the caller's promise. Seven to twelve sums keep both multipliers busy.
     unsafe {
         match count {
             1 => streamed::<1, 2>(sums, a, b, stride, k),
@@ -324,7 +358,7 @@ pub(super) unsafe fn any_rows(
             3 => rows::<3, 3>(sums, a, b, stride, k),
             4 => rows::<4, 2>(sums, a, b, stride, k),
             5 => rows::<5, 2>(sums, a, b, stride, k),
-            6 => rows::<6, 1>(sums, a, b, stride, k),
+            6 => rows::<6, 2>(sums, a, b, stride, k),
             7 => rows::<7, 1>(sums, a, b, stride, k),
             _ => rows::<8, 1>(sums, a, b, stride, k),
         }

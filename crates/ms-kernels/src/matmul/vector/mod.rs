@@ -200,11 +200,19 @@ pub(crate) fn write_row<E: Element>(
 /// were whole, a page apart, fell on each other in the first-level cache.
 #[derive(Clone, Copy)]
 enum Few<'a> {
-    /// Widened, each step in the order of [`body::position`].
+    /// Widened, each step in the order of [`body::position`]; with AVX2, bf16 as its `quarters` says.
     Wide(&'a [[f32; CHAINS]]),
     /// As they are, for the dot instruction.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Pairs(&'a [[bf16; CHAINS]]),
+}
+
+/// A quarter of a step, in which arrangements differ.
+const QUARTER: usize = CHAINS / 4;
+
+/// Where the quarters of step `n` of row `i` of `m` stand among rows made ready: together.
+fn quarters(m: usize, n: usize, i: usize) -> [usize; 4] {
+    std::array::from_fn(|q| (n * m + i) * CHAINS + q * QUARTER)
 }
 
 /// Sums of rows of the weight, by the body of the instruction set.
@@ -265,9 +273,17 @@ pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'
         wide.fill(0.0);
         for i in 0..m {
             for (n, step) in row(i).chunks(CHAINS).enumerate() {
-                let to = &mut wide[(n * m + i) * CHAINS..][..CHAINS];
+                let mut widened = [0f32; CHAINS];
                 for (t, v) in step.iter().enumerate() {
-                    to[body::position::<E>(t)] = v.to_f32();
+                    widened[body::position::<E>(t)] = v.to_f32();
+                }
+                let quarters = match cpu.isa() {
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx2 if is_bf16::<E>() => avx2::quarters(m, padded / CHAINS, n, i),
+                    _ => quarters(m, n, i),
+                };
+                for (at, quarter) in quarters.into_iter().zip(widened.chunks(QUARTER)) {
+                    wide[at..][..QUARTER].copy_from_slice(quarter);
                 }
             }
         }

@@ -71,7 +71,7 @@ impl Kernel for Avx2 {
     const GRANULE: usize = TILE_TERMS;
     const ORDER: Order = Order::Natural;
     const DEPTH: usize = Pair::DEPTH;
-    const UNIT_ROWS: usize = Pair::UNIT_ROWS;
+    const BLOCK_ROWS: usize = Pair::BLOCK_ROWS;
     type Packed = f32;
 
     #[inline(always)]
