@@ -143,6 +143,18 @@ fn every_instruction_set_gives_the_sums_of_tiles() {
     assert_eq!(product(&cpu), product(&pair));
 }
 
+#[test]
+fn what_is_too_small_is_zero_in_the_sums_of_tiles() {
+    for form in FORMS {
+        let mut case = Case::<bf16>::new(form, 33, 35, 97, 1);
+        for (i, v) in case.a.iter_mut().chain(&mut case.b).enumerate() {
+            // Products, partial sums and sums are normal, denormal or nothing.
+            *v = bf16::from_f32(v.to_f32() * 2f32.powi(-56 - i as i32 % 12));
+        }
+        cpus_in(Arithmetic::Tile32, &[1]).iter().for_each(|cpu| case.check(cpu));
+    }
+}
+
 /// The instructions of the AMX kernels, by the processor or, where it has none, by a handler that performs them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[test]
