@@ -100,7 +100,9 @@ impl Opened<'_> {
                 let file = self.file(&place.file)?;
                 let archive = dcp::chunk_archive(&self.files[file], &key, place)?;
                 let bytes = &self.files[file].bytes()[place.at..place.at + place.length];
-                state["optimizer"][SCALER] = grad_scaler(&archive, bytes, archive.root())?;
+                if let Some(one) = optimizers(archive.root()).first() {
+                    state["optimizer"][SCALER] = grad_scaler(&archive, bytes, one)?;
+                }
             }
         }
         if !groups.is_empty() {
