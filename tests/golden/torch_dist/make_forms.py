@@ -4,7 +4,6 @@
                                      stacked/     experts of all layers under one key, the modules without TransformerEngine
                                      latent/      latent attention with a matrix for each half of the down-projection
                                      buckets/     optimizer state as buckets (dp_reshardable), two data-parallel ranks
-                                     scaled/      the same with a scale of the loss
                                      gathered/    optimizer state gathered by one rank into an object (dp_zero_gather_scatter)
                                      flattened/   optimizer state in flattened fragments (fully_sharded_model_space)
                                      with expected.json: what torch.distributed.checkpoint reads, and SHA-256 of every
@@ -36,7 +35,6 @@ FORMS = {
     "stacked": (EXPERTS, 1, {"singleton_local_shards": False}),
     "latent": (LATENT, 1, {}),
     "buckets": (small.DENSE, 2, {"distrib_optim_sharding_type": "dp_reshardable"}),
-    "scaled": (small.DENSE, 2, {"distrib_optim_sharding_type": "dp_reshardable"}),
     "gathered": (small.DENSE, 2, {"distrib_optim_sharding_type": "dp_zero_gather_scatter"}),
     "flattened": (small.DENSE, 2, {"distrib_optim_sharding_type": "fully_sharded_model_space"}),
 }
@@ -146,11 +144,6 @@ def save(rank, name, out, port):
         weights = {n: digest(p) for n, p in m.named_parameters()}
         state = dict(m.state_dict_for_save_checkpoint() and m.sharded_state_dict(metadata=metadata))
         one = getattr(optimizer, "chained_optimizers", [optimizer])[0]
-        if name == "scaled":
-            from megatron.core.optimizer.grad_scaler import DynamicGradScaler
-            one.grad_scaler = DynamicGradScaler(4096.0, 1.0, 2.0, 0.5, 1000, 2)
-            one.grad_scaler.update(False)
-            one.grad_scaler.update(False)
         try:
             whole = one.get_parameter_state_dp_zero(use_gloo_comm=False, return_on_all_ranks=True)
         except TypeError:  # 0.14: on the first rank only
