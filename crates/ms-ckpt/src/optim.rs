@@ -9,7 +9,7 @@ use ms_spec::Slot;
 use serde_json::{Map, Value, json};
 
 use crate::cast::{cast, possible};
-use crate::torch::{Node, TensorRef, TorchFile};
+use crate::torch::{Archive, Node, TensorRef, TorchFile};
 use crate::{Error, Result};
 
 /// What the flat buffers of a distributed optimizer call what AdamW keeps.
@@ -37,7 +37,7 @@ pub(crate) fn run_state(torch: &TorchFile) -> Result<Value> {
         let mut optimizer = json!({"optimizer": {"param_groups": groups}});
         // The loss is multiplied by the first one's.
         if let Some(scaler) = chain.iter().find_map(|one| one.get(SCALER)) {
-            optimizer[SCALER] = grad_scaler(torch, scaler)?;
+            optimizer[SCALER] = grad_scaler(torch.archive(), torch.file().bytes(), scaler)?;
         }
         state.insert("optimizer".to_owned(), optimizer);
     }
@@ -45,14 +45,18 @@ pub(crate) fn run_state(torch: &TorchFile) -> Result<Value> {
 }
 
 /// Where an optimizer keeps the scale of the loss.
-const SCALER: &str = "grad_scaler";
+pub(crate) const SCALER: &str = "grad_scaler";
 
-/// What is kept of the loss's scale, in which tensors are single numbers.
-fn grad_scaler(torch: &TorchFile, node: &Node) -> Result<Value> {
+/// What is kept of the loss's scale, in which tensors are single numbers; `bytes` are those that places in the archive
+/// count from.
+///
+/// # Errors
+/// A tensor of another shape, or one that is no number.
+pub(crate) fn grad_scaler(archive: &Archive, bytes: &[u8], node: &Node) -> Result<Value> {
     let Node::Dict(entries) = node else { return Ok(node.to_json()) };
     let field = |(key, node): &(String, Node)| match node {
         Node::Tensor(tensor) => {
-            Ok((key.clone(), json!(number(torch, &format!("optimizer/{SCALER}/{key}"), tensor)?)))
+            Ok((key.clone(), json!(number(archive, bytes, &format!("optimizer/{SCALER}/{key}"), tensor)?)))
         }
         plain => Ok((key.clone(), plain.to_json())),
     };
@@ -60,14 +64,14 @@ fn grad_scaler(torch: &TorchFile, node: &Node) -> Result<Value> {
 }
 
 /// The number that a tensor of one element holds.
-fn number(torch: &TorchFile, name: &str, tensor: &TensorRef) -> Result<f64> {
-    let view = torch.view(name, tensor)?;
+fn number(archive: &Archive, bytes: &[u8], name: &str, tensor: &TensorRef) -> Result<f64> {
+    let view = archive.view(name, tensor)?;
     if view.shape.iter().product::<usize>() != 1 || !possible(view.dtype, DType::F64) {
         let what = format!("tensor {name}: expected one number, got {} {:?}", view.dtype, view.shape);
-        return Err(Error::malformed(torch.file().path(), what));
+        return Err(Error::malformed(archive.path(), what));
     }
     let mut wide = Vec::new();
-    cast(&torch.read(name, tensor)?, view.dtype, DType::F64, &mut wide);
+    cast(&bytes[view.start..view.start + view.dtype.size()], view.dtype, DType::F64, &mut wide);
     Ok(f64::from_le_bytes(wide.try_into().expect("eight bytes")))
 }
 

@@ -141,6 +141,23 @@ fn spread(tp: usize, ep: usize, stages: Stages) -> Spread {
     Spread::new(&GridSizes { tp, ep, ..GridSizes::default() }, stages, false).unwrap()
 }
 
+#[test]
+fn weights_are_read_where_a_rank_lacks_its_optimizer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), &config(false, false, 2), true, false);
+    convert(&path("run"), &path("files"), &spread(2, 1, Stages::default()), Form::Mcore, false);
+    check(&path("files"));
+    std::fs::remove_file(path("files/iter_0000005/mp_rank_01/distrib_optim.pt")).unwrap();
+    let found = open(&path("files")).unwrap();
+    assert!(!found.has_optimizer() && found.lacking_state(&["exp_avg"]).is_some());
+    for spec in params(found.config()) {
+        let mut got = vec![0; spec.shape.numel() * 2];
+        found.read_named(&spec.name, &Region::whole(&spec.shape), None, DType::Bf16, &mut got).unwrap();
+        assert!(got == values(&spec.name, spec.shape.numel(), 2), "{}", spec.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -253,7 +253,7 @@ impl Field {
         let Some(name) = self.names().find(there) else {
             return match self.silent {
                 Silent::Keep => Ok(()),
-                Silent::Wrong => Err(f.missing(self.names().next().unwrap_or(self.name))),
+                Silent::Wrong => Err(f.missing(self.name)),
                 Silent::Follows(follows) => {
                     follows(c);
                     Ok(())
@@ -281,7 +281,10 @@ impl Field {
             }
             Kind::Only(supported, what) => {
                 if f.flag(name)?.is_some_and(|given| given != supported) {
-                    return Err(f.unsupported(format!("{what} is not supported")));
+                    let got = !supported;
+                    let what =
+                        format!("field `{name}`: expected {supported}, got {got}; {what} is not supported");
+                    return Err(f.unsupported(what));
                 }
             }
             Kind::Told(_) | Kind::Alias(_) | Kind::Then(_) | Kind::Rule(..) => {}

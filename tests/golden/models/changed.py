@@ -20,6 +20,10 @@ TOKENS = [3 + 7 * i % 89 for i in range(24)]
 SMALL = {"q_a_proj": 2**-7, "kv_a_proj": 2**-7}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 10000.0}
 SWITCHED = {"use_sliding_window": True, "sliding_window": 4, "layer_types": None, "rope_scaling": None}
+LONG = {
+    "rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.0, 2.5, 3.0],
+    "original_max_position_embeddings": 16,
+}
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 BIAS = [-0.5, -0.25, 0.125, 0.25, 0.5]
 CASES = [
@@ -35,6 +39,14 @@ CASES = [
     *((name, {"rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}}, {}) for name in ("qwen3", "hy_v3")),
     ("minimax_m2", {"rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}, "rotary_dim": 4}, {}),
     ("minimax_m2", {"rope_parameters": PLAIN, "rotary_dim": 4}, {}),
+    # Words of other classes.
+    ("llama3_gqa", {"rope_scaling": LONG | {"short_mscale": 1.1, "long_mscale": 1.3}}, {}),
+    ("llama3_gqa", {"rope_scaling": {"type": "dynamic", "factor": 2.0, "alpha": 1000.0}, "max_position_embeddings": 16}, {}),
+    ("qwen2", {"rope_parameters": None, "rope_scaling": None, "rotary_emb_base": 300.0}, {}),
+    ("deepseek_v2_lite", {"rope_interleave": False}, {}),
+    # Both dialects.
+    ("llama3_gqa", {"rope_parameters": PLAIN, "rope_scaling": {"type": "linear", "factor": 2.0}}, {}),
+    ("llama3_gqa", {"original_max_position_embeddings": 8}, {}),
 ]
 BIASED = [("deepseek_v2_lite", {"attention_bias": True}, ["self_attn.kv_a_proj_with_mqa", "self_attn.o_proj"])]
 

@@ -5,6 +5,7 @@
 //! [chained_C.]optimizer.distributed.dp_group_idx_G.gbuf_idx_B.dtype_(…).bucket_idx_K.{param,exp_avg,exp_avg_sq}
 //! [chained_C.]optimizer.distributed.dp_group_idx_G.param_state/shard_0_1      what distrib_optim.pt holds
 //! [chained_C.]optimizer.distributed.dp_group_idx_G.optimizer/shard_0_1        parameter groups
+//! [chained_C.]optimizer.distributed.dp_group_idx_G.grad_scaler/shard_0_1      the scale of the loss, where it has one
 //! ```
 //!
 //! Neither says which parameter lies where: that follows from the grid of ranks in `args` and from the order in which the
@@ -33,7 +34,7 @@ use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
 use crate::name::{Name, State};
-use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
+use crate::optim::{BUFFERS, Held, SCALER, bucket_size, flat_places, grad_scaler, inner, optimizers};
 use crate::stored::{Global, Piece, Stored};
 use crate::torch::{Node, TensorRef, TensorView};
 use crate::{Error, Result};
@@ -71,23 +72,43 @@ impl Opened<'_> {
         keys.into_iter().any(|k| k.contains(COMMON))
     }
 
-    /// Parameter groups, which such a checkpoint keeps beside the buckets.
-    pub(super) fn bucket_groups(&mut self) -> Result<Option<Value>> {
-        let mut groups = Vec::new();
+    /// What such a checkpoint keeps beside the buckets: parameter groups, and the scale of the loss where it has one, of
+    /// which, as of a chain's in one file, the first counts.
+    pub(super) fn beside_buckets(&mut self, state: &mut Value) -> Result<()> {
+        let (metadata, mut groups) = (self.metadata, Vec::new());
         for chained in ["", "chained_0.", "chained_1."] {
-            let key = format!("{chained}{COMMON}0.optimizer/shard_0_1");
-            let Some(place) = self.metadata.objects.get(&key) else { continue };
-            let file = self.file(&place.file)?;
-            let archive = dcp::chunk_archive(&self.files[file], &key, place)?;
-            for one in optimizers(archive.root()) {
-                if let Some(Node::List(list)) = inner(one).get("param_groups") {
-                    groups.extend(list.iter().map(Node::to_json));
-                } else if let Some(Value::Array(list)) = inner(one).get("param_groups").map(Node::to_json) {
-                    groups.extend(list);
+            let object = |part: &str| {
+                let key = format!("{chained}{COMMON}0.{part}/shard_0_1");
+                metadata.objects.get(&key).map(|place| (key, place))
+            };
+            let (optimizer, scaler) = (object("optimizer"), object(SCALER));
+            if let Some((key, place)) = optimizer {
+                let file = self.file(&place.file)?;
+                let archive = dcp::chunk_archive(&self.files[file], &key, place)?;
+                for one in optimizers(archive.root()) {
+                    if let Some(Node::List(list)) = inner(one).get("param_groups") {
+                        groups.extend(list.iter().map(Node::to_json));
+                    } else if let Some(Value::Array(list)) = inner(one).get("param_groups").map(Node::to_json)
+                    {
+                        groups.extend(list);
+                    }
+                }
+            }
+            if let Some((key, place)) = scaler
+                && state["optimizer"][SCALER].is_null()
+            {
+                let file = self.file(&place.file)?;
+                let archive = dcp::chunk_archive(&self.files[file], &key, place)?;
+                let bytes = &self.files[file].bytes()[place.at..place.at + place.length];
+                if let Some(one) = optimizers(archive.root()).first() {
+                    state["optimizer"][SCALER] = grad_scaler(&archive, bytes, one)?;
                 }
             }
         }
-        Ok((!groups.is_empty()).then(|| json!({"param_groups": groups})))
+        if !groups.is_empty() {
+            state["optimizer"]["optimizer"] = json!({"param_groups": groups});
+        }
+        Ok(())
     }
 
     /// The optimizer state of every parameter, if ranks registered their parameters in this order.

@@ -78,9 +78,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     }
     let mut ways = Vec::new();
     if opened.has_buckets() {
-        if let Some(groups) = opened.bucket_groups()? {
-            state["optimizer"]["optimizer"] = groups;
-        }
+        opened.beside_buckets(&mut state)?;
         ways = buckets::ORDERS.map(|order| opened.by_rank(&args, &globals, order)).into();
     }
     opened.report_unused();

@@ -79,6 +79,11 @@ impl Archive {
         &self.root
     }
 
+    /// The file that it is, or is a part of.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Finds a tensor's bytes.
     ///
     /// # Errors
@@ -136,6 +141,10 @@ impl TorchFile {
     /// The saved object.
     pub fn root(&self) -> &Node {
         self.archive.root()
+    }
+
+    pub(crate) fn archive(&self) -> &Archive {
+        &self.archive
     }
 
     /// The mapped file.

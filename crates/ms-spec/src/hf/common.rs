@@ -207,12 +207,11 @@ pub(super) const WINDOW_EVEN_BELOW: Field =
 /// A window only if a flag says so, and in all layers, whatever else is said (transformers 5.24, `Qwen3MoeModel.forward`).
 pub(super) const WINDOW_SWITCHED_ALL: Field = Field::rule(
     |f, c| {
-        let on = f.flag("use_sliding_window")?.unwrap_or(false);
-        if f.map.contains_key("sliding_window") {
-            c.sliding_window = f.size("sliding_window")?;
+        if !f.flag("use_sliding_window")?.unwrap_or(false) {
+            c.sliding_window = None;
+            return Ok(());
         }
-        c.sliding_window = c.sliding_window.filter(|_| on);
-        Ok(())
+        read_window(f, c)
     },
     |c, w| {
         w.set("use_sliding_window", json!(c.sliding_window.is_some()));
@@ -258,11 +257,20 @@ pub(super) const WINDOW_LISTED: Field = Field::rule(
     },
 );
 
-/// Which layers have the window: those that `layer_types` names, or else those that are not `global`.
-fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) -> Result<()> {
+/// The window; null is none, and a field that is not there leaves what the class assumes.
+fn read_window(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     if f.map.contains_key("sliding_window") {
         c.sliding_window = f.size("sliding_window")?;
     }
+    match c.sliding_window {
+        Some(0) => Err(f.unsupported("field `sliding_window`: expected null or at least 1, got 0")),
+        _ => Ok(()),
+    }
+}
+
+/// Which layers have the window: those that `layer_types` names, or else those that are not `global`.
+fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) -> Result<()> {
+    read_window(f, c)?;
     let global: Vec<bool> = match f.texts("layer_types")? {
         Some(types) if types.len() < c.layers => {
             let listed = &Value::from(types);

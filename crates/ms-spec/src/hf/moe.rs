@@ -69,17 +69,35 @@ pub(super) const fn shared(name: &'static str) -> Field {
     )
 }
 
+/// Behind [`shared`]: a file that does not name the field has one shared expert, or two; null is none.
+pub(super) const SHARED_1: Field = Field::reading(|f, c| shared_where_silent(f, c, 1));
+pub(super) const SHARED_2: Field = Field::reading(|f, c| shared_where_silent(f, c, 2));
+
+fn shared_where_silent(f: &Fields<'_>, c: &mut ModelConfig, n: usize) -> Result<()> {
+    if let Some(m) = moe(c).filter(|_| !f.map.contains_key("n_shared_experts")) {
+        m.shared = shared_of(n.saturating_mul(m.ffn), false);
+    }
+    Ok(())
+}
+
 /// One shared expert, as wide as a routed one.
 pub(super) fn one_shared(c: &mut ModelConfig) {
     moe(c).into_iter().for_each(|m| m.shared = shared_of(m.ffn, false));
 }
 
-/// A shared expert of this width, with a gate.
-pub(super) const GATED_SHARED: Field = Field::size_as(
+/// A shared expert with a gate, of this width where nothing is said.
+pub(super) const GATED_SHARED_512: Field = GATED_SHARED.else_by(|c| gated_shared(c, 512));
+pub(super) const GATED_SHARED_5632: Field = GATED_SHARED.else_by(|c| gated_shared(c, 5632));
+
+const GATED_SHARED: Field = Field::size_as(
     "shared_expert_intermediate_size",
     |c| c.moe.as_ref().map(|m| m.shared.map_or(0, |s| s.ffn)),
-    |c, n| moe(c).into_iter().for_each(|m| m.shared = shared_of(n, true)),
+    gated_shared,
 );
+
+fn gated_shared(c: &mut ModelConfig, ffn: usize) {
+    moe(c).into_iter().for_each(|m| m.shared = shared_of(ffn, true));
+}
 
 /// `None` for a width of 0.
 pub(super) fn shared_of(ffn: usize, gate: bool) -> Option<SharedExpert> {

@@ -48,9 +48,36 @@ pub(super) const PHI_ROPE: &[Field] = &[
 ];
 
 /// The same of whole heads, for a class that, besides, has words for a magnitude of short sequences and one of long ones.
-pub(super) const PHI_MOE_ROPE: &[Field] = &[Field::rule(read, |c, w| {
-    write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() });
-})];
+pub(super) const PHI_MOE_ROPE: &[Field] = &[Field::rule(
+    |f, c| {
+        read(f, c)?;
+        if let (RopeScaling::LongRope { magnitude, .. }, Some(s)) = (&mut c.rope.scaling, described(f)?) {
+            *magnitude = s.float("short_mscale")?.zip(s.float("long_mscale")?).or(*magnitude);
+        }
+        Ok(())
+    },
+    |c, w| write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() }),
+)];
+
+/// Rotation of whole heads, for classes in which an alpha beside dynamic stretching stretches the base once, whatever the
+/// length, and a factor then counts for nothing.
+pub(super) const ALPHA_ROPE: &[Field] = &[Field::rule(
+    |f, c| {
+        let alpha = match described(f)? {
+            Some(s) if kind(&s)? == "dynamic" => s.float("alpha")?.filter(|&a| a > 0.0),
+            _ => None,
+        };
+        match alpha {
+            None => read(f, c),
+            Some(alpha) => {
+                c.rope.base = base(f)?.unwrap_or(c.rope.base);
+                c.rope.scaling = RopeScaling::Ntk { alpha };
+                Ok(())
+            }
+        }
+    },
+    |c, w| write(c, w, Form::default()),
+)];
 
 /// What both of Phi's classes lack.
 pub(super) fn only_longrope(c: &ModelConfig) -> Option<&'static str> {
@@ -80,12 +107,21 @@ fn rotates(c: &ModelConfig) -> bool {
     c.position == Position::Rope
 }
 
-/// The object of both dialects, if there is one.
+/// The object of both dialects, if there is one. Where a file has both, the older one counts, unless it is empty.
+///
+/// # Source
+/// transformers 5.24, `RotaryEmbeddingConfigMixin.convert_rope_params_to_dict`; version 4 knows no other.
 fn described<'a>(f: &Fields<'a>) -> Result<Option<Fields<'a>>> {
-    match f.object("rope_parameters")? {
-        None => f.object("rope_scaling"),
+    match f.object("rope_scaling")?.filter(|s| !s.map.is_empty()) {
+        None => f.object("rope_parameters"),
         given => Ok(given),
     }
+}
+
+/// The base that is said.
+fn base(f: &Fields<'_>) -> Result<Option<f64>> {
+    let inside = described(f)?.map(|s| s.float("rope_theta")).transpose()?.flatten();
+    Ok(inside.or(f.float("rope_theta")?))
 }
 
 /// The share of a head that is said to rotate.
@@ -113,8 +149,7 @@ fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
 fn read_bases(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let empty = Map::new();
     let s = described(f)?.unwrap_or(Fields { source: f.source, map: &empty, asked: None });
-    let own = ["rope_theta", "rotary_emb_base"];
-    let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(c.rope.base);
+    let base = base(f)?.unwrap_or(c.rope.base);
     // Null is silence: `rope_scaling or` what the class assumes (transformers 5.24, `RotaryEmbeddingConfigMixin`).
     let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| f.get(name).is_none());
     let scaling = if silent { c.rope.scaling.clone() } else { scaling_of(f, &s, c.max_positions)? };
@@ -208,22 +243,21 @@ pub(super) fn read_layer(
     })
 }
 
+fn kind<'a>(s: &Fields<'a>) -> Result<&'a str> {
+    Ok(s.text("rope_type")?.or(s.text("type")?).unwrap_or("default"))
+}
+
 pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
-    let kind = s.text("rope_type")?.or(s.text("type")?).unwrap_or("default");
     let factor = || s.float("factor")?.ok_or(Error::Missing { source_name: f.source, field: "factor" });
     let given_original = || -> Result<Option<usize>> {
-        Ok(s.size("original_max_position_embeddings")?.or(f.size("original_max_position_embeddings")?))
+        Ok(f.size("original_max_position_embeddings")?.or(s.size("original_max_position_embeddings")?))
     };
     let original = || Ok::<_, Error>(given_original()?.unwrap_or(max_positions));
-    Ok(match kind {
+    Ok(match kind(s)? {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: factor()? },
-        "dynamic" => match s.float("alpha")?.filter(|&a| a > 0.0) {
-            // Hunyuan: the base is stretched once, whatever the length.
-            Some(alpha) => RopeScaling::Ntk { alpha },
-            // Classes stretch from their own length, whatever stands in the object (`_compute_dynamic_ntk_parameters`).
-            None => RopeScaling::Dynamic { factor: factor()?, original: max_positions },
-        },
+        // Classes stretch from their own length, whatever stands in the object (`_compute_dynamic_ntk_parameters`).
+        "dynamic" => RopeScaling::Dynamic { factor: factor()?, original: max_positions },
         "llama3" => RopeScaling::Llama3 {
             factor: factor()?,
             low: s.float("low_freq_factor")?.unwrap_or(1.0),
@@ -251,8 +285,7 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
                 Some(given) => given,
                 None => max_positions as f64 / original.max(1) as f64,
             };
-            let given = s.float("attention_factor")?.map(|a| (a, a));
-            let magnitude = s.float("short_mscale")?.zip(s.float("long_mscale")?).or(given);
+            let magnitude = s.float("attention_factor")?.map(|a| (a, a));
             RopeScaling::LongRope {
                 short: list("short_factor")?,
                 long: list("long_factor")?,

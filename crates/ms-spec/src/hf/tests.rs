@@ -24,6 +24,35 @@ fn families_fill_in_what_the_file_leaves_out() {
     assert_eq!(read_config(&minimal("mistral")).unwrap().sliding_window, Some(4096));
 }
 
+/// transformers 5.24: `n_shared_experts` of `DeepseekV2Config`, `DeepseekV3Config` and `Glm4MoeConfig`,
+/// `shared_expert_intermediate_size` of `Qwen2MoeConfig` and `Qwen3NextConfig`.
+#[test]
+fn classes_have_shared_experts_where_the_file_is_silent() {
+    for (sample, field, width) in [
+        ("deepseek_v2_lite", "n_shared_experts", None),
+        ("deepseek_v3", "n_shared_experts", None),
+        ("deepseek_v32", "n_shared_experts", None),
+        ("glm_moe_dsa", "n_shared_experts", None),
+        ("glm45_air", "n_shared_experts", None),
+        ("qwen2_moe", "shared_expert_intermediate_size", Some(5632)),
+        ("qwen3_next", "shared_expert_intermediate_size", Some(512)),
+    ] {
+        let mut json = sample_config(sample);
+        json.as_object_mut().unwrap().remove(field);
+        let moe = read_config(&json).unwrap().moe.unwrap();
+        let experts = if sample.starts_with("deepseek_v2") { 2 } else { 1 };
+        assert_eq!(moe.shared.map(|s| s.ffn), Some(width.unwrap_or(experts * moe.ffn)), "{sample}");
+    }
+    let mut json = sample_config("deepseek_v3");
+    json["n_shared_experts"] = json!(null);
+    assert_eq!(read_config(&json).unwrap().moe.unwrap().shared, None, "as the published class reads null");
+}
+
+fn sample_config(name: &str) -> Value {
+    let path = ms_testing::golden_model(name).unwrap().join("config.json");
+    parse_json(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
 #[test]
 fn both_dialects_of_rope_and_dtype_are_read() {
     let mut old = minimal("llama");
@@ -43,8 +72,7 @@ fn both_dialects_of_rope_and_dtype_are_read() {
 
 #[test]
 fn a_yarn_factor_over_all_dims_acts_on_latent_scores_without_the_other() {
-    let path = ms_testing::golden_model("deepseek_v3").unwrap().join("config.json");
-    let file = parse_json(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let file = sample_config("deepseek_v3");
     let of = |more: Value| {
         let mut json = file.clone();
         json.as_object_mut().unwrap().remove("rope_parameters");
@@ -111,6 +139,19 @@ fn what_is_wrong_is_named() {
     assert_eq!(
         message(json),
         "config.json: field `hidden_size`: expected a whole number below 2^64, got \"wide\""
+    );
+    let mut json = sample_config("mixtral");
+    json.as_object_mut().unwrap().remove("num_local_experts");
+    assert_eq!(message(json), "config.json: field `num_local_experts` is missing");
+    let mut json = minimal("mistral");
+    json["sliding_window"] = json!(0);
+    assert_eq!(message(json), "config.json: field `sliding_window`: expected null or at least 1, got 0");
+    let mut json = sample_config("deepseek_v2");
+    json["mlp_bias"] = json!(true);
+    assert_eq!(
+        message(json),
+        "config.json: field `mlp_bias`: expected false, got true; a bias in networks of a model with experts is not \
+         supported"
     );
     let mut json = minimal("llama");
     json.as_object_mut().unwrap().remove("vocab_size");

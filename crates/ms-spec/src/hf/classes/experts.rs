@@ -9,8 +9,9 @@ use crate::hf::common::{
     ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_EVEN_BELOW, WINDOW_SWITCHED_ALL,
 };
 use crate::hf::moe::{
-    DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT, LAYERS_FROM_1, NOAUX, NONE_WITHOUT,
-    RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, router, shared, top_k,
+    DENSE_WIDTH, GATED_SHARED_512, GATED_SHARED_5632, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT,
+    LAYERS_FROM_1, NOAUX, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE, SHARED_1, WIDTH, count, experts, router,
+    shared, top_k,
 };
 use crate::hf::rope::{COUNTED_ROPE, PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE, only_longrope};
 use crate::hf::tensors::{EXPERTS_TENSORS, LLAMA_TENSORS, Tensors};
@@ -58,7 +59,7 @@ const QWEN2_MOE: Class = class!(
         ROPE,
         &[ACTIVATION, Field::flag("qkv_bias", |c| Some(&mut c.bias.qkv)), WINDOW_EVEN_BELOW],
         QWEN_EXPERTS,
-        &[GATED_SHARED, LAYERS_BUT],
+        &[GATED_SHARED_5632, LAYERS_BUT],
     ],
 );
 
@@ -154,7 +155,7 @@ const QWEN3_NEXT: Class = class!(
             DELTA_LAYERS,
         ],
         QWEN_EXPERTS,
-        &[GATED_SHARED, LAYERS_BUT],
+        &[GATED_SHARED_512, LAYERS_BUT],
     ],
 );
 
@@ -299,6 +300,7 @@ const GLM4_MOE: Class = class!(
             top_k("num_experts_per_tok"),
             WIDTH,
             shared("n_shared_experts"),
+            SHARED_1,
             GROUPS_ALWAYS,
             RENORMALISE,
             SCALE,

@@ -79,7 +79,7 @@ const QWEN1: Class = class!(
             NO_DROPOUT,
             ACTIVATION,
             ROPE_READ,
-            Field::told("rotary_emb_base", |c| json!(c.rope.base)),
+            Field::float("rotary_emb_base", |c| Some(&mut c.rope.base)),
             Field::float("rotary_pct", |c| Some(&mut c.rope.fraction)),
             WINDOW_SWITCHED,
         ],

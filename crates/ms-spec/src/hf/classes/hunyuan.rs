@@ -9,10 +9,10 @@ use crate::hf::moe::{
     GROUPS, LAYERS, LAYERS_BY_NAME, NOAUX, NONE_WITHOUT, ROUTER, WIDTH, count, experts, moe, one_shared,
     renormalise, router, scale, shared, top_k,
 };
-use crate::hf::rope::ROPE;
+use crate::hf::rope::{ALPHA_ROPE, ROPE};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
 use crate::sizes::{Layer, Mixer, Router, RouterDtype, SharedExpert};
-use crate::{Family, ModelConfig, QkNorm, Result, Rope, RopeScaling};
+use crate::{Family, ModelConfig, QkNorm, Result, Rope};
 
 /// The classes of this file. Of those that can say a model that has none, the first is taken.
 pub(super) const CLASSES: &[Class] = &[HY_V3, HUNYUAN_V1, HUNYUAN_LARGE];
@@ -88,17 +88,6 @@ const NORMS_AFTER_ROPE: Field = Field::flag_as(
     |c, on| c.qk_norm = if on { QkNorm::PerHeadAfterRope } else { QkNorm::None },
 );
 
-/// A factor of dynamic stretching that is there beside an alpha counts for nothing.
-const ALPHA: Field = Field::reading(|f, c| {
-    if let RopeScaling::Dynamic { .. } = c.rope.scaling
-        && let Some(s) = f.object("rope_scaling")?
-        && let Some(alpha) = s.float("alpha")?
-    {
-        c.rope.scaling = RopeScaling::Ntk { alpha };
-    }
-    Ok(())
-});
-
 /// The class of transformers: it always has a shared expert, and divides the experts' weights by their sum.
 const HUNYUAN_V1: Class = class!(
     Family::new("HunyuanMoe", &HY_V1_TENSORS),
@@ -111,8 +100,8 @@ const HUNYUAN_V1: Class = class!(
     },
     &[
         DECODER,
-        ROPE,
-        &[ACTIVATION, BIAS, ALPHA, NORMS_AFTER_ROPE],
+        ALPHA_ROPE,
+        &[ACTIVATION, BIAS, NORMS_AFTER_ROPE],
         HUNYUAN_EXPERTS,
         &[Field::rule(|f, c| read_hunyuan_shared(f, c, 1), write_hunyuan_shared)],
     ],
@@ -150,8 +139,8 @@ const HUNYUAN_LARGE: Class = class!(
     hunyuan,
     &[
         DECODER,
-        ROPE,
-        &[ACTIVATION, BIAS, ALPHA, NORMS_AFTER_ROPE, SHARED_KEYS],
+        ALPHA_ROPE,
+        &[ACTIVATION, BIAS, NORMS_AFTER_ROPE, SHARED_KEYS],
         HUNYUAN_EXPERTS,
         &[
             Field::rule(|f, c| read_hunyuan_shared(f, c, 0), write_hunyuan_shared),

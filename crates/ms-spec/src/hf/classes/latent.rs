@@ -9,9 +9,10 @@ use crate::hf::common::{ACTIVATION, BIAS, NAMES, Names, SIZES, heads, sizes};
 use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
 use crate::hf::moe::{
     GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE,
-    ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
+    ROUTER, SCALE, SHARED_1, SHARED_2, WIDTH, count, experts, moe, read_groups, router, shared, top_k,
+    write_groups,
 };
-use crate::hf::rope::INTERLEAVED_ROPE;
+use crate::hf::rope::{INTERLEAVED_ROPE, ROPE};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
 use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::{Family, ModelConfig, Rope};
@@ -51,7 +52,7 @@ const MINICPM3: Class = class!(
         c.init_std = 0.1;
         c.attention = LATENT;
     },
-    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, MINICPM_SCALES],
+    &[SIZES, ROPE, &[ACTIVATION, BIAS], MLA, MINICPM_SCALES],
 );
 
 /// The best groups are those of the best expert, if the file says so; weights are scaled or divided by their sum, never
@@ -83,6 +84,10 @@ const EXPERTS: &[Field] = &[
     shared("n_shared_experts"),
 ];
 
+/// Dense networks and shared experts of the class may have biases, which routed experts have not.
+const PLAIN_NETWORKS: Field =
+    Field::only("mlp_bias", false, "a bias in networks of a model with experts").read_only();
+
 /// DeepSeek-V2, V2-Lite, V2.5.
 const DEEPSEEK_V2: Class = class!(
     Family::new("DeepseekV2", &DEEPSEEK_TENSORS),
@@ -92,11 +97,11 @@ const DEEPSEEK_V2: Class = class!(
         deepseek(c);
         c.moe = experts(ROUTER);
     },
-    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, EXPERTS, V2_CHOICE, &[LAYERS]],
+    &[SIZES, ROPE, &[ACTIVATION, BIAS, PLAIN_NETWORKS], MLA, EXPERTS, &[SHARED_2], V2_CHOICE, &[LAYERS],],
 );
 
 /// How DeepSeek-V3 chooses and weighs.
-const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_FROM_3];
+const V3_CHOICE: &[Field] = &[SHARED_1, GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_FROM_3];
 
 /// What transformers' classes assume of it.
 const V3_ROUTER: Router =
@@ -152,7 +157,7 @@ const DEEPSEEK_V32: Class = class!(
         sparse(c, 64, false);
         c.max_positions = 163_840;
     },
-    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, INDEXER, EXPERTS, V3_CHOICE, NOAUX_WORDS],
+    &[SIZES, ROPE, &[ACTIVATION, BIAS], MLA, INDEXER, EXPERTS, V3_CHOICE, NOAUX_WORDS],
     |c| (0..c.layers).any(|l| c.layer(l).borrows_index).then_some("picks that layers share")
 );
 
@@ -167,17 +172,7 @@ const GLM_MOE_DSA: Class = class!(
         c.norm_eps = 1e-5;
         c.moe = experts(Router { groups: None, ..V3_ROUTER });
     },
-    &[
-        SIZES,
-        INTERLEAVED_ROPE,
-        &[ACTIVATION, BIAS],
-        MLA,
-        INDEXER,
-        EXPERTS,
-        V3_CHOICE,
-        NOAUX_WORDS,
-        &[INDEX_OWNERS],
-    ],
+    &[SIZES, ROPE, &[ACTIVATION, BIAS], MLA, INDEXER, EXPERTS, V3_CHOICE, NOAUX_WORDS, &[INDEX_OWNERS],],
 );
 
 const LONGCAT_NAMES: Names = Names { layers: "num_layers", ffn: "ffn_hidden_size", ..NAMES };
@@ -214,7 +209,7 @@ const LONGCAT: Class = class!(
     &[
         LONGCAT_SIZES,
         &heads(LONGCAT_NAMES),
-        INTERLEAVED_ROPE,
+        ROPE,
         &[ACTIVATION, BIAS],
         MLA,
         &[
