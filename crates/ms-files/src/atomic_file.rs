@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+/// Bytes that are written at a time. More would push out of the second-level cache what the writing program works with.
+const BUFFER: usize = 1 << 16;
+
 /// Bytes after which the system is asked to bring what was written to the disk.
 const SYNC_BYTES: u64 = 1 << 24;
 
@@ -33,7 +36,7 @@ impl AtomicFile {
     /// [`Error`] if the folder or the temporary file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let (name, file) = Unfinished::create(path)?;
-        let writer = Some(BufWriter::with_capacity(1 << 20, file));
+        let writer = Some(BufWriter::with_capacity(BUFFER, file));
         Ok(Self { writer, unsynced: 0, syncer: None, name })
     }
 

@@ -15,6 +15,9 @@ use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+/// Bytes that are read at a time. With what is written they have room in the second-level cache, beside words that were encoded.
+const BUFFER: usize = 1 << 16;
+
 /// A record as it stands in its file.
 #[derive(Clone, Debug)]
 pub struct RawRecord {
@@ -64,6 +67,18 @@ impl RawRecord {
                     serde_json::from_slice(bytes).map_err(|e| self.error(format!("not a JSON object: {e}")))
                 }
             },
+        }
+    }
+
+    /// The text of a field, where it can be told without making the object; what `None` means, only [`RawRecord::parse`] says.
+    pub fn text(&self, field: &str) -> Option<Cow<'_, str>> {
+        match (&self.content, self.format) {
+            (Content::Bytes(bytes), Format::Lines) if field == "text" => {
+                std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
+            }
+            (Content::Bytes(_), Format::Lines | Format::Whole) => None,
+            (Content::Bytes(bytes), _) => flat::field(bytes, field),
+            _ => None,
         }
     }
 
@@ -275,13 +290,13 @@ impl OpenFile {
         let io = |e: std::io::Error| broken(&input.path, 0, e);
         let is_stdin = input.path == Path::new("-");
         let (mut format, mut compression) = (input.format, input.compression);
-        let mut reader: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 18, raw));
+        let mut reader: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(BUFFER, raw));
         if is_stdin && compression.is_none() {
             compression = Compression::of_magic(reader.fill_buf().map_err(io)?);
         }
         if let Some(compression) = compression {
             let plain = compression.reader(reader).map_err(io)?;
-            reader = Box::new(BufReader::with_capacity(1 << 18, plain));
+            reader = Box::new(BufReader::with_capacity(BUFFER, plain));
         }
         if format == Format::Unknown {
             format = match reader.fill_buf().map_err(io)? {
