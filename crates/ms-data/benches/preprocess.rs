@@ -7,7 +7,8 @@
 //! preprocessing (read JSON lines, encode, write `.bin` and `.idx`), and on a small part of the text the reference engine.
 //! With `--alone` only the first two, on one thread: many rounds of these say more on a machine that is busy otherwise.
 //! Rates are megabytes of text per second, by the wall clock and by the CPU time of the whole process; ratios are medians of
-//! the rounds; in brackets stands the ratio of the least times. Before anything is timed, both engines must have given the same ids on the small part.
+//! the rounds; in brackets stands the ratio of the least times. Before anything is timed, both engines must have given the
+//! same ids on the small part.
 
 #![allow(clippy::print_stdout, missing_docs, clippy::unwrap_used)] // a benchmark reports on stdout, and may stop
 

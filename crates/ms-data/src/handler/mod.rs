@@ -327,7 +327,7 @@ impl Handler {
     }
 
     /// The field of a record of which it takes the text and nothing else, if that is all that it looks at.
-    pub fn only_field(&self) -> Option<&str> {
+    pub(crate) fn only_field(&self) -> Option<&str> {
         match &self.columns[..] {
             [key] if self.options.kind == RecordKind::Pretrain => Some(key),
             _ => None,
@@ -338,7 +338,7 @@ impl Handler {
     ///
     /// # Errors
     /// Those of [`Handler::encode_from`].
-    pub fn encode_text(&self, text: &str) -> std::result::Result<Encoded, Reason> {
+    pub(crate) fn encode_text(&self, text: &str) -> std::result::Result<Encoded, Reason> {
         let encoded = self.documents(std::iter::once(Ok(text)))?;
         if self.options.strict {
             self.check_encoded(&encoded)?;

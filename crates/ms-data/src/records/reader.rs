@@ -71,7 +71,7 @@ impl RawRecord {
     }
 
     /// The text of a field, where it can be told without making the object; what `None` means, only [`RawRecord::parse`] says.
-    pub fn text(&self, field: &str) -> Option<Cow<'_, str>> {
+    pub(crate) fn text(&self, field: &str) -> Option<Cow<'_, str>> {
         match (&self.content, self.format) {
             (Content::Bytes(bytes), Format::Lines) if field == "text" => {
                 std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
