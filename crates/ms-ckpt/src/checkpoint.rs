@@ -80,6 +80,8 @@ pub struct Checkpoint {
     pub(crate) adapters: Adapters,
     /// Equal copies of parts that other ranks hold: the parameter and the part.
     pub(crate) copies: Vec<(Name, Piece)>,
+    /// A state that only some ranks have, and that is left out for it.
+    pub(crate) torn: Option<Name>,
     /// How they are added to what is read, if they are.
     pub(crate) merge: Option<Merge>,
 }
@@ -152,6 +154,11 @@ impl Checkpoint {
     /// Whether AdamW's moments of every trained parameter are there, and their float32 weights, or weights that are float32.
     pub fn has_optimizer(&self) -> bool {
         self.has_states(&[State::ExpAvg.word(), State::ExpAvgSq.word()])
+    }
+
+    /// A state of the optimizer that only some ranks' files have, so that there is none.
+    pub fn torn_state(&self) -> Option<&str> {
+        self.torn.as_deref()
     }
 
     /// Whether the optimizer's state `names` of every trained parameter are there, and its unrounded weights, or weights that

@@ -441,6 +441,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         via: None,
         adapters: Adapters::new(),
         copies: Vec::new(),
+        torn: None,
         merge: None,
     })
 }

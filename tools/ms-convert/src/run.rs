@@ -111,10 +111,12 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
         None => stored.get(name).copied().map_or_else(|| source.dtype(name), Ok),
     };
     // A model that only some layers are kept of, or that is changed otherwise, is not the one that was trained.
-    let carried = request.optimizer
-        && whole(request)
-        && source.has_optimizer()
-        && !matches!(request.to, Form::Hf | Form::Legacy);
+    let carries = request.optimizer && whole(request) && !matches!(request.to, Form::Hf | Form::Legacy);
+    if let Some(name) = source.torn_state().filter(|_| carries) {
+        let at = source.root().display();
+        anyhow::bail!("{at}: only some ranks have {name}: --no-optim leaves the optimizer state behind");
+    }
+    let carried = carries && source.has_optimizer();
     if carried && request.to != Form::Sharded {
         tracing::info!(
             "random states are not converted: Megatron goes on from this checkpoint with --no-load-rng"

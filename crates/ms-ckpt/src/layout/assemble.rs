@@ -122,12 +122,13 @@ impl Opened {
             let have: usize = g.pieces.iter().map(|p| p.region.local_shape().numel()).sum();
             !matches!(name.what(), What::State(..)) || have == g.shape.numel()
         };
-        if let Some((name, _)) = globals.iter().find(|(name, g)| !whole(name, g)) {
+        let torn = globals.iter().find(|(name, g)| !whole(name, g)).map(|(name, _)| name.clone());
+        if let Some(name) = &torn {
             let at = folder.display();
             tracing::warn!("{at}: only some ranks have {name}: state that is not whole is left out");
         }
         globals.retain(|name, g| whole(name, g));
-        Ok(Assembled { globals, adapters, copies, states })
+        Ok(Assembled { globals, adapters, copies, states, torn })
     }
 
     /// Adds the optimizer state of a rank. Like weights, it is taken from the first rank that has it.
@@ -252,6 +253,8 @@ pub(super) struct Assembled {
     pub(super) copies: Vec<(Name, Piece)>,
     /// Tensors of optimizers, numbered behind the stored ones.
     pub(super) states: Vec<Stored>,
+    /// A state that only some ranks have.
+    pub(super) torn: Option<Name>,
 }
 
 /// A parameter that the optimizer of a rank has.

@@ -167,6 +167,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         via: None,
         adapters: Adapters::new(),
         copies: Vec::new(),
+        torn: None,
         merge: None,
     })
 }

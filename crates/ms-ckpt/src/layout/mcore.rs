@@ -30,7 +30,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.rows(&mut config, &spread);
     let config = config.validate().map_err(Error::spec(folder))?;
     let placement = opened.placement(folder, &config, &spread)?;
-    let Assembled { globals, adapters, copies, states } =
+    let Assembled { globals, adapters, copies, states, torn } =
         opened.assemble(folder, &config, &spread, &placement, spelling)?;
     opened.stored.extend(states);
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
@@ -48,6 +48,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         via: None,
         adapters,
         copies,
+        torn,
         merge: None,
     })
 }

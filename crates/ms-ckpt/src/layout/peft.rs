@@ -148,6 +148,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         via: None,
         adapters,
         copies: Vec::new(),
+        torn: None,
         merge: None,
     })
 }

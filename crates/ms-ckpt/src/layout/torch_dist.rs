@@ -97,6 +97,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         via: None,
         adapters: Adapters::new(),
         copies: Vec::new(),
+        torn: None,
         merge: None,
     };
     buckets::settle(&mut checkpoint, folder, ways)?;

@@ -326,6 +326,26 @@ impl Handler {
         Ok(encoded)
     }
 
+    /// The field of a record of which it takes the text and nothing else, if that is all that it looks at.
+    pub(crate) fn only_field(&self) -> Option<&str> {
+        match &self.columns[..] {
+            [key] if self.options.kind == RecordKind::Pretrain => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Encodes the text of [`Handler::only_field`], as [`Handler::encode_from`] does a record that has it.
+    ///
+    /// # Errors
+    /// Those of [`Handler::encode_from`].
+    pub(crate) fn encode_text(&self, text: &str) -> std::result::Result<Encoded, Reason> {
+        let encoded = self.documents(std::iter::once(Ok(text)))?;
+        if self.options.strict {
+            self.check_encoded(&encoded)?;
+        }
+        Ok(encoded)
+    }
+
     fn conversation(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Encoded, Reason> {
         let aligned = match self.alignments.align(record, file)? {
             Alignment::Conversation(aligned, oddity) => {

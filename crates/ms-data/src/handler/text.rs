@@ -15,11 +15,20 @@ const ALPACA_HEAD: &str = "A chat between a curious user and an artificial intel
 
 impl Handler {
     pub(super) fn pretrain(&self, record: &Record) -> Result<Encoded> {
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for key in &self.columns {
-            columns.push(self.document(text(record, key)?, true)?);
+        self.documents(self.columns.iter().map(|key| text(record, key)))
+    }
+
+    /// A document of each text, in a column of its own.
+    pub(super) fn documents<'t>(&self, texts: impl Iterator<Item = Result<&'t str>>) -> Result<Encoded> {
+        if self.options.sentences.is_some() {
+            let columns = texts.map(|text| self.document(text?, true)).collect::<Result<_>>()?;
+            return Ok(self.rows(columns));
         }
-        Ok(self.rows(columns))
+        let columns = texts.map(|text| match text? {
+            "" => Ok(None),
+            text => self.ended(self.framed(text)?, true).map(Some),
+        });
+        Ok(Encoded::Row(Row::new(columns.collect::<Result<_>>()?)))
     }
 
     /// Source: MindSpeed-LLM v2.0.0 `data_handler.py`, the Alpaca pretraining handler. Missing fields read `None`.
@@ -96,7 +105,14 @@ impl Handler {
                 spans.map(|span| self.framed(&text[span])).collect::<Result<_>>()?
             }
         };
-        let Some(ids) = sequences.last_mut() else { return Ok(sequences) };
+        if let Some(ids) = sequences.pop() {
+            sequences.push(self.ended(ids, fills)?);
+        }
+        Ok(sequences)
+    }
+
+    /// The last sequence of a document with what stands at its end.
+    fn ended(&self, mut ids: Vec<i32>, fills: bool) -> Result<Vec<i32>> {
         if fills && self.options.upstream == Upstream::Head && self.options.pad_to_multiple_of > 1 {
             // A whole multiple is added even where the document is aligned already.
             let multiple = self.options.pad_to_multiple_of;
@@ -106,6 +122,6 @@ impl Handler {
         if self.options.append_eod {
             ids.push(self.eos()?);
         }
-        Ok(sequences)
+        Ok(ids)
     }
 }

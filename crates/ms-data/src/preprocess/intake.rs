@@ -3,7 +3,7 @@
 use super::{Chunk, Encoding};
 use crate::handler::{Encoded, Handler};
 use crate::records::RawRecord;
-use crate::select::{Dedup, Filter, Sampling, Scope};
+use crate::select::{Dedup, DedupKey, Filter, Sampling, Scope};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,17 @@ enum Fate {
     Dropped,
     Kept(Encoding),
     Replaced(Encoding),
+}
+
+impl Fate {
+    fn of(encoded: Encoded, key: Option<DedupKey>) -> Self {
+        match encoded {
+            Encoded::Row(row) => Self::Kept(Encoding { rows: vec![row], key }),
+            Encoded::Rows(rows) if !rows.is_empty() => Self::Kept(Encoding { rows, key }),
+            Encoded::Replaced(row) => Self::Replaced(Encoding { rows: vec![row], key }),
+            Encoded::Rows(_) | Encoded::Dropped => Self::Dropped,
+        }
+    }
 }
 
 impl Intake {
@@ -115,6 +126,12 @@ impl Intake {
         if self.sampling.is_some_and(|sampling| !sampling.takes(record)) {
             return Ok(Fate::Unsampled);
         }
+        // Most records are looked at for one text, of which nothing else needs to be made.
+        let only = handler.only_field().filter(|_| self.filters.is_empty() && self.dedup.is_none());
+        if let Some(text) = only.and_then(|field| record.text(field)) {
+            let encoded = handler.encode_text(&text).map_err(|reason| record.error(reason))?;
+            return Ok(Fate::of(encoded, None));
+        }
         let object = record.parse()?;
         let (of_tokens, of_text): (Vec<&Filter>, Vec<&Filter>) =
             self.filters.iter().partition(|filter| filter.of_tokens());
@@ -131,22 +148,15 @@ impl Intake {
                 Some(dedup.key(&text))
             }
         };
-        let (rows, replaced) =
-            match handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))? {
-                Encoded::Row(row) => (vec![row], false),
-                Encoded::Rows(rows) => (rows, false),
-                Encoded::Replaced(row) => (vec![row], true),
-                Encoded::Dropped => return Ok(Fate::Dropped),
-            };
-        if rows.is_empty() {
-            return Ok(Fate::Dropped);
+        let encoded = handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))?;
+        let fate = Fate::of(encoded, key);
+        if let Fate::Kept(encoding) | Fate::Replaced(encoding) = &fate {
+            let first = encoding.rows.iter().filter_map(|row| row.columns.first()?.as_ref());
+            let tokens = first.map(Vec::len).sum();
+            if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
+                return Ok(Fate::Filtered);
+            }
         }
-        let first = rows.iter().filter_map(|row| row.columns.first()?.as_ref());
-        let tokens = first.map(Vec::len).sum();
-        if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
-            return Ok(Fate::Filtered);
-        }
-        let encoding = Encoding { rows, key };
-        Ok(if replaced { Fate::Replaced(encoding) } else { Fate::Kept(encoding) })
+        Ok(fate)
     }
 }

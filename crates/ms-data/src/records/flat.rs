@@ -1,41 +1,67 @@
 //! Objects whose values are all texts, as most records are, without a parser of everything.
 //!
 //! A general parser makes every text with an escape twice: in a buffer that grows as it goes, then as a value. Here it is
-//! made once. Whatever is not a flat object of texts, or is wrong in any way, is left to that parser, whose errors are ours.
+//! made once, and a text without escapes not at all where it is only looked at. Whatever is not a flat object of texts, or is
+//! wrong in any way, is left to that parser, whose errors are ours.
 
 use memchr::memchr2;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first.
 /// `None` if a value is no text, or anything is not as it must be.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
+    let mut out = Map::new();
+    each(bytes, |key, value| {
+        let mut value = value.into_owned();
+        if value.capacity() > 2 * value.len() {
+            value.shrink_to_fit();
+        }
+        out.insert(key.into_owned(), Value::String(value));
+    })?;
+    Some(out)
+}
+
+/// What [`object`] has under `key`, without the object; also `None` if it has nothing there.
+pub(super) fn field<'b>(bytes: &'b [u8], key: &str) -> Option<Cow<'b, str>> {
+    let mut found = None;
+    each(bytes, |name, value| {
+        if name == key {
+            found = Some(value);
+        }
+    })?;
+    found
+}
+
+/// Gives every key of an object of texts with its value to `take`; `None` if anything is not as it must be.
+#[inline(always)]
+fn each<'b>(bytes: &'b [u8], mut take: impl FnMut(Cow<'b, str>, Cow<'b, str>)) -> Option<()> {
     // Control characters stand in no text; between values only white space may, and that is rare enough.
     // All are looked at, as a loop that may end early is not made of vectors.
     if bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < b' ' {
         return None;
     }
     let mut rest = std::str::from_utf8(bytes).ok()?.trim_matches(' ').strip_prefix('{')?.strip_suffix('}')?;
-    let mut out = Map::new();
     loop {
         let key = text(&mut rest)?;
         rest = rest.trim_start_matches(' ').strip_prefix(':')?;
-        out.insert(key, Value::String(text(&mut rest)?));
+        take(key, text(&mut rest)?);
         rest = rest.trim_start_matches(' ');
         if rest.is_empty() {
-            return Some(out);
+            return Some(());
         }
         rest = rest.strip_prefix(',')?;
     }
 }
 
 /// Takes a text in quotes, and the blanks before it, off the front of `rest`.
-fn text(rest: &mut &str) -> Option<String> {
+fn text<'b>(rest: &mut &'b str) -> Option<Cow<'b, str>> {
     let inner = rest.trim_start_matches(' ').strip_prefix('"')?;
     let bytes = inner.as_bytes();
     let mut from = memchr2(b'"', b'\\', bytes)?;
     if bytes[from] == b'"' {
         *rest = &inner[from + 1..];
-        return Some(inner[..from].to_owned());
+        return Some(Cow::Borrowed(&inner[..from]));
     }
     // An escape is never shorter than what it stands for, and most records have one long text.
     let mut out = String::with_capacity(inner.len());
@@ -47,10 +73,7 @@ fn text(rest: &mut &str) -> Option<String> {
         from += plain;
     }
     *rest = &inner[from + 1..];
-    if out.capacity() > 2 * out.len() {
-        out.shrink_to_fit();
-    }
-    Some(out)
+    Some(Cow::Owned(out))
 }
 
 /// Appends what the escape stands for whose letter is the first of `text`, and gives its length without the backslash.
@@ -92,10 +115,17 @@ mod tests {
 
     /// What is given is what the general parser gives; true if anything is.
     fn agrees(bytes: &[u8]) -> bool {
-        let Some(found) = object(bytes) else { return false };
+        let Some(found) = object(bytes) else {
+            assert_eq!(field(bytes, "a"), None);
+            return false;
+        };
         let want: Map<String, Value> = serde_json::from_slice(bytes).expect("the parser takes it too");
         assert_eq!(found, want, "{}", String::from_utf8_lossy(bytes));
         assert!(found.keys().eq(want.keys()), "the order of keys");
+        for (key, value) in &want {
+            assert_eq!(field(bytes, key).as_deref(), value.as_str());
+        }
+        assert_eq!(field(bytes, "no such key"), None);
         true
     }
 

@@ -67,6 +67,18 @@ impl RawRecord {
         }
     }
 
+    /// The text of a field, where it can be told without making the object; what `None` means, only [`RawRecord::parse`] says.
+    pub(crate) fn text(&self, field: &str) -> Option<Cow<'_, str>> {
+        match (&self.content, self.format) {
+            (Content::Bytes(bytes), Format::Lines) if field == "text" => {
+                std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
+            }
+            (Content::Bytes(_), Format::Lines | Format::Whole) => None,
+            (Content::Bytes(bytes), _) => flat::field(bytes, field),
+            _ => None,
+        }
+    }
+
     /// Bytes that it takes in memory, about.
     pub fn size(&self) -> usize {
         match &self.content {

@@ -135,6 +135,35 @@ const fn mark(mut pages: [u64; 68], ranges: &[(u32, u32)]) -> [u64; 68] {
     pages
 }
 
+/// Runs of 64 characters that hold any of either list, of those of three bytes: a word by the first byte, a bit by the second.
+const RUNS: [u64; 16] = {
+    let mut runs = [0; 16];
+    runs = mark_runs(runs, &NEW_LETTERS);
+    mark_runs(runs, &NEW_FORMS)
+};
+
+const fn mark_runs(mut runs: [u64; 16], ranges: &[(u32, u32)]) -> [u64; 16] {
+    let mut i = 0;
+    while i < ranges.len() {
+        let mut run = ranges[i].0 >> 6;
+        while run <= ranges[i].1 >> 6 && run < 1 << 10 {
+            runs[(run >> 6) as usize] |= 1 << (run & 63);
+            run += 1;
+        }
+        i += 1;
+    }
+    runs
+}
+
+/// Whether a character that begins with this byte may be in either list: none of most alphabets, of Han or of Hangul is.
+const fn is_rare(byte: u8) -> bool {
+    // Without branches, for vectors: d5-d7, df-e3, ea, f0 and more.
+    (byte.wrapping_sub(0xd5) <= 2) | (byte.wrapping_sub(0xdf) <= 4) | (byte == 0xea) | (byte >= 0xf0)
+}
+
+/// Bytes of a text that are looked at together.
+const BLOCK: usize = 64;
+
 /// Characters of which a text must have none for both engines to agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disputed {
@@ -159,20 +188,33 @@ impl Disputed {
 
     /// Where the first of them stands in the text, in bytes.
     pub(super) fn find(self, text: &str) -> Option<usize> {
-        let holds = |ranges: &[(u32, u32)], c: u32| {
+        // Blocks are looked at as a whole first, which is done with vectors.
+        let mut from = 0;
+        for block in text.as_bytes().chunks(BLOCK) {
+            if block.iter().fold(false, |any, &byte| any | is_rare(byte)) {
+                let mut rare = (from..).zip(block).filter(|&(_, &byte)| is_rare(byte));
+                if let Some((at, _)) = rare.find(|&(at, _)| self.holds(text, at)) {
+                    return Some(at);
+                }
+            }
+            from += block.len();
+        }
+        None
+    }
+
+    /// Whether the character at `at`, whose first byte is rare, is one of them.
+    fn holds(self, text: &str, at: usize) -> bool {
+        let bytes = &text.as_bytes()[at..];
+        if matches!(bytes[0], 0xe0..0xf0) && RUNS[usize::from(bytes[0] & 15)] >> (bytes[1] & 63) & 1 == 0 {
+            return false;
+        }
+        let within = |ranges: &[(u32, u32)], c: u32| {
             let next = ranges.partition_point(|&(_, to)| to < c);
             ranges.get(next).is_some_and(|&(from, _)| from <= c)
         };
-        if text.is_ascii() {
-            return None;
-        }
-        let found = text.char_indices().find(|&(_, c)| {
-            let c = u32::from(c);
-            c >= NEW_FORMS[0].0
-                && PAGES[(c >> 14) as usize] >> (c >> 8 & 63) & 1 == 1
-                && (holds(&NEW_LETTERS, c) || (self == Self::Forms && holds(&NEW_FORMS, c)))
-        });
-        found.map(|(at, _)| at)
+        let c = text[at..].chars().next().map_or(0, u32::from);
+        PAGES[(c >> 14) as usize] >> (c >> 8 & 63) & 1 == 1
+            && (within(&NEW_LETTERS, c) || (self == Self::Forms && within(&NEW_FORMS, c)))
     }
 }
 
@@ -187,6 +229,10 @@ mod tests {
             |ranges: &[(u32, u32)], c: u32| ranges.iter().any(|&(from, to)| (from..=to).contains(&c));
         for ranges in [&NEW_LETTERS[..], &NEW_FORMS] {
             assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0) && ranges.iter().all(|r| r.0 <= r.1));
+            for &(from, to) in ranges {
+                let first = |c| char::from_u32(c).unwrap().encode_utf8(&mut [0; 4]).as_bytes()[0];
+                assert!((from..=to).all(|c| is_rare(first(c))), "{from:x}");
+            }
             for c in ranges.iter().flat_map(|&(from, to)| [from - 1, from, to, to + 1]) {
                 let text = format!("àa{}é", char::from_u32(c).unwrap());
                 let found =
@@ -195,6 +241,15 @@ mod tests {
                 let either = inside(&NEW_LETTERS, c) || inside(&NEW_FORMS, c);
                 assert_eq!(found(Disputed::Forms), either, "{c:x}");
             }
+        }
+        for at in 0..2 * BLOCK {
+            let text = format!(
+                "{}\u{32ff}\u{11de3}",
+                "“a”。中"[..].repeat(9).chars().cycle().take(at).collect::<String>()
+            );
+            let first = text.find('\u{32ff}');
+            assert_eq!(Disputed::Forms.find(&text), first, "{at}");
+            assert_eq!(Disputed::Letters.find(&text), first.map(|at| at + 3), "{at}");
         }
         assert_eq!(Disputed::Forms.find("plain text, 中文, हिन्दी, 한국어, e\u{301}, 😀"), None);
     }
