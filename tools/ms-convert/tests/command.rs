@@ -334,6 +334,14 @@ fn a_distributed_checkpoint_is_converted_inspected_compared_and_verified() {
         ms_convert(&[args, &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
         assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
     }
+    // Where a rank lacks its part of it, it is not left behind in silence.
+    std::fs::remove_file(other.join("iter_0000003/mp_rank_01/distrib_optim.pt")).unwrap();
+    let to = path("torn");
+    let torn = ["mcore", "torch_dist", "--load", text(&other), "--save", text(&to)];
+    let said = stderr(&ms_convert(&torn).code(1));
+    assert!(said.contains("only some ranks have optimizer.state."), "{said}");
+    assert!(!to.exists());
+    ms_convert(&[&torn[..], &["--no-optim"]].concat()).success();
 }
 
 #[test]
