@@ -276,6 +276,10 @@ fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) 
             let listed = &Value::from(types);
             return Err(f.wrong("layer_types", "a word for every layer", listed));
         }
+        Some(types) if types.iter().any(|t| !["full_attention", "sliding_attention"].contains(t)) => {
+            let listed = &Value::from(types);
+            return Err(f.wrong("layer_types", "full_attention or sliding_attention for each layer", listed));
+        }
         // Entries behind the last layer are for prediction.
         Some(types) => types.iter().take(c.layers).map(|t| *t == "full_attention").collect(),
         None => (0..c.layers).map(global).collect(),

@@ -150,8 +150,10 @@ fn read_bases(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let empty = Map::new();
     let s = described(f)?.unwrap_or(Fields { source: f.source, map: &empty, asked: None });
     let base = base(f)?.unwrap_or(c.rope.base);
-    // Null is silence: `rope_scaling or` what the class assumes (transformers 5.24, `RotaryEmbeddingConfigMixin`).
-    let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| f.get(name).is_none());
+    // Null and an empty object are silence: `rope_scaling or` what the class assumes (transformers 5.24,
+    // `RotaryEmbeddingConfigMixin`).
+    let silent =
+        f.get("rope_parameters").is_none() && f.object("rope_scaling")?.is_none_or(|s| s.map.is_empty());
     let scaling = if silent { c.rope.scaling.clone() } else { scaling_of(f, &s, c.max_positions)? };
     c.rope = Rope { base, scaling, ..c.rope };
     Ok(())

@@ -48,6 +48,17 @@ fn classes_have_shared_experts_where_the_file_is_silent() {
     assert_eq!(read_config(&json).unwrap().moe.unwrap().shared, None, "as the published class reads null");
 }
 
+#[test]
+fn an_empty_object_of_rope_is_silence() {
+    let mut json = sample_config("gpt_oss");
+    let object = json.as_object_mut().unwrap();
+    object.remove("rope_parameters");
+    let silent = read_config(&Value::Object(object.clone())).unwrap().rope.scaling;
+    assert!(matches!(silent, crate::RopeScaling::Yarn { .. }), "{silent:?}");
+    json["rope_scaling"] = json!({});
+    assert_eq!(read_config(&json).unwrap().rope.scaling, silent);
+}
+
 fn sample_config(name: &str) -> Value {
     let path = ms_testing::golden_model(name).unwrap().join("config.json");
     parse_json(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -146,6 +157,10 @@ fn what_is_wrong_is_named() {
     let mut json = minimal("mistral");
     json["sliding_window"] = json!(0);
     assert_eq!(message(json), "config.json: field `sliding_window`: expected null or at least 1, got 0");
+    let mut json = sample_config("gpt_oss");
+    json["layer_types"][0] = json!("attention");
+    let said = message(json);
+    assert!(said.contains("expected full_attention or sliding_attention for each layer, got"), "{said}");
     let mut json = sample_config("deepseek_v2");
     json["mlp_bias"] = json!(true);
     assert_eq!(
