@@ -116,43 +116,23 @@ const NEW_FORMS: [(u32, u32); 77] = [
 ];
 
 /// Pages of 256 characters that hold any of either list; most texts have none of them.
-const PAGES: [u64; 68] = {
-    let mut pages = [0; 68];
-    pages = mark(pages, &NEW_LETTERS);
-    mark(pages, &NEW_FORMS)
-};
-
-const fn mark(mut pages: [u64; 68], ranges: &[(u32, u32)]) -> [u64; 68] {
-    let mut i = 0;
-    while i < ranges.len() {
-        let mut page = ranges[i].0 >> 8;
-        while page <= ranges[i].1 >> 8 {
-            pages[(page >> 6) as usize] |= 1 << (page & 63);
-            page += 1;
-        }
-        i += 1;
-    }
-    pages
-}
+const PAGES: [u64; 68] = mark(mark([0; 68], &NEW_LETTERS, 8), &NEW_FORMS, 8);
 
 /// Runs of 64 characters that hold any of either list, of those of three bytes: a word by the first byte, a bit by the second.
-const RUNS: [u64; 16] = {
-    let mut runs = [0; 16];
-    runs = mark_runs(runs, &NEW_LETTERS);
-    mark_runs(runs, &NEW_FORMS)
-};
+const RUNS: [u64; 16] = mark(mark([0; 16], &NEW_LETTERS, 6), &NEW_FORMS, 6);
 
-const fn mark_runs(mut runs: [u64; 16], ranges: &[(u32, u32)]) -> [u64; 16] {
+/// Sets the bits of all groups of `2^shift` characters that the ranges touch and that have a bit.
+const fn mark<const N: usize>(mut groups: [u64; N], ranges: &[(u32, u32)], shift: u32) -> [u64; N] {
     let mut i = 0;
     while i < ranges.len() {
-        let mut run = ranges[i].0 >> 6;
-        while run <= ranges[i].1 >> 6 && run < 1 << 10 {
-            runs[(run >> 6) as usize] |= 1 << (run & 63);
-            run += 1;
+        let mut group = ranges[i].0 >> shift;
+        while group <= ranges[i].1 >> shift && ((group >> 6) as usize) < N {
+            groups[(group >> 6) as usize] |= 1 << (group & 63);
+            group += 1;
         }
         i += 1;
     }
-    runs
+    groups
 }
 
 /// Whether a character that begins with this byte may be in either list: none of most alphabets, of Han or of Hangul is.
