@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::{Body, LINE, Rows, Tile, ZERO};
-use crate::matmul::kernel::avx512::transpose;
+use crate::matmul::kernel::avx512::pack::transpose;
 
 pub(super) struct Vnni;
 

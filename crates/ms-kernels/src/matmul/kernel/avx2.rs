@@ -25,7 +25,7 @@ const STEPS_PER_ROW: usize = 16;
 /// Steps that a panel of `a` is fetched ahead of its use: it comes from the second-level cache.
 const AHEAD: usize = 16;
 /// Terms of a strided operand that are packed at a time, as with AVX-512.
-const STRIP: usize = super::avx512::STRIP;
+const STRIP: usize = super::avx512::pack::STRIP;
 
 /// Sums of a tile where they start, in `$sums`: registers, which a function would put in memory.
 macro_rules! start {

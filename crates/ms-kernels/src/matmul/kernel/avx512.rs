@@ -6,11 +6,12 @@
 //! 81 %; 8 x 48 divides fewer model sizes. Steps are unrolled for the same reason. Broadcasts folded into the
 //! multiply-add were a third slower, for each use loads again.
 
+pub(crate) mod pack;
+
 use std::arch::x86_64::*;
 
-use super::{Kernel, Order, Side, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
-use crate::element::is_bf16;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -20,15 +21,11 @@ pub(super) const NR: usize = 64;
 /// Registers across a tile.
 pub(super) const VECTORS: usize = NR / 16;
 /// Steps that are written out in the loop over a panel.
-const UNROLL: usize = 4;
+pub(super) const UNROLL: usize = 4;
 /// Steps for each row of the next tile's sums that is fetched: all of them at once would wait for each other.
-const STEPS_PER_ROW: usize = 16;
+pub(super) const STEPS_PER_ROW: usize = 16;
 /// Steps that a panel of `a` is fetched ahead of its use: it comes from the second-level cache.
-const AHEAD: usize = 8;
-/// Terms of a strided operand that are packed at a time; even.
-/// Few enough for rows a power of two apart to fit the ways of one cache set.
-pub(super) const STRIP: usize = 8;
-
+pub(super) const AHEAD: usize = 8;
 /// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
 /// as a loop, and then the sums in memory.
 macro_rules! each_row {
@@ -56,24 +53,6 @@ pub(crate) fn first32(n: usize) -> __mmask32 {
     if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
 }
 
-/// Up to sixteen elements as f32; lanes outside the mask are zero and not read.
-///
-/// # Safety
-/// The elements of the mask must be readable.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn load<E: Element>(from: *const E, mask: __mmask16) -> __m512 {
-    // SAFETY: masked loads touch the mask's elements only, which the caller vouches for; E is bf16 or f32.
-    unsafe {
-        if is_bf16::<E>() {
-            let half = _mm256_maskz_loadu_epi16(mask, from.cast());
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)))
-        } else {
-            _mm512_maskz_loadu_ps(mask, from.cast())
-        }
-    }
-}
-
 /// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -84,205 +63,6 @@ pub(super) fn to_bf16(v: __m512) -> __m256i {
     let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
     let all = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x0040_0000));
     _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(all))
-}
-
-/// Transposes a 16 x 16 block of 32-bit elements.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(crate) fn transpose(r: &mut [__m512i; 16]) {
-    let mut t = *r;
-    for i in 0..8 {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    let mut u = t;
-    for i in 0..4 {
-        u[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        u[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        u[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        u[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-    let mut v = u;
-    for i in 0..4 {
-        v[i] = _mm512_shuffle_i32x4::<0x88>(u[i], u[4 + i]);
-        v[4 + i] = _mm512_shuffle_i32x4::<0xdd>(u[i], u[4 + i]);
-        v[8 + i] = _mm512_shuffle_i32x4::<0x88>(u[8 + i], u[12 + i]);
-        v[12 + i] = _mm512_shuffle_i32x4::<0xdd>(u[8 + i], u[12 + i]);
-    }
-    for i in 0..8 {
-        r[i] = _mm512_shuffle_i32x4::<0x88>(v[i], v[8 + i]);
-        r[8 + i] = _mm512_shuffle_i32x4::<0xdd>(v[i], v[8 + i]);
-    }
-}
-
-/// Lines that are packed together into panels of `W`: as many panels as share a register of sixteen lanes.
-#[inline(always)]
-pub(super) const fn group_lines<const W: usize>() -> usize {
-    if W < 16 { 16 / W * W } else { 16 }
-}
-
-/// Stores a step of a group: lanes `p·W..` to panel `p`; a panel wider than the group takes all lanes. Of two panels
-/// the second is left out unless `both`.
-///
-/// # Safety
-/// The panels, `panel` elements apart, must have room for the lanes.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store_group<const W: usize>(to: *mut i32, v: __m512i, both: bool, panel: usize) {
-    const { assert!(W >= 16 || (W > 5 && W < 8), "a group is one wide panel or two narrow ones") };
-    // SAFETY: the masks select the lanes of a panel; the second one's address is set back by as many.
-    unsafe {
-        if W >= 16 {
-            _mm512_storeu_si512(to.cast(), v);
-            return;
-        }
-        let lanes: __mmask16 = (1 << W) - 1;
-        _mm512_mask_storeu_epi32(to, lanes, v);
-        if both {
-            _mm512_mask_storeu_epi32(to.wrapping_add(panel).wrapping_sub(W), lanes << W, v);
-        }
-    }
-}
-
-/// # Safety
-/// As for [`Kernel::pack_contiguous`], with `W` the width.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
-    let even = source.filled;
-    for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
-        let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
-        let both = source.lines > line + W;
-        let to = to.wrapping_add(line / W * W * even + line % W);
-        for k in (0..even).step_by(16) {
-            let from = source.data.wrapping_add(line * source.stride + k);
-            let to = to.wrapping_add(k * W);
-            let store = |q: usize, v: __m512i| {
-                let to = to.wrapping_add(source.order.position(q) * W).cast();
-                // SAFETY: the step is below `even`, which is a multiple of two; the panels have room.
-                unsafe { store_group::<W>(to, v, both, W * even) };
-            };
-            let mut r = [_mm512_setzero_si512(); 16];
-            // Written out where a block is whole: with a number of rows known only here the rows would be in memory.
-            if exist == group_lines::<W>() && k + 16 <= source.terms {
-                for i in 0..group_lines::<W>() {
-                    // SAFETY: the line exists and has sixteen more terms.
-                    r[i] = _mm512_castps_si512(unsafe { load(from.wrapping_add(i * source.stride), 0xffff) });
-                }
-                transpose(&mut r);
-                for q in 0..16 {
-                    store(q, r[q]);
-                }
-            } else {
-                let terms = first(source.terms.saturating_sub(k));
-                for i in 0..exist {
-                    // SAFETY: line `line + i` exists and has the mask's terms.
-                    r[i] = _mm512_castps_si512(unsafe { load(from.wrapping_add(i * source.stride), terms) });
-                }
-                transpose(&mut r);
-                for q in 0..(even - k).min(16) {
-                    store(q, r[q]);
-                }
-            }
-        }
-    }
-}
-
-/// [`pack_contiguous`] for bf16: pairs of terms are transposed together and widened afterwards, so that whole cache
-/// lines are read and half the shuffles do.
-///
-/// # Safety
-/// As for [`Kernel::pack_contiguous`], with `W` the width.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_contiguous_bf16<const W: usize>(source: Source<u16>, to: *mut f32) {
-    let even = source.filled;
-    let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-    for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
-        let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
-        let both = source.lines > line + W;
-        let to = to.wrapping_add(line / W * W * even + line % W);
-        for k in (0..even).step_by(32) {
-            let from = source.data.wrapping_add(line * source.stride + k);
-            let full = exist == group_lines::<W>() && k + 32 <= source.terms;
-            let mut r = [_mm512_setzero_si512(); 16];
-            // SAFETY: lines from `line` on exist and have the terms; a prefetch of any address is harmless.
-            unsafe {
-                if full {
-                    for i in 0..group_lines::<W>() {
-                        let from = from.wrapping_add(i * source.stride);
-                        r[i] = _mm512_loadu_si512(from.cast());
-                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64).cast());
-                    }
-                } else {
-                    let terms = first32(source.terms.saturating_sub(k));
-                    for i in 0..exist {
-                        r[i] = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
-                    }
-                }
-            }
-            transpose(&mut r);
-            let store = |q: usize, pair: __m512i| {
-                let (odd, even_term) = (_mm512_and_si512(pair, upper), _mm512_slli_epi32::<16>(pair));
-                let (a, b) = if source.order == Order::Swapped { (odd, even_term) } else { (even_term, odd) };
-                let to = to.wrapping_add((k + 2 * q) * W).cast::<i32>();
-                // SAFETY: steps k + 2q and the next are below `even`; the panels have room.
-                unsafe {
-                    store_group::<W>(to, a, both, W * even);
-                    store_group::<W>(to.wrapping_add(W), b, both, W * even);
-                }
-            };
-            if full {
-                for q in 0..16 {
-                    store(q, r[q]);
-                }
-            } else {
-                for q in 0..((even - k) / 2).min(16) {
-                    store(q, r[q]);
-                }
-            }
-        }
-    }
-}
-
-/// [`Kernel::pack_contiguous`] to panels of `W`.
-///
-/// # Safety
-/// As there.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) unsafe fn lines_to_panels<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_bf16::<E>() {
-            pack_contiguous_bf16::<W>(source.bits(), to);
-        } else {
-            pack_contiguous::<E, W>(source, to);
-        }
-    }
-}
-
-/// # Safety
-/// As for [`Kernel::pack_strided`], with `W` the width.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) unsafe fn pack_strided<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
-    let even = source.filled;
-    // A few terms at a time: the lines of memory that they touch stay in the first-level cache until all panels
-    // have taken their elements.
-    for k0 in (0..even).step_by(STRIP) {
-        for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
-            let exist = first(source.lines.saturating_sub(line).min(group_lines::<W>()));
-            let both = source.lines > line + W;
-            let to = to.wrapping_add(line / W * W * even + line % W);
-            for k in k0..even.min(k0 + STRIP) {
-                let mask = if k < source.terms { exist } else { 0 };
-                // SAFETY: the mask holds existing elements only; the step is below `even`; the panels have room.
-                unsafe {
-                    let v = load(source.data.wrapping_add(k * source.stride + line), mask);
-                    let to = to.wrapping_add(source.order.position(k) * W).cast();
-                    store_group::<W>(to, _mm512_castps_si512(v), both, W * even);
-                }
-            }
-        }
-    }
 }
 
 /// Masks of the columns of a tile, sixteen at a time.
@@ -467,8 +247,8 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise.
         unsafe {
             match side {
-                Side::Left => lines_to_panels::<E, MR>(source, to),
-                Side::Right => lines_to_panels::<E, NR>(source, to),
+                Side::Left => pack::lines_to_six(source, to),
+                Side::Right => pack::lines_to_panels::<E, NR>(source, to),
             }
         }
     }
@@ -477,8 +257,8 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise.
         unsafe {
             match side {
-                Side::Left => pack_strided::<E, MR>(source, to),
-                Side::Right => pack_strided::<E, NR>(source, to),
+                Side::Left => pack::terms_to_six(source, to),
+                Side::Right => pack::terms_to_panels::<E, NR>(source, to),
             }
         }
     }

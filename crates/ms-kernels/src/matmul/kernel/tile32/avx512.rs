@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::avx512::{each_row, first, lines_to_panels, pack_strided, to_bf16};
+use super::super::avx512::{each_row, first, pack, to_bf16};
 use super::super::{Kernel, Order, Side, Source, Store, Tile};
 use super::TILE_TERMS;
 use crate::Element;
@@ -96,8 +96,8 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise.
         unsafe {
             match side {
-                Side::Left => lines_to_panels::<E, MR>(source, to),
-                Side::Right => lines_to_panels::<E, NR>(source, to),
+                Side::Left => pack::lines_to_six(source, to),
+                Side::Right => pack::lines_to_panels::<E, NR>(source, to),
             }
         }
     }
@@ -106,8 +106,8 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise.
         unsafe {
             match side {
-                Side::Left => pack_strided::<E, MR>(source, to),
-                Side::Right => pack_strided::<E, NR>(source, to),
+                Side::Left => pack::terms_to_six(source, to),
+                Side::Right => pack::terms_to_panels::<E, NR>(source, to),
             }
         }
     }
