@@ -11,7 +11,7 @@ use half::bf16;
 
 use super::body::STEP;
 use super::{Block, KEYS, fetch};
-use crate::matmul::kernel::avx512::first32;
+use crate::matmul::kernel::avx512::pack::first32;
 
 /// Keys whose scores are summed at once.
 const ROWS: usize = 16;

@@ -10,13 +10,15 @@ pub(crate) mod pack;
 
 use std::arch::x86_64::*;
 
+use pack::first;
+
 use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
-pub(super) const MR: usize = 6;
+pub(super) const MR: usize = pack::SIX;
 pub(super) const NR: usize = 64;
 /// Registers across a tile.
 pub(super) const VECTORS: usize = NR / 16;
@@ -40,18 +42,6 @@ macro_rules! each_row {
     };
 }
 pub(super) use each_row;
-
-/// A mask of the first `n` of 16 lanes.
-#[inline(always)]
-pub(super) fn first(n: usize) -> __mmask16 {
-    if n >= 16 { 0xffff } else { (1u16 << n) - 1 }
-}
-
-/// A mask of the first `n` of 32 lanes.
-#[inline(always)]
-pub(crate) fn first32(n: usize) -> __mmask32 {
-    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
-}
 
 /// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
 #[inline]

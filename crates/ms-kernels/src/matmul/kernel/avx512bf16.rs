@@ -5,9 +5,9 @@
 
 use std::arch::x86_64::*;
 
-use super::avx512::pack::{self, STRIP, transpose};
+use super::avx512::pack::{self, STRIP, first, first32, transpose};
 use super::avx512::{
-    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, column_masks, each_row, fetch_row, first, first32, load_row,
+    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, column_masks, each_row, fetch_row, load_row,
 };
 use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
@@ -77,7 +77,10 @@ unsafe fn terms_to_panels(source: Source<u16>, to: *mut u32) {
                     let odd = _mm512_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
                     let to = to.wrapping_add(p * NR);
                     _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi16(even, front, odd));
-                    _mm512_storeu_si512(to.wrapping_add(16).cast(), _mm512_permutex2var_epi16(even, back, odd));
+                    _mm512_storeu_si512(
+                        to.wrapping_add(16).cast(),
+                        _mm512_permutex2var_epi16(even, back, odd),
+                    );
                 }
             }
         }

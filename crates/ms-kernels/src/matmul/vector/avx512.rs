@@ -19,7 +19,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::body::{CHAINS, LANES};
-use crate::matmul::kernel::avx512::first32;
+use crate::matmul::kernel::avx512::pack::first32;
 
 /// Bytes of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;

@@ -1,20 +1,31 @@
 //! Packing with AVX-512.
 //!
-//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each three permutations of two
-//! lines and two blends. One masked store of six lanes a step, which it was before, took twice the time on Zen 4.
+//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each three permutations
+//! of two lines and two blends. One masked store of six lanes a step, which it was before, took twice the time on Zen 4.
 
 use std::arch::x86_64::*;
 
 use super::super::{Order, Source};
-use super::{first, first32};
 use crate::Element;
 use crate::element::is_bf16;
 
 /// Lines of a narrow panel.
-const SIX: usize = super::MR;
+pub(in super::super) const SIX: usize = 6;
 /// Terms of a strided operand that are packed at a time; even.
 /// Few enough for rows a power of two apart to fit the ways of one cache set.
 pub(in super::super) const STRIP: usize = 8;
+
+/// A mask of the first `n` of 16 lanes.
+#[inline(always)]
+pub(crate) fn first(n: usize) -> __mmask16 {
+    if n >= 16 { 0xffff } else { (1u16 << n) - 1 }
+}
+
+/// A mask of the first `n` of 32 lanes.
+#[inline(always)]
+pub(crate) fn first32(n: usize) -> __mmask32 {
+    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
+}
 
 /// Up to sixteen elements as f32; lanes outside the mask are zero and not read.
 ///
@@ -205,7 +216,11 @@ pub(in super::super) unsafe fn pairs_to_six(source: Source<u16>, to: *mut u32) {
             unsafe {
                 let r = pairs::<SIX>(&source, line, 2 * p);
                 for i in 0..SIX {
-                    store_some(to.wrapping_add(16 * i), STEPS.register(i, &r), ((steps - p) * SIX).saturating_sub(16 * i));
+                    store_some(
+                        to.wrapping_add(16 * i),
+                        STEPS.register(i, &r),
+                        ((steps - p) * SIX).saturating_sub(16 * i),
+                    );
                 }
             }
         }
@@ -243,7 +258,11 @@ pub(in super::super) unsafe fn lines_to_six<E: Element>(source: Source<E>, to: *
                     let r = lines::<E, SIX>(&source, line, k);
                     for i in 0..SIX {
                         let at = k * SIX + 16 * i;
-                        store_some(to.wrapping_add(at), six.register(i, &r), (steps * SIX).saturating_sub(at));
+                        store_some(
+                            to.wrapping_add(at),
+                            six.register(i, &r),
+                            (steps * SIX).saturating_sub(at),
+                        );
                     }
                 }
             }

@@ -9,8 +9,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use super::super::avx512::pack::transpose;
-use super::super::avx512::{first, first32};
+use super::super::avx512::pack::{first, first32, transpose};
 use super::super::{Kernel, Order, Side, Source, Store, Tile};
 use super::TILE_TERMS;
 use crate::Element;
