@@ -113,7 +113,10 @@ impl Detected {
             Form::TorchDist => torch_dist::open(root, &wanted, hints),
             Form::Peft => match &hints.model {
                 Some(config) => peft::open(path, config),
-                None => Err(Error::folder(path, "an adapter: open its base model first")),
+                None => Err(Error::folder(
+                    path,
+                    "an adapter, which is no model by itself: merge it into its base model with ms-convert --lora-load",
+                )),
             },
         }
     }

@@ -20,7 +20,7 @@ pub struct Sampling {
     pub min_p: f64,
     /// Divides the logits above 0 of tokens that occurred, prompt included, and multiplies those below; 1 turns it off.
     pub repetition_penalty: f64,
-    /// Seed; each sequence of a call draws from a stream of its own.
+    /// Seed; each sequence of a call draws from a stream of its own, which every call begins anew.
     pub seed: u64,
 }
 
@@ -49,8 +49,8 @@ impl Sampling {
             let expected = "a number from 0 to 1";
             return Err(Error::Sampling { name: "min-p", expected, found: self.min_p });
         }
-        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
-            let (name, expected) = ("repetition-penalty", "a number above 0");
+        if !(1e-6..=1e6).contains(&self.repetition_penalty) {
+            let (name, expected) = ("repetition-penalty", "a number from 1e-6 to 1e6");
             return Err(Error::Sampling { name, expected, found: self.repetition_penalty });
         }
         Ok(())
@@ -101,7 +101,9 @@ impl Sampler {
             return argmax(logits);
         }
         self.candidates.clear();
-        let z = logits.iter().map(|&x| x / self.rule.temperature);
+        // Less the largest, so that no temperature is too small.
+        let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let z = logits.iter().map(|&x| (x - max) / self.rule.temperature);
         self.candidates.extend(z.enumerate().map(|(i, z)| (i as u32, z)));
         // Likeliest first; equal logits in the order of their ids.
         let by_logit = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
@@ -111,9 +113,8 @@ impl Sampler {
             self.candidates.retain(|c| c.1 >= threshold);
         }
         self.candidates.sort_unstable_by(by_logit);
-        let max = self.candidates.first().map_or(0.0, |c| c.1);
         for c in &mut self.candidates {
-            c.1 = (c.1 - max).exp();
+            c.1 = c.1.exp();
         }
         if self.rule.top_p > 0.0 && self.rule.top_p < 1.0 {
             let mut before = 0.0;
@@ -215,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn hardly_any_temperature_is_that_of_the_likeliest() {
+        for temperature in [f64::MIN_POSITIVE / 1e4, 1e-30] {
+            let rule = Sampling { temperature, ..Sampling::GREEDY };
+            assert_eq!(counts(rule, &[-3.0, 7.0, 6.5, 1e-9], 20), [0, 20, 0, 0]);
+        }
+        let hot = Sampling { temperature: 1e300, ..Sampling::GREEDY };
+        assert!(counts(hot, &[1.0, 2.0, 3.0], 300).iter().all(|&n| n > 50));
+    }
+
+    #[test]
     fn what_occurred_becomes_less_likely_once() {
         let rule = Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY };
         let mut logits = [4.0f64, -1.0, 3.0, 0.5];
@@ -223,7 +234,9 @@ mod tests {
         let mut same = [4.0f64, -1.0];
         Sampling::GREEDY.penalise(&mut same, [0, 1].into_iter());
         assert_eq!(same, [4.0, -1.0]);
-        assert!(Sampling { repetition_penalty: 0.0, ..Sampling::GREEDY }.validate().is_err());
+        for repetition_penalty in [0.0, 1e-320, 1e7, f64::NAN] {
+            assert!(Sampling { repetition_penalty, ..Sampling::GREEDY }.validate().is_err());
+        }
     }
 
     #[test]

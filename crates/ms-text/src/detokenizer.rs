@@ -7,7 +7,8 @@ const MAX_PENDING: usize = 8;
 
 /// Turns a stream of ids into a stream of text, holding back a character until all its bytes are there.
 ///
-/// The pieces joined give the text of [`Tokenizer::decode`] on all ids.
+/// The pieces joined give the text of [`Tokenizer::decode`] on all ids; only what is not UTF-8 at all may give its U+FFFD in
+/// other numbers.
 ///
 /// ```
 /// # use ms_text::{bpe, Detokenizer, Tokenizer};
@@ -35,6 +36,13 @@ impl<'a> Detokenizer<'a> {
     /// Starts an empty stream. With `skip_special`, special tokens give no text.
     pub fn new(tokenizer: &'a Tokenizer, skip_special: bool) -> Self {
         Self { tokenizer, skip_special, window: Vec::new(), read: 0 }
+    }
+
+    /// Starts a stream behind ids whose text is known: the first piece begins as it stands behind that text, with the space
+    /// that some decoders leave out at the beginning of a text.
+    pub fn behind(tokenizer: &'a Tokenizer, skip_special: bool, ids: &[u32]) -> Self {
+        let window = ids[ids.len().saturating_sub(MAX_PENDING)..].to_vec();
+        Self { tokenizer, skip_special, read: window.len(), window }
     }
 
     /// Takes the next id and returns the text that has become certain, if any.
@@ -65,6 +73,9 @@ impl<'a> Detokenizer<'a> {
     fn pending(&self) -> Result<String> {
         let all = self.tokenizer.decode(&self.window, self.skip_special)?;
         let seen = self.tokenizer.decode(&self.window[..self.read], self.skip_special)?;
-        Ok(all.strip_prefix(&seen).map_or_else(|| all.clone(), str::to_owned))
+        // Bytes that were given up as no character may stand otherwise in the longer text.
+        let same = all.chars().zip(seen.chars()).take_while(|(a, b)| a == b);
+        let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+        Ok(all[same..].to_owned())
     }
 }

@@ -492,7 +492,7 @@ impl Tokenizer {
     }
 
     /// Ids after which generation stops: the end-of-sequence token and the usual end-of-turn tokens, as far
-    /// as the vocabulary has them as added tokens.
+    /// as the vocabulary has them.
     pub fn stop_ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.eos.iter().map(|t| t.id).collect();
         for text in ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>"] {

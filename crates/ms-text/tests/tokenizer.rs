@@ -161,6 +161,38 @@ proptest! {
     }
 }
 
+#[test]
+fn a_stream_behind_known_tokens_goes_on_where_their_text_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"▁a": 0, "b": 1, "▁c": 2}, "merges": []},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}}"#;
+    std::fs::write(dir.path().join("tokenizer.json"), json).unwrap();
+    let t = Tokenizer::load(dir.path()).unwrap();
+    let text = |mut stream: Detokenizer<'_>, ids: &[u32]| -> String {
+        ids.iter().filter_map(|&id| stream.push(id).unwrap()).collect()
+    };
+    assert_eq!(text(Detokenizer::new(&t, true), &[2, 1, 0]), "cb a");
+    assert_eq!(text(Detokenizer::behind(&t, true, &[0, 1]), &[2, 1, 0]), " cb a");
+    assert_eq!(text(Detokenizer::behind(&t, true, &[]), &[2, 1]), "cb");
+    // Known tokens that end inside a character.
+    let t = trained();
+    let ids = t.encode("é!").unwrap();
+    assert_eq!(text(Detokenizer::behind(t, true, &ids[..1]), &ids[1..]), "é!");
+}
+
+#[test]
+fn what_was_given_up_as_no_character_is_not_given_twice() {
+    let t = trained();
+    // Three bytes, before them seven times the first of them: the eighth is given up, and then its character comes.
+    let euro = t.encode("€x").unwrap();
+    let ids = [vec![euro[0]; 7], euro].concat();
+    let mut stream = Detokenizer::new(t, true);
+    let mut text: String = ids.iter().filter_map(|&id| stream.push(id).unwrap()).collect();
+    text.push_str(&stream.finish().unwrap().unwrap_or_default());
+    assert_eq!(text, "\u{FFFD}".repeat(8) + "€x");
+}
+
 /// Values: transformers 4.51.3, `AutoTokenizer.from_pretrained(…, use_fast=False).encode(text, add_special_tokens=False)`.
 #[test]
 fn the_slow_class_of_llama_marks_texts_that_begin_with_a_blank() {

@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         }
         let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
         let (prompt_tokens, before) = (ids.len(), session.computed());
-        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids, rule, show)?;
+        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids, &[], rule, show)?;
         if json_output {
             let report = json!({
                 "user": turn,

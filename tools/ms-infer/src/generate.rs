@@ -18,12 +18,9 @@ use std::time::Instant;
 /// If there is no prompt, a flag is wrong, or the model or tokenizer cannot be read; nothing is printed then.
 pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     let rule = o.sampling.rule()?;
-    let mut prompts = o.asked.prompts.clone();
+    let mut prompts = prompts(o)?;
     if prompts.is_empty() {
         prompts.push(read_stdin(false)?);
-    }
-    for prompt in prompts.iter_mut().filter(|p| *p == "-") {
-        *prompt = read_stdin(true)?;
     }
     o.loading.source.model_folder()?;
     let tokenizer = setup::tokenizer(o)?;
@@ -33,10 +30,8 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
     let model = setup::model(o, DType::Bf16, Ask::Continue(longest))?;
+    ids.iter().try_for_each(|ids| setup::fits(&model, ids))?;
     let window = model.model.max_position();
-    if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
-        refuse!("--prompt: it has {} tokens, the model's window {window}", ids.len());
-    }
     let most = setup::limits(o, &model, &tokenizer).max_new_tokens;
     let mut session = Session::new(&model, 1, longest.saturating_add(most).min(window));
     for (prompt, ids) in prompts.iter().zip(ids) {
@@ -63,7 +58,9 @@ fn one(
         write!(out, "{prompt}")?;
         out.flush()?;
     }
-    let (done, text) = stream(o, session, tokenizer, ids.to_vec(), rule, |piece| {
+    // Behind an echo the text goes on; alone it is one of its own.
+    let shown = if !json && !o.asked.no_echo { ids } else { &[] };
+    let (done, text) = stream(o, session, tokenizer, ids.to_vec(), shown, rule, |piece| {
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         if !json {
             write!(out, "{piece}")?;
@@ -96,6 +93,12 @@ fn one(
     Ok(())
 }
 
+/// The prompts that were asked for; `-` is what stands on stdin.
+pub(crate) fn prompts(o: &Options) -> Result<Vec<String>> {
+    let read = |p: &String| if p == "-" { read_stdin(true) } else { Ok(p.clone()) };
+    o.asked.prompts.iter().map(read).collect()
+}
+
 fn read_stdin(asked: bool) -> Result<String> {
     if std::io::stdin().is_terminal() && !asked {
         refuse!("--prompt is required (or text on stdin)");
@@ -108,17 +111,19 @@ fn read_stdin(asked: bool) -> Result<String> {
     Ok(text)
 }
 
-/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole.
+/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole; `behind` are the tokens whose
+/// text it stands behind.
 pub(crate) fn stream(
     o: &Options,
     session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     ids: Vec<u32>,
+    behind: &[u32],
     rule: Sampling,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<(Generated, String)> {
     let limits = setup::limits(o, session.model(), tokenizer);
-    let mut pieces = Detokenizer::new(tokenizer, true);
+    let mut pieces = Detokenizer::behind(tokenizer, true, behind);
     let mut stops = StopTexts::new(o.asked.stops.clone());
     let mut failed = None;
     let mut done = resume(session, &[ids], rule, &limits, |_, token| {

@@ -29,6 +29,9 @@ const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint 
   ms-infer chat     --load qwen3-0.6b --hf-chat-template
   ms-infer logits   --load qwen3-0.6b --input ids.safetensors --output logits.safetensors
 
+A text ends at a token that generation_config.json, config.json or the tokenizer names as its end, unless --ignore-eos is given;
+nothing else is read from generation_config.json. Every prompt, and every turn of a chat, begins the numbers of --seed anew.
+
 Without one of these words: the arguments of upstream's inference.py, with --task greedy, do_sample or chat, or all three.";
 
 /// The command line.

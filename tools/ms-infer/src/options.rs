@@ -40,11 +40,11 @@ options! {
 options! {
     /// How tokens are drawn.
     pub(crate) struct Draws in "Generation" {
-        temperature: f64 = "--temperature", "divides the logits", range = "[0,)";
+        temperature: f64 = "--temperature", "divides the logits; 0 takes the likeliest token", range = "[0,)";
         top_k: usize = "--top-k", "sample among the k likeliest tokens; 0 turns it off", range = "[0,268435456]";
         top_p: f64 = "--top-p", "sample among the likeliest tokens of this mass; 0 turns it off", range = "[0,1]";
         min_p: f64 = "--min-p", "sample among tokens at least so likely as this share of the likeliest; 0 turns it off", range = "[0,1]", own = own_or("min_p", "0.0");
-        repetition_penalty: f64 = "--repetition-penalty", "divides the logits above 0 of tokens that occurred, and multiplies those below", range = "(0,)", own = own_or("repetition_penalty", "1.0");
+        repetition_penalty: f64 = "--repetition-penalty", "divides the logits above 0 of tokens that occurred, and multiplies those below", range = "[0.000001,1000000]", own = own_or("repetition_penalty", "1.0");
         seed: u64 = "--seed", "seed of weights, data order and sampling", group = "Data", range = "[0,4294967295]";
     }
 }

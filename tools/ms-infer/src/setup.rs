@@ -2,8 +2,9 @@
 
 use crate::options::Options;
 use anyhow::Result;
+use ms_cli::refuse;
 use ms_core::DType;
-use ms_generate::{Limits, LoadedModel, Work};
+use ms_generate::{Error, Limits, LoadedModel, Work};
 use ms_text::Tokenizer;
 
 /// What a command is about to ask of a model.
@@ -40,6 +41,21 @@ pub(crate) fn tokenizer(o: &Options) -> Result<Tokenizer> {
     // Where the tokenizer is named there may be no model.
     let load = o.loading.source.folder().or(o.tokenizer.named());
     o.tokenizer.load(load.map_or_else(|| o.loading.source.model_folder(), Ok)?)
+}
+
+/// Checks before anything is shown that a prompt can be continued.
+///
+/// # Errors
+/// If it is longer than the model's window or has tokens that the model does not know.
+pub(crate) fn fits(model: &LoadedModel, prompt: &[u32]) -> Result<()> {
+    let (window, vocab) = (model.model.max_position(), model.config().vocab);
+    if prompt.len() > window {
+        refuse!("--prompt: it has {} tokens, the model's window {window}", prompt.len());
+    }
+    match prompt.iter().find(|&&id| id as usize >= vocab) {
+        Some(&id) => Err(Error::Token { id: i64::from(id), vocab }.into()),
+        None => Ok(()),
+    }
 }
 
 /// New tokens at most (-1: as many as fit), and the tokens that end a text: the model's own and the tokenizer's.

@@ -362,12 +362,32 @@ fn wrong_numbers_and_prompts_are_known_before_anything_is_printed() {
         (&["--prompt", "Eight", "--repetition-penalty", "0"], "--repetition-penalty: expected"),
         (&["--prompt", "Eight", &long], "the model's window 256"),
         (&["--prompt", "Eight", ""], "--prompt: it has no tokens"),
+        (&["--task", "greedy", "--prompt", &long], "the model's window 256"),
+        (&["--task", "greedy", "--prompt", ""], "--prompt: it has no tokens"),
+        (&["--task", "greedy", "--prompt", "Eight", "nine"], "--prompt: greedy answers one, found 2"),
     ] {
-        let failed = ms_infer().args(["generate", "--load", load]).args(args).assert().code(2);
+        let command: &[&str] = if args[0] == "--task" { &[] } else { &["generate"] };
+        let failed = ms_infer().args(command).args(["--load", load]).args(args).assert().code(2);
         let output = failed.get_output();
         assert!(output.stdout.is_empty());
         assert!(String::from_utf8_lossy(&output.stderr).contains(want), "{output:?}");
     }
+    // Another model's tokenizer is found out before the prompt is echoed.
+    let other = tempfile::tempdir().unwrap();
+    let vocab: Vec<String> =
+        (0..5000).map(|i| format!("\"t{i}\": {i}")).chain(["\"Ω\": 5000".into()]).collect();
+    let vocab = vocab.join(", ");
+    let json = format!(
+        "{{\"version\": \"1.0\", \"model\": {{\"type\": \"BPE\", \"vocab\": {{{vocab}}}, \"merges\": []}}}}"
+    );
+    std::fs::write(other.path().join("tokenizer.json"), json).unwrap();
+    let mut command = ms_infer();
+    command.args(["generate", "--prompt", "Ω", "--load", load, "--tokenizer-name-or-path"]).arg(other.path());
+    let failed = command.assert().code(1);
+    let output = failed.get_output();
+    assert!(
+        output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("token 5000 is not in")
+    );
 }
 
 #[test]

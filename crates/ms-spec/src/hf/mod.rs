@@ -88,8 +88,8 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
 /// # Errors
 /// [`Error::Unsupported`] with the place of what is no JSON.
 pub fn parse_json(text: &str) -> Result<Value> {
-    let refused =
-        |e: serde_json::Error| Error::Unsupported { source_name: SOURCE, what: format!("no JSON: {e}") };
+    // Whoever read the text knows its file.
+    let refused = |e: serde_json::Error| Error::Unsupported { source_name: "no JSON", what: e.to_string() };
     let first = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
         Err(e) => e,
