@@ -30,6 +30,7 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_d
 GIVEN = {
     **dict.fromkeys("llama qwen2 qwen3 mistral glm glm4 gemma gemma2 granite olmo2 phi3 seed_oss internlm3".split(), DECODER),
     "mixtral": LOCAL,
+    "olmoe": dict(DECODER, num_experts=4, num_experts_per_tok=2),
     "phimoe": LOCAL,
     "gpt_oss": LOCAL,
     "minimax_m2": LOCAL,

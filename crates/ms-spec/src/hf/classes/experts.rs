@@ -88,6 +88,7 @@ const OLMOE: Class = class!(
     ["olmoe"],
     "OlmoeForCausalLM",
     |c| {
+        c.max_positions = 4096;
         c.qk_norm = QkNorm::WholeProjection;
         c.norm_eps = 1e-5;
         c.moe = experts(ROUTER);
