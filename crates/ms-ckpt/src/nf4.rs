@@ -308,6 +308,49 @@ mod tests {
         }
     }
 
+    /// Values: bitsandbytes 0.50.2, `tests/golden/ops/nf4.safetensors`.
+    #[test]
+    fn every_bit_is_that_of_bitsandbytes() {
+        let (golden, metadata) = ms_testing::read_golden(&ms_testing::golden("ops/nf4.safetensors"));
+        let floats = |name: &str| golden[name].f32();
+        let bytes = |name: &str| -> Vec<u8> { golden[name].values.iter().map(|&v| v as u8).collect() };
+        assert_eq!(TABLE.to_vec(), floats("code"));
+        assert_eq!(dynamic_map(), floats("dq_nested_code"));
+        let packed = |values: &[f32], w: &Written| -> Vec<u8> {
+            let code = |i: usize| w.code(i, values[i]);
+            (0..values.len() / 2).map(|i| code(2 * i) << 4 | code(2 * i + 1)).collect()
+        };
+        let scales = |values: &[f32]| {
+            let mut scales = Scales::default();
+            scales.take(values.iter().copied());
+            scales
+        };
+        // Blocks' scales as they are, which no checkpoint has: codes and largest magnitudes.
+        let values = floats("weight");
+        let plain = scales(&values);
+        assert_eq!(plain.absmax, floats("absmax"));
+        assert_eq!(packed(&values, &plain.finish(DType::F32, &[40, 512])), bytes("packed"));
+        // Scales as codes.
+        let values = floats("weight_bf16");
+        let w = scales(&values).finish(DType::Bf16, &[40, 512]);
+        assert_eq!(packed(&values, &w), bytes("dq_packed"));
+        assert_eq!(w.codes, bytes("dq_absmax_u8"));
+        assert_eq!(w.nested, floats("dq_nested_absmax"));
+        assert_eq!(w.state.as_bytes(), bytes("quant_state_json_bytes"));
+        assert_eq!(metadata["quant_state"], serde_json::to_string(&w.state).unwrap());
+        // Back, from theirs.
+        let (dtype, shape, offset) = state(&bytes("quant_state_json_bytes")).unwrap();
+        assert_eq!((dtype, &shape), (DType::Bf16, &golden["weight_bf16"].shape));
+        assert_eq!([offset].to_vec(), floats("dq_offset"));
+        let file = [bytes("dq_packed"), bytes("dq_absmax_u8")].concat();
+        let (nested, table, map) = (floats("dq_nested_absmax"), floats("code"), floats("dq_nested_code"));
+        let q = Quantised { absmax: bytes("dq_packed").len(), nested, table, map, offset };
+        let mut out = Vec::new();
+        q.read(&file, 0, 0, values.len(), dtype, &mut out);
+        let want: Vec<u8> = golden["dq_dequant_bf16"].bf16().iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert!(out == want);
+    }
+
     #[test]
     fn sums_over_many_levels_are_close_to_exact_ones() {
         let values: Vec<f32> = (0..40_000).map(|i| 1.0 + (i % 7) as f32 / 8.0).collect();

@@ -227,6 +227,7 @@ impl Rope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Attention, Mla, ModelConfig};
 
     fn close(got: &[f64], want: &[f64]) {
         assert_eq!(got.len(), want.len());
@@ -293,6 +294,59 @@ mod tests {
         let p = |i: i32| 10f64.powf(-f64::from(i) / 2.0);
         close(&f.inv_freq[..3], &[p(0), p(1) * 0.625, p(2) / 4.0]);
         assert!((f.magnitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    }
+
+    fn scores_of_latent_attention(rope: Rope) -> f64 {
+        let mla = Mla {
+            q_rank: None,
+            kv_rank: 8,
+            nope: 4,
+            rope: 4,
+            value: 4,
+            q_scale: 1.0,
+            kv_scale: 1.0,
+            normed: true,
+            norm_eps: None,
+        };
+        ModelConfig { attention: Attention::Latent(mla), rope, ..ModelConfig::tiny() }.score_scale()
+    }
+
+    /// Values: `tests/golden/ops/rope_scaling.json`, settings of published models by transformers and MindSpeed-LLM.
+    #[test]
+    fn settings_of_published_models_stretch_as_others_have_them() {
+        let path = ms_testing::golden("ops/rope_scaling.json");
+        let cases: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for case in &cases {
+            let number = |key: &str| case[key].as_f64().unwrap_or_else(|| panic!("{key} of {case}"));
+            let (factor, original) = (number("factor"), number("original_max_position_embeddings") as usize);
+            let scaling = match case["kind"].as_str() {
+                Some("llama3") => {
+                    let (low, high) = (number("low_freq_factor"), number("high_freq_factor"));
+                    RopeScaling::Llama3 { factor, low, high, original }
+                }
+                _ => RopeScaling::Yarn {
+                    factor,
+                    beta_fast: number("beta_fast"),
+                    beta_slow: number("beta_slow"),
+                    original,
+                    mscale: Some((number("mscale"), number("mscale_all_dim"))),
+                    attention_factor: None,
+                    truncate: true,
+                },
+            };
+            let rope = Rope { scaling, ..Rope::plain(number("rope_theta")) };
+            let got = rope.frequencies(number("rotary_dim") as usize, original);
+            let want: Vec<f64> =
+                case["inv_freq"].as_array().unwrap().iter().map(|f| f.as_f64().unwrap()).collect();
+            close(&got.inv_freq, &want);
+            if case.get("kind").is_none() {
+                assert!((got.magnitude - number("attention_factor_hf")).abs() < 1e-12, "{}", case["name"]);
+                let plain = Rope::plain(rope.base);
+                let scores = scores_of_latent_attention(rope) / scores_of_latent_attention(plain);
+                assert!((scores - number("softmax_scale_multiplier_mla")).abs() < 1e-12, "{}", case["name"]);
+            }
+        }
+        assert_eq!(cases.len(), 5);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
     python check.py        prints the largest difference of every tensor, fails where one is out of tolerance
 
-What it does not compute again it names: stretched frequencies, routers beyond the plain ones, shifts of prediction modules, learning rates.
+What it does not compute again it names: frequencies stretched in other ways, routers beyond the plain ones, shifts of prediction modules, learning rates.
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-KINDS = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
+KINDS = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
 FAILED = []
 SEEN = {}
 
@@ -273,7 +273,71 @@ def grouped_matmul():
     slope("grouped_matmul", "dweight", lambda w: np.sum(y(t["x"], w) * t["dy"]), t["weight"], t["dweight"])
 
 
-for check in (rms_norm, layer_norm, swiglu, rope, attention, ring_merge, cross_entropy, adamw, routing, halves, grouped_matmul):
+def nf4():
+    name = "nf4"
+    t, m = read(name)
+    f32 = lambda key: t[key].astype(np.float32)
+    table, block = f32("code"), m["blocksize"]
+    middles = (table[:-1] + table[1:]) / np.float32(2)
+
+    def packed(blocks, largest):
+        inverse = np.divide(np.float32(1), largest, where=largest != 0, out=np.zeros_like(largest))
+        codes = np.searchsorted(middles, (blocks * inverse[:, None]).ravel())
+        return (codes[::2] << 4 | codes[1::2])[:, None]
+
+    def unpacked(words, scale):
+        codes = np.stack((words >> 4, words & 15), 1).ravel()
+        return table[codes] * np.repeat(scale, block)
+
+    blocks = f32("weight").reshape(-1, block)
+    largest = np.abs(blocks).max(1)
+    near(name, "absmax", largest, t["absmax"], 0, 1e-30)
+    near(name, "packed", packed(blocks, largest), t["packed"], 0, 0.5)
+    near(name, "dequant", unpacked(t["packed"], largest).reshape(t["dequant"].shape), t["dequant"], 1e-7, 1e-30)
+    blocks = f32("weight_bf16").reshape(-1, block)
+    largest = np.abs(blocks).max(1)
+    near(name, "dq_packed", packed(blocks, largest), t["dq_packed"], 0, 0.5)
+    near(name, "dq_offset", np.mean(largest, dtype=np.float64)[None], t["dq_offset"], 1e-6)
+    rest = largest - f32("dq_offset")
+    width = m["nested_blocksize"]
+    scale = np.array([np.abs(rest[i : i + width]).max() for i in range(0, len(rest), width)])
+    near(name, "dq_nested_absmax", scale, t["dq_nested_absmax"], 1e-7)
+    scale = np.repeat(scale, width)[: len(rest)]
+    nearest = np.abs(t["dq_nested_code"][None] - (rest / scale)[:, None]).argmin(1)
+    near(name, "dq_absmax_u8", nearest, t["dq_absmax_u8"], 0, 0.5)
+    scale = f32("dq_nested_code")[t["dq_absmax_u8"]] * scale + f32("dq_offset")
+    got = bf16(unpacked(t["dq_packed"], scale)).reshape(t["dq_dequant_bf16"].shape)
+    near(name, "dq_dequant_bf16", got, t["dq_dequant_bf16"], 0, 1e-30)
+
+
+def stretched():
+    """Frequencies by the formulas of transformers and MindSpeed-LLM, for settings of published models."""
+    name = "rope_scaling"
+    cases = json.loads((HERE / f"{name}.json").read_text())
+    SEEN[name] = [set(), set()]
+    for case in cases:
+        d, base, factor, length = (case[k] for k in ("rotary_dim", "rope_theta", "factor", "original_max_position_embeddings"))
+        plain = base ** (-np.arange(0, d, 2) / d)
+        if case.get("kind") == "llama3":
+            low, high = case["low_freq_factor"], case["high_freq_factor"]
+            kept = np.clip((length * plain / (2 * np.pi) - low) / (high - low), 0, 1)
+            got = {}
+        else:
+            pair = lambda turns: d * np.log(length / (turns * 2 * np.pi)) / (2 * np.log(base))
+            low, high = np.floor(pair(case["beta_fast"])), np.ceil(pair(case["beta_slow"]))
+            kept = 1 - np.clip((np.arange(d // 2) - low) / (high - low), 0, 1)
+            of = lambda scale: 0.1 * scale * np.log(factor) + 1
+            every = of(case["mscale_all_dim"])
+            magnitude = of(case["mscale"]) / every
+            got = {"low": low, "high": high, "attention_factor_hf": magnitude, "cos_sin_scale_mindspeed": magnitude}
+            got["softmax_scale_multiplier_mla"] = every**2
+        got["inv_freq"] = plain * kept + plain / factor * (1 - kept)
+        for key, value in got.items():
+            SEEN[name][0].add(f"{case['name']} {key}")
+            near(name, f"{case['name']} {key}", value, case[key], 2e-6, 0)
+
+
+for check in (rms_norm, layer_norm, swiglu, rope, attention, ring_merge, cross_entropy, adamw, routing, halves, grouped_matmul, nf4, stretched):
     check()
 for name, (there, done) in SEEN.items():
     print(f"{name}: {len(done)} of {len(there)} tensors computed again; the others: {' '.join(sorted(there - done))}")
