@@ -38,7 +38,7 @@ fn after<'a>(line: &'a [String], flag: &str) -> Option<&'a [String]> {
 
 fn check(case: &Path, name: &str) {
     let command = std::fs::read_to_string(case.join("cmd.txt")).unwrap();
-    let line = words(command.lines().nth(1).unwrap());
+    let line = ms_testing::words(command.lines().nth(1).unwrap());
     let one = |flag: &str| after(&line, flag).map(|words| words[0].clone());
     let data = case.join("../../../");
     let number = |flag: &str| one(flag).map(|word| word.parse::<usize>().unwrap());
@@ -95,17 +95,4 @@ fn check(case: &Path, name: &str) {
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), compared, "{name}: nothing else is written");
     let spec: Value = serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
     assert!(spec.is_object());
-}
-
-/// A shell line's words; quotes are single ones only.
-fn words(line: &str) -> Vec<String> {
-    let mut out = Vec::new();
-    for (i, part) in line.split('\'').enumerate() {
-        if i % 2 == 1 {
-            out.push(part.to_owned());
-        } else {
-            out.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    out
 }

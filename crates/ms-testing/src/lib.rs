@@ -164,6 +164,19 @@ pub fn assert_close(what: &str, got: &[impl Copy + Into<f64>], want: &[f64], rto
     );
 }
 
+/// A shell line's words; quotes are single ones only.
+pub fn words(line: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    for (i, part) in line.split('\'').enumerate() {
+        if i % 2 == 1 {
+            out.push(part.to_owned());
+        } else {
+            out.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    out
+}
+
 /// A program that heeds INT, TERM and HUP, however this test was started: what runs in the background of a script is started
 /// to ignore some of them, and hands that on.
 pub fn heeding_signals(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {

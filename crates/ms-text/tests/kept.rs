@@ -1,7 +1,7 @@
 //! Tokenizers that were kept: the same ids and texts as those that were read.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_text::Tokenizer;
+use ms_text::{Tokenizer, bpe};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -17,18 +17,37 @@ struct Pair {
     kept: Tokenizer,
 }
 
+/// Writes a tokenizer trained on `text`, with blanks behind it, so that it is large enough to be kept.
+fn train(text: &str, folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    let options = bpe::Options { vocab_size: 420, ..Default::default() };
+    bpe::train(&options, [text.repeat(9)]).unwrap().write(folder).unwrap();
+    let file = folder.join("tokenizer.json");
+    write_large(&file, &std::fs::read_to_string(&file).unwrap());
+}
+
+fn write_large(file: &Path, json: &str) {
+    std::fs::write(file, json.to_owned() + &" ".repeat(300_000)).unwrap();
+}
+
+const TEXT: &str = "Hello there, how are you? 123 été 你好，世界 don't <b>x</b>\n";
+
+/// A trained tokenizer, and the published ones among the shared references.
 fn pairs() -> &'static [Pair] {
     static PAIRS: std::sync::OnceLock<Vec<Pair>> = std::sync::OnceLock::new();
     PAIRS.get_or_init(|| {
-        let Some(root) = ms_testing::shared("data/tokenizers") else { return Vec::new() };
-        let cache = tempfile::tempdir().unwrap();
+        let (cache, trained) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        train(TEXT, trained.path());
+        let mut folders = vec![trained.path().to_owned()];
+        if let Some(root) = ms_testing::shared("data/tokenizers") {
+            folders.extend(["gpt2", "llama2", "llama3", "qwen"].map(|name| root.join(name)));
+        }
         let mut all = Vec::new();
-        for (n, name) in ["gpt2", "llama2", "llama3", "qwen"].into_iter().enumerate() {
-            let dir = root.join(name);
-            let read = Tokenizer::load_kept(&dir, Some(cache.path())).unwrap();
-            assert_eq!(files(cache.path()).len(), n + 1, "{name} is kept");
-            let kept = Tokenizer::load_kept(&dir, Some(cache.path())).unwrap();
-            assert_eq!(files(cache.path()).len(), n + 1, "{name} is kept once");
+        for (n, dir) in folders.iter().enumerate() {
+            let read = Tokenizer::load_kept(dir, Some(cache.path())).unwrap();
+            assert_eq!(files(cache.path()).len(), n + 1, "{} is kept", dir.display());
+            let kept = Tokenizer::load_kept(dir, Some(cache.path())).unwrap();
+            assert_eq!(files(cache.path()).len(), n + 1, "{} is kept once", dir.display());
             for t in [&read, &kept] {
                 // A kept one shows by the fields it has no need to build.
                 t.ready().unwrap();
@@ -114,26 +133,25 @@ fn much_text_goes_to_the_engine_with_tables_and_keeps_its_ids() {
 
 #[test]
 fn added_tokens_are_added_to_a_kept_tokenizer_too() {
-    let Some(root) = ms_testing::shared("data/tokenizers") else { return };
-    let cache = tempfile::tempdir().unwrap();
-    let load = || Tokenizer::load_kept(root.join("gpt2"), Some(cache.path())).unwrap();
+    let (cache, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    train(TEXT, folder.path());
+    let load = || Tokenizer::load_kept(folder.path(), Some(cache.path())).unwrap();
     let (mut read, mut kept) = (load(), load());
+    assert_eq!(files(cache.path()).len(), 1);
+    let id = read.vocab_size() as u32;
     for t in [&mut read, &mut kept] {
-        assert_eq!(t.add_special("<|new|>").unwrap(), 50_257);
-        assert_eq!(t.encode("a<|new|>b").unwrap()[1], 50_257);
+        assert_eq!(t.add_special("<|new|>").unwrap(), id);
+        assert_eq!(t.encode("a<|new|>b").unwrap()[1], id);
     }
     assert_eq!(read.encode("x<|new|>").unwrap(), kept.encode("x<|new|>").unwrap());
 }
 
 #[test]
 fn another_tokenizer_json_is_another_file_and_a_damaged_one_is_written_anew() {
-    let Some(root) = ms_testing::shared("data/tokenizers") else { return };
     let dir = tempfile::tempdir().unwrap();
-    let (cache, folder) = (dir.path().join("deep/cache"), dir.path().join("gpt2"));
-    std::fs::create_dir(&folder).unwrap();
-    for name in ["tokenizer.json", "tokenizer_config.json"] {
-        std::fs::copy(root.join("gpt2").join(name), folder.join(name)).unwrap();
-    }
+    let [cache, folder, another] = ["deep/cache", "one", "another"].map(|name| dir.path().join(name));
+    train(TEXT, &folder);
+    train("Other words than those of the first\n", &another);
     let ids = |t: &Tokenizer| t.encode("Hello there, world").unwrap();
     let first = Tokenizer::load_kept(&folder, Some(&cache)).unwrap();
     let file = files(&cache).remove(0);
@@ -155,7 +173,7 @@ fn another_tokenizer_json_is_another_file_and_a_damaged_one_is_written_anew() {
         assert!(std::fs::read(&file).unwrap() == good, "written anew");
     }
     // Another tokenizer's file under this one's name.
-    Tokenizer::load_kept(root.join("qwen"), Some(&cache)).unwrap();
+    Tokenizer::load_kept(&another, Some(&cache)).unwrap();
     let other = files(&cache).into_iter().find(|p| *p != file).unwrap();
     std::fs::copy(&other, &file).unwrap();
     assert_eq!(ids(&Tokenizer::load_kept(&folder, Some(&cache)).unwrap()), ids(&first));
@@ -164,7 +182,7 @@ fn another_tokenizer_json_is_another_file_and_a_damaged_one_is_written_anew() {
     let text = std::fs::read_to_string(folder.join("tokenizer.json")).unwrap();
     let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
     value["model"]["merges"].as_array_mut().unwrap().remove(0);
-    std::fs::write(folder.join("tokenizer.json"), value.to_string()).unwrap();
+    write_large(&folder.join("tokenizer.json"), &value.to_string());
     let changed = Tokenizer::load_kept(&folder, Some(&cache)).unwrap();
     assert_eq!(files(&cache).len(), 3);
     assert_eq!(ids(&changed), ids(&Tokenizer::load(&folder).unwrap()));
