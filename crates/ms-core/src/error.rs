@@ -30,8 +30,8 @@ pub enum Error {
         /// What it was given.
         got: DType,
     },
-    /// The backend has no kernel for this element type.
-    #[error("{op}: no kernel for element type {dtype}; supported: f32, bf16")]
+    /// It is not done with this element type, or not on this device.
+    #[error("{op}: not done with element type {dtype}")]
     Unsupported {
         /// The operation.
         op: &'static str,

@@ -344,13 +344,13 @@ seam! {
         step: &Sgd,
     ) -> Result<()>, fails "If sizes do not fit or a buffer is shared.";
     /// `Σ x²` of squares in f64, without rounding.
-    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>, fails "If `x` is not f32.";
+    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>, fails "If `x` is not of the wide type.";
     /// Sets every element to zero.
     later fn fill_zero(&self, x: &mut Tensor) -> Result<()>, fails "If the tensor is shared.";
     /// Multiplies every element by `factor`.
     later fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>,
         fails "If the tensor is shared or not of a floating type.";
-    /// `sum += factor · x`, both f32.
+    /// `sum += factor · x`, both of the wide type.
     later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>,
         fails "If sizes or element types do not fit.";
 }
