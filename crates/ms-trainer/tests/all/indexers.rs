@@ -7,10 +7,10 @@ use ms_core::{DType, Grid, GridRules, GridSizes, ParamId, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, Sharing, threads};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
-use ms_spec::{Activations, ModelConfig, Placement};
+use ms_spec::{Activations, ModelConfig, Part, Placement, params};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const OBJECTIVES: [IndexerObjective; 3] = [
     IndexerObjective::MindSpeed,
@@ -31,9 +31,10 @@ fn picking() -> Vec<(String, ModelConfig)> {
     all
 }
 
-/// Weights of indexers.
-fn of_indexers(name: &str) -> bool {
-    name.contains("indexer")
+/// The names of the weights of indexers.
+fn of_indexers(c: &ModelConfig) -> BTreeSet<String> {
+    let own = |part| matches!(part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor);
+    params(c).into_iter().filter(|spec| own(spec.slot.part)).map(|spec| spec.name).collect()
 }
 
 fn found(c: &ModelConfig, case: &Case) -> Found {
@@ -102,7 +103,8 @@ fn by_differences(
         let gradients: BTreeMap<String, Vec<f64>> = owned.collect::<ms_core::Result<_>>()?;
         let names: Vec<String> = engine.model.specs().iter().map(|s| s.name.clone()).collect();
         let (mut looked, mut near, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, name) in names.into_iter().enumerate().filter(|(_, name)| of_indexers(name)) {
+        let of_indexers = of_indexers(c);
+        for (i, name) in names.into_iter().enumerate().filter(|(_, name)| of_indexers.contains(name)) {
             let (id, gradient) = (ParamId(i as u32), &gradients[&name]);
             let before = engine.store.get(id).to_reals()?;
             let mut noise = vec![0f32; before.len()];
@@ -174,12 +176,12 @@ fn nothing_but_the_indexer_notices_its_loss() {
             let case = Case { indexer, ..Case::single() }.single_precision();
             run(&c, &case, Routing::default(), &steps).unwrap()
         };
-        let without = of(None);
+        let (without, of_indexers) = (of(None), of_indexers(&c));
         for objective in OBJECTIVES {
             let with = of(Some(training(objective)));
             for (name, gradient) in &without.gradients {
                 let moves = with.gradients[name].iter().any(|&d| d != 0.0);
-                match of_indexers(name) {
+                match of_indexers.contains(name) {
                     true => assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}"),
                     false => assert!(*gradient == with.gradients[name], "{name}"),
                 }
