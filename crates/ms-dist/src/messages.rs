@@ -371,14 +371,11 @@ impl Communicator for MessageComm {
 
     fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
         let (rank, size) = (self.rank(), self.size());
-        let (all, width) = t.as_matrix();
-        let total = rows.iter().sum::<usize>();
-        if rows.len() != size || total != all {
-            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
-        }
+        volume::check_rows(&t, rows, size)?;
         if size == 1 {
             return Ok(Pending::ready(t));
         }
+        let width = t.as_matrix().1;
         let row = width * t.dtype().size();
         self.count(volume::rows(&t, rows, rank));
         let meeting = self.meeting(name, "all_to_all_rows", &format!("rows of {width} x {}", t.dtype()))?;

@@ -170,10 +170,7 @@ impl Communicator for MetaGroup {
     }
 
     fn all_to_all_rows(&self, _: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
-        let (all, total) = (t.as_matrix().0, rows.iter().sum::<usize>());
-        if rows.len() != self.size || total != all {
-            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
-        }
+        volume::check_rows(&t, rows, self.size)?;
         if self.size == 1 {
             return Ok(Pending::ready(t));
         }

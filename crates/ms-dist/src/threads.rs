@@ -426,14 +426,11 @@ impl Communicator for ThreadComm {
 
     fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
         let (rank, size) = (self.rank(), self.size());
-        let (all, width) = t.as_matrix();
-        let total = rows.iter().sum::<usize>();
-        if rows.len() != size || total != all {
-            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
-        }
+        volume::check_rows(&t, rows, size)?;
         if size == 1 {
             return Ok(Pending::ready(t));
         }
+        let width = t.as_matrix().1;
         self.count(volume::rows(&t, rows, rank));
         let (arena, dtype) = (t.arena().clone(), t.dtype());
         t.ready()?;

@@ -1,5 +1,6 @@
 //! Bytes that a rank sends in an operation: what the best algorithm must send, whoever carries them.
 
+use crate::Result;
 use ms_core::Tensor;
 
 /// Bytes of a tensor's elements.
@@ -26,4 +27,16 @@ pub(crate) fn parts(t: &Tensor, size: usize) -> usize {
 pub(crate) fn rows(t: &Tensor, rows: &[usize], rank: usize) -> usize {
     let (all, width) = t.as_matrix();
     (all - rows[rank]) * width * t.dtype().size()
+}
+
+/// Holds that `rows` says for each of `size` ranks how many rows of `t` it gets.
+///
+/// # Errors
+/// If there are other ranks, or more or fewer rows.
+pub(crate) fn check_rows(t: &Tensor, rows: &[usize], size: usize) -> Result<()> {
+    let (len, end) = (t.as_matrix().0, rows.iter().sum());
+    match rows.len() == size && end == len {
+        true => Ok(()),
+        false => Err(ms_core::Error::Range { what: "rows to send", start: 0, end, len }.into()),
+    }
 }

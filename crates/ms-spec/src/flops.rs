@@ -184,14 +184,8 @@ mod tests {
                 head_dim: 16,
                 groups: 2,
                 state: 32,
-                conv: 4,
                 chunk: 8,
-                bias: false,
-                conv_bias: true,
-                dt_limit: (0.0, None),
-                dt_init: (0.001, 0.1),
-                residual_f32: false,
-                norm_eps: 1e-5,
+                ..crate::parts::mamba2::USUAL
             }),
             ..ModelConfig::default()
         };

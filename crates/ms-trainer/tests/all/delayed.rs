@@ -1,7 +1,7 @@
 //! Training on devices that delay everything: the host looks at nothing before it has waited for it, so the bits are those of a
 //! device that computes at once.
 
-use crate::parity::samples::{picked, pooled, samples};
+use crate::parity::samples::{MLA, picked, pooled, samples};
 use crate::parity::{Case, run, run_on, same, small_experts};
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Device, Dispatcher};
@@ -98,17 +98,7 @@ fn models() -> [(&'static str, ModelConfig); 3] {
     let pattern = small_experts().pattern;
     let pattern = pattern.iter().chain(&pattern).cloned().collect();
     let experts = ModelConfig { layers: 4, pattern, ..small_experts() };
-    let mla = Mla {
-        q_rank: Some(16),
-        kv_rank: 8,
-        nope: 6,
-        rope: 2,
-        value: 6,
-        q_scale: 1.0,
-        kv_scale: 1.0,
-        normed: true,
-        norm_eps: None,
-    };
+    let mla = Mla { value: 6, ..MLA };
     let latent =
         ModelConfig { attention: Attention::Latent(mla), mtp: 2, head_dim: 8, groups: 4, ..dense.clone() };
     [("dense", dense), ("experts", experts), ("latent attention", latent)]

@@ -1,6 +1,6 @@
 //! Every family on split topologies: gradients of all parameters, losses and norms as on one rank.
 
-use crate::parity::samples::samples;
+use crate::parity::samples::{MAMBA2, samples};
 use crate::parity::{Case, run};
 use ms_core::ops::Auxiliary;
 use ms_core::{KeptOfRing, RingCache};
@@ -280,20 +280,7 @@ fn hybrid(mixer: Mixer, feed: Feed) -> ModelConfig {
 }
 
 fn state_space(heads: usize, groups: usize) -> ModelConfig {
-    let mixer = Mamba2 {
-        heads,
-        head_dim: 4,
-        groups,
-        state: 3,
-        conv: 3,
-        chunk: 8,
-        bias: false,
-        conv_bias: true,
-        dt_limit: (0.0, None),
-        dt_init: (0.001, 0.1),
-        residual_f32: false,
-        norm_eps: 1e-5,
-    };
+    let mixer = Mamba2 { heads, head_dim: 4, groups, state: 3, ..MAMBA2 };
     ModelConfig { mamba2: Some(mixer), ..hybrid(Mixer::Mamba2, Feed::None) }
 }
 

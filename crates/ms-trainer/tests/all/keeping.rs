@@ -1,7 +1,7 @@
 //! What latent attention and prediction modules keep less of: no bit changes, and the bytes are those that the plan says.
 
-use crate::parity::samples::{dense, experts, samples};
-use crate::parity::{Case, rehearsed, run, small_experts};
+use crate::parity::samples::{self, dense, experts, samples};
+use crate::parity::{Case, rehearsed, run, same, small_experts};
 use ms_core::{DType, Dispatcher};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute, Swapped};
@@ -15,19 +15,8 @@ const ALL: usize = usize::MAX;
 
 /// Two modules behind four layers of latent attention, whose values are narrower than its keys.
 fn latent(q_rank: Option<usize>) -> ModelConfig {
-    let mla = Mla {
-        q_rank,
-        kv_rank: 8,
-        nope: 6,
-        rope: 2,
-        value: 6,
-        q_scale: 1.5,
-        kv_scale: 0.5,
-        normed: true,
-        norm_eps: None,
-    };
-    let size = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, groups: 4, ..ModelConfig::tiny() };
-    ModelConfig { attention: Attention::Latent(mla), mtp: 2, ..size }
+    let mla = Mla { q_rank, value: 6, q_scale: 1.5, kv_scale: 0.5, ..samples::MLA };
+    ModelConfig { attention: Attention::Latent(mla), mtp: 2, ..samples::latent() }
 }
 
 /// Queries pick among more keys than they see.
@@ -119,15 +108,6 @@ fn found(c: &ModelConfig, case: &Case) -> Found {
     let micro = case.sizes.pp * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
     let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
     run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap()
-}
-
-/// Gradients and reports, as bits.
-fn same(what: &str, a: &Found, b: &Found) {
-    for (name, x) in &a.gradients {
-        let equal = x.iter().zip(&b.gradients[name]).all(|(x, y)| x.to_bits() == y.to_bits());
-        assert!(equal, "{what}: the bits of the gradient of {name} differ");
-    }
-    assert_eq!(a.reports, b.reports, "{what}");
 }
 
 /// What the plan says that the first stage keeps, and sends away.

@@ -1,25 +1,14 @@
 //! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time
 //! that is counted, not measured.
 
+use crate::parity::samples;
 use crate::wire::{Time, time_of_work_where};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{Exchange, LinearOverlap, Sharing};
 use ms_nn::{Keeping, Swapped};
-use ms_spec::{Attention, Mla, ModelConfig};
 use ms_trainer::parity::Trial;
 use ms_trainer::{Rates, TrainConfig};
 
-const MLA: Mla = Mla {
-    q_rank: Some(16),
-    kv_rank: 8,
-    nope: 6,
-    rope: 2,
-    value: 8,
-    q_scale: 1.0,
-    kv_scale: 1.0,
-    normed: true,
-    norm_eps: None,
-};
 const LENGTH: usize = 64;
 
 /// Four layers, two micro-batches, whose gradients are formed by themselves and in a step.
@@ -30,8 +19,7 @@ const WIDTHS: [usize; 3] = [8, 16, 2];
 
 /// What a step of two micro-batches takes on the first of two tensor-parallel ranks that share the tokens.
 fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
-    let size = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, groups: 4, ..ModelConfig::tiny() };
-    let model = ModelConfig { attention: Attention::Latent(MLA), ..size };
+    let model = samples::latent();
     let tp_overlap = LinearOverlap { beside_gathers: latents, ..LinearOverlap::default() };
     let config = TrainConfig {
         tp_overlap,

@@ -1,7 +1,7 @@
 //! What passes keep: recomputation and swapping change no bit and take the bytes that the plan says.
 
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
-use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with};
+use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
 use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
@@ -87,15 +87,6 @@ fn found_of(c: &ModelConfig, case: &Case, each: usize) -> Found {
     let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
     let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
     run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap()
-}
-
-/// Gradients and reports, as bits.
-fn same(what: &str, a: &Found, b: &Found) {
-    for (name, x) in &a.gradients {
-        let equal = x.iter().zip(&b.gradients[name]).all(|(x, y)| x.to_bits() == y.to_bits());
-        assert!(equal, "{what}: the bits of the gradient of {name} differ");
-    }
-    assert_eq!(a.reports, b.reports, "{what}");
 }
 
 /// What the plan says that a pass of the first stage keeps, and sends away.

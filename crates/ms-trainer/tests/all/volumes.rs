@@ -3,6 +3,7 @@
 
 use crate::formulas;
 use crate::formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};
+use crate::parity::samples::{MAMBA2, MLA};
 use crate::parity::{Case, run};
 use ms_core::{DType, Dispatcher, OptimizerSharding};
 use ms_data::MicroBatch;
@@ -79,20 +80,7 @@ fn heads_go_for_tokens_and_blocks_around_a_ring() {
 /// A model of recurrent mixers alone.
 fn recurrent(mixer: Mixer, of: Heads) -> ModelConfig {
     let Heads { heads, groups } = of;
-    let mamba2 = Mamba2 {
-        heads,
-        head_dim: 4,
-        groups,
-        state: 5,
-        conv: 3,
-        chunk: 8,
-        bias: false,
-        conv_bias: true,
-        dt_limit: (0.0, None),
-        dt_init: (0.001, 0.1),
-        residual_f32: false,
-        norm_eps: 1e-5,
-    };
+    let mamba2 = Mamba2 { heads, head_dim: 4, groups, state: 5, ..MAMBA2 };
     let delta = GatedDelta { key_heads: groups, value_heads: heads, key_dim: 6, value_dim: 4, conv: 3 };
     ModelConfig {
         mamba2: (mixer == Mixer::Mamba2).then_some(mamba2),
@@ -249,17 +237,7 @@ fn every_group_of_a_dense_model_sends_what_the_formulas_say() {
 /// Four layers with heads of eight columns, of which two are rotated. `latents`: latent attention, with latents of queries of so
 /// many columns or without.
 fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
-    let of = |q_rank| Mla {
-        q_rank,
-        kv_rank: 10,
-        nope: 6,
-        rope: 2,
-        value: 6,
-        q_scale: 1.5,
-        kv_scale: 0.5,
-        normed: true,
-        norm_eps: None,
-    };
+    let of = |q_rank| Mla { q_rank, kv_rank: 10, value: 6, q_scale: 1.5, kv_scale: 0.5, ..MLA };
     let attention = latents.map_or(Attention::default(), |rank| Attention::Latent(of(rank)));
     ModelConfig { attention, mtp, hidden: 24, ffn: 24, head_dim: 8, ..model(4, (12, 12)) }
 }

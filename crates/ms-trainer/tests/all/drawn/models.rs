@@ -2,12 +2,16 @@
 
 use super::{Draw, Model};
 use crate::parity::Case;
+use crate::parity::samples::{MAMBA2, MLA};
 use ms_core::Dispatcher;
 use ms_spec::{
     Attention, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2, Mixer, Mla,
     ModelConfig, Moe, Pooled, Position, Rope, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::Routing;
+
+/// Latent attention of heads of six columns, of which two are rotated.
+const NARROW: Mla = Mla { kv_rank: 8, nope: 4, rope: 2, value: 4, ..MLA };
 
 /// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer
 /// and step to step: narrower the more of them are summed and the more layers stand on each other, and where a state runs along a
@@ -104,17 +108,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             ModelConfig {
                 groups: heads,
                 head_dim: 6,
-                attention: Attention::Latent(Mla {
-                    q_rank,
-                    kv_rank: 8,
-                    nope: 4,
-                    rope: 2,
-                    value: 4,
-                    q_scale: 1.0,
-                    kv_scale: 1.0,
-                    normed: draw.below(4) > 0,
-                    norm_eps: None,
-                }),
+                attention: Attention::Latent(Mla { q_rank, normed: draw.below(4) > 0, ..NARROW }),
                 moe: Some(experts),
                 tied: draw.below(3) == 0,
                 pattern: all(Feed::Moe),
@@ -130,20 +124,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             let more = draw.of(&[1, 2]);
             let (mixer, gated_delta, mamba2) = match states {
                 true => {
-                    let shape = Mamba2 {
-                        heads: more * groups,
-                        head_dim: one,
-                        groups,
-                        state: other,
-                        conv: 3,
-                        chunk: 8,
-                        bias: false,
-                        conv_bias: true,
-                        dt_limit: (0.0, None),
-                        dt_init: (0.001, 0.1),
-                        residual_f32: false,
-                        norm_eps: 1e-5,
-                    };
+                    let heads = more * groups;
+                    let shape = Mamba2 { heads, head_dim: one, groups, state: other, ..MAMBA2 };
                     (Mixer::Mamba2, None, Some(shape))
                 }
                 false => {
@@ -172,17 +154,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         Model::Picked => ModelConfig {
             groups: heads,
             head_dim: 6,
-            attention: Attention::Latent(Mla {
-                q_rank: draw.of(&[None, Some(8)]),
-                kv_rank: 8,
-                nope: 4,
-                rope: 2,
-                value: 4,
-                q_scale: 1.0,
-                kv_scale: 1.0,
-                normed: true,
-                norm_eps: None,
-            }),
+            attention: Attention::Latent(Mla { q_rank: draw.of(&[None, Some(8)]), ..NARROW }),
             indexer: Some(Indexer { heads: 2, head_dim: 4, top_k: 3, interleaved: false }),
             ..base
         },

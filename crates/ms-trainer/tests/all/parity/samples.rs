@@ -39,6 +39,35 @@ fn config(name: &str) -> ModelConfig {
     c
 }
 
+/// Latent attention of heads of eight columns, of which two are rotated.
+pub(crate) const MLA: Mla = Mla {
+    q_rank: Some(16),
+    kv_rank: 8,
+    nope: 6,
+    rope: 2,
+    value: 8,
+    q_scale: 1.0,
+    kv_scale: 1.0,
+    normed: true,
+    norm_eps: None,
+};
+
+/// Four heads of a state-space model, two of which share a group.
+pub(crate) const MAMBA2: Mamba2 = Mamba2 {
+    heads: 4,
+    head_dim: 8,
+    groups: 2,
+    state: 6,
+    conv: 3,
+    chunk: 8,
+    bias: false,
+    conv_bias: true,
+    dt_limit: (0.0, None),
+    dt_init: (0.001, 0.1),
+    residual_f32: false,
+    norm_eps: 1e-5,
+};
+
 /// Four layers of grouped attention.
 pub(crate) fn dense() -> ModelConfig {
     ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, ..ModelConfig::tiny() }
@@ -46,18 +75,7 @@ pub(crate) fn dense() -> ModelConfig {
 
 /// The same with latent attention.
 pub(crate) fn latent() -> ModelConfig {
-    let mla = Mla {
-        q_rank: Some(16),
-        kv_rank: 8,
-        nope: 6,
-        rope: 2,
-        value: 8,
-        q_scale: 1.0,
-        kv_scale: 1.0,
-        normed: true,
-        norm_eps: None,
-    };
-    ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
+    ModelConfig { attention: Attention::Latent(MLA), groups: 4, ..dense() }
 }
 
 /// Experts with a router of unrounded scores, and one that all tokens pass.
@@ -99,21 +117,7 @@ pub(crate) fn delta_nets() -> ModelConfig {
 
 /// Mamba2, with one layer of attention in two.
 pub(crate) fn states() -> ModelConfig {
-    let sizes = Mamba2 {
-        heads: 4,
-        head_dim: 8,
-        groups: 2,
-        state: 6,
-        conv: 3,
-        chunk: 8,
-        bias: false,
-        conv_bias: true,
-        dt_limit: (0.0, None),
-        dt_init: (0.001, 0.1),
-        residual_f32: false,
-        norm_eps: 1e-5,
-    };
-    ModelConfig { mamba2: Some(sizes), ..every_other(Mixer::Mamba2) }
+    ModelConfig { mamba2: Some(MAMBA2), ..every_other(Mixer::Mamba2) }
 }
 
 fn every_other(mixer: Mixer) -> ModelConfig {
