@@ -58,7 +58,7 @@ pub use name::{Matrix, Name, State, What};
 pub use open::{open, open_iteration, open_with};
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
-    write_hf,
+    Unlike, write_hf,
 };
 pub use sums::NAME as CHECKSUMS;
 

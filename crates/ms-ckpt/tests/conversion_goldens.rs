@@ -273,7 +273,7 @@ fn every_sample_model_is_read_and_written_again_byte_for_byte() {
         let dtype = |name: &str| Ok(dtypes[name]);
         let Some(layout) = HfLayout::find(&model).unwrap() else { continue };
         let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap();
-        let like = like.unwrap_or_else(|| panic!("{}: tensors left over", model.display()));
+        let like = like.unwrap_or_else(|unlike| panic!("{}: files {unlike}", model.display()));
         like.run(&source, &dir.path().join("like"), &RUN, &|_| ()).unwrap();
         for (name, bytes) in files(&dir.path().join("like")) {
             assert!(
@@ -303,7 +303,7 @@ fn every_sample_model_goes_through_megatrons_files_and_comes_back_byte_for_byte(
                 open(&dir.path().join("mcore")).unwrap_or_else(|e| panic!("{name} tp {tp} pp {pp}: {e}"));
             let dtype = |n: &str| source.dtype(n);
             let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap();
-            let like = like.unwrap_or_else(|| panic!("{name}: tensors left over"));
+            let like = like.unwrap_or_else(|unlike| panic!("{name}: files {unlike}"));
             like.run(&source, &dir.path().join("like"), &RUN, &|_| ()).unwrap();
             for (file, bytes) in files(&dir.path().join("like")) {
                 let want = std::fs::read(model.join(&file)).unwrap();
@@ -321,6 +321,17 @@ fn prediction_layers_that_are_counted_but_not_there_are_left_out() {
     let mut config = json(&model.join("config.json"));
     config["num_nextn_predict_layers"] = Value::from(1);
     std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    assert_eq!(open(dir.path()).unwrap().config(), open(&model).unwrap().config());
+    // Layers of something beside the model have numbers of their own.
+    let bytes = std::fs::read(model.join("model.safetensors")).unwrap();
+    let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let (header, data) = bytes[8..].split_at(length);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    header["vision.layers.90.norm.weight"] =
+        serde_json::json!({"dtype": "U8", "shape": [8], "data_offsets": [data.len(), data.len() + 8]});
+    let header = header.to_string();
+    let all = [&header.len().to_le_bytes()[..], header.as_bytes(), data, &[0; 8]].concat();
+    std::fs::write(dir.path().join("model.safetensors"), all).unwrap();
     assert_eq!(open(dir.path()).unwrap().config(), open(&model).unwrap().config());
 }
 

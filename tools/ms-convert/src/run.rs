@@ -334,13 +334,12 @@ fn plan_hf(
     if matches!(request.sharding, Sharding::Bytes(_)) && whole(request) {
         for original in originals {
             let Some(layout) = HfLayout::find(original)? else { continue };
-            if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
-                return Ok(plan);
+            match Plan::hf_like(config, &layout, dtype_of)? {
+                Ok(plan) => return Ok(plan),
+                Err(unlike) => {
+                    tracing::warn!("the files of {} {unlike}; laid out anew", original.display());
+                }
             }
-            tracing::warn!(
-                "the files of {} hold other tensors than the model; laid out anew",
-                original.display()
-            );
         }
     }
     Ok(Plan::hf(config, dtype_of, request.sharding)?)

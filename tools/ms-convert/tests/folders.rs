@@ -102,3 +102,47 @@ fn parts_of_several_types_are_joined_in_one_that_holds_both() {
     there_and_back(&hf, &mcore, &again);
     assert_eq!(read(&again)[up], (Dtype::F32, shape, wide));
 }
+
+#[test]
+fn a_tensor_is_not_taken_for_a_tied_output_layer_since_its_name_has_the_word() {
+    let dir = tempfile::tempdir().unwrap();
+    for (sample, foreign) in [
+        (
+            "bloom",
+            ["transformer.h.0.head_scale.weight", "transformer.h.0.headed.bias", "score_head.attn.bias"],
+        ),
+        ("gemma", ["v_head.weight", "model.layers.0.heads.inv_freq_scale", "lm_head.bias"]),
+    ] {
+        let [hf, mcore, again] = ["hf", "mcore", "again"].map(|form| dir.path().join(sample).join(form));
+        std::fs::create_dir_all(&hf).unwrap();
+        let model = ms_testing::golden_model(sample).unwrap();
+        std::fs::copy(model.join("config.json"), hf.join("config.json")).unwrap();
+        let own = read(&model);
+        let mut tensors = own.clone();
+        for name in foreign {
+            tensors.insert(name.to_owned(), (Dtype::F32, vec![2], vec![0; 8]));
+        }
+        // The output layer that is tied, a causal mask and frequencies are no loss.
+        let embedding = own.iter().find(|(name, _)| name.contains("embed") && name.ends_with("s.weight"));
+        tensors.insert("lm_head.weight".to_owned(), embedding.unwrap().1.clone());
+        tensors.insert("model.layers.0.rotary_emb.inv_freq".to_owned(), (Dtype::F32, vec![2], vec![0; 8]));
+        tensors.insert("h.0.attn.bias".to_owned(), (Dtype::U8, vec![1, 1, 2, 2], vec![0; 4]));
+        write(&hf, &tensors);
+        let said = there_and_back(&hf, &mcore, &again);
+        let mut sorted = foreign;
+        sorted.sort_unstable();
+        let want = format!("left out, since they are no part of the model: {}\n", sorted.join(", "));
+        assert!(said.contains(&want), "{sample}: {said}");
+        assert_eq!(read(&again), own, "{sample}");
+        // A folder that is laid out like the other says so, too.
+        let like = dir.path().join(sample).join("like");
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        let words = ["hf", "hf", "--dtype", "fp32", "--load"];
+        let done = command.args(words).arg(&hf).arg("--save").arg(&like).assert().success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        assert!(
+            said.contains(&want) && said.contains("which the model does not have; laid out anew"),
+            "{said}"
+        );
+    }
+}

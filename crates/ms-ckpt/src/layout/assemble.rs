@@ -8,7 +8,7 @@ use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Placement, Slot, params
 
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
-use super::ranks::{Opened, RankFile};
+use super::ranks::{LAYERS, Opened, RankFile};
 use super::spelling::{Local, Spelling, words};
 use super::spread::Spread;
 use crate::adapter::{self, Adapters};
@@ -37,6 +37,9 @@ impl Opened {
         let mut globals: BTreeMap<Name, Global> = BTreeMap::new();
         // Where a piece begins in its tensor: equal copies on other ranks are left out.
         let mut seen: BTreeSet<(Name, usize)> = BTreeSet::new();
+        let specs = params(config);
+        let layered = specs.iter().filter(|s| matches!(s.slot.place, Place::Layer(_)));
+        let inside: BTreeSet<&str> = layered.filter_map(|s| in_layer(&s.name)).map(|(_, own)| own).collect();
         for file in &self.ranks {
             let mut used: BTreeSet<usize> = BTreeSet::new();
             let mut trained: Vec<Trained> = Vec::new();
@@ -89,7 +92,8 @@ impl Opened {
                 trained.retain(|_| adapters.is_empty());
                 self.states(file, beside, trained, &mut globals, &mut states)?;
             }
-            let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(config, &key.1));
+            let ignored = |name: &str| ignored(config, name) || is_stray(config, &inside, name);
+            let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(&key.1));
             if let Some(((_, name), _)) = extra {
                 let what = format!("tensor {name}: the model has no such parameter");
                 return Err(Error::malformed(&file.path, what));
@@ -280,10 +284,37 @@ fn ignored(config: &ModelConfig, name: &str) -> bool {
     let (words, head) = (Slot::WORDS.name(), HEAD.name());
     let (place, part, role) = (Place::Head, Part::Last, config.last_norm());
     let last = Slot { place, part, half: None, role, bias: false }.name();
-    // Head's converter leaves layers of earlier stages under negative numbers, and both ends everywhere (Mamba2).
-    let stray = config.has_feed(Feed::None)
-        && (name.starts_with("decoder.layers.-") || [&words, &last, &head].iter().any(|end| *end == name));
+    // Head's converter of Mamba2 writes both ends into every stage.
+    let stray = config.has_feed(Feed::None) && [&words, &last, &head].iter().any(|end| *end == name);
     // v2.0.0's modules have a table of their own; others have it once more.
     let again = |k: usize| name == format!("mtp_layers.{k}.{words}");
     stray || name == head && config.tied || config.mtp > 0 && (name == words || (0..config.mtp).any(again))
+}
+
+/// The number of a layer in a tensor's name, and what stands behind it.
+fn in_layer(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix(LAYERS)?.split_once('.')
+}
+
+/// Whether a tensor is one of a layer of an earlier stage, which head's converter of Mamba2 leaves under negative numbers.
+fn is_stray(config: &ModelConfig, inside: &BTreeSet<&str>, name: &str) -> bool {
+    let negative = |number: &str| number.strip_prefix('-').is_some_and(|n| n.parse::<usize>().is_ok());
+    config.has_feed(Feed::None) && in_layer(name).is_some_and(|(n, own)| negative(n) && inside.contains(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_under_a_negative_number_is_stray_if_it_is_of_the_model() {
+        let sample = ms_testing::golden_model("mamba2").unwrap();
+        let config = crate::open(&sample).unwrap().config().clone();
+        let inside = BTreeSet::from(["mixer.norm.weight"]);
+        let stray = |name: &str| is_stray(&config, &inside, name);
+        assert!(stray("decoder.layers.-2.mixer.norm.weight"));
+        for other in ["decoder.layers.-x.mixer.norm.weight", "decoder.layers.-2.adapter.weight"] {
+            assert!(!stray(other), "{other}");
+        }
+    }
 }

@@ -71,8 +71,3 @@ pub(super) fn describe(
     };
     Ok((ModelConfig { mtp, ..config }, json))
 }
-
-/// The number that stands behind `prefix` in a name.
-pub(super) fn number_in(name: &str, prefix: &str) -> Option<usize> {
-    name.strip_prefix(prefix)?.split('.').next()?.parse().ok()
-}

@@ -10,6 +10,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
+use super::number::number_in;
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::Name;
@@ -152,7 +153,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     take_predictions(&mut config, &by_name);
     config.reward = is_reward(&config, &by_name)?;
     let globals = assemble(path, &config, &files, &mut stored, &by_name)?;
-    report_unused(path, &config, &by_name, &globals);
+    report_unused(path, &config, &stored, &by_name, &globals);
     Ok(Checkpoint {
         root: path.to_owned(),
         form: Form::Hf,
@@ -227,7 +228,8 @@ fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>)
         config.mtp = (0..config.mtp).take_while(there).count();
     } else if config.mtp > 0 {
         // They stand behind the last layer, under numbers that go on.
-        let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
+        let before = mark.split_once("{L}").map_or("", |(before, _)| before);
+        let number = |name: &String| number_in(name, before).filter(|_| !before.is_empty());
         let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
         config.mtp = config.mtp.min(layers.saturating_sub(config.layers));
     }
@@ -294,6 +296,7 @@ fn common(a: DType, b: DType) -> DType {
 fn report_unused(
     path: &Path,
     config: &ModelConfig,
+    stored: &[Stored],
     by_name: &BTreeMap<String, usize>,
     globals: &BTreeMap<Name, Global>,
 ) {
@@ -302,21 +305,45 @@ fn report_unused(
         |_| BTreeSet::new(),
         |all| all.into_iter().filter(|t| t.named.copy).map(|t| t.named.name).collect(),
     );
-    let tied_head = |name: &str| config.tied && name.contains("head");
-    let buffer = |name: &str| {
-        name.ends_with("inv_freq") || name.ends_with(".attn.bias") || name.ends_with("masked_bias")
-    };
-    let left: Vec<&str> = by_name
+    // A tensor that is spelt otherwise has two names in the list.
+    let left: BTreeSet<&str> = by_name
         .iter()
-        .filter(|(name, i)| !used.contains(i) && !again.contains(*name) && !tied_head(name) && !buffer(name))
-        .map(|(name, _)| name.as_str())
+        .filter(|&(name, i)| {
+            let known = again.contains(name) || is_tied_head(config, name) || is_buffer(name, &stored[*i]);
+            !used.contains(i) && !known
+        })
+        .map(|(_, &i)| stored[i].name.as_str())
         .collect();
-    if let Some(first) = left.first() {
-        tracing::warn!(
-            "{}: {} tensors are no part of the model, among them {first}",
-            path.display(),
-            left.len()
-        );
+    warn_of_foreign(path, &left);
+}
+
+/// Says which tensors are no part of the model, a few of them by name.
+pub(in crate::layout) fn warn_of_foreign(path: &Path, left: &BTreeSet<&str>) {
+    const NAMED: usize = 8;
+    if left.is_empty() {
+        return;
+    }
+    let mut names: Vec<&str> = left.iter().copied().take(NAMED).collect();
+    let more = (left.len() > NAMED).then(|| format!("and {} more", left.len() - NAMED));
+    names.extend(more.as_deref());
+    tracing::warn!("{}: left out, since they are no part of the model: {}", path.display(), names.join(", "));
+}
+
+/// Whether a tensor is the output layer of a model that has the embedding in its place: some folders store it all the same.
+pub(crate) fn is_tied_head(config: &ModelConfig, name: &str) -> bool {
+    let head = config.family.pattern("head").filter(|_| config.tied);
+    head.is_some_and(|head| name == head || config.family.usual(name).as_deref() == Some(head))
+}
+
+/// Whether a tensor is what classes keep beside weights and make anew: frequencies of rotations, and a causal mask with its
+/// filling.
+fn is_buffer(name: &str, stored: &Stored) -> bool {
+    let mut words = name.rsplit('.');
+    match (words.next(), words.next(), &stored.shape[..]) {
+        (Some("inv_freq"), Some(_), [_]) => true,
+        (Some("bias"), Some("attn" | "attention"), [1, 1, rows, columns]) => rows == columns,
+        (Some("masked_bias"), Some("attn" | "attention"), shape) => shape.iter().product::<usize>() == 1,
+        _ => false,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod hf;
 pub(crate) mod hints;
 pub mod mcore;
 mod names;
+mod number;
 pub(crate) mod optimizer;
 pub mod peft;
 mod rank_file;

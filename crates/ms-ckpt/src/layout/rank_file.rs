@@ -44,17 +44,18 @@ pub(super) fn rank_file(
         flatten(node, String::new(), &mut flat);
         let by_name: BTreeMap<&str, &TensorRef> = flat.iter().map(|(n, t)| (n.as_str(), *t)).collect();
         for (name, tensor) in &flat {
-            if name.ends_with("_extra_state")
-                || name.ends_with(".inv_freq")
-                || belongs_to_codes(name, &by_name)
+            if name.ends_with(EXTRA_STATE) || name.ends_with(".inv_freq") || belongs_to_codes(name, &by_name)
             {
                 continue;
             }
             let mut view = torch.view(name, tensor)?;
             let quantised = quantised(torch, path, name, &by_name, &mut view)?;
             // The frozen weight under an adapter.
-            let name = name.replace(".base_layer.", ".");
-            tensors.insert((chunk, name.clone()), stored.len());
+            let frozen = name.rsplit_once(BASE).filter(|(_, own)| !own.contains('.'));
+            let name = frozen.map_or_else(|| name.clone(), |(module, own)| format!("{module}.{own}"));
+            if tensors.insert((chunk, name.clone()), stored.len()).is_some() {
+                return Err(Error::malformed(path, format!("tensor {name} is there twice")));
+            }
             stored.push(Stored {
                 name: if number.is_empty() { name } else { format!("{key}/{name}") },
                 file,
@@ -71,6 +72,12 @@ pub(super) fn rank_file(
         _ => Ok((tensors, chunks)),
     }
 }
+
+/// What modules of Transformer Engine keep beside their weights.
+pub(super) const EXTRA_STATE: &str = "._extra_state";
+
+/// What peft puts between a module with an adapter and the names of its own tensors.
+const BASE: &str = ".base_layer.";
 
 /// Ending of the tensor that describes 4-bit codes.
 const STATE: &str = ".quant_state.bitsandbytes__nf4";

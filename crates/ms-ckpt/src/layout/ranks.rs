@@ -7,8 +7,8 @@ use ms_core::{Axis, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, Placement, Role, Stages, params};
 use serde_json::{Map, Value};
 
-use super::described::number_in;
 use super::hints::Hints;
+use super::number::number_in;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
@@ -136,7 +136,7 @@ impl Opened {
                 _ => {
                     // Upstream's converter of Mamba2 writes both ends into every stage, and says nothing else.
                     let everywhere = self.ranks.iter().all(|r| r.has(&words()));
-                    let experts = everywhere && self.names().any(|name| name.contains(".experts."));
+                    let experts = everywhere && self.names().any(of_experts);
                     (!experts, experts)
                 }
             },
@@ -365,7 +365,7 @@ impl Opened {
 }
 
 /// What stands before the number of a layer in the names of files: Megatron-core's, and those of legacy models.
-const LAYERS: &str = "decoder.layers.";
+pub(super) const LAYERS: &str = "decoder.layers.";
 const LEGACY_LAYERS: &str = "language_model/encoder/layers.";
 
 /// Forms of experts other than one module each.
@@ -380,7 +380,29 @@ const PLAIN: Spelling = Spelling {
     nf4: FourBit::None,
 };
 
+/// Whether a tensor is of a layer's experts, by its name.
+fn of_experts(name: &str) -> bool {
+    let in_layer = name.strip_prefix(LAYERS).and_then(|rest| rest.split_once('.'));
+    in_layer.is_some_and(|(number, rest)| {
+        let inside = rest.strip_prefix(Part::Experts.path()).is_some_and(|rest| rest.starts_with('.'));
+        number.parse::<usize>().is_ok() && inside
+    })
+}
+
 /// The number of the layer in a tensor's name.
 fn slot_of(name: &str) -> Option<usize> {
     number_in(name, LAYERS).or_else(|| number_in(name, LEGACY_LAYERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_are_what_stands_in_a_layers_network() {
+        assert!(of_experts("decoder.layers.3.mlp.experts.local_experts.0.linear_fc1.weight"));
+        for other in ["vision.layers.3.mlp.experts.weight1", "decoder.layers.3.adapter.experts.weight1"] {
+            assert!(!of_experts(other), "{other}");
+        }
+    }
 }

@@ -22,9 +22,10 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::buckets;
-use super::described::{describe, number_in};
+use super::described::describe;
 use super::fsdp2;
 use super::hints::Hints;
+use super::number::number_in;
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::dcp::{self, Metadata, Tensor};

@@ -1,7 +1,8 @@
 //! Plans of Hugging Face folders: made anew, or like an original.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::{fmt, fs};
 
 use ms_core::DType;
 use ms_spec::{Feed, ModelConfig, Place};
@@ -122,11 +123,15 @@ impl Plan {
     }
 
     /// A Hugging Face folder with the files of an original one, byte for byte where types are the same.
-    /// `None` if the original holds tensors that the model does not have, or lacks some.
+    /// The inner error names a tensor that the original holds and the model does not have, or the other way round.
     ///
     /// # Errors
     /// What `dtype_of` returns; a layout that is damaged.
-    pub fn hf_like(config: &ModelConfig, layout: &HfLayout, dtype_of: &DTypeOf<'_>) -> Result<Option<Self>> {
+    pub fn hf_like(
+        config: &ModelConfig,
+        layout: &HfLayout,
+        dtype_of: &DTypeOf<'_>,
+    ) -> Result<std::result::Result<Self, Unlike>> {
         let mut files = Vec::new();
         let mut rows = config.vocab;
         let embedding_name = hf::tensors(config)?.first().map_or_else(String::new, |t| t.named.name.clone());
@@ -163,19 +168,23 @@ impl Plan {
             known.insert(t.named.name.clone(), json!(i));
         }
         let embedding = all.first().map_or("", |t| t.named.name.as_str()).to_owned();
-        let mut seen = 0;
+        let mut seen = BTreeSet::new();
         let mut plan = Self { zeros: zeros(config)?, ..Self::default() };
         for (name, text, json, entries) in files {
             let mut tensors = Vec::new();
             let mut same = true;
             for (start, end, tensor, dtype, shape) in entries {
                 // Some folders store a tied output layer all the same.
-                let tied_head = config.tied && tensor == "lm_head.weight";
+                let tied_head = hf::is_tied_head(config, &tensor);
                 let usual = hf::usual(config, &tensor);
                 let key = if tied_head { &embedding } else { &usual };
-                let Some(i) = known.get(key).and_then(Value::as_u64) else { return Ok(None) };
+                let Some(i) = known.get(key).and_then(Value::as_u64) else {
+                    return Ok(Err(Unlike::Foreign(tensor)));
+                };
                 let found = &all[i as usize];
-                seen += usize::from(!tied_head && !found.named.copy);
+                if !tied_head {
+                    seen.insert(&found.named.name);
+                }
                 let t = target(tensor, &found.spec, &found.named.lens, type_of(&found.spec, dtype_of)?);
                 same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
                 tensors.push(t);
@@ -196,13 +205,31 @@ impl Plan {
                 container: Container::Safetensors { header },
             });
         }
-        if seen != all.iter().filter(|t| !t.named.copy).count() {
-            return Ok(None);
+        if let Some(t) = all.iter().find(|t| !t.named.copy && !seen.contains(&t.named.name)) {
+            return Ok(Err(Unlike::Lacking(t.named.name.clone())));
         }
         if let Some(index) = &layout.index {
             plan.texts.push((hf::INDEX.into(), index.clone().into_bytes()));
         }
-        Ok(Some(plan))
+        Ok(Ok(plan))
+    }
+}
+
+/// In what a folder is not like a model: the name of a tensor that one of them has alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlike {
+    /// The folder has it.
+    Foreign(String),
+    /// The model has it.
+    Lacking(String),
+}
+
+impl fmt::Display for Unlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(tensor) => write!(f, "hold {tensor}, which the model does not have"),
+            Self::Lacking(tensor) => write!(f, "lack {tensor}"),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::torch::Object;
 use crate::{Error, Result};
 use ms_files::AtomicFolder;
 
-pub use hf::{HF_LAYOUT, HfLayout};
+pub use hf::{HF_LAYOUT, HfLayout, Unlike};
 pub use run::{Beside, Run};
 pub(crate) use write::write_from;
 pub use write::write_hf;

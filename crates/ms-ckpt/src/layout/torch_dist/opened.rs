@@ -9,7 +9,9 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, params};
 
 use super::laid::{Laid, forms};
 use crate::dcp::{self, Chunk, Metadata, Tensor};
-use crate::layout::described::number_in;
+use crate::layout::hf::warn_of_foreign;
+use crate::layout::number::number_in;
+use crate::layout::rank_file::EXTRA_STATE;
 use crate::name::{Name, State};
 use crate::optim::BUFFERS;
 use crate::stored::{Global, Piece, Stored};
@@ -292,12 +294,13 @@ impl Opened<'_> {
 
     pub(in crate::layout) fn report_unused(&self) {
         let left = self.metadata.tensors.keys().filter(|k| !self.used.contains(*k));
-        let beside = |k: &str| k.contains("rng_state") || k.contains("_extra_state") || k.ends_with(".step");
-        let left: Vec<&String> = left.filter(|k| !beside(k)).collect();
-        if let Some(first) = left.first() {
-            let (folder, n) = (self.folder.display(), left.len());
-            tracing::warn!("{folder}: {n} tensors are no part of the model, among them {first}");
-        }
+        let beside = |k: &str| {
+            let module = k.split('/').next().unwrap_or(k);
+            let step = module.strip_prefix("optimizer.state.").is_some_and(|rest| rest.ends_with(".step"));
+            module == "rng_state" || module.ends_with(EXTRA_STATE) || step
+        };
+        let left: BTreeSet<&str> = left.map(String::as_str).filter(|k| !beside(k)).collect();
+        warn_of_foreign(self.folder, &left);
     }
 }
 
