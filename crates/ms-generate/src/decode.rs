@@ -105,7 +105,7 @@ pub fn resume(
         })
         .collect::<Result<Vec<_>>>()?;
     if limits.max_new_tokens > 0 && !prompts.is_empty() {
-        session.reserve(prompts.iter().map(|p| room(m, p.len(), limits)).max().unwrap_or(0));
+        session.reserve(prompts.iter().map(|p| room(m, p.len(), limits)).max().unwrap_or(0))?;
         let mut active: Vec<usize> = (0..prompts.len()).collect();
         let starts: Vec<(usize, &[u32])> = prompts.iter().map(Vec::as_slice).enumerate().collect();
         let mut rows = session.start(&starts)?;

@@ -6,7 +6,9 @@ use ms_core::Tensor;
 use ms_nn::KvCache;
 
 /// Several sequences over one cache, each in a slot of its own. A sequence that begins like the last one of its slot computes
-/// only what differs: the solved examples of a benchmark, or the earlier turns of a chat, are computed once.
+/// only what comes after the common beginning: the solved examples of a benchmark, or the earlier turns of a chat as long as
+/// none is dropped, are computed once. Where a layer has a state or pools entries, which cannot go back, that is so
+/// if the sequence goes on from all of the last one's tokens; otherwise all of it is computed.
 pub struct Session<'a> {
     model: &'a LoadedModel,
     cache: KvCache,
@@ -36,19 +38,18 @@ impl<'a> Session<'a> {
         self.computed
     }
 
-    /// Makes room for `capacity` tokens in every slot. A cache that is too small gives way to one of twice its size, at least,
-    /// as far as the model's window allows, and what it held is computed again when it is wanted.
-    pub fn reserve(&mut self, capacity: usize) {
+    /// Makes room for `capacity` tokens in every slot. A cache that is too small gets twice its size, at least, as far as the
+    /// model's window allows, and holds what it held.
+    ///
+    /// # Errors
+    /// If rows cannot be moved.
+    pub fn reserve(&mut self, capacity: usize) -> Result<()> {
         let has = self.cache.capacity();
         if has < capacity {
             let window = self.model.model.max_position();
-            let capacity = capacity.max(has.saturating_mul(2).min(window));
-            let (m, slots) = (self.model, self.tokens.len());
-            // The old one goes before the new one comes.
-            self.cache = m.model.cache(&m.device, m.store.dtype(), slots, 1);
-            self.cache = m.model.cache(&m.device, m.store.dtype(), slots, capacity);
-            self.tokens.iter_mut().for_each(Vec::clear);
+            self.cache.grow(capacity.max(has.saturating_mul(2).min(window)))?;
         }
+        Ok(())
     }
 
     /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were

@@ -57,6 +57,28 @@ fn a_batch_is_its_sequences_bit_for_bit() {
     }
 }
 
+#[test]
+fn a_cache_that_grows_holds_what_it_held() {
+    for family in ms_testing::golden_models() {
+        let model = open(&family, DType::F32);
+        let [first, second] = [prompt(&model, 12, 0), prompt(&model, 9, 1)];
+        let run = |room: usize, later: Option<usize>| {
+            let mut session = Session::new(&model, 2, room);
+            session.start(&[(0, &first[..7]), (1, &second[..6])]).unwrap();
+            later.iter().for_each(|&room| session.reserve(room).unwrap());
+            let mut logits = session.start(&[(0, &first), (1, &second)]).unwrap();
+            logits.extend(session.next(&[(1, 5), (0, 6)]).unwrap());
+            (session.computed(), logits)
+        };
+        let want = run(20, None);
+        // At least twice the room is made.
+        assert!(want == run(7, Some(20)) && want == run(7, Some(9)), "{family}");
+        // Where frequencies do not switch with the length, what is new alone.
+        let switches = model.model.is_short(7) != model.model.is_short(12);
+        assert!(switches || want.0 == 23, "{family}: {} tokens", want.0);
+    }
+}
+
 /// A token at a time through the cache, beside the definition over the whole sequence: twelve digits, of which f32 has seven.
 #[test]
 fn in_f64_log_likelihoods_have_the_digits_of_f64() {

@@ -111,6 +111,26 @@ impl LayerCache {
         }
     }
 
+    /// Gives every slot `to` places instead of `from`; what slots hold, so many tokens each, stays.
+    fn grow(&mut self, [from, to]: [usize; 2], held: &[usize]) -> ms_core::Result<()> {
+        match self {
+            Self::Attention { keys, values, index } => {
+                for rows in [keys, values].into_iter().chain(index) {
+                    grow_rows(rows, [from, to], held)?;
+                }
+            }
+            Self::Rows { rows, pools } => {
+                grow_rows(rows, [from, to], held)?;
+                for pool in pools.iter_mut().flatten() {
+                    pool.grow(to, held)?;
+                }
+            }
+            // A state is as large for many tokens as for one.
+            Self::Recurrent { .. } | Self::None => {}
+        }
+        Ok(())
+    }
+
     /// Forgets what a recurrent layer knows of a slot.
     fn reset(&mut self, slot: usize) {
         if let Self::Recurrent { history, states } = self {
@@ -122,6 +142,16 @@ impl LayerCache {
             }
         }
     }
+}
+
+/// Gives every slot `to` rows instead of `from`; the first ones of each, as many as `held` says, stay.
+fn grow_rows(rows: &mut Tensor, [from, to]: [usize; 2], held: &[usize]) -> ms_core::Result<()> {
+    let mut grown = Tensor::zeros(rows.arena(), rows.dtype(), [held.len() * to, rows.as_matrix().1]);
+    let slots = held.iter().enumerate();
+    grown
+        .put_rows(rows, slots.flat_map(|(slot, &n)| (0..n).map(move |i| (slot * to + i, slot * from + i))))?;
+    *rows = grown;
+    Ok(())
 }
 
 /// A row of numbers for every slot.
@@ -153,6 +183,7 @@ pub(crate) struct PoolCache {
     /// `[slots · most, D]`: entry `w` of slot `s` is row `s · most + w`.
     entries: Tensor,
     span: usize,
+    ratio: usize,
     most: usize,
 }
 
@@ -160,9 +191,17 @@ impl PoolCache {
     fn new(shape: Pooling, device: &Device, dtype: DType, slots: usize, capacity: usize) -> Self {
         let zeros = |rows, width| Tensor::zeros(device.arena(), dtype, [rows, width]);
         let span = if shape.overlap { 2 * shape.ratio } else { shape.ratio };
-        let most = capacity / shape.ratio;
+        let (ratio, most) = (shape.ratio, capacity / shape.ratio);
         let history = || zeros(slots * span, shape.width());
-        Self { history: [history(), history()], entries: zeros(slots * most, shape.dim), span, most }
+        Self { history: [history(), history()], entries: zeros(slots * most, shape.dim), span, ratio, most }
+    }
+
+    /// Has room for the entries of `capacity` tokens in every slot. How many of them there are is not known here, so all stay.
+    fn grow(&mut self, capacity: usize, held: &[usize]) -> ms_core::Result<()> {
+        let most = capacity / self.ratio;
+        grow_rows(&mut self.entries, [self.most, most], &vec![self.most; held.len()])?;
+        self.most = most;
+        Ok(())
     }
 
     /// All entries.
@@ -251,6 +290,22 @@ impl KvCache {
     /// Tokens a slot can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Makes room for `capacity` tokens in every slot, if there is less; what slots hold stays.
+    ///
+    /// Layers grow one after the other, so that only one of them is there twice.
+    ///
+    /// # Errors
+    /// If rows cannot be moved.
+    pub fn grow(&mut self, capacity: usize) -> Result<()> {
+        if self.capacity < capacity {
+            for layer in &mut self.layers {
+                layer.grow([self.capacity, capacity], &self.lengths)?;
+            }
+            self.capacity = capacity;
+        }
+        Ok(())
     }
 
     /// Forgets the tokens of a slot from position `len` on and returns how many are left.

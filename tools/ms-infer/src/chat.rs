@@ -8,7 +8,7 @@ use ms_cli::{Usage, refuse};
 use ms_core::DType;
 use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
-use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
+use ms_text::{ChatTemplate, Detokenizer, GenerationPrompt, Tokenizer};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -96,7 +96,8 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
         args.say_aside(text);
     }
-    // What a turn has in common with the one before is not computed again.
+    // What a turn has in common with the beginning of the one before is not computed again.
+    let mut past: Option<Past> = None;
     let mut session = Session::new(&model, 1, ROOM.min(model.model.max_position()));
     let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
     let mut given = o.asked.prompts.clone().into_iter();
@@ -152,12 +153,14 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
             }
         }
         let window = model.model.max_position();
-        let ids = loop {
+        let (plain, ids) = loop {
             let turns: Vec<Value> = system.iter().chain(&history).cloned().collect();
-            let ids = prompt(&form, &tokenizer, &turns)?;
+            let plain = prompt(&form, &tokenizer, &turns)?;
+            let ids = past.as_ref().and_then(|past| past.goes_on(&tokenizer, &plain));
+            let ids = ids.unwrap_or_else(|| plain.clone());
             // What does not fit the window any more is forgotten, the oldest first.
             if ids.len() <= window || history.len() == 1 {
-                break ids;
+                break (plain, ids);
             }
             history.drain(..2);
         };
@@ -180,7 +183,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         }
         let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
         let (prompt_tokens, before) = (ids.len(), session.computed());
-        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids, &[], rule, show)?;
+        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids.clone(), &[], rule, show)?;
         if json_output {
             let report = json!({
                 "user": turn,
@@ -195,9 +198,48 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         } else {
             say("\n")?;
         }
+        let mut reply = done.tokens;
+        reply.pop_if(|last| setup::limits(o, &model, &tokenizer).stop_tokens.contains(last));
+        // Tokens behind a text that ended the answer are no part of it.
+        let complete = spelt(&tokenizer, &reply)? == text;
+        past = complete.then(|| Past { plain, ids, reply, text: text.clone() });
         history.push(json!({"role": "assistant", "content": text}));
         whole.push(json!({"role": "assistant", "content": text}));
     }
+}
+
+/// The turn before.
+struct Past {
+    /// The tokens of its prompt's text.
+    plain: Vec<u32>,
+    /// The tokens of its prompt: those of earlier replies as they were generated.
+    ids: Vec<u32>,
+    /// The tokens of the reply, without one that ended it, and their text.
+    reply: Vec<u32>,
+    text: String,
+}
+
+impl Past {
+    /// The tokens of a prompt that goes on from this turn, with the reply's as they were generated: its text may be cut into
+    /// others. `None` if the prompt, whose text has the tokens `plain`, does not begin with this turn and its whole reply.
+    fn goes_on(&self, tokenizer: &Tokenizer, plain: &[u32]) -> Option<Vec<u32>> {
+        let rest = plain.strip_prefix(&self.plain[..])?;
+        let (mut pieces, mut left) = (Detokenizer::new(tokenizer, true), self.text.as_str());
+        let mut rest = rest.iter();
+        while !left.is_empty() {
+            if let Some(piece) = pieces.push(*rest.next()?).ok()? {
+                left = left.strip_prefix(piece.as_str())?;
+            }
+        }
+        (!self.text.is_empty()).then(|| [&self.ids, &self.reply, rest.as_slice()].concat())
+    }
+}
+
+/// The text that a reply of these tokens has.
+fn spelt(tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String> {
+    let mut pieces = Detokenizer::new(tokenizer, true);
+    let all: Vec<Option<String>> = tokens.iter().map(|&t| pieces.push(t)).collect::<Result<_, _>>()?;
+    Ok(all.into_iter().chain([pieces.finish()?]).flatten().collect())
 }
 
 fn say(text: &str) -> Result<()> {

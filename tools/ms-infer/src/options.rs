@@ -24,7 +24,7 @@ options! {
     /// What a chat looks like.
     pub(crate) struct Chat in "Generation" {
         pub(crate) system: Option<String> = "--system", "system message of a chat", own = own("system");
-        pub(crate) turns: usize = "--history-turns", "turns of a chat that are kept", range = "[0,)";
+        pub(crate) turns: usize = "--history-turns", "turns of a chat that are kept; once the oldest is dropped, what is kept is computed anew with every turn", range = "[0,)";
     }
 }
 

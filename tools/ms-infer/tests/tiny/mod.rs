@@ -5,14 +5,19 @@ use std::path::Path;
 
 /// A model folder of random weights with a byte-level tokenizer, made by the programs' own crates.
 pub(crate) fn tiny_model(dir: &Path) {
-    let text = std::fs::read_to_string(workspace_root().join("README.md")).unwrap();
-    let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
     let json = serde_json::json!({
         "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 300,
         "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
     });
-    let config = ms_spec::hf::read_config(&json).unwrap();
+    model_of(dir, &json);
+}
+
+/// As [`tiny_model`], of any configuration with a vocabulary of 300 tokens.
+pub(crate) fn model_of(dir: &Path, json: &serde_json::Value) {
+    let text = std::fs::read_to_string(workspace_root().join("README.md")).unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
+    let config = ms_spec::hf::read_config(json).unwrap();
     let mut weights = |spec: &ms_spec::ParamSpec| {
         let mut values = vec![1f32; spec.shape.numel()];
         if spec.shape.len() == 2 {
