@@ -174,7 +174,7 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
         }
         Some(other) => {
             return Err(f.unsupported(format!(
-                "rope scaling {other} is not supported; supported: llama3, yarn, longrope, dynamic"
+                "rope scaling {other} is not supported; supported: llama3, yarn, longrope, plm and, in a checkpoint's arguments, dynamic"
             )));
         }
     })
