@@ -1,7 +1,7 @@
 //! Generated reference pages: every flag of every program, every family; and the list of sample models.
 
 use anyhow::{Context, Result};
-use ms_cli::megatron::{Line, Upstream, reference_page};
+use ms_cli::megatron::{Line, Upstream, elsewhere_table, reference_page};
 use std::path::{Path, PathBuf};
 
 /// The command lines of the programs that take upstream's flags.
@@ -24,10 +24,12 @@ fn pages(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let all = upstream.into_iter().chain(own).chain([models, parity]);
     let all = all.map(|(name, text)| (folder.join(format!("{name}.md")), text));
     let samples = (root.join(crate::models::LIST), crate::models::list(root)?);
+    // Pages show it as it was when this program was built: they follow once it is built again.
+    let elsewhere = (root.join("crates/ms-cli/src/megatron/elsewhere.tsv"), elsewhere_table(&lines()));
     let readme = root.join("README.md");
     let text = std::fs::read_to_string(&readme).with_context(|| readme.display().to_string())?;
     let readme = (readme, with_families(&text, ms_spec::Family::all().count()));
-    Ok(all.chain([samples, readme]).collect())
+    Ok(all.chain([samples, elsewhere, readme]).collect())
 }
 
 /// A text in which every number of families is `families`.

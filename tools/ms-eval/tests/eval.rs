@@ -391,7 +391,7 @@ fn what_becomes_of_every_flag_is_explained() {
     for (flag, status, note) in [
         ("--moe-router-load-balancing-type", "acts", "the router's kind"),
         ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
-        ("--lr", "no effect", "no effect in this program"),
+        ("--lr", "no effect", "acts in ms-train"),
         ("--max-new-tokens", "acts", "tokens to generate"),
     ] {
         let row = rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));

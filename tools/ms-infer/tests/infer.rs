@@ -528,7 +528,7 @@ fn what_becomes_of_every_flag_is_explained() {
         ("--router-gating-in-fp32", "acts", "logits in float32"),
         ("--moe-expert-capacity-factor", "no effect", "experts take every copy of a token"),
         ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
-        ("--lr", "no effect", "no effect in this program"),
+        ("--lr", "no effect", "acts in ms-train"),
     ] {
         let row = row(flag);
         assert!(row["status"] == status && row["note"].as_str().unwrap().contains(note), "{row}");

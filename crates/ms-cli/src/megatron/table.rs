@@ -122,6 +122,8 @@ pub struct Flag {
     default: (Value, Value),
     choices: Vec<&'static str>,
     range: Option<Range>,
+    /// Whether the program neither acts on it nor has a reason of its own not to.
+    left: bool,
 }
 
 /// Some of the versions of upstream.
@@ -306,7 +308,7 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
         loud: false,
         neutral: Vec::new(),
         group: "Other",
-        note: NOT_HERE.to_owned(),
+        note: String::new(),
         here,
         upstream: match versions {
             "both" => Versions::Both,
@@ -318,11 +320,31 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
         default: (json(defaults.0), json(defaults.1)),
         choices: choices.split(',').filter(|c| !c.is_empty()).collect(),
         range: None,
+        left: true,
     }
 }
 
-/// Why a flag that other programs act on does nothing.
-const NOT_HERE: &str = "no effect in this program";
+/// Why a flag that other programs act on does nothing: which they are.
+fn elsewhere(flag: &str) -> String {
+    let mut rows = table::<2>(include_str!("elsewhere.tsv"));
+    let found = rows.find(|[_, flags]| flags.split(' ').any(|f| f == flag));
+    found
+        .map_or_else(|| "no effect in this program".to_owned(), |[programs, _]| format!("acts in {programs}"))
+}
+
+/// The table of what programs leave to others, as `elsewhere.tsv` has it, from the command lines of all programs.
+pub fn elsewhere_table(lines: &[&Line]) -> String {
+    let mut flags: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for flag in lines.iter().flat_map(|line| line.left_to_others()).collect::<BTreeSet<_>>() {
+        let acts = |line: &&&Line| line.rows.iter().any(|row| row.flag == flag && row.acts());
+        let programs: Vec<&str> = lines.iter().filter(acts).map(|line| line.name).collect();
+        flags.entry(programs.join(" and ")).or_default().push(flag);
+    }
+    let rows = flags.into_iter().map(|(programs, flags)| format!("{programs}\t{}\n", flags.join(" ")));
+    let head =
+        "# Which programs act on flags that others leave to them; made by `cargo xtask docs`, do not edit.\n";
+    std::iter::once(head.to_owned()).chain(rows).collect()
+}
 
 impl Flag {
     /// A flag of ours.
@@ -346,6 +368,7 @@ impl Flag {
             default: (default.clone(), default),
             choices: own.choices.split(',').filter(|c| !c.is_empty()).collect(),
             range: entry.range(),
+            left: false,
         })
     }
 
@@ -366,7 +389,7 @@ impl Flag {
             "{}: a list is read as one value",
             self.flag
         );
-        (self.status, self.group, self.range) = (Status::Acts, entry.group, entry.range());
+        (self.status, self.group, self.range, self.left) = (Status::Acts, entry.group, entry.range(), false);
         entry.help.clone_into(&mut self.note);
     }
 }
@@ -380,13 +403,13 @@ fn other_names(rows: &mut [Flag], here: Versions) {
     }
     for i in 0..rows.len() {
         let row = &rows[i];
-        if !of_upstream(row) || row.note != NOT_HERE {
+        if !of_upstream(row) || !row.left {
             continue;
         }
         let mut named = acting.get(&row.dest).into_iter().flatten().map(|&i| &rows[i]);
         let Some(same) = named.find(|same| same.kind == row.kind) else { continue };
         let (group, range, note) = (same.group, same.range, same.note.clone());
-        rows[i] = Flag { status: Status::Acts, group, range, note, ..row.clone() };
+        rows[i] = Flag { status: Status::Acts, group, range, note, left: false, ..row.clone() };
     }
 }
 
@@ -431,11 +454,12 @@ impl Line {
                         (flag.status, flag.loud, flag.neutral) =
                             (other.status, other.loud, other.neutral.clone());
                         other.reason.clone_into(&mut flag.note);
+                        flag.left = false;
                     }
                     (Some(_), Some(_)) => {
                         panic!("{name}: {} is read, and others.tsv says that it is not", flag.flag)
                     }
-                    (None, None) => {}
+                    (None, None) => flag.note = elsewhere(flag.flag),
                 }
                 assert!(readers.next().is_none(), "{name}: {} is read into two places", flag.flag);
                 rows.push(flag);
@@ -503,6 +527,6 @@ impl Line {
 
     /// The flags of upstream that this program neither acts on nor gives a reason for: another one has to act on them.
     pub fn left_to_others(&self) -> impl Iterator<Item = &'static str> {
-        self.rows.iter().filter(|f| !f.ours && f.note == NOT_HERE).map(|f| f.flag)
+        self.rows.iter().filter(|f| !f.ours && f.left).map(|f| f.flag)
     }
 }

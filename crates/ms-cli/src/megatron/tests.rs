@@ -198,7 +198,7 @@ fn flags_that_would_change_a_run_are_not_passed_over() {
 fn flags_without_effect_say_why() {
     let args = parse(idle(Program::Infer), ["--lr", "1", "--use-flash-attn"]).unwrap();
     let notices = args.without_effect();
-    assert_eq!((notices[0].flag, notices[0].reason.as_str()), ("--lr", "no effect in this program"));
+    assert_eq!((notices[0].flag, notices[0].reason.as_str()), ("--lr", "acts in ms-train"));
     assert_eq!(
         (notices[1].flag, notices[1].reason.as_str()),
         ("--use-flash-attn", "kernels here are fused already")
