@@ -1,4 +1,5 @@
-//! Every environment variable that the programs read.
+//! Every environment variable that the programs read by themselves. `ms-profile npu-doctor` also prints those of Ascend's
+//! toolkit, by which `hccl-sys` finds its libraries.
 
 /// Filter of log messages in `tracing` syntax, for example `ms_dist=debug`. Wins over `-v` and `--quiet`.
 pub const MS_LOG: &str = "MS_LOG";
@@ -34,6 +35,30 @@ pub const HOME: &str = "HOME";
 
 /// Kind of terminal; `dumb`: no colours, and no lines that are drawn over.
 pub const TERM: &str = "TERM";
+
+/// Columns of the terminal, where a shell says it; `ms-profile schedule` draws as wide unless `--width` says otherwise.
+pub const COLUMNS: &str = "COLUMNS";
+
+/// What the machine's queue (Slurm) calls this job; `ms-train --log-progress` writes it down.
+pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
+
+/// Number of processes that a launcher of MPI started: Open MPI's, and launchers' with PMI.
+pub const OF_MPI: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+
+/// Number of ranks, by torchrun; plans of `ms-train` are for so many, and MPI's must agree.
+pub const WORLD_SIZE: &str = "WORLD_SIZE";
+
+/// This process's rank, by torchrun; MPI's must agree.
+pub const RANK: &str = "RANK";
+
+/// This process's number on its machine, by torchrun; as [`RANK`].
+pub const LOCAL_RANK: &str = "LOCAL_RANK";
+
+/// Number of processes on this machine, by torchrun; as [`RANK`].
+pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+
+/// A fault that a test plants in a run of `ms-train`: `RANK EXCHANGE TIME DEED`.
+pub const MS_PLANTED_FAULT: &str = "MS_PLANTED_FAULT";
 
 /// Whether the terminal can only add text.
 pub(crate) fn dumb_terminal() -> bool {

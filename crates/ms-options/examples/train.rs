@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     let options: Options = args.read()?;
     let run = resolve(&options, Purpose::Train, None)?;
     let choice = options.compute.arithmetic()?;
-    let hooks = Hooks { stop: Default::default(), recorder: None, observer: &Lines };
+    let hooks = Hooks { stop: Default::default(), recorder: None, observer: &Lines, job: String::new() };
     ms_dist::threads::run(run.world, |fabric| run.train(run.context(&fabric)?, choice, &hooks))
         .map_err(|(rank, failure)| anyhow::anyhow!("rank {rank}: {failure:?}"))?;
     Ok(())

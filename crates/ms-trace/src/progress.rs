@@ -39,6 +39,8 @@ struct First {
 #[derive(Debug)]
 pub struct Progress {
     path: PathBuf,
+    /// What the machine's queue calls this job; empty without one.
+    job: String,
     ranks: usize,
     start: Instant,
     /// Floating-point operations before this job.
@@ -47,11 +49,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Says that a job begins, behind what jobs before it have said.
+    /// Says that a job begins, behind what jobs before it have said. `job` is what the machine's queue calls it; empty without
+    /// one.
     ///
     /// # Errors
     /// If the file in `dir` cannot be read or written.
-    pub fn begin(dir: &Path, ranks: usize, start: Instant, flops: f64) -> Result<Self> {
+    pub fn begin(dir: &Path, job: &str, ranks: usize, start: Instant, flops: f64) -> Result<Self> {
         let path = dir.join(NAME);
         std::fs::create_dir_all(dir).map_err(at(dir))?;
         let now = Local::now();
@@ -62,6 +65,7 @@ impl Progress {
         };
         let this = Self {
             path,
+            job: job.to_owned(),
             ranks,
             start,
             flops,
@@ -108,8 +112,8 @@ impl Progress {
     }
 
     fn say(&self, now: DateTime<Local>, text: &str) -> Result<()> {
-        let job = std::env::var("SLURM_JOB_ID").unwrap_or_default();
-        let line = format!("{}\tJob ID: {job}\t# GPUs: {}\t{text}\n", now.format(TIME), self.ranks);
+        let Self { job, ranks, .. } = self;
+        let line = format!("{}\tJob ID: {job}\t# GPUs: {ranks}\t{text}\n", now.format(TIME));
         let file = OpenOptions::new().append(true).create(true).open(&self.path);
         file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(at(&self.path))
     }

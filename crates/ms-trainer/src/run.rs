@@ -91,6 +91,8 @@ pub struct Hooks<'a> {
     pub recorder: Option<Recorder>,
     /// Hears of progress.
     pub observer: &'a dyn Observer,
+    /// What the machine's queue calls the job, for `progress.txt`; empty without one.
+    pub job: String,
 }
 
 struct Loop<'a> {
@@ -163,6 +165,7 @@ pub fn run(
             .map(|dir| {
                 Progress::begin(
                     dir,
+                    &this.hooks.job,
                     this.engine.ctx.grid.world(),
                     start,
                     this.state.floating_point_operations,

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
         writeln!(out, "{found}")?;
         return Ok(());
     }
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let columns = std::env::var(ms_cli::env_vars::COLUMNS).ok().and_then(|c| c.parse().ok());
     let width = args.width.map(|w| w as usize).or(columns).unwrap_or(120).max(20);
     out.write_all(draw(&schedule, &report, (width, args.num_layer_list.is_some())).as_bytes())?;
     if let Some(kept) = kept {

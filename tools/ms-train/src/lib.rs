@@ -19,7 +19,7 @@ mod report;
 
 use anyhow::Result;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
-use ms_cli::refuse;
+use ms_cli::{env_vars, refuse};
 use ms_core::{Arena, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
@@ -177,7 +177,8 @@ fn train(
         let ctx = planted::plant(resolved.context(fabric)?)?;
         let choice = agreed(choice, &ctx, resolved.config.dtype)?;
         taken.get_or_init(|| choice);
-        let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
+        let job = std::env::var(env_vars::SLURM_JOB_ID).unwrap_or_default();
+        let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer, job };
         resolved.train(ctx, choice, &hooks)
     };
     let outcome = ranks.run(world, o.world.limit(), rank)?;

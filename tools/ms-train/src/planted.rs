@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-const VARIABLE: &str = "MS_PLANTED_FAULT";
+const VARIABLE: &str = ms_cli::env_vars::MS_PLANTED_FAULT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {

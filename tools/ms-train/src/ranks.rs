@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use ms_cli::megatron::Args;
-use ms_cli::refuse;
+use ms_cli::{env_vars, refuse};
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
 use ms_options::training::{MOST_PLANNED, Purpose, World};
@@ -44,9 +44,10 @@ impl Surroundings {
     /// (`MASTER_ADDR`, `MASTER_PORT`) is not asked for: MPI knows.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name).and_then(|text| text.trim().parse().ok());
-        let mpi = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE"));
+        let mpi = env_vars::OF_MPI.into_iter().find_map(number);
         let [rank, world, rank_here, world_here] =
-            ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].map(number);
+            [env_vars::RANK, env_vars::WORLD_SIZE, env_vars::LOCAL_RANK, env_vars::LOCAL_WORLD_SIZE]
+                .map(number);
         Self { mpi, rank, world, rank_here, world_here }
     }
 
@@ -103,7 +104,7 @@ impl Surroundings {
 /// # Errors
 /// If the variable is no number of ranks.
 fn world_of_torchrun() -> Result<Option<usize>> {
-    let Ok(text) = std::env::var("WORLD_SIZE") else { return Ok(None) };
+    let Ok(text) = std::env::var(env_vars::WORLD_SIZE) else { return Ok(None) };
     match text.trim().parse() {
         Ok(world) if (1..=MOST_PLANNED).contains(&world) => Ok(Some(world)),
         _ => refuse!(

@@ -46,7 +46,7 @@ fn trains_as_the_program_does() {
 
     let (options, run) = resolved(&flags, Purpose::Train).unwrap();
     let heard = Heard::default();
-    let hooks = Hooks { stop: Arc::default(), recorder: None, observer: &heard };
+    let hooks = Hooks { stop: Arc::default(), recorder: None, observer: &heard, job: String::new() };
     let choice = options.compute.arithmetic().unwrap();
     let ended =
         ms_dist::threads::run(run.world, |fabric| run.train(run.context(&fabric)?, choice, &hooks)).unwrap();
