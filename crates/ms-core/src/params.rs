@@ -210,6 +210,11 @@ impl ParamStore {
         &self.holds
     }
 
+    /// Whether some matrices are kept in eight bits.
+    pub fn has_quantized(&self) -> bool {
+        !self.quantized.is_empty()
+    }
+
     /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is
     /// their tensor, which linear layers take.
     ///

@@ -37,8 +37,8 @@ pub struct Generated {
 /// Continues every prompt, all in one batch. `on_token(i, token)` is called for each new token of prompt `i` as
 /// soon as it is chosen; returning `false` ends that sequence.
 ///
-/// What is generated for a prompt does not depend on the other prompts of the batch: attention never crosses sequences,
-/// every sequence draws from a stream of its own, and up to eight rows of a product have the same bits beside others. Products
+/// What is generated for a prompt is what it gets alone: attention never crosses sequences, every sequence draws from the
+/// same numbers as one alone, and up to eight rows of a product have the same bits beside others. Products
 /// of experts, whose rows come from all sequences, and those of more than eight sequences may differ in the last bits, and
 /// with weights of eight bits by what rounding the activations of few rows changes.
 ///
@@ -95,9 +95,9 @@ pub fn resume(
     let m = session.model();
     check(m, prompts)?;
     let mut sequences = (0..prompts.len())
-        .map(|i| {
+        .map(|_| {
             Ok(Sequence {
-                sampler: Sampler::new(rule, i as u64)?,
+                sampler: Sampler::new(rule, 0)?,
                 tokens: vec![],
                 log_probability: 0.0,
                 finish: None,

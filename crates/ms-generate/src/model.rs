@@ -84,6 +84,12 @@ impl LoadedModel {
         Ok(Self { device, model, store, ctx: ParallelCtx::single(), stops: source.generation_stops()? })
     }
 
+    /// Whether sequences, up to eight, have the same bits beside each other as alone. Rows of an expert are those of all
+    /// sequences, and weights of eight bits round few rows otherwise than many.
+    pub fn is_alike_beside_others(&self) -> bool {
+        self.config().moe.is_none() && !self.store.has_quantized()
+    }
+
     /// The configuration.
     pub fn config(&self) -> &ModelConfig {
         self.model.config()

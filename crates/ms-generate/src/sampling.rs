@@ -20,7 +20,7 @@ pub struct Sampling {
     pub min_p: f64,
     /// Divides the logits above 0 of tokens that occurred, prompt included, and multiplies those below; 1 turns it off.
     pub repetition_penalty: f64,
-    /// Seed; each sequence of a call draws from a stream of its own, which every call begins anew.
+    /// Seed; every sequence of every call draws from the same numbers, as one alone does.
     pub seed: u64,
 }
 

@@ -1,5 +1,6 @@
 //! `ms-infer chat`: a conversation, one user turn per line.
 
+use crate::generate::say;
 use crate::options::Options;
 use crate::{generate, setup};
 use anyhow::Result;
@@ -10,7 +11,7 @@ use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
 use ms_text::{ChatTemplate, Detokenizer, GenerationPrompt, Tokenizer};
 use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 
 /// Tokens that a conversation has room for at first; more is made when it is wanted.
@@ -85,7 +86,7 @@ pub(crate) enum Unnamed {
 /// If the model, tokenizer or template cannot be read.
 pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
     let rule = o.sampling.rule()?;
-    let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0))?;
+    let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0, 1))?;
     let mut tokenizer = setup::tokenizer(o)?;
     let form = form(o, &mut tokenizer, unnamed)?;
     let keep = o.chat.turns;
@@ -183,7 +184,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         }
         let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
         let (prompt_tokens, before) = (ids.len(), session.computed());
-        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids.clone(), &[], rule, show)?;
+        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids.clone(), rule, show)?;
         if json_output {
             let report = json!({
                 "user": turn,
@@ -240,12 +241,6 @@ fn spelt(tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String> {
     let mut pieces = Detokenizer::new(tokenizer, true);
     let all: Vec<Option<String>> = tokens.iter().map(|&t| pieces.push(t)).collect::<Result<_, _>>()?;
     Ok(all.into_iter().chain([pieces.finish()?]).flatten().collect())
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    write!(out, "{text}")?;
-    Ok(out.flush()?)
 }
 
 fn form(o: &Options, tokenizer: &mut Tokenizer, unnamed: Unnamed) -> Result<Form> {

@@ -1,4 +1,4 @@
-//! `ms-infer generate`: continues a prompt and streams the text.
+//! `ms-infer generate`: continues a prompt and several the text.
 
 use crate::options::Options;
 use crate::setup::{self, Ask};
@@ -29,64 +29,65 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
         refuse!("--prompt: it has no tokens; a model needs at least one to continue from");
     }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
-    let model = setup::model(o, DType::Bf16, Ask::Continue(longest))?;
+    let asked = o.asked.at_once.min(ids.len());
+    let model = setup::model(o, DType::Bf16, Ask::Continue(longest, asked))?;
     ids.iter().try_for_each(|ids| setup::fits(&model, ids))?;
     let window = model.model.max_position();
     let most = setup::limits(o, &model, &tokenizer).max_new_tokens;
-    let mut session = Session::new(&model, 1, longest.saturating_add(most).min(window));
-    for (prompt, ids) in prompts.iter().zip(ids) {
-        one(args, o, &mut session, &tokenizer, prompt, &ids, rule)?;
+    let alike = model.is_alike_beside_others();
+    if asked > 1 && !alike {
+        tracing::warn!(
+            "--prompts-at-once: experts and weights of eight bits round otherwise beside other prompts; they go one after the other"
+        );
+    }
+    let slots = if alike { asked } else { 1 };
+    let mut session = Session::new(&model, slots, longest.saturating_add(most).min(window));
+    for (prompts, ids) in prompts.chunks(slots).zip(ids.chunks(slots)) {
+        some(args, o, &mut session, &tokenizer, prompts, ids, rule)?;
     }
     Ok(())
 }
 
-/// Continues one prompt.
-fn one(
+/// Continues some prompts side by side. The first one's text is shown as it comes, those of others when all are done.
+fn some(
     args: &Args,
     o: &Options,
     session: &mut Session<'_>,
     tokenizer: &Tokenizer,
-    prompt: &str,
-    ids: &[u32],
+    prompts: &[String],
+    ids: &[Vec<u32>],
     rule: Sampling,
 ) -> Result<()> {
     let json = args.json();
     let start = Instant::now();
-    let mut first = None;
-    let mut out = std::io::stdout().lock();
-    if !json && !o.asked.no_echo {
-        write!(out, "{prompt}")?;
-        out.flush()?;
-    }
-    // Behind an echo the text goes on; alone it is one of its own.
-    let shown = if !json && !o.asked.no_echo { ids } else { &[] };
-    let (done, text) = stream(o, session, tokenizer, ids.to_vec(), shown, rule, |piece| {
-        first.get_or_insert_with(|| start.elapsed().as_secs_f64());
-        if !json {
-            write!(out, "{piece}")?;
-            out.flush()?;
-        }
-        Ok(())
+    let mut first = vec![None; ids.len()];
+    let echoed = !json && !o.asked.no_echo;
+    let echo = |i: usize| if echoed { prompts[i].as_str() } else { "" };
+    say(echo(0))?;
+    let done = several(o, session, tokenizer, ids, echoed, rule, |i, piece| {
+        first[i].get_or_insert_with(|| start.elapsed().as_secs_f64());
+        if i > 0 || json { Ok(()) } else { say(piece) }
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let rate = done.tokens.len() as f64 / seconds.max(1e-9);
-    if json {
-        let report = json!({
-            "prompt": prompt,
-            "text": text,
-            "prompt_tokens": ids.len(),
-            "tokens": done.tokens,
-            "finish": done.finish,
-            "log_probability": done.log_probability,
-            "seconds_to_first_token": first,
-            "tokens_per_second": rate,
-        });
-        writeln!(out, "{report}")?;
-    } else {
-        writeln!(out)?;
-        drop(out);
+    for (i, (done, text)) in done.into_iter().enumerate() {
+        let rate = done.tokens.len() as f64 / seconds.max(1e-9);
+        if json {
+            let report = json!({
+                "prompt": prompts[i],
+                "text": text,
+                "prompt_tokens": ids[i].len(),
+                "tokens": done.tokens,
+                "finish": done.finish,
+                "log_probability": done.log_probability,
+                "seconds_to_first_token": first[i],
+                "tokens_per_second": rate,
+            });
+            say(&format!("{report}\n"))?;
+            continue;
+        }
+        say(&if i > 0 { format!("{}{text}\n", echo(i)) } else { "\n".to_owned() })?;
         if !args.quiet() {
-            let (prompt, new) = (ids.len(), done.tokens.len());
+            let (prompt, new) = (ids[i].len(), done.tokens.len());
             args.say_aside(&format!("{prompt} prompt tokens, {new} new, {rate:.1} tokens/s"));
         }
     }
@@ -97,6 +98,13 @@ fn one(
 pub(crate) fn prompts(o: &Options) -> Result<Vec<String>> {
     let read = |p: &String| if p == "-" { read_stdin(true) } else { Ok(p.clone()) };
     o.asked.prompts.iter().map(read).collect()
+}
+
+/// Prints a text at once.
+pub(crate) fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    write!(out, "{text}")?;
+    Ok(out.flush()?)
 }
 
 fn read_stdin(asked: bool) -> Result<String> {
@@ -111,44 +119,63 @@ fn read_stdin(asked: bool) -> Result<String> {
     Ok(text)
 }
 
-/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole; `behind` are the tokens whose
-/// text it stands behind.
+/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole.
 pub(crate) fn stream(
     o: &Options,
     session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     ids: Vec<u32>,
-    behind: &[u32],
     rule: Sampling,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<(Generated, String)> {
+    let mut done = several(o, session, tokenizer, &[ids], false, rule, |_, piece| show(piece))?;
+    Ok(done.swap_remove(0))
+}
+
+/// As [`stream`], prompt `i` in slot `i`; `echoed`: texts stand behind their prompts.
+fn several(
+    o: &Options,
+    session: &mut Session<'_>,
+    tokenizer: &Tokenizer,
+    ids: &[Vec<u32>],
+    echoed: bool,
+    rule: Sampling,
+    mut show: impl FnMut(usize, &str) -> Result<()>,
+) -> Result<Vec<(Generated, String)>> {
     let limits = setup::limits(o, session.model(), tokenizer);
-    let mut pieces = Detokenizer::behind(tokenizer, true, behind);
-    let mut stops = StopTexts::new(o.asked.stops.clone());
+    // Behind an echo the text goes on; alone it is one of its own.
+    let text = |ids: &Vec<u32>| {
+        let pieces = Detokenizer::behind(tokenizer, true, if echoed { &ids[..] } else { &[] });
+        (pieces, StopTexts::new(o.asked.stops.clone()))
+    };
+    let mut texts: Vec<_> = ids.iter().map(text).collect();
     let mut failed = None;
-    let mut done = resume(session, &[ids], rule, &limits, |_, token| {
+    let done = resume(session, ids, rule, &limits, |i, token| {
         if limits.stop_tokens.contains(&token) {
             return true;
         }
+        let (pieces, stops) = &mut texts[i];
         let shown = pieces.push(token).map_err(Into::into).and_then(|piece| match piece {
-            Some(piece) => show(stops.push(&piece)),
+            Some(piece) => show(i, stops.push(&piece)),
             None => Ok(()),
         });
-        failed = shown.err();
+        failed = failed.take().or(shown.err());
         failed.is_none() && !stops.found
     })?;
     if let Some(e) = failed {
         return Err(e);
     }
-    if let Some(rest) = pieces.finish()?.filter(|_| !stops.found) {
-        show(stops.push(&rest))?;
-    }
-    show(stops.rest())?;
-    let mut done = done.swap_remove(0);
-    if stops.found {
-        done.finish = Finish::Stop;
-    }
-    Ok((done, stops.text))
+    let whole = |(i, (mut done, (pieces, mut stops))): (usize, (Generated, (Detokenizer<'_>, StopTexts)))| {
+        if let Some(rest) = pieces.finish()?.filter(|_| !stops.found) {
+            show(i, stops.push(&rest))?;
+        }
+        show(i, stops.rest())?;
+        if stops.found {
+            done.finish = Finish::Stop;
+        }
+        Ok((done, stops.text))
+    };
+    done.into_iter().zip(texts).enumerate().map(whole).collect()
 }
 
 /// A text that grows until one of some texts occurs in it.

@@ -10,6 +10,7 @@ options! {
     pub(crate) struct Asked in "Generation" {
         pub(crate) tasks: Vec<String> = "--task", "what to run", group = "Task";
         pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other; - reads one from stdin; the first turn of a chat", own = own("prompt"), by = TEXTS;
+        pub(crate) at_once: usize = "--prompts-at-once", "prompts that go through the model side by side, at most, each with a cache of its own; every text is what it is alone", range = "[1,8]", own = own_or("prompts_at_once", "1"), by = &[GENERATE];
         pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", range = "[-1,268435456]", by = TEXTS;
         pub(crate) stops: Vec<String> = "--stop", "texts that end the answer; they are not part of it", own = own("stop"), by = TEXTS;
         pub(crate) ignore_eos: bool = "--ignore-eos", "go on after a token that ends a text", own = own_or("ignore_eos", "false"), by = TEXTS;

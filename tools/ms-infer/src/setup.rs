@@ -10,8 +10,8 @@ use ms_text::Tokenizer;
 /// What a command is about to ask of a model.
 #[derive(Clone, Copy)]
 pub(crate) enum Ask {
-    /// Continuations of prompts of at most so many tokens, one after the other.
-    Continue(usize),
+    /// Continuations of prompts of at most so many tokens, so many at a time.
+    Continue(usize, usize),
     /// The logits of so many sequences of so many tokens, all held until the end.
     Logits(usize, usize),
 }
@@ -24,14 +24,17 @@ pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel
     let default = if o.asked.bf16 { DType::Bf16 } else { default };
     let new = usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX);
     let (positions, work) = match ask {
-        Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available: None }),
+        Ask::Continue(prompt, slots) => (None, Work { prompt, new, slots, rows: 0, available: None }),
         Ask::Logits(sequences, tokens) => {
             let rows = (sequences as u64).saturating_mul(tokens as u64);
             (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
     o.loading.load(default, positions, work, |needs| match (ask, needs.cache > needs.weights) {
-        (Ask::Continue(_), true) => "--max-new-tokens, --max-position-embeddings or the length of the prompt",
+        (Ask::Continue(_, 2..), true) => "--prompts-at-once",
+        (Ask::Continue(..), true) => {
+            "--max-new-tokens, --max-position-embeddings or the length of the prompt"
+        }
         _ => "the size of the model or of the input, or pass --dtype bf16",
     })
 }

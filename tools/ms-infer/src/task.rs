@@ -26,10 +26,10 @@ pub(crate) fn run(o: &Options, name: &str, rule: Sampling) -> Result<()> {
     if ids.is_empty() {
         refuse!("--prompt: it has no tokens; a model needs at least one to continue from");
     }
-    let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len()))?;
+    let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len(), 1))?;
     setup::fits(&model, &ids)?;
     let mut session = Session::new(&model, 1, 1);
-    let (_, text) = generate::stream(o, &mut session, &tokenizer, ids, &[], rule, |_| Ok(()))?;
+    let (_, text) = generate::stream(o, &mut session, &tokenizer, ids, rule, |_| Ok(()))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "============== {name} ==============\n\nYou:\n{prompt}\n\nModel:\n{text}")?;
     writeln!(out, "\nElapsed: {:.2}s", start.elapsed().as_secs_f64())?;

@@ -1,24 +1,23 @@
-//! Long conversations: what was computed once is not computed again.
+//! Long conversations, of which what was computed once is not computed again, and prompts side by side.
 
 #![allow(clippy::unwrap_used)] // tests
 
 mod tiny;
 
 use assert_cmd::Command;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Configurations of a dense model, of one with latent attention and of two with states.
 fn models() -> [(&'static str, Value); 4] {
-    let sample = |name: &str, more: Value| {
+    let sample = |name: &str| {
         let folder = ms_testing::golden_model(name).unwrap();
         let text = std::fs::read(folder.join("config.json")).unwrap();
         let mut json: Value = serde_json::from_slice(&text).unwrap();
         json["vocab_size"] = 300.into();
         json["max_position_embeddings"] = 4096.into();
-        json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json
     };
-    ["qwen3", "deepseek_v2", "mamba2", "qwen3_next"].map(|name| (name, sample(name, json!({}))))
+    ["qwen3", "deepseek_v2", "mamba2", "qwen3_next"].map(|name| (name, sample(name)))
 }
 
 /// The conversation has room for 1024 tokens at first.
@@ -46,5 +45,37 @@ fn a_conversation_that_grows_past_its_room_goes_on_from_what_was_computed() {
             let computed = number(turn, "computed_tokens");
             assert_eq!(computed, new + 1 + 7, "{name}, turn {turn}: {turns:?}");
         }
+    }
+}
+
+#[test]
+fn a_prompt_beside_others_is_continued_as_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny::tiny_model(dir.path());
+    let run = |prompts: &[&str], more: &[&str]| {
+        let mut command = Command::cargo_bin("ms-infer").unwrap();
+        command.env("MS_NO_PROGRESS", "1").args(["generate", "--max-new-tokens", "12", "--prompt"]);
+        let done = command.args(prompts).args(more).arg("--load").arg(dir.path()).assert().success();
+        String::from_utf8_lossy(&done.get_output().stdout).into_owned()
+    };
+    let prompts = ["Eight small programs", "and", "Text becomes tokens", "a", "b"];
+    let sampled: &[&str] = &["--temperature", "1.0", "--top-k", "20", "--seed", "3"];
+    for rule in [&["--temperature", "0"][..], sampled, &["--temperature", "1.0", "--stop", "e", "t"]] {
+        let reports = |prompts: &[&str], more: &[&str]| -> Vec<Value> {
+            let out = run(prompts, &[rule, more, &["--json"]].concat());
+            let lines = out.lines().map(|line| serde_json::from_str(line).unwrap());
+            lines
+                .map(|mut report: Value| {
+                    let report = report.as_object_mut().unwrap();
+                    report.retain(|name, _| !name.starts_with("seconds") && name != "tokens_per_second");
+                    Value::from(report.clone())
+                })
+                .collect()
+        };
+        let alone: Vec<Value> = prompts.iter().flat_map(|prompt| reports(&[prompt], &[])).collect();
+        // Four and one: the last is in a slot that another prompt had.
+        assert_eq!(reports(&prompts, &["--prompts-at-once", "4"]), alone, "{rule:?}");
+        let text = |more: &[&str]| run(&prompts, &[rule, more].concat());
+        assert_eq!(text(&["--prompts-at-once", "5"]), text(&[]), "{rule:?}");
     }
 }
