@@ -203,7 +203,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         reply.pop_if(|last| setup::limits(o, &model, &tokenizer).stop_tokens.contains(last));
         // Tokens behind a text that ended the answer are no part of it.
         let complete = spelt(&tokenizer, &reply)? == text;
-        past = complete.then(|| Past { plain, ids, reply, text: text.clone() });
+        past = Some(Past { plain, ids, reply: Some(reply).filter(|_| complete), text: text.clone() });
         history.push(json!({"role": "assistant", "content": text}));
         whole.push(json!({"role": "assistant", "content": text}));
     }
@@ -215,16 +215,26 @@ struct Past {
     plain: Vec<u32>,
     /// The tokens of its prompt: those of earlier replies as they were generated.
     ids: Vec<u32>,
-    /// The tokens of the reply, without one that ended it, and their text.
-    reply: Vec<u32>,
+    /// The tokens of the reply, without one that ended it, where they are all of its text.
+    reply: Option<Vec<u32>>,
     text: String,
 }
 
 impl Past {
-    /// The tokens of a prompt that goes on from this turn, with the reply's as they were generated: its text may be cut into
-    /// others. `None` if the prompt, whose text has the tokens `plain`, does not begin with this turn and its whole reply.
+    /// The tokens of a prompt whose text has the tokens `plain` and goes on from this turn: those before are as they were. So are
+    /// the reply's, where its text stands in the prompt as it is; it may be cut into others. `None` if the prompt begins
+    /// otherwise.
     fn goes_on(&self, tokenizer: &Tokenizer, plain: &[u32]) -> Option<Vec<u32>> {
         let rest = plain.strip_prefix(&self.plain[..])?;
+        let replied = self.reply.as_ref().zip(self.behind_reply(tokenizer, rest));
+        Some(match replied {
+            Some((reply, rest)) => [&self.ids, &reply[..], rest].concat(),
+            None => [&self.ids, rest].concat(),
+        })
+    }
+
+    /// What stands behind the text of the reply.
+    fn behind_reply<'a>(&self, tokenizer: &Tokenizer, rest: &'a [u32]) -> Option<&'a [u32]> {
         let (mut pieces, mut left) = (Detokenizer::new(tokenizer, true), self.text.as_str());
         let mut rest = rest.iter();
         while !left.is_empty() {
@@ -232,7 +242,7 @@ impl Past {
                 left = left.strip_prefix(piece.as_str())?;
             }
         }
-        (!self.text.is_empty()).then(|| [&self.ids, &self.reply, rest.as_slice()].concat())
+        (!self.text.is_empty()).then_some(rest.as_slice())
     }
 }
 
