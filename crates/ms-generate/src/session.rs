@@ -52,6 +52,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Makes every slot begin anew, for sequences that are to have the bits that they have alone: what is shared with another one
+    /// was computed beside other rows.
+    pub fn forget(&mut self) {
+        for (slot, tokens) in self.tokens.iter_mut().enumerate() {
+            self.cache.truncate(slot, 0);
+            tokens.clear();
+        }
+    }
+
     /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were
     /// computed in.
     ///

@@ -86,9 +86,18 @@ pub(crate) enum Unnamed {
 /// If the model, tokenizer or template cannot be read.
 pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
     let rule = o.sampling.rule()?;
-    let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0, 1))?;
+    o.loading.source.model_folder()?;
     let mut tokenizer = setup::tokenizer(o)?;
+    let before = tokenizer.vocab_size();
     let form = form(o, &mut tokenizer, unnamed)?;
+    let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0, 1))?;
+    let (tokens, vocab) = (tokenizer.vocab_size(), model.config().vocab);
+    if tokens > before.max(vocab) {
+        let added = tokens - before;
+        tracing::warn!(
+            "--prompt-type adds {added} tokens, for which the model's vocabulary of {vocab} has no place"
+        );
+    }
     let keep = o.chat.turns;
     let message = |text: &str| (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
     let mut system = o.chat.system.as_deref().and_then(message);

@@ -1,4 +1,4 @@
-//! `ms-infer generate`: continues a prompt and several the text.
+//! `ms-infer generate`: continues prompts and streams the text.
 
 use crate::options::Options;
 use crate::setup::{self, Ask};
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     let slots = if alike { asked } else { 1 };
     let mut session = Session::new(&model, slots, longest.saturating_add(most).min(window));
     for (prompts, ids) in prompts.chunks(slots).zip(ids.chunks(slots)) {
+        session.forget();
         some(args, o, &mut session, &tokenizer, prompts, ids, rule)?;
     }
     Ok(())

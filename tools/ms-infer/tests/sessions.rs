@@ -58,7 +58,8 @@ fn a_prompt_beside_others_is_continued_as_alone() {
         let done = command.args(prompts).args(more).arg("--load").arg(dir.path()).assert().success();
         String::from_utf8_lossy(&done.get_output().stdout).into_owned()
     };
-    let prompts = ["Eight small programs", "and", "Text becomes tokens", "a", "b"];
+    // Some begin alike.
+    let prompts = ["Eight small programs", "Eight small", "Eight small programs and others", "a", "b"];
     let sampled: &[&str] = &["--temperature", "1.0", "--top-k", "20", "--seed", "3"];
     for rule in [&["--temperature", "0"][..], sampled, &["--temperature", "1.0", "--stop", "e", "t"]] {
         let reports = |prompts: &[&str], more: &[&str]| -> Vec<Value> {
@@ -73,8 +74,10 @@ fn a_prompt_beside_others_is_continued_as_alone() {
                 .collect()
         };
         let alone: Vec<Value> = prompts.iter().flat_map(|prompt| reports(&[prompt], &[])).collect();
-        // Four and one: the last is in a slot that another prompt had.
-        assert_eq!(reports(&prompts, &["--prompts-at-once", "4"]), alone, "{rule:?}");
+        // Four and one: the last is in a slot that another prompt had; and one after the other in the same slot.
+        for at_once in ["4", "1"] {
+            assert_eq!(reports(&prompts, &["--prompts-at-once", at_once]), alone, "{rule:?}");
+        }
         let text = |more: &[&str]| run(&prompts, &[rule, more].concat());
         assert_eq!(text(&["--prompts-at-once", "5"]), text(&[]), "{rule:?}");
     }
