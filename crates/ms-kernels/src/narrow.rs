@@ -22,6 +22,10 @@ pub(crate) type Lanes = [f32; LANES];
 
 /// A way of rounding sixteen values to bf16.
 pub(crate) trait Narrow: Copy {
+    /// Whether elements stay beside each other where sums have their order: with registers of sixteen lanes that costs less than
+    /// to bring those of [`split_two`] back into order.
+    const BESIDE: bool = false;
+
     /// The same for values that arithmetic in a unit has made of bf16 (and of other numbers, none of them NaN): no denormals are
     /// among them, and the lower half of a NaN is zero. What whole numbers are made to, [`float::exp2`] say, is no such value.
     #[inline(always)]
@@ -66,7 +70,6 @@ pub(crate) trait Narrow: Copy {
     }
 
     /// Twice sixteen values after a round trip through `E`.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 has use for it
     #[inline(always)]
     fn round_two<E: Element>(self, values: [Lanes; 2]) -> [Lanes; 2] {
         if !is_bf16::<E>() {
@@ -184,6 +187,8 @@ impl Convert {
 
 #[cfg(target_arch = "x86_64")]
 impl Narrow for Convert {
+    const BESIDE: bool = true;
+
     #[inline(always)]
     fn narrow(self, values: Lanes) -> [bf16; LANES] {
         use std::arch::x86_64::{__m256bh, _mm512_cvtneps_pbh, _mm512_loadu_ps};

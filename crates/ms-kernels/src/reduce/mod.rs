@@ -12,7 +12,7 @@ use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
-use crate::{Cpu, Element, Result};
+use crate::{Cpu, Element, Isa, Result};
 
 mod body {
     use crate::Element;
@@ -30,7 +30,7 @@ mod body {
 }
 
 instances! {
-    fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32) = exact::add_squares;
+    fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: bool) = exact::add_squares;
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
 }
 
@@ -44,7 +44,7 @@ pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> ExactSum {
     cpu.for_each_unit(x.len().div_ceil(unit), |u| {
         let (mut sum, mut guess) = (ExactSum::default(), 0);
         for part in x[u * unit..x.len().min((u + 1) * unit)].chunks(exact::PART) {
-            add_squares(cpu.isa(), &mut sum, part, &mut guess);
+            add_squares(cpu.isa(), &mut sum, part, &mut guess, cpu.isa() < Isa::Avx512);
         }
         *all.lock().unwrap_or_else(PoisonError::into_inner) += &sum;
     });

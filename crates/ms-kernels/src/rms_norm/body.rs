@@ -3,7 +3,7 @@
 use super::Options;
 use crate::Element;
 use crate::element::is_bf16;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, split_two};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, split_two, widen_two};
 use std::hint::black_box;
 
 const TWO: usize = 2 * LANES;
@@ -21,19 +21,31 @@ pub(crate) fn lane_sum(mut acc: [f32; LANES]) -> f32 {
     acc[0]
 }
 
+/// Elements as a sum over them takes them: beside each other, or as [`split_two`] does.
 #[inline(always)]
-fn sum_squares<E: Element>(x: &[E]) -> f32 {
+fn taken<E: Element, N: Narrow>(_: N, from: &[E; TWO]) -> [Lanes; 2] {
+    if N::BESIDE { widen_two(from) } else { split_two(from) }
+}
+
+/// What [`taken`] gives, in the order of the elements.
+#[inline(always)]
+fn ordered<E: Element, N: Narrow>(_: N, taken: [Lanes; 2]) -> [Lanes; 2] {
+    if N::BESIDE { taken } else { joined::<E>(taken) }
+}
+
+#[inline(always)]
+fn sum_squares<E: Element, N: Narrow>(how: N, x: &[E]) -> f32 {
     let mut acc = [[0f32; LANES]; 2];
     let (blocks, tail) = x.as_chunks::<TWO>();
     for b in blocks {
-        for (acc, x) in acc.iter_mut().zip(&split_two(b)) {
+        for (acc, x) in acc.iter_mut().zip(&taken(how, b)) {
             for l in 0..LANES {
                 acc[l] = x[l].mul_add(x[l], acc[l]);
             }
         }
     }
     // Seen as arrays in memory the lanes stay in registers above.
-    let mut acc = joined::<E>(black_box(acc));
+    let mut acc = ordered::<E, N>(how, black_box(acc));
     for (i, v) in tail.iter().enumerate() {
         let v = v.to_f32();
         let a = &mut acc[i / LANES][i % LANES];
@@ -110,7 +122,7 @@ fn scaled_chunk<E: Element>(
 
 #[inline(always)]
 fn normalise<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], w: &[E], options: &Options) -> f32 {
-    let rstd = 1.0 / (sum_squares(x) / x.len() as f32 + options.eps).sqrt();
+    let rstd = 1.0 / (sum_squares(how, x) / x.len() as f32 + options.eps).sqrt();
     scaled(how, y, x, rstd, w, options.unit_offset);
     rstd
 }
@@ -173,10 +185,10 @@ pub(super) fn forward_add<E: Element>(
     }
 }
 
-/// The first or the second sixteen of the elements that [`split_two`] has taken apart, of bf16 the even ones first.
+/// The first or the second sixteen of the elements of [`taken`], of bf16 that were split the even ones first.
 #[inline(always)]
-fn half_of<E: Element>(split: &[Lanes; 2], half: usize) -> Lanes {
-    if !is_bf16::<E>() {
+fn half_of<E: Element, N: Narrow>(_: N, split: &[Lanes; 2], half: usize) -> Lanes {
+    if N::BESIDE || !is_bf16::<E>() {
         return split[half];
     }
     let mut lanes = [0f32; LANES];
@@ -188,7 +200,10 @@ fn half_of<E: Element>(split: &[Lanes; 2], half: usize) -> Lanes {
 
 /// What [`half_of`] has put in its order, in that of the elements.
 #[inline(always)]
-fn halves_joined<E: Element>(acc: Lanes) -> Lanes {
+fn halves_joined<E: Element, N: Narrow>(_: N, acc: Lanes) -> Lanes {
+    if N::BESIDE {
+        return acc;
+    }
     let mut split = [acc; 2];
     if is_bf16::<E>() {
         split[1][..LANES / 2].copy_from_slice(&acc[LANES / 2..]);
@@ -196,17 +211,17 @@ fn halves_joined<E: Element>(acc: Lanes) -> Lanes {
     joined::<E>(split)[0]
 }
 
-/// Adds to `Σ w·dy·x`, in the order of [`half_of`], and `dy · norm(x)` to the gradient of the weights, in that of [`split_two`].
+/// Adds to `Σ w·dy·x`, in the order of [`half_of`], and `dy · norm(x)` to the gradient of the weights, in that of [`taken`].
 #[inline(always)]
-fn gather<E: Element>(
-    how: impl Narrow,
+fn gather<E: Element, N: Narrow>(
+    how: N,
     acc: &mut Lanes,
     dw: &mut [f32; TWO],
     (dy, x, w): (&[E; TWO], &[E; TWO], &[E; TWO]),
     rstd: f32,
     unit_offset: bool,
 ) {
-    let (g, mut v, w) = (split_two(dy), split_two(x), scales(split_two(w), unit_offset));
+    let (g, mut v, w) = (taken(how, dy), taken(how, x), scales(taken(how, w), unit_offset));
     let mut weighted = g;
     for (g, w) in weighted.iter_mut().zip(&w) {
         for l in 0..LANES {
@@ -214,7 +229,7 @@ fn gather<E: Element>(
         }
     }
     for half in 0..2 {
-        let (g, v) = (half_of::<E>(&weighted, half), half_of::<E>(&v, half));
+        let (g, v) = (half_of::<E, N>(how, &weighted, half), half_of::<E, N>(how, &v, half));
         for l in 0..LANES {
             acc[l] = g[l].mul_add(v[l], acc[l]);
         }
@@ -224,7 +239,7 @@ fn gather<E: Element>(
             v[l] *= rstd;
         }
     }
-    let normal = how.round_split::<E>(v);
+    let normal = if N::BESIDE { how.round_two::<E>(v) } else { how.round_split::<E>(v) };
     let (dw, _) = dw.as_chunks_mut::<LANES>();
     for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
         for l in 0..LANES {
@@ -259,7 +274,7 @@ fn spread<E: Element>(
     how.store_split(dx, v, false);
 }
 
-/// The gradient of the weights must be zero: until the end it has the order of [`split_two`].
+/// The gradient of the weights must be zero: until the end it has the order of [`taken`].
 #[inline(always)]
 pub(super) fn backward<E: Element>(
     how: impl Narrow,
@@ -289,7 +304,7 @@ pub(super) fn backward<E: Element>(
             gather(how, &mut acc, &mut dw_last, (&dy_last, &x_last, &w_last), r, offset);
         }
         // Seen as an array in memory the lanes stay in registers above.
-        let sum = lane_sum(halves_joined::<E>(black_box(acc)));
+        let sum = lane_sum(halves_joined::<E, _>(how, black_box(acc)));
         let c = -(sum * r * r * r) / width as f32;
         let (dx, dx_rest) = dx[row.clone()].as_chunks_mut::<TWO>();
         let operands = dx.iter_mut().zip(dy.iter().zip(x).zip(w));
@@ -314,18 +329,20 @@ pub(super) fn backward<E: Element>(
         }
     }
     for dw in dw {
-        *dw = in_order::<E>(*dw);
+        put_in_order::<E, _>(how, dw);
     }
-    dw_rest.copy_from_slice(&in_order::<E>(dw_last)[..dw_rest.len()]);
+    put_in_order::<E, _>(how, &mut dw_last);
+    dw_rest.copy_from_slice(&dw_last[..dw_rest.len()]);
 }
 
-/// [`joined`] of two rows beside each other.
+/// [`ordered`] of two rows beside each other.
 #[inline(always)]
-fn in_order<E: Element>(split: [f32; TWO]) -> [f32; TWO] {
-    let mut all = split;
-    let (rows, _) = split.as_chunks();
-    all.as_chunks_mut().0.copy_from_slice(&joined::<E>([rows[0], rows[1]]));
-    all
+fn put_in_order<E: Element, N: Narrow>(how: N, all: &mut [f32; TWO]) {
+    if !N::BESIDE {
+        let (rows, _) = all.as_chunks_mut();
+        let both = ordered::<E, N>(how, [rows[0], rows[1]]);
+        rows.copy_from_slice(&both);
+    }
 }
 
 /// Adds rows of partial sums to `sum`, first row first.
