@@ -28,9 +28,15 @@ fn main() {
     }
     bench.median("training shapes");
     // (keys, groups, query heads per group, head size)
-    for (keys, groups, per_group, dim) in
-        [(256, 8, 2, 64), (512, 8, 2, 64), (4096, 8, 2, 64), (4096, 4, 3, 128), (32768, 8, 4, 128)]
-    {
+    for (keys, groups, per_group, dim) in [
+        (256, 8, 2, 64),
+        (512, 8, 2, 64),
+        (4096, 8, 2, 64),
+        (4096, 4, 3, 128),
+        (32768, 8, 2, 64),
+        (32768, 4, 3, 128),
+        (32768, 8, 4, 128),
+    ] {
         decode(&mut bench, keys, groups, per_group, dim);
     }
     bench.median("decoding");

@@ -8,7 +8,8 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::body::{Half, STEP};
-use super::{Block, KEYS, fetch};
+use super::prefetch::Prefetch;
+use super::{Block, KEYS};
 
 /// Keys whose scores are summed at once.
 const ROWS: usize = 8;
@@ -69,19 +70,25 @@ unsafe fn apart(at: *const bf16, count: usize) -> (__m256, __m256) {
 /// # Safety
 /// The instruction set must be there.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn products(scores: &mut [f32], queries: &[[Half; 2]], keys: Block<'_, bf16>) {
+pub(super) unsafe fn products(
+    scores: &mut [f32],
+    queries: &[[Half; 2]],
+    keys: Block<'_, bf16>,
+    next: &[bf16],
+) {
     let (steps, per_group) = (keys.dim.div_ceil(STEP), keys.heads_per_group);
     let heads = keys.groups * per_group;
     assert!(scores.len() >= heads * KEYS && queries.len() >= heads * steps && keys.is_inside());
+    let mut prefetch = Prefetch::new(keys, next, keys.count.div_ceil(ROWS) * heads);
     for j in (0..keys.count).step_by(ROWS) {
         // The last key again where there are not eight more.
         let offsets: [usize; ROWS] = std::array::from_fn(|u| (j + u).min(keys.count - 1) * keys.token_stride);
         for g in 0..keys.groups {
-            fetch(keys, j + ROWS, ROWS, g);
             let start = keys.data.as_ptr().wrapping_add(g * keys.group_stride);
             for n in g * per_group..(g + 1) * per_group {
                 let query = &queries[n * steps..][..steps];
                 let mut lanes = [_mm256_setzero_ps(); ROWS];
+                prefetch.step();
                 for half in 0..2 {
                     let mut acc = [_mm256_setzero_ps(); ROWS];
                     for (step, query) in query.iter().enumerate() {
@@ -125,10 +132,16 @@ pub(super) unsafe fn products(scores: &mut [f32], queries: &[[Half; 2]], keys: B
 /// The instruction set must be there, values must be inside their array, and `sums` and `weights` have rows for all heads.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_keys<const N: usize>(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>, j: usize) {
+unsafe fn add_keys<const N: usize>(
+    sums: &mut [f32],
+    weights: &[f32],
+    values: Block<'_, bf16>,
+    j: usize,
+    prefetch: &mut Prefetch,
+) {
     let width = values.dim.next_multiple_of(STEP);
     for g in 0..values.groups {
-        fetch(values, j + AT_ONCE, AT_ONCE, g);
+        prefetch.step();
         let start = values.data.as_ptr().wrapping_add(j * values.token_stride + g * values.group_stride);
         for d in (0..values.dim).step_by(PAIRS) {
             let mut parts = [(_mm256_setzero_ps(), _mm256_setzero_ps()); N];
@@ -163,19 +176,21 @@ unsafe fn add_keys<const N: usize>(sums: &mut [f32], weights: &[f32], values: Bl
 /// # Safety
 /// The instruction set must be there.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn mix(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>) {
+pub(super) unsafe fn mix(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>, next: &[bf16]) {
     let heads = values.groups * values.heads_per_group;
     let width = values.dim.next_multiple_of(STEP);
     assert!(weights.len() >= heads * KEYS && sums.len() >= heads * width && values.is_inside());
     sums.fill(0.0);
     let whole = values.count / AT_ONCE * AT_ONCE;
+    let steps = values.count.div_ceil(AT_ONCE) * values.groups;
+    let mut prefetch = Prefetch::new(values, next, steps);
     // SAFETY: asserted above.
     unsafe {
         for j in (0..whole).step_by(AT_ONCE) {
-            add_keys::<AT_ONCE>(sums, weights, values, j);
+            add_keys::<AT_ONCE>(sums, weights, values, j, &mut prefetch);
         }
         for j in whole..values.count {
-            add_keys::<1>(sums, weights, values, j);
+            add_keys::<1>(sums, weights, values, j, &mut prefetch);
         }
     }
     for pairs in sums.as_chunks_mut::<PAIRS>().0 {

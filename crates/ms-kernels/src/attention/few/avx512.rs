@@ -1,16 +1,16 @@
 //! Few queries of bf16 with AVX-512, in the order of [`super::body`].
 //!
-//! Sixteen keys meet a head at once and their lanes are summed together, across registers; of values, a line of several keys is
-//! split once into even and odd elements for all heads of its group. What the next keys need is asked for meanwhile, in the
-//! order of memory and into the second level: the processor would not see sixteen rows as one stream, and the first level
-//! does not hold two times sixteen keys of eight groups.
+//! The scores of sixteen keys are computed at a time and their lanes summed together, across registers. Of values, a line of
+//! several keys is split once into even and odd elements for all heads of its group. The keys that follow are prefetched
+//! meanwhile: the processor does not recognise sixteen rows as one stream.
 
 use std::arch::x86_64::*;
 
 use half::bf16;
 
 use super::body::STEP;
-use super::{Block, KEYS, fetch};
+use super::prefetch::Prefetch;
+use super::{Block, KEYS};
 use crate::matmul::kernel::avx512::pack::first32;
 
 /// Keys whose scores are summed at once.
@@ -72,17 +72,23 @@ macro_rules! products {
         /// # Safety
         /// The instruction set must be there.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name(scores: &mut [f32], queries: &[bf16], keys: Block<'_, bf16>) {
+        pub(super) unsafe fn $name(
+            scores: &mut [f32],
+            queries: &[bf16],
+            keys: Block<'_, bf16>,
+            next: &[bf16],
+        ) {
             let (width, heads, per_group) =
                 (keys.dim.next_multiple_of(STEP), keys.groups * keys.heads_per_group, keys.heads_per_group);
             assert!(scores.len() >= heads * KEYS && queries.len() >= heads * width && keys.is_inside());
             let (whole, tail) = (keys.dim / STEP * STEP, first32(keys.dim % STEP));
+            let steps = keys.count.div_ceil(ROWS) * heads * keys.dim.div_ceil(STEP);
+            let mut prefetch = Prefetch::new(keys, next, steps);
             for j in (0..keys.count).step_by(ROWS) {
                 // The last key again where there are not sixteen more.
                 let offsets: [usize; ROWS] =
                     std::array::from_fn(|u| (j + u).min(keys.count - 1) * keys.token_stride);
                 for g in 0..keys.groups {
-                    fetch(keys, j + ROWS, ROWS, g);
                     let start = keys.data.as_ptr().wrapping_add(g * keys.group_stride);
                     for n in g * per_group..(g + 1) * per_group {
                         // SAFETY: all rows of queries, keys and scores are there by the assertion; the mask holds what a
@@ -91,6 +97,7 @@ macro_rules! products {
                             let query = queries.as_ptr().add(n * width);
                             let mut acc = [_mm512_setzero_ps(); ROWS];
                             for d in (0..whole).step_by(STEP) {
+                                prefetch.step();
                                 let (query, at) = (_mm512_loadu_si512(query.add(d).cast()), start.add(d));
                                 for u in 0..ROWS {
                                     acc[u] =
@@ -98,6 +105,7 @@ macro_rules! products {
                                 }
                             }
                             if tail != 0 {
+                                prefetch.step();
                                 let query = _mm512_loadu_si512(query.add(whole).cast());
                                 for u in 0..ROWS {
                                     let at = start.add(whole + offsets[u]);
@@ -122,12 +130,18 @@ products!(dot_products, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", dot);
 /// The instruction set must be there, values must be inside their array, and `sums` and `weights` have rows for all heads.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn add_keys<const N: usize>(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>, j: usize) {
+unsafe fn add_keys<const N: usize>(
+    sums: &mut [f32],
+    weights: &[f32],
+    values: Block<'_, bf16>,
+    j: usize,
+    prefetch: &mut Prefetch,
+) {
     let width = values.dim.next_multiple_of(STEP);
     for g in 0..values.groups {
-        fetch(values, j + AT_ONCE, AT_ONCE, g);
         let start = values.data.as_ptr().wrapping_add(j * values.token_stride + g * values.group_stride);
         for d in (0..values.dim).step_by(STEP) {
+            prefetch.step();
             let mask = first32(values.dim - d);
             let mut parts = [(_mm512_setzero_ps(), _mm512_setzero_ps()); N];
             for u in 0..N {
@@ -162,19 +176,21 @@ unsafe fn add_keys<const N: usize>(sums: &mut [f32], weights: &[f32], values: Bl
 /// # Safety
 /// The instruction set must be there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn mix(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>) {
+pub(super) unsafe fn mix(sums: &mut [f32], weights: &[f32], values: Block<'_, bf16>, next: &[bf16]) {
     let heads = values.groups * values.heads_per_group;
     let width = values.dim.next_multiple_of(STEP);
     assert!(weights.len() >= heads * KEYS && sums.len() >= heads * width && values.is_inside());
     sums.fill(0.0);
     let whole = values.count / AT_ONCE * AT_ONCE;
+    let steps = values.count.div_ceil(AT_ONCE) * values.groups * values.dim.div_ceil(STEP);
+    let mut prefetch = Prefetch::new(values, next, steps);
     // SAFETY: asserted above.
     unsafe {
         for j in (0..whole).step_by(AT_ONCE) {
-            add_keys::<AT_ONCE>(sums, weights, values, j);
+            add_keys::<AT_ONCE>(sums, weights, values, j, &mut prefetch);
         }
         for j in whole..values.count {
-            add_keys::<1>(sums, weights, values, j);
+            add_keys::<1>(sums, weights, values, j, &mut prefetch);
         }
     }
     let lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);

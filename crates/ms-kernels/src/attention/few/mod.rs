@@ -9,6 +9,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod body;
+#[cfg(target_arch = "x86_64")]
+mod prefetch;
 #[cfg(test)]
 mod tests;
 
@@ -104,38 +106,18 @@ impl<'a, E: Element> Block<'a, E> {
     }
 }
 
-/// Asks for lines of the keys from `first` on: those of group `g` of as many parts as there are groups, so that all of `count`
-/// keys are asked for once when all groups are done.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn fetch(keys: Block<'_, half::bf16>, first: usize, count: usize, g: usize) {
-    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    const LINE: usize = 64;
-    let end = keys.count.min(first + count);
-    if first >= end || keys.token_stride > 4 * keys.groups * keys.dim {
-        return;
-    }
-    // Rows of a cache are one piece of memory; of packed rows, what lies between keys is asked for, too.
-    let start: *const i8 = keys.data.as_ptr().wrapping_add(first * keys.token_stride).cast();
-    let lines = ((end - first) * keys.token_stride * size_of::<half::bf16>()).div_ceil(LINE);
-    for line in g * lines / keys.groups..(g + 1) * lines / keys.groups {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line * LINE)) };
-    }
-}
-
 /// `scores[head, key] = query[head] · key`, rows of [`KEYS`], of which those after the block's keys are any; `queries` are rows
-/// of whole steps.
-fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block<'_, E>) {
+/// of whole steps. What is read after the keys starts at `next`.
+fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block<'_, E>, next: &[E]) {
     #[cfg(target_arch = "x86_64")]
     if let (Some(keys), true) = (keys.pairs(), isa >= Isa::Avx512) {
-        let queries = bytemuck::cast_slice(queries);
+        let (queries, next) = (bytemuck::cast_slice(queries), bytemuck::cast_slice(next));
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has; rows are those of all heads.
         return unsafe {
             if isa >= Isa::Avx512Bf16 {
-                avx512::dot_products(scores, queries, keys);
+                avx512::dot_products(scores, queries, keys, next);
             } else {
-                avx512::products(scores, queries, keys);
+                avx512::products(scores, queries, keys, next);
             }
         };
     }
@@ -147,25 +129,31 @@ fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block
         #[cfg(target_arch = "x86_64")]
         if let (Some(keys), true) = (keys.pairs(), isa == Isa::Avx2) {
             // SAFETY: as above.
-            return unsafe { avx2::products(scores, wide, keys) };
+            return unsafe { avx2::products(scores, wide, keys, bytemuck::cast_slice(next)) };
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = next;
         wide_products(isa, scores, wide, keys);
     });
 }
 
-/// `sums[head, d] = Σ_j weights[head, j] · values[j, group, d]` in the order of keys; `sums` are rows of whole steps.
-fn mix<E: Element>(isa: Isa, sums: &mut [f32], weights: &[f32], values: Block<'_, E>) {
+/// `sums[head, d] = Σ_j weights[head, j] · values[j, group, d]` in the order of keys; `sums` are rows of whole steps. What is
+/// read after the values starts at `next`.
+fn mix<E: Element>(isa: Isa, sums: &mut [f32], weights: &[f32], values: Block<'_, E>, next: &[E]) {
     #[cfg(target_arch = "x86_64")]
     if let (Some(values), true) = (values.pairs(), isa >= Isa::Avx2) {
+        let next = bytemuck::cast_slice(next);
         // SAFETY: as above.
         return unsafe {
             if isa >= Isa::Avx512 {
-                avx512::mix(sums, weights, values);
+                avx512::mix(sums, weights, values, next);
             } else {
-                avx2::mix(sums, weights, values);
+                avx2::mix(sums, weights, values, next);
             }
         };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = next;
     any_mix(isa, sums.as_chunks_mut().0, weights, values);
 }
 
@@ -251,12 +239,14 @@ fn block<E: Element>(call: &Call<'_, E>, segment: &Segment, i: usize, first: usi
             row[..dim].copy_from_slice(&call.q.data[call.q.at(t, group, head)..][..dim]);
         }
         with_scratch(Scratch::Scores, heads * KEYS, |scores: &mut [f32]| {
-            products(isa, scores, queries, taken(call.k, &call.k.data[of(&call.k)..]));
+            let (keys, values) = (&call.k.data[of(&call.k)..], &call.v.data[of(&call.v)..]);
+            products(isa, scores, queries, taken(call.k, keys), values);
             for (n, scores) in scores.chunks_exact_mut(KEYS).enumerate() {
                 let tilt = Tilt::new(call.options, segment, n, from, i);
                 (maxima[n], sums[n]) = exponentials(isa, &mut scores[..count], call.options, tilt);
             }
-            mix(isa, mixes, scores, taken(call.v, &call.v.data[of(&call.v)..]));
+            let following = keys.get(count * call.k.token_stride..).unwrap_or_default();
+            mix(isa, mixes, scores, taken(call.v, values), following);
         });
     });
 }

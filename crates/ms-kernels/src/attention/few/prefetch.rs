@@ -1,0 +1,57 @@
+//! Prefetching keys and values during the arithmetic on earlier ones.
+//!
+//! A core tracks only a few outstanding misses, and a burst of prefetches stalls the loads behind it; so each step of the
+//! arithmetic issues a small share. The end of one block of memory prefetches the start of the next, which may be far away.
+
+use half::bf16;
+
+use super::Block;
+
+/// Bytes between what is prefetched and what is used.
+const DISTANCE: usize = 32 << 10;
+const LINE: usize = 64;
+
+/// Cache lines in the order in which they will be read.
+pub(super) struct Prefetch {
+    at: *const i8,
+    /// Lines left at `at`.
+    left: usize,
+    /// Start and number of the lines that follow.
+    next: (*const i8, usize),
+    lines_per_step: usize,
+}
+
+impl Prefetch {
+    /// For arithmetic on `block` in `steps` steps, after which `next` is read.
+    #[inline(always)]
+    pub(super) fn new(block: Block<'_, bf16>, next: &[bf16], steps: usize) -> Self {
+        // The rows of a cache are contiguous; between packed rows there is memory that nobody needs.
+        let bytes = if block.token_stride > 4 * block.groups * block.dim {
+            0
+        } else {
+            block.count * block.token_stride * size_of::<bf16>()
+        };
+        let first = DISTANCE.min(bytes);
+        Self {
+            at: block.data.as_ptr().cast::<i8>().wrapping_add(first),
+            left: (bytes - first).div_ceil(LINE),
+            next: (next.as_ptr().cast(), size_of_val(next).min(first).div_ceil(LINE)),
+            lines_per_step: bytes.div_ceil(LINE).div_ceil(steps.max(1)),
+        }
+    }
+
+    /// Prefetches one step's share into the second-level cache; the first is too small to hold them beside the keys in use.
+    #[inline(always)]
+    pub(super) fn step(&mut self) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        let lines = self.lines_per_step.min(self.left);
+        for line in 0..lines {
+            // SAFETY: a prefetch may point anywhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.wrapping_add(line * LINE)) };
+        }
+        (self.at, self.left) = (self.at.wrapping_add(lines * LINE), self.left - lines);
+        if self.left == 0 {
+            (self.at, self.left) = std::mem::replace(&mut self.next, (self.at, 0));
+        }
+    }
+}
