@@ -6,8 +6,11 @@ use std::arch::x86_64::*;
 use super::body::{Few, LANES, LINE, ZERO, scale_of};
 use crate::rms_norm::lane_sum;
 
-/// Bytes of the weight that are asked for ahead of their use.
-const AHEAD: usize = 8192;
+/// Bytes of the weight between what is prefetched and what is used.
+const AHEAD: usize = 16 * 1024;
+
+/// Bytes between the first and the second prefetch of a line: the processor drops some while too many are outstanding.
+const AGAIN: usize = 2048;
 
 /// `sums[row, i] = x[i] · weight[row]` for `ROWS` rows of `x`, `HALVES` halves of a line at a time: as many as there are
 /// registers for.
@@ -34,6 +37,7 @@ unsafe fn rows<const ROWS: usize, const HALVES: usize>(
                     let at = row.as_ptr().add(n * LINE + first * LINE / 2);
                     if first == 0 {
                         _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD).cast());
+                        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD - AGAIN).cast());
                     }
                     for half in 0..HALVES {
                         let weight = _mm256_loadu_si256(at.add(half * LINE / 2).cast());

@@ -9,10 +9,12 @@ use super::Block;
 
 /// Bytes between what is prefetched and what is used.
 const DISTANCE: usize = 32 << 10;
+/// Bytes between the first and the second prefetch of a line: the processor drops some while too many are outstanding.
+const AGAIN: usize = 8 << 10;
 const LINE: usize = 64;
 
-/// Cache lines in the order in which they will be read.
-pub(super) struct Prefetch {
+/// Cache lines in the order in which they will be read; if `TWICE`, each is prefetched a second time nearer to its use.
+pub(super) struct Prefetch<const TWICE: bool> {
     at: *const i8,
     /// Lines left at `at`.
     left: usize,
@@ -21,7 +23,7 @@ pub(super) struct Prefetch {
     lines_per_step: usize,
 }
 
-impl Prefetch {
+impl<const TWICE: bool> Prefetch<TWICE> {
     /// For arithmetic on `block` in `steps` steps, after which `next` is read.
     #[inline(always)]
     pub(super) fn new(block: Block<'_, bf16>, next: &[bf16], steps: usize) -> Self {
@@ -46,8 +48,14 @@ impl Prefetch {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         let lines = self.lines_per_step.min(self.left);
         for line in 0..lines {
+            let line = self.at.wrapping_add(line * LINE);
             // SAFETY: a prefetch may point anywhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.wrapping_add(line * LINE)) };
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(line);
+                if TWICE {
+                    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_sub(AGAIN));
+                }
+            }
         }
         (self.at, self.left) = (self.at.wrapping_add(lines * LINE), self.left - lines);
         if self.left == 0 {

@@ -1,13 +1,14 @@
-//! The sums of few rows with AVX2.
+//! Sums of few rows with AVX2.
 //!
-//! Of one or two rows all chains of a row of the weight fit the registers, and memory alone bounds them: lines are asked for
-//! ahead, past the ends of rows, where the processor's own look-ahead starts anew.
+//! For one or two rows of `a`, all chains of a row of the weight fit the registers and memory bandwidth is the bound: the
+//! weight is read one row after the other and each line is prefetched twice into the second-level cache. Two rows of the weight
+//! at a time, or prefetches into the first level, halve the rate on Zen 4.
 //!
-//! A line of bf16 falls into its even and its odd terms by a shift and a mask. Of three to eight rows sixteen registers hold one
-//! of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are made in four passes
-//! over a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the stack.
-//! `a` stands as the passes take it: with half of each line another pass's they wait for twice as many lines. The processor
-//! sees no stream in the weight: the block after the one at hand is asked for, in the order of memory, into the second level.
+//! A line of bf16 falls into its even and its odd terms by a shift and a mask. For three to eight rows, sixteen registers hold
+//! one of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are computed in four
+//! passes over a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the
+//! stack. `a` is stored in the order of the passes. The processor sees no stream in the weight: the next block is prefetched in
+//! the order of memory.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -19,8 +20,11 @@ use super::body::{CHAINS, LANES};
 /// Bytes of a part of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
-/// Elements of the weight between what is used and what is asked for.
-const FAR: usize = 4 * 1024;
+/// Elements of the weight between what is prefetched and what is used.
+const FAR: usize = 8 * 1024;
+
+/// Elements between the first and the second prefetch of a line: the processor drops some while too many are outstanding.
+const AGAIN: usize = 4 * 1024;
 
 /// Rows of the weight whose chains wait at a time.
 const BLOCK: usize = 8;
@@ -62,15 +66,18 @@ pub(super) fn quarters(m: usize, steps: usize, n: usize, i: usize) -> [usize; 4]
     [at(0), at(1), at(0) + LANES / 2, at(1) + LANES / 2]
 }
 
-/// Walks through the weight ahead of its use, into the cache of `HINT`.
-struct Ahead<const HINT: i32>(*const bf16);
+/// Walks through the weight ahead of its use.
+struct Prefetch(*const bf16);
 
-impl<const HINT: i32> Ahead<HINT> {
-    /// Asks for the next cache line.
+impl Prefetch {
+    /// Prefetches a line, and the one [`AGAIN`] elements before it a second time, and moves on to the next.
     #[inline(always)]
     fn next(&mut self) {
-        // SAFETY: a hint, which may point anywhere.
-        unsafe { _mm_prefetch::<HINT>(self.0.cast()) };
+        // SAFETY: a prefetch may point anywhere.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(self.0.cast());
+            _mm_prefetch::<_MM_HINT_T1>(self.0.wrapping_sub(AGAIN).cast());
+        }
         self.0 = self.0.wrapping_add(CHAINS);
     }
 }
@@ -91,7 +98,7 @@ unsafe fn some(from: *const bf16, count: usize) -> __m256i {
 }
 
 /// Adds the terms of `steps`, of which the first is even, to the chains of `COLS` rows of the weight, in the order of
-/// [`super::body`]; `a` has the passes over these steps. A line is asked for with each that is used.
+/// [`super::body`]; `a` has the passes over these steps. A line is prefetched with each that is used.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -103,7 +110,7 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     steps: &Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
-    ahead: &mut Ahead<_MM_HINT_T1>,
+    prefetch: &mut Prefetch,
 ) {
     let whole = steps.end.min(k / CHAINS);
     for parity in 0..2 {
@@ -131,7 +138,7 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
                 while n < whole {
                     step!(n, |at: *const bf16| _mm256_loadu_si256(at.cast()));
                     if half == 0 {
-                        (0..COLS).for_each(|_| ahead.next());
+                        (0..COLS).for_each(|_| prefetch.next());
                     }
                     n += 2;
                 }
@@ -179,103 +186,89 @@ unsafe fn add_half<const ROWS: usize, const COLS: usize, const NEXT: usize, cons
     }
 }
 
-/// The chains of `COLS` rows of the weight, of even steps and then of odd ones, each the lower lanes and then the upper ones, in
-/// the order of [`super::body`], all at once. A line is asked for with each that is used.
+/// Adds the terms of `steps`, of which the first is even, to the chains of a row of the weight, in the order of [`super::body`],
+/// all chains at once. A line is prefetched with each that is used.
 ///
 /// # Safety
-/// Rows of `b` must have `k` elements, `a` the steps of its rows, and the instruction set must be there.
+/// The row `b` must have `k` elements, `a` the steps of its rows, and the instruction set must be there.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn all_chains<const ROWS: usize, const COLS: usize>(
+unsafe fn add_steps<const ROWS: usize>(
+    chains: &mut Chains<ROWS>,
     a: &[[f32; CHAINS]],
-    b: [*const bf16; COLS],
+    steps: &Range<usize>,
+    b: *const bf16,
     k: usize,
-    ahead: &mut Ahead<_MM_HINT_T0>,
-) -> [[[[__m256; ROWS]; COLS]; 2]; 2] {
-    let mut acc = [[[[_mm256_setzero_ps(); ROWS]; COLS]; 2]; 2];
+    prefetch: &mut Prefetch,
+) {
+    let mut acc = *chains;
     // Of a step that is not whole, terms below `k`.
     macro_rules! step {
         ($n:expr, $parity:expr, $whole:literal) => {
             for half in 0..2 {
-                let mut pairs = [_mm256_setzero_si256(); COLS];
-                for c in 0..COLS {
-                    let at = b[c].wrapping_add($n * CHAINS + half * PAIRS);
-                    pairs[c] = if $whole {
-                        _mm256_loadu_si256(at.cast())
-                    } else {
-                        some(at, (k - $n * CHAINS).saturating_sub(half * PAIRS))
-                    };
-                }
+                let at = b.wrapping_add($n * CHAINS + half * PAIRS);
+                let pairs = if $whole {
+                    _mm256_loadu_si256(at.cast())
+                } else {
+                    some(at, (k - $n * CHAINS).saturating_sub(half * PAIRS))
+                };
                 let a = a.as_ptr().add($n * ROWS).cast::<f32>().add(half * LANES / 2);
-                add_half::<ROWS, COLS, CHAINS, LANES>(&mut acc[$parity][half], a, pairs);
+                let mut sums = [acc[$parity][half]];
+                add_half::<ROWS, 1, CHAINS, LANES>(&mut sums, a, [pairs]);
+                [acc[$parity][half]] = sums;
             }
-            for _ in 0..COLS {
-                ahead.next();
-            }
+            prefetch.next();
         };
     }
-    let mut n = 0;
+    let mut n = steps.start;
     // SAFETY: steps below `k / CHAINS` have all their terms, of the one after them those below `k` are read; `a` has the steps
     // of its rows.
     unsafe {
-        while (n + 2) * CHAINS <= k {
+        while n + 2 <= steps.end && (n + 2) * CHAINS <= k {
             step!(n, 0, true);
             step!(n + 1, 1, true);
             n += 2;
         }
-        if (n + 1) * CHAINS <= k {
-            step!(n, 0, true);
-            if (n + 1) * CHAINS < k {
-                step!(n + 1, 1, false);
-            }
-        } else if n * CHAINS < k {
+        if n < steps.end {
             step!(n, 0, false);
         }
+        if n + 1 < steps.end {
+            step!(n + 1, 1, false);
+        }
     }
-    acc
+    *chains = acc;
 }
 
-/// [`super::body::any_rows`] for one or two rows of `a`, `COLS` rows of the weight at a time.
+/// [`super::body::any_rows`] for one or two rows of `a`, a row of the weight at a time.
 ///
 /// # Safety
 /// As for [`any_rows`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn streamed<const ROWS: usize, const COLS: usize>(
+unsafe fn streamed<const ROWS: usize>(
     sums: &mut [f32],
     a: &[[f32; CHAINS]],
     b: &[bf16],
     stride: usize,
     k: usize,
 ) {
-    let mut ahead = Ahead(b.as_ptr().wrapping_add(FAR));
-    let sums = sums.as_chunks_mut::<ROWS>().0;
-    macro_rules! group {
-        ($first:expr, $cols:expr) => {
-            let mut rows = [b.as_ptr(); $cols];
-            for c in 0..$cols {
-                rows[c] = b[($first + c) * stride..][..k].as_ptr();
+    let steps = a.len() / ROWS;
+    // Parts of a block's rows are not used in the order of memory.
+    let far = if steps > part_steps(ROWS) { FAR.max(BLOCK * stride) } else { FAR };
+    for (block, sums) in sums.as_chunks_mut::<ROWS>().0.chunks_mut(BLOCK).enumerate() {
+        let at = block * BLOCK;
+        let mut prefetch = Prefetch(b.as_ptr().wrapping_add(at * stride + far));
+        let mut waiting = [[[[_mm256_setzero_ps(); ROWS]; 2]; 2]; BLOCK];
+        for first in (0..steps).step_by(part_steps(ROWS)) {
+            let range = first..steps.min(first + part_steps(ROWS));
+            for (j, chains) in waiting[..sums.len()].iter_mut().enumerate() {
+                let row = b[(at + j) * stride..][..k].as_ptr();
+                // SAFETY: the row was cut to `k` elements, and `a` has all steps.
+                unsafe { add_steps(chains, a, &range, row, k, &mut prefetch) };
             }
-            // SAFETY: each row was cut to `k` elements.
-            let chains = unsafe { all_chains::<ROWS, { $cols }>(a, rows, k, &mut ahead) };
-            for c in 0..$cols {
-                let mut of_row = [[[_mm256_setzero_ps(); ROWS]; 2]; 2];
-                for parity in 0..2 {
-                    for half in 0..2 {
-                        of_row[parity][half] = chains[parity][half][c];
-                    }
-                }
-                sums[$first + c] = joined(&of_row);
-            }
-        };
-    }
-    let mut j = 0;
-    while j + COLS <= sums.len() {
-        group!(j, COLS);
-        j += COLS;
-    }
-    while j < sums.len() {
-        group!(j, 1);
-        j += 1;
+        }
+        for (sums, chains) in sums.iter_mut().zip(&waiting) {
+            *sums = joined(chains);
+        }
     }
 }
 
@@ -311,7 +304,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     let zero = [[[_mm256_setzero_ps(); ROWS]; 2]; 2];
     for (block, sums) in sums.as_chunks_mut::<ROWS>().0.chunks_mut(BLOCK).enumerate() {
         let at = block * BLOCK;
-        let mut ahead = Ahead(b.as_ptr().wrapping_add((at + BLOCK) * stride));
+        let mut prefetch = Prefetch(b.as_ptr().wrapping_add((at + BLOCK) * stride));
         let mut waiting = [zero; BLOCK];
         for first in (0..steps).step_by(part_steps(ROWS)) {
             let range = first..steps.min(first + part_steps(ROWS));
@@ -321,10 +314,10 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
                 unsafe {
                     if j + COLS <= sums.len() {
                         let b: [_; COLS] = std::array::from_fn(|c| row(at + j + c));
-                        add_terms(&mut waiting[j..], a, &range, b, k, &mut ahead);
+                        add_terms(&mut waiting[j..], a, &range, b, k, &mut prefetch);
                     } else {
                         for j in j..sums.len() {
-                            add_terms(&mut waiting[j..], a, &range, [row(at + j)], k, &mut ahead);
+                            add_terms(&mut waiting[j..], a, &range, [row(at + j)], k, &mut prefetch);
                         }
                     }
                 }
@@ -353,8 +346,8 @@ pub(super) unsafe fn any_rows(
     // SAFETY: the caller's promise. Seven to twelve sums keep both multipliers busy.
     unsafe {
         match count {
-            1 => streamed::<1, 2>(sums, a, b, stride, k),
-            2 => streamed::<2, 1>(sums, a, b, stride, k),
+            1 => streamed::<1>(sums, a, b, stride, k),
+            2 => streamed::<2>(sums, a, b, stride, k),
             3 => rows::<3, 3>(sums, a, b, stride, k),
             4 => rows::<4, 2>(sums, a, b, stride, k),
             5 => rows::<5, 2>(sums, a, b, stride, k),
