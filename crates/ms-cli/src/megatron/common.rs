@@ -5,7 +5,7 @@ use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 
-use super::args::{Args, Explained};
+use super::args::{Args, Explained, Notice};
 use crate::{LogFormat, Progress, Verbosity, start_logging};
 
 options! {
@@ -111,11 +111,11 @@ impl Args {
         for note in self.tolerated() {
             tracing::warn!("{note}");
         }
-        for notice in self.without_effect() {
-            let (flag, reason) = (notice.flag, notice.reason);
-            match notice.loud {
-                true => tracing::warn!("{flag} has no effect here: {reason}"),
-                false => tracing::debug!("{flag} has no effect here: {reason}"),
+        for (flags, reason, loud) in by_reason(self.without_effect()) {
+            let (have, flags) = (if flags.len() == 1 { "has" } else { "have" }, flags.join(", "));
+            match loud {
+                true => tracing::warn!("{flags} {have} no effect here: {reason}"),
+                false => tracing::debug!("{flags} {have} no effect here: {reason}"),
             }
         }
     }
@@ -135,4 +135,16 @@ impl Args {
         // Among messages that programs read nothing is drawn.
         Progress::new(self.common().quiet || self.log_format() == LogFormat::Json)
     }
+}
+
+/// Notices with the same reason together, in the order of the first flag of each.
+fn by_reason(notices: Vec<Notice>) -> Vec<(Vec<&'static str>, String, bool)> {
+    let mut all: Vec<(Vec<&'static str>, String, bool)> = Vec::new();
+    for Notice { flag, reason, loud } in notices {
+        match all.iter_mut().find(|(_, r, l)| (&*r, *l) == (&reason, loud)) {
+            Some((flags, ..)) => flags.push(flag),
+            None => all.push((vec![flag], reason, loud)),
+        }
+    }
+    all
 }

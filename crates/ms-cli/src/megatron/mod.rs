@@ -25,4 +25,4 @@ pub use help::{command, long_help, model_help, reference_page, short_help, upstr
 pub use options::{Entry, Field, Found, Given, Options, Own, Reader, Scalar, own, own_of, own_or};
 pub use parse::{answer, parse, parse_or_exit};
 pub use range::Range;
-pub use table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind, Versions, elsewhere_table};
+pub use table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind, Versions, Warns, elsewhere_table};

@@ -93,6 +93,17 @@ pub enum Status {
     Refused,
 }
 
+/// When a flag without effect is worth a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warns {
+    /// Never.
+    Never,
+    /// When it asks for something.
+    Asking,
+    /// Whenever it is given: it belongs to a method that is not there.
+    Always,
+}
+
 /// A flag of a program.
 #[derive(Debug, Clone)]
 pub struct Flag {
@@ -106,8 +117,8 @@ pub struct Flag {
     pub kind: ValueKind,
     /// What this project does with it.
     pub status: Status,
-    /// Whether that it has no effect is worth a warning.
-    pub loud: bool,
+    /// When that it has no effect is worth a warning.
+    pub warns: Warns,
     /// Values of a refused flag that ask for nothing, besides its default.
     pub neutral: Vec<&'static str>,
     /// Heading in the help.
@@ -248,7 +259,7 @@ pub(super) fn is_known(flag: &str) -> bool {
 /// What becomes of a flag that a program does not act on: a line of `others.tsv` without its flags.
 struct Other {
     status: Status,
-    loud: bool,
+    warns: Warns,
     neutral: Vec<&'static str>,
     reason: &'static str,
 }
@@ -261,14 +272,15 @@ fn others(tool: &str) -> BTreeMap<&'static str, Other> {
         if !tools.split(',').any(|t| t == tool) {
             continue;
         }
-        let loud = status == "warned";
-        let status = match status {
-            "accepted" | "warned" => Status::Accepted,
-            "refused" => Status::Refused,
+        let (status, warns) = match status {
+            "accepted" => (Status::Accepted, Warns::Never),
+            "warned" => (Status::Accepted, Warns::Asking),
+            "missing" => (Status::Accepted, Warns::Always),
+            "refused" => (Status::Refused, Warns::Never),
             other => panic!("others.tsv: status {other}"),
         };
         for flag in flags.split(' ') {
-            let other = Other { status, loud, neutral: list(neutral), reason };
+            let other = Other { status, warns, neutral: list(neutral), reason };
             assert!(found.insert(flag, other).is_none(), "others.tsv: {flag} of {tool} stands there twice");
         }
     }
@@ -305,7 +317,7 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
             other => panic!("flags.tsv: type {other} of {flag}"),
         },
         status: Status::Accepted,
-        loud: false,
+        warns: Warns::Never,
         neutral: Vec::new(),
         group: "Other",
         note: String::new(),
@@ -358,7 +370,7 @@ impl Flag {
             arity: entry.arity,
             kind: entry.kind,
             status: Status::Acts,
-            loud: false,
+            warns: Warns::Never,
             neutral: Vec::new(),
             group: entry.group,
             note: entry.help.to_owned(),
@@ -451,8 +463,8 @@ impl Line {
                 match (readers.next(), others.get(flag.flag)) {
                     (Some(entry), None) => flag.act(entry),
                     (None, Some(other)) => {
-                        (flag.status, flag.loud, flag.neutral) =
-                            (other.status, other.loud, other.neutral.clone());
+                        (flag.status, flag.warns, flag.neutral) =
+                            (other.status, other.warns, other.neutral.clone());
                         other.reason.clone_into(&mut flag.note);
                         flag.left = false;
                     }

@@ -206,6 +206,24 @@ fn flags_without_effect_say_why() {
 }
 
 #[test]
+fn flags_of_methods_that_are_not_there_are_warned_of() {
+    let given = ["--dpo-beta", "0.1", "--ref-model", "x", "--lora-alpha", "32", "--enable-hbmfault-repair"];
+    let loud = |program| {
+        let notices = parse(idle(program), given).unwrap().without_effect().into_iter();
+        notices.filter(|n| n.loud).map(|n| (n.flag, n.reason)).collect::<Vec<_>>()
+    };
+    let named = loud(Program::Train);
+    let flags: Vec<&str> = named.iter().map(|(flag, _)| *flag).collect();
+    assert_eq!(flags, ["--dpo-beta", "--ref-model", "--lora-alpha", "--enable-hbmfault-repair"]);
+    assert!(named.iter().all(|(_, reason)| reason.ends_with("not in this version")), "{named:?}");
+    // What only evaluates has no method of training.
+    assert_eq!(loud(Program::Eval), []);
+    // Upstream's own defaults of fault tolerance ask for nothing.
+    let quiet = parse(idle(Program::Train), ["--adlr-autoresume-interval", "1000"]).unwrap();
+    assert!(quiet.without_effect().iter().all(|n| !n.loud));
+}
+
+#[test]
 fn a_configuration_file_stands_behind_the_line() {
     let mut args = train(&["--lr", "1e-3"]);
     let text = "seq-length = 64\nlr = 5.0\ndata_path = [\"a\", \"b\"]\n[optimizer]\nadam_beta2 = 0.95\nbf16 = true\n";
