@@ -300,7 +300,7 @@ fn jobs_note_their_progress_beside_checkpoints() {
 fn the_log_and_the_progress_file_tell_one_time() {
     let dir = tempfile::tempdir().unwrap();
     // Half past eleven hours before Greenwich: no machine's own zone.
-    let line = "--log-interval 1 --log-progress --save out --save-interval 1 --train-iters 1";
+    let line = "--log-progress --save out --save-interval 1 --train-iters 1";
     let done = train(dir.path(), line).env("TZ", "XXX-11:30").assert().success();
     let output = done.get_output();
     let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
