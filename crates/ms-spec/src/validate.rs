@@ -111,11 +111,14 @@ impl ModelConfig {
                 )));
             }
         }
-        if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
-            let (p, v) = (self.padded_vocab, self.vocab);
+        let (padded, vocab) = (self.padded_vocab, self.vocab);
+        if padded < vocab {
             return Err(Error::inconsistent(format!(
-                "padded vocabulary {p} is smaller than the vocabulary {v}"
+                "padded vocabulary {padded} is smaller than the vocabulary {vocab}"
             )));
+        }
+        if padded > MOST {
+            return Err(Error::inconsistent(format!("padded vocabulary: expected at most {MOST}, got {padded}")));
         }
         if !self.pattern.is_empty() && self.pattern.len() != self.layers {
             let (n, l) = (self.pattern.len(), self.layers);
@@ -225,5 +228,24 @@ impl ModelConfig {
             }
         }
         sizes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_padded_vocabulary_is_neither_smaller_than_the_vocabulary_nor_too_large() {
+        let with = |vocab: usize, padded_vocab: usize| {
+            let (layers, hidden, ffn, heads, groups, head_dim) = (1, 8, 8, 2, 2, 4);
+            let sizes = ModelConfig { layers, hidden, ffn, heads, groups, head_dim, ..ModelConfig::default() };
+            ModelConfig { vocab, padded_vocab, ..sizes }.validate().err().map(|e| e.to_string())
+        };
+        assert_eq!(with(100, 128), None);
+        let smaller = with(100, 99).expect("refused");
+        assert!(smaller.contains("padded vocabulary 99 is smaller than the vocabulary 100"), "{smaller}");
+        let large = with(MOST - 1, MOST + 64).expect("refused");
+        assert!(large.contains("padded vocabulary: expected at most 268435456, got 268435520"), "{large}");
     }
 }
