@@ -65,8 +65,8 @@ options! {
 options! {
     /// What is dropped at random.
     pub(crate) struct Dropout in "Model" {
-        pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)";
-        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not where attention chooses or pools its keys)", range = "[0,1)";
+        pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)", unset = Unset::Otherwise;
+        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not where attention chooses or pools its keys)", range = "[0,1)", unset = Unset::Otherwise;
     }
 }
 

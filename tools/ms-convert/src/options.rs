@@ -7,7 +7,7 @@ options! {
     /// What is read.
     pub(crate) struct Reading in "Input" {
         pub(crate) load: Given<Option<PathBuf>> = "--load-dir", "checkpoint to read";
-        pub(crate) load_type: Option<String> = "--load-model-type", "hf or mg";
+        pub(crate) load_type: Option<String> = "--load-model-type", "form of the input: a Hugging Face folder, a Megatron checkpoint, or weights and optimizer of a training run (optim)";
         pub(crate) legacy: bool = "--load-from-legacy", "the checkpoint has the legacy layout", versions = Versions::V2;
         pub(crate) true_vocab: Option<usize> = "--true-vocab-size", "rows of the embedding that are in use", range = "[1,268435456]", own = own("true_vocab_size");
         pub(crate) reward: bool = "--orm", "an outcome reward model, whose head is converted too", versions = Versions::V2;
@@ -42,7 +42,7 @@ options! {
     /// What is written, and how.
     pub(crate) struct Writing in "Output" {
         pub(crate) save: Given<Option<PathBuf>> = "--save-dir", "folder to write";
-        pub(crate) save_type: Option<String> = "--save-model-type", "hf or mg";
+        pub(crate) save_type: Option<String> = "--save-model-type", "form of the output: a Hugging Face folder or a Megatron checkpoint", unset = Unset::Is("mg");
         pub(crate) legacy: bool = "--save-to-legacy", "write the legacy layout", versions = Versions::V2;
         pub(crate) mcore: bool = "--use-mcore-models", "mcore layout; without it the legacy layout", versions = Versions::V2;
         pub(crate) format: Option<String> = "--format", "container of a Megatron checkpoint: .pt files, the distributed form, or this toolchain's safetensors", own = own_of("format", "null", "torch,torch_dist,safetensors");

@@ -566,3 +566,17 @@ fn what_becomes_of_every_flag_is_explained() {
     assert!(said.lines().any(|line| line.starts_with("acts") && line.contains("--tp 2")), "{said}");
     assert!(said.lines().any(|line| line.starts_with("no effect") && line.contains("--loader")), "{said}");
 }
+
+#[test]
+fn a_form_to_save_as_that_is_not_given_is_the_one_that_help_shows() {
+    let help = ms_convert(&["--help"]).success();
+    let help = String::from_utf8_lossy(&help.get_output().stdout).into_owned();
+    let about = help.split_once("  --save-model-type mg|hf\n").and_then(|(_, rest)| rest.lines().next());
+    assert!(about.is_some_and(|line| line.ends_with(" [mg]")), "{about:?}");
+    let model = ms_testing::golden("models/llama3_gqa");
+    let dir = tempfile::tempdir().unwrap();
+    let save = dir.path().join("out");
+    let args = ["--load-model-type", "hf", "--use-mcore-models", "--params-dtype", "fp32"];
+    ms_convert(&[&args[..], &["--load-dir", text(&model), "--save-dir", text(&save)]].concat()).success();
+    assert!(save.join("iter_0000001/mp_rank_00/model_optim_rng.pt").is_file());
+}

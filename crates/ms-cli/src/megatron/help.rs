@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
+use super::options::Unset;
 use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind};
 
 /// The group of flags that only some models need.
@@ -110,10 +111,12 @@ pub fn short_help(program: &Line, upstream: Upstream) -> String {
 fn entry(out: &mut String, flag: &Flag, upstream: Upstream) {
     let _ = writeln!(out, "  {}{}", flag.flag, value_name(flag, upstream));
     let _ = write!(out, "      {}", flag.note);
-    let default = plain(flag.default(upstream));
-    if flag.arity != Arity::Zero && !default.is_empty() && !flag.note.contains("short for") {
-        // Where a note says what holds without the flag, the table's value is upstream's alone.
-        let whose = if flag.note.contains("when it is not given") { "upstream: " } else { "" };
+    let (whose, default) = match flag.unset {
+        Unset::Default => ("", plain(flag.default(upstream))),
+        Unset::Otherwise => ("upstream: ", plain(flag.default(upstream))),
+        Unset::Is(value) => ("", value.to_owned()),
+    };
+    if flag.arity != Arity::Zero && !default.is_empty() && flag.alias_of.is_none() {
         let _ = write!(out, " [{whose}{default}]");
     }
     out.push('\n');

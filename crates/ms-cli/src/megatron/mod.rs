@@ -22,7 +22,7 @@ pub use args::{Args, Explained, Notice, Origin};
 pub use common::ConfigFile;
 pub use convert::did_you_mean;
 pub use help::{command, long_help, model_help, reference_page, short_help, upstream_help, word_help, words};
-pub use options::{Entry, Field, Found, Given, Options, Own, Reader, Scalar, own, own_of, own_or};
+pub use options::{Entry, Field, Found, Given, Options, Own, Reader, Scalar, Unset, own, own_of, own_or};
 pub use parse::{answer, parse, parse_or_exit};
 pub use range::Range;
 pub use table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind, Versions, Warns, elsewhere_table};

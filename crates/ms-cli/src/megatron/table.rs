@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::common::Common;
-use super::options::{Entry, Options};
+use super::options::{Entry, Options, Unset};
 use super::range::Range;
 
 /// A program that takes upstream flags.
@@ -125,6 +125,10 @@ pub struct Flag {
     pub group: &'static str,
     /// Help line, or the reason of the status.
     pub note: String,
+    /// The flag that it is a short spelling of.
+    pub alias_of: Option<&'static str>,
+    /// What holds when it is not given.
+    pub unset: Unset,
     /// Versions in which the program has it.
     here: Versions,
     /// Versions of upstream that have it.
@@ -321,6 +325,8 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
         neutral: Vec::new(),
         group: "Other",
         note: String::new(),
+        alias_of: None,
+        unset: Unset::Default,
         here,
         upstream: match versions {
             "both" => Versions::Both,
@@ -374,6 +380,8 @@ impl Flag {
             neutral: Vec::new(),
             group: entry.group,
             note: entry.help.to_owned(),
+            alias_of: None,
+            unset: entry.unset,
             here,
             upstream: Versions::Both,
             dest: (own.dest, own.dest),
@@ -402,6 +410,7 @@ impl Flag {
             self.flag
         );
         (self.status, self.group, self.range, self.left) = (Status::Acts, entry.group, entry.range(), false);
+        self.unset = entry.unset;
         entry.help.clone_into(&mut self.note);
     }
 }
@@ -420,8 +429,8 @@ fn other_names(rows: &mut [Flag], here: Versions) {
         }
         let mut named = acting.get(&row.dest).into_iter().flatten().map(|&i| &rows[i]);
         let Some(same) = named.find(|same| same.kind == row.kind) else { continue };
-        let (group, range, note) = (same.group, same.range, same.note.clone());
-        rows[i] = Flag { status: Status::Acts, group, range, note, left: false, ..row.clone() };
+        let (group, range, note, unset) = (same.group, same.range, same.note.clone(), same.unset);
+        rows[i] = Flag { status: Status::Acts, group, range, note, unset, left: false, ..row.clone() };
     }
 }
 
@@ -489,6 +498,7 @@ impl Line {
                 flag: short,
                 ours: true,
                 note: if flag.acts() { format!("short for {long}") } else { flag.note.clone() },
+                alias_of: Some(long),
                 upstream: Versions::Both,
                 ..flag
             }));

@@ -16,8 +16,8 @@ options! {
         lr: Option<f64> = "--lr", "largest learning rate", group = "Learning rate", range = "[0,)";
         warmup: usize = "--lr-warmup-iters", "iterations of linear warm-up", group = "Learning rate", range = "[0,1000000000000]";
         seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Batch", range = "[1,268435456]";
-        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
-        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
+        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
+        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
         context: String = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both", group = "Parallelism";
         tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
         data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
@@ -305,6 +305,30 @@ fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
     );
     assert_eq!(refused::<Text>(), "--bf16: values of kind True are read as Str");
     assert_eq!(refused::<Unknown>(), "ms-train: upstream has no --no-such-flag");
+}
+
+#[test]
+fn what_holds_without_a_flag_is_told_by_its_fields_not_by_words_of_its_help() {
+    options! {
+        #[allow(dead_code)]
+        struct Worded in "Model" {
+            shown: usize = "--shown", "not short for anything, when it is not given or otherwise", own = own_or("shown", "3");
+            hidden: f64 = "--hidden-dropout", "no dropout by default", unset = Unset::Otherwise;
+            kind: Option<String> = "--lr-decay-style", "shape of the schedule", unset = Unset::Is("a curve");
+        }
+    }
+    let line = Line::new::<Worded>(Program::Train, "ms-train", "trains");
+    let long = long_help(&line, Upstream::V2_0_0, "trains", false);
+    for (words, end) in [
+        ("not short for anything, when it is not given or otherwise", "[3]"),
+        ("no dropout by default", "[upstream: 0.1]"),
+        ("shape of the schedule", "[a curve]"),
+    ] {
+        assert!(long.contains(&format!("      {words} {end}\n")), "{long}");
+    }
+    // A short spelling shows no default of its own.
+    let short = long_help(trainer(), Upstream::V2_0_0, "trains", false);
+    assert!(short.contains("  --tp N\n      short for --tensor-model-parallel-size\n"), "{short}");
 }
 
 #[test]
