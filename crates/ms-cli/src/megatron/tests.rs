@@ -206,6 +206,19 @@ fn flags_without_effect_say_why() {
 }
 
 #[test]
+fn each_renamed_flag_names_its_own_successor() {
+    for (old, new) in [
+        ("--batch-size", "--micro-batch-size"),
+        ("--warmup", "--lr-warmup-fraction"),
+        ("--model-parallel-size", "--tensor-model-parallel-size"),
+        ("--checkpoint-activations", "--recompute-activations"),
+    ] {
+        let flag = trainer().find(old, Upstream::V2_0_0).unwrap();
+        assert_eq!((flag.status, flag.note.as_str()), (Status::Refused, &*format!("renamed upstream: use {new}")));
+    }
+}
+
+#[test]
 fn flags_of_methods_that_are_not_there_are_warned_of() {
     let given = ["--dpo-beta", "0.1", "--ref-model", "x", "--lora-alpha", "32", "--enable-hbmfault-repair"];
     let loud = |program| {
