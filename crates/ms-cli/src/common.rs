@@ -16,13 +16,13 @@ pub struct Common {
     /// Write one documented JSON object to stdout instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// No progress and no messages but warnings and errors
+    /// No progress and no messages except warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Also say details
+    /// Also log debug messages
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Form of messages on stderr
+    /// Format of log messages on stderr
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
     pub log_format: LogFormat,
 }

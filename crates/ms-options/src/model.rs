@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 options! {
     /// Sizes of the vocabulary.
     struct Vocabulary in "Model" {
-        tokens: Asked<Option<usize>> = "--vocab-size", "vocabulary of the tokenizer, before padding", range = "[1,268435456]";
-        rows: Asked<Option<usize>> = "--padded-vocab-size", "rows of the embedding, given directly", range = "[1,268435456]";
+        tokens: Asked<Option<usize>> = "--vocab-size", "vocabulary size of the tokenizer, before padding", range = "[1,268435456]";
+        rows: Asked<Option<usize>> = "--padded-vocab-size", "rows of the embedding table, instead of padding --vocab-size", range = "[1,268435456]";
     }
 }
 
 options! {
     /// What counts the layers beside their number.
     struct Slots in "Parallelism" {
-        noop: Option<String> = "--noop-layers", "empty slots among the layers, 0,7", group = "Pipeline";
+        noop: Option<String> = "--noop-layers", "positions of empty layers among the layers, such as 0,7", group = "Pipeline";
     }
 }
 

@@ -62,7 +62,16 @@ ms-train --help lists the flags.
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT))
+    LINE.get_or_init(|| {
+        Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT).with_help(&[
+            ("--load", "folder of the checkpoint to start from"),
+            (
+                "--pretrained-checkpoint",
+                "folder to load the weights from if --load has no checkpoint yet: training starts at iteration 0 with a new optimizer state",
+            ),
+            ("--threads", "number of threads of each rank"),
+        ])
+    })
 }
 
 /// The program.

@@ -13,19 +13,19 @@ options! {
     pub(super) struct Common in "Logging" {
         print_args: bool = "--print-args", "print the parsed flags as one JSON object and stop", group = "Configuration",
             own = own_or("print_args", "false");
-        explain: bool = "--explain", "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at",
+        explain: bool = "--explain", "print what each given flag does, or why it has no effect, and stop; values are not checked",
             group = "Configuration", own = own_or("explain", "false");
-        json: bool = "--json", "one JSON object on stdout", own = own_or("json", "false");
-        quiet: bool = "--quiet", "no progress, warnings and errors only", group = "Configuration", own = own_or("quiet", "false");
-        verbose: bool = "--verbose", "debug messages", own = own_or("verbose", "false");
-        log_format: String = "--log-format", "form of messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
+        json: bool = "--json", "write one JSON object to stdout", own = own_or("json", "false");
+        quiet: bool = "--quiet", "no progress and no messages except warnings and errors", group = "Configuration", own = own_or("quiet", "false");
+        verbose: bool = "--verbose", "also log debug messages", own = own_or("verbose", "false");
+        log_format: String = "--log-format", "format of log messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
     }
 }
 
 options! {
     /// The file of flags behind those on the line.
     pub struct ConfigFile in "Configuration" {
-        path: Option<String> = "--config", "TOML file of flags; flags on the line win", own = own("config");
+        path: Option<String> = "--config", "TOML file of flags; flags on the command line take precedence", own = own("config");
     }
 }
 

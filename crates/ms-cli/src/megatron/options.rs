@@ -311,7 +311,7 @@ with_default!(i64, usize, u64, f64, String, PathBuf);
 
 /// `--upstream`, which decides before anything else is read.
 pub(super) fn upstream() -> Entry {
-    let help = "whose spelling and behaviour to follow";
+    let help = "version of upstream whose flags and behaviour to follow";
     let own = own_of("upstream", "\"v2.0.0\"", "v2.0.0,head");
     Entry { own, ..Entry::new::<String>("--upstream", help, "Configuration") }
 }

@@ -519,6 +519,20 @@ impl Line {
         Self { program, name, about, rows, by_flag, by_dest }
     }
 
+    /// The line with other words for flags that mean less, or something else, in this program than in those that share them.
+    ///
+    /// # Panics
+    /// For a flag that the program does not act on.
+    #[must_use]
+    pub fn with_help(mut self, texts: &[(&str, &str)]) -> Self {
+        for (flag, help) in texts {
+            let mut named = self.rows.iter_mut().filter(|row| row.flag == *flag && row.acts()).peekable();
+            assert!(named.peek().is_some(), "{}: no help is shown for {flag}", self.name);
+            named.for_each(|row| (*help).clone_into(&mut row.note));
+        }
+        self
+    }
+
     /// Its flags in `upstream`, in the order of spelling.
     pub fn flags(&self, upstream: Upstream) -> impl Iterator<Item = &Flag> {
         self.rows.iter().filter(move |f| f.is_in(upstream))

@@ -16,8 +16,8 @@ options! {
         lr: Option<f64> = "--lr", "largest learning rate", group = "Learning rate", range = "[0,)";
         warmup: usize = "--lr-warmup-iters", "iterations of linear warm-up", group = "Learning rate", range = "[0,1000000000000]";
         seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Batch", range = "[1,268435456]";
-        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
-        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
+        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout after the embedding and after every sublayer; 0 unless given", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
+        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention weights; 0 unless given", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
         context: String = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both", group = "Parallelism";
         tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
         data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
@@ -342,6 +342,25 @@ fn what_holds_without_a_flag_is_told_by_its_fields_not_by_words_of_its_help() {
     // A short spelling shows no default of its own.
     let short = long_help(trainer(), Upstream::V2_0_0, "trains", false);
     assert!(short.contains("  --tp N\n      short for --tensor-model-parallel-size\n"), "{short}");
+}
+
+#[test]
+fn a_program_has_its_own_words_for_flags_that_it_shares() {
+    options! {
+        #[allow(dead_code)]
+        struct Shared in "Pipeline" {
+            noop: Option<String> = "--noop-layers", "positions of empty layers", group = "Pipeline";
+            kind: Option<String> = "--rope-scaling-type", "RoPE scaling method", group = "Model families";
+        }
+    }
+    let line = Line::new::<Shared>(Program::Train, "ms-train", "trains");
+    let line = line.with_help(&[("--noop-layers", "layers that are none")]);
+    let long = long_help(&line, Upstream::V2_0_0, "trains", false);
+    assert!(long.contains("      layers that are none\n") && !long.contains("positions of empty"), "{long}");
+    // One flag of a group is a flag, and is named where others are counted.
+    assert!(long.contains("Model families: 1 flag for some"), "{long}");
+    let short = short_help(&line, Upstream::V2_0_0);
+    assert!(short.contains("Pipeline: --noop-layers\n") && !short.contains("1 flags"), "{short}");
 }
 
 #[test]

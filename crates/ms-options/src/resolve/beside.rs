@@ -9,15 +9,15 @@ use ms_spec::ModelConfig;
 options! {
     /// What runs beside exchanges of tensor-parallel ranks.
     pub(crate) struct Beside in "Parallelism" {
-        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "wait for gradients that ranks exchange (of the input of a layer whose matrix they share, of rows of experts, of heads for tokens, of gathered rows) before gradients of weights are formed (upstream ignores it)";
-        coc: bool = "--use-ascend-coc", "products next to exchanges of tensor-parallel ranks are cut into --coc-parallel-num pieces along the tokens: one is computed while another is on its way";
-        pieces: Given<usize> = "--coc-parallel-num", "pieces of --use-ascend-coc: 1, 2, 4 or 8, which must divide a rank's tokens of a micro-batch", range = "[1,8]";
-        mode: Given<i64> = "--coc-mode", "--use-ascend-coc: 0 and 1 compute whole products, 2 in pieces, -1 as --coc-parallel-num says", range = "[-1,2]";
-        fused: Given<bool> = "--coc-fused-kernel", "--use-ascend-coc: the most of 8, 4 and 2 pieces that divide the tokens, whatever --coc-parallel-num says";
-        mc2: bool = "--use-ascend-mc2", "as --use-ascend-coc --coc-fused-kernel, for tensor-parallel ranks that share the tokens";
-        former_mc2: bool = "--use-mc2", "--upstream head: as --use-ascend-mc2; v2.0.0 turns it off itself";
-        gathers: bool = "--mla-up-proj-tp-overlap", "latents of keys and values are worked at while those of queries are gathered, for tensor-parallel ranks that share the tokens", group = "Model families";
-        pub(crate) split: bool = "--mla-mm-split", "each up projection of latent attention as two products, by upstream; here the same values as one. --mla-up-proj-tp-overlap needs it", group = "Model families";
+        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "finish exchanging gradients between ranks before weight gradients are computed, instead of overlapping both (upstream ignores it)";
+        coc: bool = "--use-ascend-coc", "overlap matrix products with tensor-parallel exchanges: --coc-parallel-num pieces along the tokens, one is computed while another is exchanged";
+        pieces: Given<usize> = "--coc-parallel-num", "with --use-ascend-coc: number of pieces (1, 2, 4 or 8), a divisor of a rank's tokens per micro-batch", range = "[1,8]";
+        mode: Given<i64> = "--coc-mode", "with --use-ascend-coc: 0 and 1 compute whole products, 2 computes pieces, -1 follows --coc-parallel-num", range = "[-1,2]";
+        fused: Given<bool> = "--coc-fused-kernel", "with --use-ascend-coc: use the largest of 8, 4 and 2 pieces that divides the tokens, whatever --coc-parallel-num says";
+        mc2: bool = "--use-ascend-mc2", "with sequence parallelism: as --use-ascend-coc --coc-fused-kernel";
+        former_mc2: bool = "--use-mc2", "with --upstream head: as --use-ascend-mc2; v2.0.0 ignores it";
+        gathers: bool = "--mla-up-proj-tp-overlap", "latent attention with sequence parallelism: compute key/value projections while query latents are gathered", group = "Model families";
+        pub(crate) split: bool = "--mla-mm-split", "required by --mla-up-proj-tp-overlap, as in upstream, where it splits the up-projections of latent attention; values are the same", group = "Model families";
     }
 }
 

@@ -13,13 +13,13 @@ use std::path::Path;
 options! {
     /// What training alone is told of a model.
     pub(crate) struct Made in "Model" {
-        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
-        init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
-        pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: as --mtp-num-layers, with rows longer by as many tokens, states before embeddings in eh_proj, one mask and one loss", group = "Model families", range = "[0,16384]";
-        windows_scale: f64 = "--mtp-loss-scale", "--num-nextn-predict-layers: factor of the mean loss of the modules", group = "Model families", range = "[0,)";
-        shared_tables: bool = "--share-mtp-embedding-and-output-weight", "--num-nextn-predict-layers needs it: modules embed and predict with the tables of the decoder", group = "Model families";
-        lends: bool = "--share-kvstates", "--cla-share-factor needs it: keys and values are handed from layer to layer", group = "Model families";
-        pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
+        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this number times the tensor-parallel size", range = "[1,16777216]";
+        init_std: Given<f64> = "--init-method-std", "standard deviation of the initial weights", range = "[0,)";
+        pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: number of multi-token prediction (MTP) modules; unlike with --mtp-num-layers samples are longer by as many tokens, hidden states come before embeddings in eh_proj, and modules share one mask and one loss", group = "Model families", range = "[0,16384]";
+        windows_scale: f64 = "--mtp-loss-scale", "with --num-nextn-predict-layers: factor of the mean loss of the MTP modules", group = "Model families", range = "[0,)";
+        shared_tables: bool = "--share-mtp-embedding-and-output-weight", "MTP modules use the embedding and output layer of the main model; required by --num-nextn-predict-layers", group = "Model families";
+        lends: bool = "--share-kvstates", "layers share keys and values; required by --cla-share-factor", group = "Model families";
+        pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "number of multi-token prediction (MTP) modules to train", group = "Model families", range = "[0,16384]";
     }
 }
 

@@ -14,18 +14,18 @@ options! {
     /// How routers are trained, as the flags say it.
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
-        pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "each of --moe-router-num-groups groups of experts gives as many of --moe-router-topk (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
-        pub(crate) best_two: bool = "--topk-softmax-in-fp32", "head: groups of experts are judged by their best two, as MindSpeed-LLM's own function does it, not by as many as a group that stays gives; scores are never rounded", group = "Model families";
-        by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
-        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
-        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
-        z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
-        jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
-        fixed: bool = "--fix-router", "for measurements: experts are taken in turn; v2.0.0: with the weights of those that the router chose; head: with their own, 0 where it did not choose them";
-        capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
-        drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
-        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes; head: experts' biases stay, for all experts count as many", group = "Model families";
-        bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
+        pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "choose equally many of --moe-router-topk experts from each of --moe-router-num-groups groups (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
+        pub(crate) best_two: bool = "--topk-softmax-in-fp32", "head: rank groups of experts by their two best scores, as MindSpeed-LLM's own function does, instead of by as many as are chosen per group; scores are never rounded", group = "Model families";
+        by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: balance the load within each sequence";
+        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "group_limited_greedy: coefficient of the loss that balances the groups of experts", range = "[0,)", group = "Model families";
+        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "group_limited_greedy: coefficient of the loss that balances the tokens sent to each group of experts", range = "[0,)", group = "Model families";
+        z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the router z-loss, which keeps logits small", range = "[0,)";
+        jitters: bool = "--input-jitter", "v2.0.0: no jitter of router inputs, whatever --moe-input-jitter-eps says";
+        fixed: bool = "--fix-router", "for benchmarks: use experts in turn; v2.0.0: with the weights of those the router chose; head: with their own weights, 0 where the router did not choose them";
+        capacity: Option<f64> = "--moe-expert-capacity-factor", "expert capacity, as a multiple of an even share of the tokens", range = "(,)";
+        drop: String = "--moe-token-drop-policy", "which tokens beyond the capacity are dropped: those with the lowest weights (probs) or the last (position)";
+        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream; no padding is computed, since nothing uses its outputs; head: expert biases do not change, since all experts count as equally loaded", group = "Model families";
+        bias_update_rate: f64 = "--moe-router-bias-update-rate", "update rate of expert biases towards equal load", range = "[0,)";
     }
 }
 

@@ -7,13 +7,13 @@ use ms_spec::ModelConfig;
 options! {
     /// How many layers each stage holds, in other words than `--num-layer-list`.
     pub(crate) struct Shares in "Pipeline" {
-        first: Option<usize> = "--decoder-first-pipeline-num-layers", "layers of the first stage; the other stages share the rest", range = "[1,16384]";
-        last: Option<usize> = "--decoder-last-pipeline-num-layers", "layers of the last stage; the other stages share the rest", range = "[1,16384]";
-        embedding_counts: bool = "--account-for-embedding-in-pipeline-split", "the embedding counts as a layer when stages share the layers";
-        loss_counts: bool = "--account-for-loss-in-pipeline-split", "so do output layer and loss";
-        embedding_apart: bool = "--standalone-embedding-stage", "the first stage holds the embedding and no layer";
-        layout: Option<String> = "--pipeline-model-parallel-layout", "what each chunk holds, in the order in which a micro-batch passes them: Et|(tt|)*2,tL with E embedding, t layer, m prediction module, L loss";
-        of_chunks: Option<String> = "--pipeline-num-transformer-layers", "layers of each chunk, a row for each stage: [[0,1],[1,1]*2,[1,0]]";
+        first: Option<usize> = "--decoder-first-pipeline-num-layers", "number of layers of the first stage; the other stages share the rest", range = "[1,16384]";
+        last: Option<usize> = "--decoder-last-pipeline-num-layers", "number of layers of the last stage; the other stages share the rest", range = "[1,16384]";
+        embedding_counts: bool = "--account-for-embedding-in-pipeline-split", "count the embedding as one layer when splitting into stages";
+        loss_counts: bool = "--account-for-loss-in-pipeline-split", "count output layer and loss as one layer when splitting into stages";
+        embedding_apart: bool = "--standalone-embedding-stage", "the first stage holds the embedding only";
+        layout: Option<String> = "--pipeline-model-parallel-layout", "what each chunk holds, in the order in which a micro-batch passes them, such as Et|(tt|)*2,tL: E embedding, t layer, m MTP module, L loss";
+        of_chunks: Option<String> = "--pipeline-num-transformer-layers", "number of layers of each chunk, a row per stage, such as [[0,1],[1,1]*2,[1,0]]";
     }
 }
 
