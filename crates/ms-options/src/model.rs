@@ -191,8 +191,8 @@ impl ModelFlags {
             return Ok(());
         }
         let against = match self.written("use_rotary_position_embeddings") {
-            Some(flag) => format!("{flag} beside it says others"),
-            None if !model.has(Mixer::Attention) => "layers none of which attends have no positions".into(),
+            Some(flag) => format!("cannot be combined with {flag}"),
+            None if !model.has(Mixer::Attention) => "a model without attention has no positions".into(),
             None => format!("the model has others ({:?})", model.position),
         };
         refuse!("--position-embedding-type {kind}: {against}")
@@ -555,12 +555,12 @@ mod tests {
         };
         let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
         assert!(
-            said.contains("--position-embedding-type learned_absolute: layers none of which attends"),
+            said.contains("--position-embedding-type learned_absolute: a model without attention"),
             "{said}"
         );
         let both = ["--position-embedding-type", "learned_absolute", "--use-rotary-position-embeddings"];
         let said = refused("aquila", &both);
-        assert!(said.contains("--use-rotary-position-embeddings beside it says others"), "{said}");
+        assert!(said.contains("cannot be combined with --use-rotary-position-embeddings"), "{said}");
     }
 
     #[test]

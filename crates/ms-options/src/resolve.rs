@@ -84,7 +84,7 @@ options! {
         metrics_file: Option<PathBuf> = "--metrics-file", "file for metrics: a JSON object per iteration", own = own("metrics_file");
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder for TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
-        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "continue when a loss or gradient is not a number";
         spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch loss of at least ten times the largest of the first hundred", group = "Learning rate";
         large_grads: bool = "--check-for-large-grads", "stop at a gradient norm (of a bucket on a rank) of at least ten times the largest of the first hundred", group = "Optimizer";
         eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
@@ -181,9 +181,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         (("fp16", p.fp16), ("bf16", p.bf16)),
     ] {
         if first && second {
-            refuse!(
-                "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
-            );
+            refuse!("--{one}: cannot be combined with --{other}");
         }
     }
     o.samples.check_stage()?;
@@ -195,7 +193,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let tokenizer = match missing {
         Some(path) => {
             tracing::warn!(
-                "--tokenizer-name-or-path: found nothing at {}; a plan goes on without tokenizer and data",
+                "--tokenizer-name-or-path: found nothing at {}; a plan continues without tokenizer and data",
                 path.display()
             );
             None
@@ -234,7 +232,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
     let (train_iters, train_samples) = match (o.batches.iters, o.batches.samples.value) {
         (Some(_), None) if batch.rampup.is_some() => {
-            refuse!("--rampup-batch-size goes with --train-samples, not with --train-iters")
+            refuse!("--rampup-batch-size needs --train-samples instead of --train-iters")
         }
         (Some(iters), None) => (iters, iters.saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples), samples),

@@ -27,7 +27,7 @@ const GROUPS: Made = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
 /// Heads without a size of their own that do not share the hidden size.
 pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
     let made: Made = &[&["hidden_size"], &["num_attention_heads"]];
-    Error::of(made, format!("hidden size {hidden} does not divide by {heads} heads"))
+    Error::of(made, format!("hidden size {hidden} is not divisible by {heads} heads"))
 }
 
 impl ModelConfig {
@@ -118,7 +118,9 @@ impl ModelConfig {
             )));
         }
         if padded > MOST {
-            return Err(Error::inconsistent(format!("padded vocabulary: expected at most {MOST}, got {padded}")));
+            return Err(Error::inconsistent(format!(
+                "padded vocabulary: expected at most {MOST}, got {padded}"
+            )));
         }
         if !self.pattern.is_empty() && self.pattern.len() != self.layers {
             let (n, l) = (self.pattern.len(), self.layers);
@@ -239,7 +241,8 @@ mod tests {
     fn a_padded_vocabulary_is_neither_smaller_than_the_vocabulary_nor_too_large() {
         let with = |vocab: usize, padded_vocab: usize| {
             let (layers, hidden, ffn, heads, groups, head_dim) = (1, 8, 8, 2, 2, 4);
-            let sizes = ModelConfig { layers, hidden, ffn, heads, groups, head_dim, ..ModelConfig::default() };
+            let sizes =
+                ModelConfig { layers, hidden, ffn, heads, groups, head_dim, ..ModelConfig::default() };
             ModelConfig { vocab, padded_vocab, ..sizes }.validate().err().map(|e| e.to_string())
         };
         assert_eq!(with(100, 128), None);

@@ -78,7 +78,7 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
-        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
+        refuse!("--task: cannot be combined with the command {word}");
     }
     if tasks.is_empty() {
         tasks = o.asked.tasks.clone();

@@ -66,7 +66,7 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let (Some(word), false) = (&command, o.asked.tasks.is_empty()) {
-        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
+        refuse!("--task: cannot be combined with the command {word}");
     }
     let reads = |command| reads::check(&args, &o, &[command]);
     match command.as_deref() {

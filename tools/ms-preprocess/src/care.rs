@@ -116,7 +116,7 @@ impl Care {
         let shuffle = o.shuffle.then(|| (seed, o.shuffle_memory.max(1).saturating_mul(1_000_000)));
         let resume = o.resume;
         if resume && prefix.is_none() {
-            return Err(usage("--resume needs --output-prefix: a stream cannot go on".into()));
+            return Err(usage("--resume needs --output-prefix: a stream cannot continue".into()));
         }
         if resume && shuffle.is_some() {
             return Err(usage("--resume works file by file, --shuffle on all records at once".into()));

@@ -55,7 +55,7 @@ options! {
         templates: Given<Option<PathBuf>> = "--prompt-type-path", "file of prompt templates";
         thinking: Option<String> = "--enable-thinking", "reasoning templates: train on thoughts (true), remove them (false), or take records as they are (none)";
         effort: Option<String> = "--reasoning-effort", "template deepseek4: ask for maximum effort; needs --enable-thinking true";
-        drop_thinking: String = "--drop-thinking", "template deepseek4 with --reasoning-effort: leave out thoughts before the last question; without --reasoning-effort they are always left out, as upstream";
+        drop_thinking: String = "--drop-thinking", "template deepseek4 with --reasoning-effort: leave out thoughts before the last question; without --reasoning-effort they are always left out, as in upstream";
     }
 }
 

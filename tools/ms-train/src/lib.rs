@@ -117,7 +117,7 @@ fn begun(
     let args = &args;
     args.say_notes();
     if doing.fit.is_some() && !doing.dry_run {
-        refuse!("--fit: goes with --dry-run, which plans and starts nothing");
+        refuse!("--fit: needs --dry-run, which plans and starts nothing");
     }
     if parity && doing.dry_run {
         refuse!("--dry-run: parity runs what it compares; leave one of them out");

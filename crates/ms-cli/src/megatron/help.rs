@@ -188,11 +188,7 @@ pub fn long_help(line: &Line, upstream: Upstream, about: &str, whole: bool) -> S
         return out;
     }
     let others = line.flags(upstream).filter(|flag| !flag.acts()).count();
-    let _ = writeln!(
-        out,
-        "\nUpstream: {} without effect here or refused: --help upstream\n",
-        flags(others)
-    );
+    let _ = writeln!(out, "\nUpstream: {} without effect here or refused: --help upstream\n", flags(others));
     out.push_str(&words(name));
     out
 }

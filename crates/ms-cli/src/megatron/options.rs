@@ -78,7 +78,18 @@ impl Entry {
     /// A flag that is read as `T`.
     pub const fn new<T: Field>(flag: &'static str, help: &'static str, group: &'static str) -> Self {
         let (arity, kind) = T::FORM;
-        Self { flag, help, group, range: "", own: None, versions: Versions::Both, arity, kind, by: &[], unset: Unset::Default }
+        Self {
+            flag,
+            help,
+            group,
+            range: "",
+            own: None,
+            versions: Versions::Both,
+            arity,
+            kind,
+            by: &[],
+            unset: Unset::Default,
+        }
     }
 
     pub(super) fn range(&self) -> Option<Range> {

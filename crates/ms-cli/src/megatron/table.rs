@@ -482,7 +482,7 @@ impl Line {
                     }
                     (None, None) => flag.note = elsewhere(flag.flag),
                 }
-                assert!(readers.next().is_none(), "{name}: {} is read into two places", flag.flag);
+                assert!(readers.next().is_none(), "{name}: {} is read by two options", flag.flag);
                 rows.push(flag);
             }
             // Ours is what upstream's program lacks.

@@ -22,7 +22,7 @@ options! {
         tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
         data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
         bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
-        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number", group = "Logging";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "continue when a loss or gradient is not a number", group = "Logging";
         ratios: Vec<String> = "--compress-ratios", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries", group = "Model families", range = "[0,268435456]";
         latent: Option<i64> = "--kv-lora-rank", "width of the key/value latent", group = "Model families", range = "[1,16777216]";
         groups: Option<i64> = "--topk-group", "groups of experts that stay open", range = "[1,16384]";
@@ -112,7 +112,7 @@ fn abbreviations_are_unknown_and_get_a_suggestion() {
 fn a_flag_of_the_other_version_names_that_version() {
     assert_eq!(
         refusal(trainer(), &["--grad-reduce-in-bf16"]),
-        "--grad-reduce-in-bf16 is no flag of v2.0.0\nhint: head has it: pass --upstream head"
+        "--grad-reduce-in-bf16 is not a flag of v2.0.0\nhint: head has it: pass --upstream head"
     );
     assert!(parse(trainer(), ["--grad-reduce-in-bf16", "--upstream", "head"]).is_ok());
 }
@@ -122,7 +122,7 @@ fn what_the_program_acts_on_is_taken_in_both_versions_and_is_said_to_be_of_one()
     let beyond = |argv: &[&str]| train(argv).beyond_upstream().map(str::to_owned);
     assert_eq!(
         beyond(&["--tensor-model-parallel-size", "2", "--compress-ratios", "0"]).as_deref(),
-        Some("--compress-ratios is no flag of v2.0.0")
+        Some("--compress-ratios is not a flag of v2.0.0")
     );
     assert_eq!(beyond(&["--upstream", "head", "--compress-ratios", "0", "--threads", "1"]), None);
     assert_eq!(beyond(&["--tensor-model-parallel-size", "2", "--threads", "1"]), None);
@@ -188,7 +188,10 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 fn flags_that_would_change_a_run_are_not_passed_over() {
     assert!(train(&["--tp-x", "1"]).check().is_ok());
     let wide = train(&["--tp-x", "2"]).check().unwrap_err().0;
-    assert!(wide.contains("--tp-x: ") && wide.contains("cut in one direction"), "{wide}");
+    assert!(
+        wide.contains("--tp-x: ") && wide.contains("2D tensor parallelism is not in this version"),
+        "{wide}"
+    );
     // Programs without batches of training pass it over.
     let lower = ["--upstream", "head", "--decrease-batch-size-if-needed"];
     assert!(parse(idle(Program::Infer), lower).unwrap().check().is_ok());
@@ -214,7 +217,10 @@ fn each_renamed_flag_names_its_own_successor() {
         ("--checkpoint-activations", "--recompute-activations"),
     ] {
         let flag = trainer().find(old, Upstream::V2_0_0).unwrap();
-        assert_eq!((flag.status, flag.note.as_str()), (Status::Refused, &*format!("renamed upstream: use {new}")));
+        assert_eq!(
+            (flag.status, flag.note.as_str()),
+            (Status::Refused, &*format!("renamed upstream: use {new}"))
+        );
     }
 }
 
@@ -305,13 +311,13 @@ fn a_short_spelling_acts_where_the_long_one_does() {
 fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
     options! { #[allow(dead_code)] struct Again in "Optimizer" { lr: Option<f64> = "--lr", "once more", range = "[0,)"; } }
     options! { #[allow(dead_code)] struct Fused in "Other" { on: bool = "--deterministic-mode", "a choice"; } }
-    options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is no text"; } }
+    options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is not a string"; } }
     options! { #[allow(dead_code)] struct Unknown in "Other" { lr: bool = "--no-such-flag", "nobody has it"; } }
     fn refused<O: Options>() -> String {
         let made = std::panic::catch_unwind(|| Line::new::<O>(Program::Train, "ms-train", ""));
         *made.unwrap_err().downcast::<String>().unwrap()
     }
-    assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read into two places");
+    assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read by two options");
     assert_eq!(
         refused::<Fused>(),
         "ms-train: --deterministic-mode is read, and others.tsv says that it is not"

@@ -42,13 +42,13 @@ pub(crate) struct Tokens {
 pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
     let mc2 = o.mc2 || o.former_mc2 && upstream == Upstream::Head;
     if mc2 && o.coc {
-        refuse!("--use-ascend-mc2: goes not with --use-ascend-coc; leave one of them out");
+        refuse!("--use-ascend-mc2: cannot be combined with --use-ascend-coc");
     }
     if mc2 && !(tokens.shared && tokens.tp > 1) {
-        refuse!("--use-ascend-mc2: goes with --tensor-model-parallel-size above 1 and --sequence-parallel");
+        refuse!("--use-ascend-mc2: needs --tensor-model-parallel-size above 1 and --sequence-parallel");
     }
     if o.former_mc2 && !mc2 {
-        tracing::warn!("--use-mc2 changes nothing: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
+        tracing::warn!("--use-mc2 has no effect: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
     }
     let pieces = match (mc2, o.coc) {
         (true, _) => Pieces::Finest,
@@ -60,7 +60,7 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
                 (o.fused.is_given(), "--coc-fused-kernel"),
             ] {
                 if given {
-                    tracing::warn!("{flag} changes nothing without --use-ascend-coc");
+                    tracing::warn!("{flag} has no effect without --use-ascend-coc");
                 }
             }
             Pieces::Number(1)
@@ -82,19 +82,19 @@ pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
         return Ok(());
     }
     if let Some(part) = model.lacks_for(FLAG) {
-        tracing::warn!("{FLAG} changes nothing: the model has no {part}");
+        tracing::warn!("{FLAG} has no effect: the model has no {part}");
         return Ok(());
     }
     for (given, flag) in [(o.split, "--mla-mm-split"), (shared, "--sequence-parallel")] {
         if !given {
-            refuse!("{FLAG}: expected {flag} beside it, as upstream has it");
+            refuse!("{FLAG}: needs {flag}, as in upstream");
         }
     }
     if tp == 1 {
-        tracing::warn!("{FLAG} changes nothing without --tensor-model-parallel-size above 1");
+        tracing::warn!("{FLAG} has no effect without --tensor-model-parallel-size above 1");
     } else if model.queries_of().is_none() {
         tracing::warn!(
-            "{FLAG} changes nothing: queries without latents (--q-lora-rank) are made of the stream, which is gathered whole"
+            "{FLAG} has no effect: queries without latents (--q-lora-rank) are made of the stream, which is gathered whole"
         );
     }
     Ok(())
@@ -107,7 +107,7 @@ fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
         refuse!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}");
     }
     if tokens.tp == 1 {
-        tracing::warn!("--use-ascend-coc changes nothing without --tensor-model-parallel-size above 1");
+        tracing::warn!("--use-ascend-coc has no effect without --tensor-model-parallel-size above 1");
         return Ok(Pieces::Number(1));
     }
     if o.fused.value {
@@ -115,7 +115,7 @@ fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
     }
     if n == 1 || matches!(o.mode.value, 0 | 1) {
         tracing::warn!(
-            "--use-ascend-coc changes nothing with --coc-parallel-num {n} and --coc-mode {}: products stay whole",
+            "--use-ascend-coc has no effect with --coc-parallel-num {n} and --coc-mode {}: products stay whole",
             o.mode.value
         );
         return Ok(Pieces::Number(1));

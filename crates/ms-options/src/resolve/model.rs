@@ -39,7 +39,7 @@ impl Made {
     pub(crate) fn scale_of_windows(&self) -> Result<Option<f64>> {
         if self.windows > 0 && !self.shared_tables {
             refuse!(
-                "--num-nextn-predict-layers: expected --share-mtp-embedding-and-output-weight beside it: modules have no tables of their own"
+                "--num-nextn-predict-layers: needs --share-mtp-embedding-and-output-weight: modules have no tables of their own"
             );
         }
         Ok((self.windows > 0).then_some(self.windows_scale))
@@ -56,7 +56,7 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
         let whole = whole.collect::<Vec<_>>().join(" and ");
         return Usage(match o.source.folder() {
             Some(_) => format!(
-                "{flag} is missing: with {whole} flags describe the model, whole; without them it is that of --load"
+                "{flag} is missing: with {whole} the flags must describe the whole model; without, it is that of --load"
             ),
             None => format!("{flag} is missing: the model that the other flags describe needs it"),
         });
@@ -111,7 +111,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     let mut map = flags.values();
     if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {
         refuse!(
-            "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone"
+            "--cla-share-factor: needs --share-kvstates: layers get keys and values of others by it alone"
         );
     }
     let own_factor = if o.upstream == Upstream::Head { left_out_at_head(o, &mut map) } else { None };
@@ -204,7 +204,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         Some(_) => {
             if let Some(flag) = flags.written(YARN_FACTOR) {
                 tracing::warn!(
-                    "{flag} changes nothing: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
+                    "{flag} has no effect: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
                 );
             }
         }
@@ -247,7 +247,7 @@ fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) -> Option<Option<
     let flags = &o.model_flags;
     let said = |dest: &str, why: &str| {
         if let Some(flag) = flags.written(dest) {
-            tracing::warn!("{flag} changes nothing: {why}");
+            tracing::warn!("{flag} has no effect: {why}");
         }
     };
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);

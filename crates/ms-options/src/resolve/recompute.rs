@@ -71,7 +71,7 @@ impl OfExperts {
         let of_stage = layers / stages.pp.max(1);
         match self.layers {
             Some(_) if self.level == "disable" => {
-                refuse!("{FLAG}: goes with --moe-zero-memory, as upstream has it")
+                refuse!("{FLAG}: needs --moe-zero-memory, as in upstream")
             }
             Some(n) if n > of_stage => {
                 refuse!("{FLAG}: expected at most the {of_stage} layers of a stage, found {n}")
@@ -96,7 +96,7 @@ impl OfExperts {
             (self.overlapped_passes, "--moe-fb-overlap"),
         ] {
             if given {
-                refuse!("{FLAG}: goes not with {other}, as upstream has it; leave one of them out");
+                refuse!("{FLAG}: cannot be combined with {other}, as in upstream");
             }
         }
         let (flag, found) = match dispatcher {
@@ -107,7 +107,7 @@ impl OfExperts {
             Dispatcher::AllToAll => ("--expert-tensor-parallel-size", etp),
         };
         if found != 1 {
-            refuse!("{FLAG}: expected {flag} 1, as upstream has it, found {found}");
+            refuse!("{FLAG}: expected {flag} 1, as in upstream, found {found}");
         }
         Ok(())
     }
@@ -132,12 +132,12 @@ impl OfExperts {
         }
         if !self.overlapped && !self.overlapped_passes {
             refuse!(
-                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as upstream has it"
+                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as in upstream"
             );
         }
         if full != Recompute::None {
             refuse!(
-                "--moe-zero-memory: goes not with --recompute-granularity full, under which layers keep only their input"
+                "--moe-zero-memory: cannot be combined with --recompute-granularity full, under which layers keep only their input"
             );
         }
         Ok(())
@@ -170,7 +170,7 @@ pub(crate) fn resolve(
     let count = o.layers;
     if selective && count.is_some() {
         refuse!(
-            "--recompute-num-layers: goes not with --recompute-granularity selective, which is of all layers"
+            "--recompute-num-layers: cannot be combined with --recompute-granularity selective, which is of all layers"
         );
     }
     let keeping = Keeping {
@@ -198,7 +198,7 @@ pub(crate) fn resolve(
     };
     if o.swap_attention && method == Some("uniform") {
         tracing::warn!(
-            "--recompute-method uniform changes nothing beside --swap-attention: --recompute-num-layers counts the layers whose networks run again"
+            "--recompute-method uniform has no effect with --swap-attention: --recompute-num-layers counts the layers whose feed-forward is recomputed"
         );
     }
     let replay = replay(o, method, count, stages)?;
@@ -224,11 +224,11 @@ pub(crate) fn resolve(
         || [keeping.activations_again, keeping.norms_again].iter().any(|&n| n > 0 && n < usize::MAX);
     if keeping.of_stage && !counted {
         tracing::warn!(
-            "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block or a number of layers"
+            "--enable-recompute-layers-per-pp-rank has no effect without --recompute-method block or a number of layers"
         );
     }
     if o.in_advance && full == Recompute::None && !counted && !selective {
-        tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
+        tracing::warn!("--recompute-in-advance has no effect without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
 }
@@ -243,13 +243,15 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
         refuse!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1");
     }
     if o.inputs_shared && topology.sharing.sequence_parallel {
-        refuse!("{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway");
+        refuse!(
+            "{FLAG}: cannot be combined with --sequence-parallel, under which ranks have a part each anyway"
+        );
     }
     if o.inputs_shared && full == Recompute::None {
-        refuse!("{FLAG}: needs --recompute-granularity full, as upstream has it");
+        refuse!("{FLAG}: needs --recompute-granularity full, as in upstream");
     }
     if o.swap_inputs && full == Recompute::None {
-        tracing::warn!("--swap-layer-input changes nothing without --recompute-granularity full");
+        tracing::warn!("--swap-layer-input has no effect without --recompute-granularity full");
     }
     Ok(())
 }
@@ -279,14 +281,12 @@ fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     for word in words.iter().filter(|word| !WITHOUT_VALUES.contains(word)) {
         if Swapped::named_in(word) == Swapped::NONE {
-            tracing::warn!(
-                "{FLAG}: {word:?} names no part of a layer and is passed over, as upstream has it"
-            );
+            tracing::warn!("{FLAG}: {word:?} names no part of a layer and is passed over, as in upstream");
         }
     }
     for (name, _) in Swapped::NAMES.iter().filter(|(name, _)| !words.contains(name)) {
         if let Some(word) = words.iter().find(|word| word.contains(name)) {
-            tracing::warn!("{FLAG}: {name} stands in {word}, so it is swapped, too, as upstream has it");
+            tracing::warn!("{FLAG}: {name} stands in {word}, so it is swapped, too, as in upstream");
         }
     }
     let swapped = Swapped::named_in(text);
@@ -323,7 +323,7 @@ const SWAP_HEADS: &str = "--mla-swap-core-attn-out";
 fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
     if o.operands && o.attention {
         refuse!(
-            "--recompute-mla-up-proj: goes not with --mla-zero-memory, under which all of it runs again; leave it out"
+            "--recompute-mla-up-proj: cannot be combined with --mla-zero-memory, which recomputes all of it"
         );
     }
     let of_modules = || (model.mtp == 0).then(|| "prediction modules".to_owned());
@@ -335,7 +335,7 @@ fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
         (o.predictor_norms, "--recompute-mtp-norm", of_modules()),
     ] {
         if let Some(part) = lacks.filter(|_| given) {
-            tracing::warn!("{flag} changes nothing: the model has no {part}");
+            tracing::warn!("{flag} has no effect: the model has no {part}");
         }
     }
     Ok(())
@@ -352,7 +352,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
     };
     let head = upstream == Upstream::Head;
     if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
-        refuse!("--moe-layer-recompute: goes not with --recompute-granularity full");
+        refuse!("--moe-layer-recompute: cannot be combined with --recompute-granularity full");
     }
     let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
     let Some(named) = o.modules.given() else {
@@ -360,7 +360,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
         return Ok(keeping);
     };
     if !selective {
-        tracing::warn!("--recompute-modules changes nothing without --recompute-granularity selective");
+        tracing::warn!("--recompute-modules has no effect without --recompute-granularity selective");
         return Ok(keeping);
     }
     for module in named {
@@ -373,7 +373,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             "mla_up_proj" if model.lacks_for(UP).is_none() => keeping.operands_again = true,
             "mla_up_proj" => {
                 refuse!(
-                    "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have"
+                    "--recompute-modules: mla_up_proj needs latent attention, which the model does not have"
                 )
             }
             other => refuse!(
@@ -401,7 +401,7 @@ fn partly(
         _ => None,
     };
     if let Some(other) = other {
-        refuse!("{flag}: goes not with {other}, as upstream has it; leave one of them out");
+        refuse!("{flag}: cannot be combined with {other}, as in upstream");
     }
     match count {
         None => Ok(usize::MAX),
@@ -417,18 +417,20 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
         if given && (stages.pp <= 1 || !stages.interleaved()) {
             refuse!(
-                "{flag}: goes with a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
+                "{flag}: needs a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
             );
         }
     }
     if advance && method == Some("uniform") {
-        refuse!("--recompute-in-advance: goes not with --recompute-method uniform; pass block");
+        refuse!("--recompute-in-advance: cannot be combined with --recompute-method uniform; pass block");
     }
     if advance && count.is_none_or(|n| n == 0) {
         refuse!("--recompute-in-advance: needs --recompute-num-layers");
     }
     if bubble && count.is_some_and(|n| n > 0) {
-        refuse!("--recompute-in-bubble: goes not with --recompute-num-layers: whole passes run again");
+        refuse!(
+            "--recompute-in-bubble: cannot be combined with --recompute-num-layers: whole passes are recomputed"
+        );
     }
     Ok(match (advance, bubble) {
         (_, true) => Replay::InBubble,

@@ -107,7 +107,7 @@ impl Samples {
         let mut paths = self.paths.value.clone();
         if let Some(file) = &self.paths_file {
             if self.paths.is_given() {
-                refuse!("--data-args-path: goes not with --data-path, which says the same");
+                refuse!("--data-args-path: cannot be combined with --data-path, which says the same");
             }
             paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
         }
@@ -115,7 +115,7 @@ impl Samples {
         if let Some(file) = &self.split_paths_file {
             const FLAG: &str = "--per-split-data-args-path";
             if each.iter().any(|paths| paths.is_given()) {
-                refuse!("{FLAG}: goes not with --train-data-path and its like, which say the same");
+                refuse!("{FLAG}: cannot be combined with --train-data-path and its like, which say the same");
             }
             let form = || {
                 format!(
@@ -159,7 +159,7 @@ fn packs(upstream: Upstream, positions: bool, attention: bool, neat: bool) -> Re
     }
     if other_alone {
         tracing::warn!(
-            "{other} changes nothing in fine-tuning: this version of upstream reads packs by {reads}"
+            "{other} has no effect in fine-tuning: this version of upstream reads packs by {reads}"
         );
     }
     Ok(None)
@@ -283,11 +283,11 @@ pub(super) fn data(
     } else if o.is_sft() {
         if all.made.windows > 0 {
             refuse!(
-                "--num-nextn-predict-layers: goes with pretraining data: in fine-tuning rows upstream takes what is not counted for words"
+                "--num-nextn-predict-layers: needs pretraining data: in fine-tuning rows upstream takes what is not counted for words"
             );
         }
         if o.mock {
-            refuse!("--mock-data: goes with pretraining data, fine-tuning reads --data-path");
+            refuse!("--mock-data: needs pretraining data, fine-tuning reads --data-path");
         }
         if paths.is_empty() {
             refuse!("--data-path is required");
@@ -324,7 +324,7 @@ pub(super) fn data(
     } else {
         let named = !paths.is_empty() || per_split.iter().any(|p| !p.is_empty());
         if o.mock && named && all.upstream == Upstream::Head {
-            refuse!("--mock-data: goes not with --data-path and its like");
+            refuse!("--mock-data: cannot be combined with --data-path and its like");
         }
         if o.mock && !named && ids.is_none() {
             refuse!(
@@ -334,11 +334,11 @@ pub(super) fn data(
         }
         if o.mock && named {
             tracing::warn!(
-                "--mock-data changes nothing: MindSpeed-LLM 2.0.0 takes the data that other flags name"
+                "--mock-data has no effect: MindSpeed-LLM 2.0.0 takes the data that other flags name"
             );
         } else if o.mock && o.split.is_some() {
             tracing::warn!(
-                "--split changes nothing with --mock-data: upstream cuts artificial data into thirds"
+                "--split has no effect with --mock-data: upstream cuts artificial data into thirds"
             );
         }
         let source = if !paths.is_empty() {
@@ -375,13 +375,13 @@ pub(super) fn data(
     let used = |&n: &usize| n <= seq_length && o.reset_attention;
     if stretch > 0 && !used(&stretch) {
         tracing::warn!(
-            "--fix-sub-seq-length {stretch} changes nothing: it goes with --reset-attention-mask, up to --seq-length"
+            "--fix-sub-seq-length {stretch} has no effect: it needs --reset-attention-mask, up to --seq-length"
         );
     }
     let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
     if let Some(tokens) = stretch {
         tracing::warn!(
-            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
+            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses are meaningless"
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.made.windows })

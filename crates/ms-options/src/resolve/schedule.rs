@@ -58,7 +58,7 @@ impl Unit {
         if given(other).is_some_and(|n| n > 0) {
             let other = if self.name == "iters" { "samples" } else { "iters" };
             refuse!(
-                "--{flag}-{other} goes with --train-{other}; with --train-{unit} pass --{flag}-{unit}",
+                "--{flag}-{other} needs --train-{other}; with --train-{unit} pass --{flag}-{unit}",
                 unit = self.name
             );
         }
@@ -159,7 +159,7 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
 /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/__init__.py`, `_update_min_and_max_lr_in_param_groups`.
 fn decoupled(rates: &Rates) -> Option<Decoupled> {
     if rates.decoupled_lr.is_none() && rates.decoupled_min_lr.is_some() {
-        tracing::warn!("--decoupled-min-lr changes nothing without --decoupled-lr");
+        tracing::warn!("--decoupled-min-lr has no effect without --decoupled-lr");
     }
     let min_lr = rates.decoupled_min_lr.unwrap_or(rates.min_lr);
     rates.decoupled_lr.map(|max_lr| Decoupled { max_lr, min_lr })
@@ -176,7 +176,7 @@ fn weight_decay(rates: &Rates) -> Result<(f64, f64, WeightDecayStyle)> {
         [("--start-weight-decay", rates.start_weight_decay), ("--end-weight-decay", rates.end_weight_decay)];
     if style == WeightDecayStyle::Constant {
         if let Some((flag, _)) = ends.iter().find(|end| end.1.is_some()) {
-            refuse!("{flag} goes with --weight-decay-incr-style linear or cosine");
+            refuse!("{flag} needs --weight-decay-incr-style linear or cosine");
         }
         let constant = rates.weight_decay;
         return Ok((constant, constant, style));

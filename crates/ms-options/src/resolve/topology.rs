@@ -158,7 +158,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
 fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
     if !o.messages_beside && stages.interleaved() && o.pp < 3 {
         refuse!(
-            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as upstream, found \
+            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as in upstream, found \
              --pipeline-model-parallel-size {}",
             o.pp
         );
@@ -186,10 +186,10 @@ fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
             "Megatron-core 0.12 says it as --expert-tensor-parallel-size, and --expert-model-parallel-size 1"
                 .into(),
         ),
-        ("allgather", _) if o.extend_ep.value => wrong("goes not with --moe-tp-extend-ep".into()),
+        ("allgather", _) if o.extend_ep.value => wrong("cannot be combined with --moe-tp-extend-ep".into()),
         ("allgather", _) => Ok(()),
         (other, _) => {
-            wrong(format!("expected --moe-token-dispatcher-type allgather, as upstream, found {other}"))
+            wrong(format!("expected --moe-token-dispatcher-type allgather, as in upstream, found {other}"))
         }
     }
 }
@@ -208,12 +208,12 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
     let strategy = o.shared_out.as_str();
     if !matches!(strategy, "no_shard" | "optim") {
         refuse!(
-            "{STRATEGY} {strategy}: every replica has whole gradients and weights here, which layers use as they lie in flat buffers; \
-             expected no_shard or optim, which shares out the optimizer's state"
+            "{STRATEGY} {strategy}: gradients and weights are not sharded in this version; expected no_shard or optim, which shards \
+                 the state of the optimizer"
         );
     }
     if o.fsdp && !o.distributed_optimizer {
-        refuse!("--use-custom-fsdp: expected --use-distributed-optimizer beside it, as upstream");
+        refuse!("--use-custom-fsdp: needs --use-distributed-optimizer, as in upstream");
     }
     let whole = o.fsdp && strategy == "no_shard";
     if whole && o.instances > 1 {
@@ -223,7 +223,7 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
         (true, instances) => Ok(OptimizerSharding::Instances(instances)),
         (false, 1) => Ok(OptimizerSharding::Replicated),
         (false, n) => refuse!(
-            "--num-distributed-optimizer-instances: expected --use-distributed-optimizer beside it, found {n} alone"
+            "--num-distributed-optimizer-instances: needs --use-distributed-optimizer, found {n} alone"
         ),
     }
 }
@@ -235,8 +235,8 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
     if o.masks_of_code && o.cp > 1 && matches!(topology.sharing.context, ContextParallel::Adaptive { .. }) {
         refuse!(
-            "--adaptive-cp-manually-set-mask-list: nothing sets masks here, as in upstream until its code is changed; they are those of \
-             documents and windows\nhint: leave it out"
+            "--adaptive-cp-manually-set-mask-list: not supported in training, as in upstream: masks follow from documents and \
+             windows\nhint: leave it out"
         );
     }
     Ok(())
@@ -264,7 +264,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     let interval = o.cache_interval;
     let Some(policy) = o.kept_of_ring.as_deref() else {
         if interval != 0 {
-            refuse!("{INTERVAL}: goes with {POLICY}, as upstream has it");
+            refuse!("{INTERVAL}: needs {POLICY}, as in upstream");
         }
         return Ok(RingCache::default());
     };
@@ -277,11 +277,11 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     match context {
         // Rows that are key and value of all heads are gathered nevertheless.
         ContextParallel::Ulysses if model.keys_by_head() => {
-            tracing::warn!("{POLICY} changes nothing with ulysses_cp_algo: what is exchanged once is kept");
+            tracing::warn!("{POLICY} has no effect with ulysses_cp_algo: what is exchanged once is kept");
             return Ok(RingCache::default());
         }
         ContextParallel::Adaptive { .. } => {
-            tracing::warn!("{POLICY} changes nothing with adaptive context parallelism, as upstream");
+            tracing::warn!("{POLICY} has no effect with adaptive context parallelism, as in upstream");
             return Ok(RingCache::default());
         }
         ContextParallel::Ring { .. }
@@ -359,7 +359,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
     if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
             refuse!(
-                "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers do not divide by {chunks} chunks of \
+                "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers are not divisible by {chunks} chunks of \
                  each of {pp} stages"
             );
         }
@@ -422,7 +422,7 @@ pub(crate) fn check(
     if model.moe.is_none() && grid.size(Ep) > 1 {
         let found = grid.size(Ep);
         refuse!(
-            "--expert-model-parallel-size: {found} ranks are to share experts, and the model has none: --num-experts N gives it some"
+            "--expert-model-parallel-size: expected 1 for a model without experts (--num-experts), found {found}"
         );
     }
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
@@ -433,8 +433,7 @@ pub(crate) fn check(
             true => {
                 let list: Vec<String> =
                     nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
-                let e =
-                    format!("{e}\nhint: --num-layer-list {} shares them out all the same", list.join(","));
+                let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
                 usage(placing_flag(stages, model.layers), &e)
             }
             false => usage(placing_flag(stages, model.layers), &e),
@@ -467,14 +466,14 @@ pub(crate) fn check(
     };
     if dispatcher == Dispatcher::AllToAllSeq && !model.hidden.is_multiple_of(etp) {
         refuse!(
-            "--moe-token-dispatcher-type: {} columns do not divide by the {etp} ranks that share an expert; allgather and \
+            "--moe-token-dispatcher-type: {} columns are not divisible by the {etp} ranks that share an expert; allgather and \
              Megatron-core 0.12's alltoall (--upstream head) exchange whole rows",
             model.hidden
         );
     }
     if let Some(what) = spread.filter(|_| !tokens.is_multiple_of(tp)) {
         refuse!(
-            "{what}: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
+            "{what}: {tokens} tokens of a micro-batch are not divisible by --tensor-model-parallel-size {tp}"
         );
     }
     Ok(())

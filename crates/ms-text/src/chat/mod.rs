@@ -144,7 +144,9 @@ fn strftime(format: &str, time: NaiveDateTime) -> String {
         let mut text = String::new();
         let written = match item {
             // Python's %f has six digits.
-            Item::Numeric(Numeric::Nanosecond, _) => write!(text, "{:06}", time.nanosecond() / 1000 % 1_000_000),
+            Item::Numeric(Numeric::Nanosecond, _) => {
+                write!(text, "{:06}", time.nanosecond() / 1000 % 1_000_000)
+            }
             item => write!(text, "{}", time.format_with_items(std::iter::once(item))),
         };
         // A time without a zone has none to write, in Python either.

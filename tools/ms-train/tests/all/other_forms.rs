@@ -219,14 +219,14 @@ fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
             "--use-precision-aware-optimizer: expected --use-distributed-optimizer",
         ),
         (&format!("{aware} --optimizer sgd"), "--use-precision-aware-optimizer: expected --optimizer adam"),
-        (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: goes with --bf16"),
+        (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: needs --bf16"),
         (
             &format!("{aware} --bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
             "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32",
         ),
         (
             &format!("{aware} --bf16 --reuse-fp32-param"),
-            "--use-precision-aware-optimizer: goes not with --reuse-fp32-param",
+            "--use-precision-aware-optimizer: cannot be combined with --reuse-fp32-param",
         ),
     ] {
         let message = plan(more).unwrap_err();

@@ -138,7 +138,7 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
     assert!(message.contains("no layout of 8 ranks") && message.contains("the smallest of"), "{message}");
     let mut started = ms_train();
     started.args(LARGE.split_whitespace()).args(["--train-iters", "1", "--lr", "1e-3", "--fit", "1GiB"]);
-    assert!(refused(&mut started, 2).contains("--fit: goes with --dry-run"));
+    assert!(refused(&mut started, 2).contains("--fit: needs --dry-run"));
     for wrong in ["much", "0GiB", "nan"] {
         assert!(with(wrong).contains("--fit: expected a size in bytes, KiB, MiB"), "{wrong}");
     }

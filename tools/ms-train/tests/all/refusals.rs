@@ -275,7 +275,7 @@ fn pieces_that_do_not_fit_are_refused() {
         (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: goes with"),
         (
             format!("{two} {shared} --upstream head --use-ascend-mc2 --use-ascend-coc"),
-            "--use-ascend-mc2: goes not with",
+            "--use-ascend-mc2: cannot be combined with",
         ),
     ] {
         let mut command = train(&["--dry-run", "--seq-length", "18", "--max-position-embeddings", "18"]);
@@ -338,7 +338,7 @@ fn what_replicas_share_out_is_what_the_strategy_says() {
     assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy no_shard")), whole);
     assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy optim")), part);
     for (flags, said) in [
-        ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: expected --use-distributed-optimizer beside it"),
+        ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: needs --use-distributed-optimizer"),
         (
             format!("{ALL} --data-parallel-sharding-strategy optim_grads"),
             "--data-parallel-sharding-strategy optim_grads: every replica has whole gradients and weights here",
@@ -396,13 +396,13 @@ fn files_of_upstreams_that_cannot_be_are_refused() {
     for (more, said) in [
         (
             "--num-experts 4 --moe-router-topk 2 --moe-grouped-gemm --ckpt-format torch",
-            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it",
+            "--moe-grouped-gemm: upstream's grouped experts have no biases: needs --disable-bias-linear",
         ),
         (
             "--upstream head --enable-hf2mg-convert",
-            "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder",
+            "--enable-hf2mg-convert: needs --load, which names a Hugging Face folder",
         ),
-        ("--keep-last 2", "--keep-last: goes with --save"),
+        ("--keep-last 2", "--keep-last: needs --save"),
     ] {
         let mut command = ms_train();
         let message = refused(command.args(MODEL.split_whitespace()).args(more.split_whitespace()), 2);

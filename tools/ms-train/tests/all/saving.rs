@@ -189,7 +189,7 @@ fn a_run_that_is_broken_off_goes_on_from_the_newest_checkpoint_of_those_in_passi
     let dir = tempfile::tempdir().unwrap();
     for (flags, says) in [
         ("--save a --non-persistent-save-interval 1", "--non-persistent-ckpt-type global"),
-        ("--non-persistent-save-interval 1 --non-persistent-ckpt-type global", "goes with --save"),
+        ("--non-persistent-save-interval 1 --non-persistent-ckpt-type global", "needs --save"),
         ("--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type local", "expected global"),
         ("--save a --non-persistent-global-ckpt-dir b", "--non-persistent-ckpt-type global"),
         (
