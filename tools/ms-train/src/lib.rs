@@ -59,6 +59,13 @@ exit code is 1. No data set is read and nothing is written; --json prints one ob
 ms-train --help lists the flags.
 ";
 
+const NOTHING_GIVEN: &str = "expected flags, found none
+
+A run needs a model (--load DIR, or --num-layers and its other sizes), data (--data-path), --seq-length, --micro-batch-size,
+--train-iters and --lr:
+  ms-train --load DIR --data-path PREFIX --tokenizer-name-or-path DIR --seq-length N --micro-batch-size N --train-iters N --lr X
+hint: ms-train -h lists the flags, ms-train --help says what each means";
+
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
@@ -87,6 +94,9 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
             std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
             return Ok(());
         }
+    }
+    if argv.is_empty() && !parity {
+        refuse!("{NOTHING_GIVEN}");
     }
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;

@@ -55,7 +55,7 @@ pub(crate) fn say_defaults(o: &Options) {
     let silent: Vec<&str> = silent.map(|(_, says)| says).collect();
     if !silent.is_empty() {
         let says = silent.join(" ");
-        tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
+        tracing::warn!("dropout is 0 unless given (upstream's default: 0.1); pass {says} to say so");
     }
     let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
     if saves && !format.is_given() {

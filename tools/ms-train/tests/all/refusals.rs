@@ -75,10 +75,20 @@ fn defaults_of_upstreams_that_do_not_hold_are_said_once() {
         .arg(&data);
     let done = command.assert().success();
     let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    assert_eq!(said.matches("dropout that is not given is 0 here, upstream's default is 0.1: --hidden-dropout 0 --attention-dropout 0 says so").count(), 1, "{said}");
+    assert_eq!(said.matches("dropout is 0 unless given (upstream's default: 0.1); pass --hidden-dropout 0 --attention-dropout 0 to say so").count(), 1, "{said}");
     let silent = train(&["--data-path"]).arg(&data).assert().success();
     assert!(!String::from_utf8_lossy(&silent.get_output().stderr).contains("dropout"));
     train(&["--attention-dropout", "0.1", "--data-path"]).arg(&data).assert().success();
+}
+
+#[test]
+fn without_flags_it_is_said_what_a_run_needs() {
+    let said = refused(&mut ms_train(), 2);
+    assert!(said.starts_with("ms-train: expected flags, found none\n"), "{said}");
+    assert!(said.contains("--seq-length") && said.ends_with("says what each means\n"), "{said}");
+    // A run that is refused has no defaults worth a warning.
+    let said = refused(ms_train().args(["--lr", "1e-3"]), 2);
+    assert!(said.contains("--seq-length is required") && !said.contains("dropout"), "{said}");
 }
 
 #[test]
