@@ -256,7 +256,7 @@ impl Args {
                 continue;
             };
             let note =
-                format!("it is of --optimization-level {HIGHEST}, above the {level} that is asked for");
+                format!("needs --optimization-level {HIGHEST}, found {level}");
             self.above.push(Explained { flag, value, status: "no effect", note });
         }
     }
