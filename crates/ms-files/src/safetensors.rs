@@ -191,7 +191,7 @@ mod tests {
         assert!(file(&huge, 0).contains("does not fill 0 bytes"));
         assert!(file(&t("[1]", "[4,8]"), 8).contains("starts at byte"), "a hole");
         assert!(file(&t("[1]", "[0,4]"), 8).contains("the tensors end at byte"), "bytes nobody owns");
-        assert!(file("[]", 0).contains("no JSON object"));
+        assert!(file("[]", 0).contains("not a JSON object"));
         assert!(header(&u64::MAX.to_le_bytes()).unwrap_err().contains("the file has 0"));
         assert!(header(&[1, 2, 3]).unwrap_err().contains("3 bytes"));
     }

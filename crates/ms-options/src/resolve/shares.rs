@@ -321,7 +321,7 @@ mod tests {
             (sizes(4, 9), "5 places"),
             (sizes(2, 9), "left for no stage"),
             (Sizes { chunks: Some(2), ..sizes(4, 8) }, "1 places"),
-            (Sizes { per_chunk: Some(1), ..sizes(4, 8) }, "as upstream"),
+            (Sizes { per_chunk: Some(1), ..sizes(4, 8) }, "as in upstream"),
             (Sizes { other: Some("--num-layer-list"), ..sizes(4, 8) }, "--num-layer-list"),
             (self::sizes(1, 8), "several stages"),
             (self::sizes(4, 2), "4 of 2 layers"),

@@ -213,10 +213,10 @@ fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
         assert_eq!([number("optimizer_bytes"), number("grad_bytes")], want, "{more}");
     }
     for (more, said) in [
-        ("--exp-avg-dtype fp16", "--exp-avg-dtype: expected --use-precision-aware-optimizer"),
+        ("--exp-avg-dtype fp16", "--exp-avg-dtype: needs --use-precision-aware-optimizer"),
         (
             "--use-precision-aware-optimizer",
-            "--use-precision-aware-optimizer: expected --use-distributed-optimizer",
+            "--use-precision-aware-optimizer: needs --use-distributed-optimizer",
         ),
         (&format!("{aware} --optimizer sgd"), "--use-precision-aware-optimizer: expected --optimizer adam"),
         (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: needs --bf16"),

@@ -123,7 +123,7 @@ fn a_layout_of_the_line_is_set_aside_and_named() {
     command.args(RING.split_whitespace()).args(full.split_whitespace()).args(chunks.split_whitespace());
     let done = command.args(["--dry-run", "--fit", "64GiB"]).assert().success();
     let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    let line = "set aside are --num-virtual-stages-per-pipeline-rank, --recompute-granularity full";
+    let line = "ignored: --num-virtual-stages-per-pipeline-rank, --recompute-granularity full";
     assert_eq!(said.matches(line).count(), 1, "{said}");
 }
 

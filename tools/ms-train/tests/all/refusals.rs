@@ -281,8 +281,8 @@ fn pieces_that_do_not_fit_are_refused() {
             format!("{two} {shared} --use-ascend-coc --coc-parallel-num 8 --micro-batch-size 1"),
             "--coc-parallel-num: expected a divisor of the 9 tokens",
         ),
-        (format!("{two} --upstream head --use-ascend-mc2"), "--use-ascend-mc2: goes with"),
-        (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: goes with"),
+        (format!("{two} --upstream head --use-ascend-mc2"), "--use-ascend-mc2: needs"),
+        (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: needs"),
         (
             format!("{two} {shared} --upstream head --use-ascend-mc2 --use-ascend-coc"),
             "--use-ascend-mc2: cannot be combined with",
@@ -351,17 +351,17 @@ fn what_replicas_share_out_is_what_the_strategy_says() {
         ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: needs --use-distributed-optimizer"),
         (
             format!("{ALL} --data-parallel-sharding-strategy optim_grads"),
-            "--data-parallel-sharding-strategy optim_grads: every replica has whole gradients and weights here",
+            "--data-parallel-sharding-strategy optim_grads: gradients and weights are not sharded",
         ),
         (
             format!("{ALL} --data-parallel-sharding-strategy optim_grads_params"),
-            "--data-parallel-sharding-strategy optim_grads_params: every replica has whole gradients",
+            "--data-parallel-sharding-strategy optim_grads_params: gradients and weights are not sharded",
         ),
         (
             format!("{ALL} --num-distributed-optimizer-instances 2"),
             "--num-distributed-optimizer-instances: expected",
         ),
-        (format!("{ALL} --overlap-param-gather --overlap-grad-reduce"), "--overlap-param-gather: expected"),
+        (format!("{ALL} --overlap-param-gather --overlap-grad-reduce"), "--overlap-param-gather: needs"),
     ] {
         let mut command = train(&[]);
         let message = refused(command.args(RUN.split_whitespace()).args(flags.split_whitespace()), 2);

@@ -95,7 +95,7 @@ fn lengths_of_the_other_kind_and_contradictions_are_refused() {
         ),
         ("--train-iters 9 --lr 1 --lr-warmup-iters 2 --lr-warmup-fraction 0.1", "pass one of them"),
         ("--train-iters 9 --lr 1 --lr-decay-style WSD", "--lr-wsd-decay-iters is required"),
-        ("--train-iters 9 --lr 1 --start-weight-decay 0.1", "--start-weight-decay goes with"),
+        ("--train-iters 9 --lr 1 --start-weight-decay 0.1", "--start-weight-decay needs"),
         ("--train-iters 9 --lr 1 --weight-decay-incr-style linear", "need --start-weight-decay"),
         (
             "--train-iters 9 --lr 1 --weight-decay-incr-style linear --start-weight-decay 1 --end-weight-decay 0.5",
