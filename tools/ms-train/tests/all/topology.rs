@@ -273,7 +273,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",
-            "16 tokens do not divide into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
+            "16 tokens are not divisible into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
         ),
         ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
         (
@@ -287,7 +287,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo adaptive_cp_algo",
-            "16 tokens do not divide into 3 chunks",
+            "16 tokens are not divisible into 3 chunks",
         ),
         (
             "--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo --adaptive-cp-manually-set-mask-list",
@@ -571,7 +571,7 @@ fn the_gradient_of_the_output_layer_can_wait_for_other_stages() {
     // Gradients by logits of 16 tokens, four micro-batches a rank.
     assert!(plan(&none) < all && one + 2 * 16 * 4096 * 4 < all, "{} {one} {all}", plan(&none));
     for (more, said) in [
-        ("", "--defer-embedding-wgrad-compute: expected --pipeline-model-parallel-size of 2 or more"),
+        ("", "--defer-embedding-wgrad-compute: needs --pipeline-model-parallel-size of 2 or more"),
         (
             "--no-gradient-accumulation-fusion",
             "--defer-embedding-wgrad-compute: cannot be combined with --no-gradient-accumulation-fusion",
