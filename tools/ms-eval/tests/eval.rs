@@ -389,7 +389,7 @@ fn what_becomes_of_every_flag_is_explained() {
     let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     let rows = found["flags"].as_array().unwrap();
     for (flag, status, note) in [
-        ("--moe-router-load-balancing-type", "acts", "the router's kind"),
+        ("--moe-router-load-balancing-type", "acts", "router and load-balancing loss"),
         ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
         ("--lr", "no effect", "acts in ms-train"),
         ("--max-new-tokens", "acts", "tokens to generate"),

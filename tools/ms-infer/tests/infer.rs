@@ -442,9 +442,9 @@ fn what_becomes_of_every_flag_is_explained() {
     let row =
         |flag: &str| rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
     for (flag, status, note) in [
-        ("--moe-router-load-balancing-type", "acts", "the router's kind"),
+        ("--moe-router-load-balancing-type", "acts", "router and load-balancing loss"),
         ("--router-gating-in-fp32", "acts", "logits in float32"),
-        ("--moe-expert-capacity-factor", "no effect", "experts take every copy of a token"),
+        ("--moe-expert-capacity-factor", "no effect", "no tokens are dropped in inference"),
         ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
         ("--lr", "no effect", "acts in ms-train"),
     ] {

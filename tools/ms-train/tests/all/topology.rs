@@ -303,7 +303,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--upstream head --nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 24 --kv-channels 4 \
              --ffn-hidden-size 24 --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall \
              --micro-batch-size 1",
-            "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch do not divide",
+            "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch are not divisible",
         ),
         (
             "--upstream head --context-parallel-kv-cache-policy full",
