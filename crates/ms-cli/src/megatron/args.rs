@@ -255,8 +255,7 @@ impl Args {
             let (Some(value), Some((_, flag))) = (self.given.remove(dest), self.origin.remove(dest)) else {
                 continue;
             };
-            let note =
-                format!("needs --optimization-level {HIGHEST}, found {level}");
+            let note = format!("needs --optimization-level {HIGHEST}, found {level}");
             self.above.push(Explained { flag, value, status: "no effect", note });
         }
     }

@@ -149,9 +149,8 @@ pub fn forward<E: Element>(
         let (t, n) = (at / heads, at % heads);
         let (group, head) = (n / heads_per_group, n % heads_per_group);
         let query = &q.data[q.at(t, group, head)..][..dim];
-        let scores: Vec<f32> = row(picks, places, t)
-            .map(|j| scale * dot(query, &k.data[k.at(j, group, 0)..][..dim]))
-            .collect();
+        let scores: Vec<f32> =
+            row(picks, places, t).map(|j| scale * dot(query, &k.data[k.at(j, group, 0)..][..dim])).collect();
         let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (mut sum, mut mixed) = (0f32, vec![0f32; dim]);
         for (j, s) in row(picks, places, t).zip(&scores) {

@@ -55,7 +55,9 @@ fn memory(out: &mut String, plan: &Value) {
         out.push('\n');
     }
     if ranks.iter().any(|rank| rank["peak_bytes"].is_null()) {
-        out.push_str("  A stage without a peak could not be rehearsed: its activations are an estimate by formula.\n");
+        out.push_str(
+            "  A stage without a peak could not be rehearsed: its activations are an estimate by formula.\n",
+        );
     }
     let needs = &plan["memory"];
     let available = needs["available"].as_u64().map(|n| format!(", {} available", bytes(n)));
@@ -195,12 +197,14 @@ mod tests {
     fn numbers_have_units_and_few_digits() {
         let said: Vec<String> = [0, 1023, 1024, 1_471_488, 1023 << 20, 24 << 30].map(bytes).into();
         assert_eq!(said, ["0 B", "1023 B", "1.00 KiB", "1.40 MiB", "1023 MiB", "24.0 GiB"]);
-        assert_eq!([json!(7), json!(180_800), json!(1_000_000)].map(|n| grouped(&n)), ["7", "180 800", "1 000 000"]);
+        assert_eq!(
+            [json!(7), json!(180_800), json!(1_000_000)].map(|n| grouped(&n)),
+            ["7", "180 800", "1 000 000"]
+        );
         assert_eq!([0.0, 0.01, 8.999_999_999_999_998e-5, 12.5].map(short), ["0", "0.01", "9e-5", "12.5"]);
-        assert_eq!([counted(1, "micro-batch"), counted(2, "micro-batch"), counted(2, "stage")], [
-            "1 micro-batch",
-            "2 micro-batches",
-            "2 stages"
-        ]);
+        assert_eq!(
+            [counted(1, "micro-batch"), counted(2, "micro-batch"), counted(2, "stage")],
+            ["1 micro-batch", "2 micro-batches", "2 stages"]
+        );
     }
 }

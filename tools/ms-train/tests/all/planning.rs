@@ -283,8 +283,11 @@ fn flags_above_the_level_of_optimization_are_passed_over_and_named() {
 fn a_plan_is_told_to_people_in_units_and_to_programs_in_bytes() {
     let shown = |more: &[&str]| {
         let mut command = ms_train();
-        command.args(model()).args("--num-layers 4 --micro-batch-size 1 --nproc-per-node 4 --tp 2 --pp 2".split(' '));
-        let done = command.args(["--lr", "1e-3", "--train-iters", "10", "--dry-run"]).args(more).assert().success();
+        command
+            .args(model())
+            .args("--num-layers 4 --micro-batch-size 1 --nproc-per-node 4 --tp 2 --pp 2".split(' '));
+        let done =
+            command.args(["--lr", "1e-3", "--train-iters", "10", "--dry-run"]).args(more).assert().success();
         String::from_utf8(done.get_output().stdout.clone()).unwrap()
     };
     let text = shown(&[]);
