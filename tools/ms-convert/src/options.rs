@@ -12,8 +12,8 @@ options! {
         pub(crate) true_vocab: Option<usize> = "--true-vocab-size", "number of embedding rows in use", range = "[1,268435456]", own = own("true_vocab_size");
         pub(crate) reward: bool = "--orm", "the model is an outcome reward model: convert its reward head too", versions = Versions::V2;
         pub(crate) lora: Option<PathBuf> = "--lora-load", "adapter to merge: a Megatron checkpoint or a PEFT folder";
-        pub(crate) lora_rank: Given<Option<usize>> = "--lora-r", "rank of the adapter, to be checked", range = "[1,16777216]";
-        pub(crate) lora_alpha: Given<Option<f64>> = "--lora-alpha", "scaling of the adapter, whose product is multiplied by alpha / r", range = "[1,16777216]";
+        pub(crate) lora_rank: Given<Option<usize>> = "--lora-r", "rank of the adapter, to be checked", range = "[1,16777216]", unset = Unset::Is("the adapter's own");
+        pub(crate) lora_alpha: Given<Option<f64>> = "--lora-alpha", "scaling of the adapter, whose product is multiplied by alpha / r", range = "[1,16777216]", unset = Unset::Is("the adapter's own");
         pub(crate) lora_targets: Vec<String> = "--lora-target-modules", "names of the modules that have adapters, to be checked";
         pub(crate) no_optim: bool = "--no-optim", "leave out the optimizer state of a training checkpoint", group = "Output", own = own_or("no_optim", "false");
         pub(crate) layers: Option<usize> = "--num-layers", "number of first layers to convert; the others are left out", group = "Model", range = "[1,16384]", versions = Versions::Head;

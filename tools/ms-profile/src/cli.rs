@@ -95,7 +95,8 @@ pub(crate) struct Schedule {
     /// Overlap forward and backward passes of different micro-batches; overlapped passes are drawn one after the other.
     #[arg(long)]
     pub moe_fb_overlap: bool,
-    /// Count kept activations with recomputation in the bubble: passes beyond the pipeline's number of chunks keep their input only.
+    /// Count kept activations with recomputation in the bubble: passes beyond the pipeline's number of chunks keep their
+    /// input only.
     #[arg(long)]
     pub recompute_in_bubble: bool,
     /// Pipeline schedule (default: 1F1B, interleaved if stages have several chunks).
@@ -104,7 +105,8 @@ pub(crate) struct Schedule {
     /// Number of micro-batches that pass a chunk before the next chunk runs (default: number of stages).
     #[arg(long, value_name = "N")]
     pub microbatch_group_size_per_vp_stage: Option<u32>,
-    /// Version of upstream whose interleaved order to follow: with as many micro-batches as stages v2.0.0 runs all forward passes first.
+    /// Version of upstream whose interleaved order to follow: with as many micro-batches as stages v2.0.0 runs all forward
+    /// passes first.
     #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"])]
     pub upstream: String,
     /// Width of the drawing in columns (default: the variable COLUMNS, or 120).
