@@ -45,7 +45,8 @@ impl<'a> View<'a> {
     pub fn new(buffer: &'a Buffer, dtype: DType, shape: &[usize]) -> Result<View<'a>> {
         let mut strides = vec![1i64; shape.len()];
         for i in (0..shape.len().saturating_sub(1)).rev() {
-            strides[i] = strides[i + 1] * shape[i + 1] as i64;
+            let next = i64::try_from(shape[i + 1]).ok().and_then(|n| n.checked_mul(strides[i + 1]));
+            strides[i] = next.ok_or_else(|| too_large(buffer))?;
         }
         View::strided(buffer, dtype, shape, &strides, 0)
     }
@@ -61,19 +62,21 @@ impl<'a> View<'a> {
         strides: &[i64],
         offset: i64,
     ) -> Result<View<'a>> {
-        let reach = |sign: i64| -> i64 {
-            let ends = shape.iter().zip(strides);
-            ends.map(|(n, s)| (*n as i64 - 1).max(0) * (s * sign).max(0) * sign).sum::<i64>() + offset
-        };
-        let (low, high) = (reach(-1), reach(1));
+        let dims = shape.iter().map(|n| i64::try_from(*n)).collect::<std::result::Result<Vec<_>, _>>();
+        let dims = dims.map_err(|_| too_large(buffer))?;
+        // The lowest and the highest element; no product or sum of 64-bit numbers gets past 128 bits unnoticed.
+        let (mut low, mut high) = (i128::from(offset), i128::from(offset));
+        for (n, stride) in dims.iter().zip(strides) {
+            let far = i128::from((n - 1).max(0)).saturating_mul(i128::from(*stride));
+            low = low.saturating_add(far.min(0));
+            high = high.saturating_add(far.max(0));
+        }
+        let need = high.saturating_add(1).saturating_mul(dtype.size() as i128);
         let empty = shape.contains(&0);
-        if shape.len() != strides.len()
-            || (!empty && (low < 0 || (high + 1) as usize * dtype.size() > buffer.len()))
-        {
-            let need = (high + 1).max(0) as usize * dtype.size();
+        if shape.len() != strides.len() || (!empty && (low < 0 || need > buffer.len() as i128)) {
+            let need = usize::try_from(need.max(0)).unwrap_or(usize::MAX);
             return Err(Error::Range { what: "view", need, have: buffer.len() });
         }
-        let dims = shape.iter().map(|n| *n as i64).collect();
         Ok(View { buffer, dtype, dims, strides: strides.to_vec(), offset })
     }
 
@@ -89,6 +92,11 @@ impl<'a> View<'a> {
         self.strides.swap(n - 2, n - 1);
         self
     }
+}
+
+/// What is said of a shape that no buffer holds.
+fn too_large(buffer: &Buffer) -> Error {
+    Error::Range { what: "view", need: usize::MAX, have: buffer.len() }
 }
 
 /// A number with the element type that it is handed over in.

@@ -423,7 +423,7 @@ impl Checkpoint {
                 found.map_err(|gap| match gap {
                     Gap::Other(e) => e,
                     Gap::At(i) => {
-                        Error::folder(&self.root, format!("tensor {name}: element {i} is stored nowhere"))
+                        Error::folder(&self.root, format!("tensor {name}: element {i} is not stored"))
                     }
                 })?;
                 at += n;

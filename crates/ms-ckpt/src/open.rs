@@ -115,7 +115,7 @@ impl Detected {
                 Some(config) => peft::open(path, config),
                 None => Err(Error::folder(
                     path,
-                    "an adapter, which is no model by itself: merge it into its base model with ms-convert --lora-load",
+                    "an adapter, which is not a model by itself: merge it into its base model with ms-convert --lora-load",
                 )),
             },
         }

@@ -374,7 +374,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         for part in tensor.parts {
             let wrong = |what: String| Error::malformed(&path, format!("tensor {}: {what}", tensor.name));
             if part.file.contains(['/', '\\']) || part.file.starts_with('.') {
-                return Err(wrong(format!("{} is no file name", part.file)));
+                return Err(wrong(format!("{} is not a file name", part.file)));
             }
             if !by_file.contains_key(&part.file) {
                 let file = Mapped::open(&folder.join(&part.file))?;

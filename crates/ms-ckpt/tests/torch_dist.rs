@@ -157,7 +157,7 @@ fn damaged_folders_are_refused_with_what_and_where() {
     let mut outside = described.clone();
     outside[at..at + file.len()].copy_from_slice(b"../../passwd");
     std::fs::write(&metadata, &outside).unwrap();
-    assert!(message().contains("is no file name"), "{}", message());
+    assert!(message().contains("is not a file name"), "{}", message());
 }
 
 #[test]

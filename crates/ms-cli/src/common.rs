@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use crate::generate::{Artefact, generate};
 use crate::{LogFormat, Progress, Usage, Verbosity, start_logging};
@@ -15,13 +16,13 @@ pub struct Common {
     /// Write one documented JSON object to stdout instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// No progress and no messages but warnings and errors
+    /// No progress and no messages except warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Also say details
+    /// Also log debug messages
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Form of messages on stderr
+    /// Format of log messages on stderr
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
     pub log_format: LogFormat,
 }
@@ -75,6 +76,11 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
     let matches = telling(command).try_get_matches_from(argv);
     match matches.and_then(|matches| C::from_arg_matches(&matches)) {
         Ok(parsed) => Ok(parsed),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nothing but the name: the page as clap lays it out, and the exit code of wrong usage.
+            error.print()?;
+            std::process::exit(2);
+        }
         Err(error) if error.use_stderr() => Err(usage_of(&error).into()),
         Err(help) => {
             help.print().and_then(|()| std::io::stdout().flush())?;
@@ -149,13 +155,15 @@ pub(crate) fn utf8(arg: &std::ffi::OsStr) -> Result<&str, Usage> {
 fn usage_of(error: &clap::Error) -> Usage {
     let text = error.render().to_string();
     let mut lines = Vec::new();
-    for line in text.trim().lines() {
-        let line = line.trim();
-        if let Some(tip) = line.strip_prefix("tip: ") {
+    let mut usage = false;
+    for line in text.trim().lines().map(str::trim_end) {
+        // The block goes on up to an empty line.
+        usage = line.starts_with("Usage:") || (usage && !line.is_empty());
+        if let Some(tip) = line.trim_start().strip_prefix("tip: ") {
             lines.push(format!("hint: {tip}"));
         } else if let Some(more) = line.strip_prefix("For more information, try ") {
             lines.push(format!("hint: see {}", more.trim_end_matches('.')));
-        } else if !line.is_empty() && !line.starts_with("Usage:") {
+        } else if !line.is_empty() && !usage {
             lines.push(line.strip_prefix("error: ").unwrap_or(line).to_owned());
         }
     }
@@ -203,6 +211,22 @@ mod tests {
         let text = usage_of(&error).0;
         assert!(text.starts_with("unexpected argument '--output-prefx' found\n"), "{text}");
         assert!(text.contains("hint: a similar argument exists: '--output-prefix'"), "{text}");
+    }
+
+    #[test]
+    fn a_message_has_no_part_of_the_usage_and_keeps_its_lists() {
+        #[derive(Parser, Debug)]
+        #[command(name = "ms-test", subcommand_required = true)]
+        enum Commands {
+            Copy {
+                #[arg(long)]
+                to: String,
+            },
+        }
+        let said = |args: &[&str]| usage_of(&Commands::try_parse_from(args).unwrap_err()).0;
+        assert_eq!(said(&["ms-test", "--foo"]), "unexpected argument '--foo' found\nhint: see '--help'");
+        let lacking = said(&["ms-test", "copy"]);
+        assert!(lacking.contains("were not provided:\n  --to <TO>\n"), "{lacking}");
     }
 
     #[test]

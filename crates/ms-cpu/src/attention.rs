@@ -91,7 +91,7 @@ impl CpuBackend {
         op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, bytes + size(&[picks, &out]));
         let (to, sums) = (out.as_mut_slice()?, lse.as_mut_slice()?);
         let sizes = (heads.groups, heads.heads_per_group, d);
-        selected::forward(&self.cpu, to, sums, q, k, v, sizes, ids(picks)?, places, rows, &options(o))?;
+        selected::forward(&self.cpu, to, sums, q, k, v, sizes, ids(picks)?, places, rows, o.scale as f32)?;
         Ok((out, lse))
     }
 }
@@ -356,7 +356,7 @@ impl AttentionBackend for CpuBackend {
                 lse.as_slice()?,
                 &packed(heads, tokens),
                 (ids(picks)?, places),
-                &options(o),
+                o.scale as f32,
             )?;
             Ok(())
         })?;

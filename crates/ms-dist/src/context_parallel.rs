@@ -226,13 +226,13 @@ impl ContextParallel {
             let (below, above) = (seq_length / pieces * pieces, seq_length.next_multiple_of(pieces));
             let near = if below == 0 { format!("{above} do") } else { format!("{below} and {above} do") };
             return Err(format!(
-                "sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks; {near} (--seq-length)"
+                "sequences of {seq_length} tokens are not divisible into {pieces} chunks for {cp} ranks; {near} (--seq-length)"
             ));
         }
         let u = self.ulysses(cp);
         if heads > 0 && !heads.is_multiple_of(u) {
             return Err(format!(
-                "{heads} heads of a rank do not divide by {u} ranks that exchange heads for tokens"
+                "{heads} heads of a rank are not divisible by {u} ranks that exchange heads for tokens"
             ));
         }
         Ok(())

@@ -37,7 +37,7 @@ pub enum Error {
         theirs: String,
     },
     /// Ranks wait for each other: one of them has left out what the others wait for, or does it in another order.
-    #[error("ranks wait for each other and none can go on: {waits}")]
+    #[error("deadlock: {waits}")]
     Circle {
         /// Of each of them where it is.
         waits: String,

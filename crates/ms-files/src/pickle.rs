@@ -200,7 +200,7 @@ impl<'a> Machine<'a> {
         let pairs = items.chunks_exact(2).map(|p| (p[0], p[1]));
         match &mut self.objects[target] {
             Obj::Dict(entries) => entries.extend(pairs),
-            _ => return Err("items are set on something that is no dictionary".to_owned()),
+            _ => return Err("items are set on something that is not a dictionary".to_owned()),
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl<'a> Machine<'a> {
         let target = self.top()?;
         match &mut self.objects[target] {
             Obj::List(list) => list.extend(items),
-            _ => return Err("items are appended to something that is no list".to_owned()),
+            _ => return Err("items are appended to something that is not a list".to_owned()),
         }
         Ok(())
     }
@@ -223,13 +223,13 @@ impl<'a> Machine<'a> {
 
     fn call(&mut self, function: Id, args: Id) -> Result<(), String> {
         let Obj::Global(name) = &self.objects[function] else {
-            return Err("something is called that is no function".to_owned());
+            return Err("something is called that is not a function".to_owned());
         };
         if !self.allowed.call(name) {
             return Err(format!("a call of {name} is refused: not on the list of allowed functions"));
         }
         let Obj::Tuple(args) = &self.objects[args] else {
-            return Err("arguments that are no tuple".to_owned());
+            return Err("arguments that are not a tuple".to_owned());
         };
         let object = match (name.as_str(), &args[..]) {
             ("collections.defaultdict", _) | ("collections.OrderedDict", []) => Obj::Dict(Vec::new()),
@@ -378,7 +378,7 @@ impl<'a> Machine<'a> {
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
                 let (Obj::Str(module), Obj::Str(name)) = (&self.objects[module], &self.objects[name]) else {
-                    return Err("a global whose name is no text".to_owned());
+                    return Err("a global whose name is not a string".to_owned());
                 };
                 let (bytes, global) = (module.len() + name.len(), format!("{module}.{name}"));
                 self.copied(bytes)?;

@@ -61,13 +61,13 @@ pub fn header(bytes: &[u8]) -> Result<Header, String> {
     let (text, data) = rest.split_at(length as usize);
     let text = std::str::from_utf8(text).map_err(|e| format!("the header is not UTF-8: {e}"))?;
     let json: Map<String, Value> =
-        serde_json::from_str(text).map_err(|e| format!("the header is no JSON object: {e}"))?;
+        serde_json::from_str(text).map_err(|e| format!("the header is not a JSON object: {e}"))?;
     let data_start = 8 + length as usize;
     let mut metadata = Map::new();
     let mut tensors = Vec::with_capacity(json.len());
     for (name, value) in json {
         if name == "__metadata__" {
-            metadata = value.as_object().cloned().ok_or("__metadata__ is no object")?;
+            metadata = value.as_object().cloned().ok_or("__metadata__ is not an object")?;
             continue;
         }
         let entry = entry(&name, &value, data.len()).map_err(|e| format!("tensor {name}: {e}"))?;
@@ -191,7 +191,7 @@ mod tests {
         assert!(file(&huge, 0).contains("does not fill 0 bytes"));
         assert!(file(&t("[1]", "[4,8]"), 8).contains("starts at byte"), "a hole");
         assert!(file(&t("[1]", "[0,4]"), 8).contains("the tensors end at byte"), "bytes nobody owns");
-        assert!(file("[]", 0).contains("no JSON object"));
+        assert!(file("[]", 0).contains("not a JSON object"));
         assert!(header(&u64::MAX.to_le_bytes()).unwrap_err().contains("the file has 0"));
         assert!(header(&[1, 2, 3]).unwrap_err().contains("3 bytes"));
     }

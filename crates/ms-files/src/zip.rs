@@ -84,7 +84,7 @@ pub fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
         let data = local + 30 + b.u16(local + 26)? + b.u16(local + 28)?;
         b.at(data, plain).map_err(|e| format!("entry {name}: {e}"))?;
         if all.insert(name.clone(), data as usize..(data + plain) as usize).is_some() {
-            return Err(format!("entry {name} is there twice"));
+            return Err(format!("entry {name} occurs twice"));
         }
         at += 46 + name_len + extra_len + comment_len;
     }

@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// A model computed values that are no numbers, or too large ones: nothing can be chosen or scored by them.
     #[error(
-        "logits are not finite at token {token} of sequence {sequence}: weights may hold values that are no numbers"
+        "logits are not finite at token {token} of sequence {sequence}: weights may hold values that are not numbers"
     )]
     NotFinite {
         /// Which sequence, from 0.

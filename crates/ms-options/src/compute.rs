@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 options! {
     /// Where and how values are computed.
     pub struct Compute in "Parallelism" {
-        arithmetic: Option<String> = "--arithmetic", "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)", group = "Precision", own = own_of("arithmetic", "null", "pair,tile32");
-        device: String = "--device", "where to compute", own = own_of("device", "\"cpu\"", "cpu,npu");
-        threads: Option<usize> = "--threads", "threads of each rank's kernels", range = "[1,1024]", own = own("threads");
+        arithmetic: Option<String> = "--arithmetic", "summation order of bf16 matrix products; to repeat the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that of the instruction set)", group = "Precision", own = own_of("arithmetic", "null", "pair,tile32");
+        device: String = "--device", "device to compute on", own = own_of("device", "\"cpu\"", "cpu,npu");
+        threads: Option<usize> = "--threads", "number of threads to compute with", range = "[1,1024]", own = own("threads");
     }
 }
 
 options! {
     /// The checkpoint that a program reads.
     pub struct Source in "Checkpoint" {
-        load: Option<PathBuf> = "--load", "folder of the checkpoint to start from";
-        pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder whose weights a run starts from where --load has no checkpoint yet: iteration 0, fresh optimizer", group = "Task";
-        step: Option<u64> = "--ckpt-step", "iteration to load instead of the last", range = "[1,1000000000000]";
-        described_by_checkpoint: bool = "--use-checkpoint-args", "take the architecture from the checkpoint";
+        load: Option<PathBuf> = "--load", "folder of the checkpoint";
+        pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder to load the weights from if --load has no checkpoint", group = "Task";
+        step: Option<u64> = "--ckpt-step", "iteration to load (default: the latest)", range = "[1,1000000000000]";
+        described_by_checkpoint: bool = "--use-checkpoint-args", "take the model architecture from the checkpoint";
     }
 }
 
 options! {
     /// How a loaded model's weights are kept.
     struct Weights in "Parallelism" {
-        dtype: Option<String> = "--dtype", "element type to compute in, fp64 on the slow reference device (generate, chat, evaluation: bf16; logits: fp32)", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
-        quantization: Option<String> = "--quantization", "keep projections of attention, of Mamba and of feed-forward networks and the output layer in eight bits with a scale for each row, and round activations that meet them to eight bits, 64 with a scale (default: as --dtype)", own = own_of("quantization", "null", "int8");
+        dtype: Option<String> = "--dtype", "element type to compute in; fp64 uses the slow reference device", group = "Precision", own = own_of("dtype", "null", "fp64,fp32,bf16");
+        quantization: Option<String> = "--quantization", "int8: keep linear layers (attention, Mamba, feed-forward, output layer) in 8 bits with a scale per row, and quantise their inputs to 8 bits with a scale per 64 elements (default: as --dtype)", own = own_of("quantization", "null", "int8");
     }
 }
 

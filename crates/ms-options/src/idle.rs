@@ -91,7 +91,7 @@ impl ModelFlags {
         let asked: Vec<&Given> =
             self.given().iter().filter(|given| !read(&given.dest) && !of_training(&given.dest)).collect();
         for given in idle(&asked, |given| self.choices_of(&given.dest), make) {
-            tracing::warn!("{} changes nothing: the model is the same whatever it says", given.flag);
+            tracing::warn!("{} has no effect: the model is the same with any value of it", given.flag);
         }
     }
 }

@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 options! {
     /// Sizes of the vocabulary.
     struct Vocabulary in "Model" {
-        tokens: Asked<Option<usize>> = "--vocab-size", "vocabulary of the tokenizer, before padding", range = "[1,268435456]";
-        rows: Asked<Option<usize>> = "--padded-vocab-size", "rows of the embedding, given directly", range = "[1,268435456]";
+        tokens: Asked<Option<usize>> = "--vocab-size", "vocabulary size of the tokenizer, before padding", range = "[1,268435456]";
+        rows: Asked<Option<usize>> = "--padded-vocab-size", "rows of the embedding table, instead of padding --vocab-size", range = "[1,268435456]";
     }
 }
 
 options! {
     /// What counts the layers beside their number.
     struct Slots in "Parallelism" {
-        noop: Option<String> = "--noop-layers", "empty slots among the layers, 0,7", group = "Pipeline";
+        noop: Option<String> = "--noop-layers", "positions of empty layers among the layers, such as 0,7", group = "Pipeline";
     }
 }
 
@@ -191,8 +191,8 @@ impl ModelFlags {
             return Ok(());
         }
         let against = match self.written("use_rotary_position_embeddings") {
-            Some(flag) => format!("{flag} beside it says others"),
-            None if !model.has(Mixer::Attention) => "layers none of which attends have no positions".into(),
+            Some(flag) => format!("cannot be combined with {flag}"),
+            None if !model.has(Mixer::Attention) => "a model without attention has no positions".into(),
             None => format!("the model has others ({:?})", model.position),
         };
         refuse!("--position-embedding-type {kind}: {against}")
@@ -555,12 +555,12 @@ mod tests {
         };
         let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
         assert!(
-            said.contains("--position-embedding-type learned_absolute: layers none of which attends"),
+            said.contains("--position-embedding-type learned_absolute: a model without attention"),
             "{said}"
         );
         let both = ["--position-embedding-type", "learned_absolute", "--use-rotary-position-embeddings"];
         let said = refused("aquila", &both);
-        assert!(said.contains("--use-rotary-position-embeddings beside it says others"), "{said}");
+        assert!(said.contains("cannot be combined with --use-rotary-position-embeddings"), "{said}");
     }
 
     #[test]

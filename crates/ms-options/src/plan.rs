@@ -71,6 +71,11 @@ pub fn plan(r: &Resolved) -> Result<Value> {
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),
+        "notes": {
+            "bytes_per_rank": "the most of any one rank; activations: the peak of an iteration, as rehearsed",
+            "memory": "all ranks together, since they share this machine, by formula; activations: one forward pass of each rank, of \
+                a stage's largest chunk; a run that needs more than is available is not started",
+        },
         "communication_bytes_per_iteration": communication(r, &placement, &stages, (&rehearsed, micro_batches))?,
         "largest_rank": largest(&ranks),
         "smart_swap": r.smart_swap.as_ref().map(Chosen::to_json),

@@ -43,30 +43,30 @@ use topology::{Around, Topology};
 options! {
     /// The element type.
     pub(crate) struct Precision in "Precision" {
-        pub(crate) bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32";
-        pub(crate) fp16: bool = "--fp16", "weights in float16, which are computed with in float32; a dynamic loss scale";
-        fp64: bool = "--fp64", "float64, on the reference device: slow, exact to ten digits on any topology", own = own_or("fp64", "false");
+        pub(crate) bf16: bool = "--bf16", "compute in bfloat16 with master weights in float32";
+        pub(crate) fp16: bool = "--fp16", "weights in float16, computation in float32, dynamic loss scale";
+        fp64: bool = "--fp64", "compute in float64 on the slow reference device: results agree to ten digits on any topology", own = own_or("fp64", "false");
     }
 }
 
 options! {
     /// How much is trained on.
     pub(crate) struct Batches in "Batch" {
-        micro: Option<usize> = "--micro-batch-size", "samples of one forward pass", range = "[1,16777216]";
-        pub(crate) global: Option<usize> = "--global-batch-size", "samples of one iteration (default micro batch x data-parallel size)", range = "[1,16777216]";
-        rampup: Vec<String> = "--rampup-batch-size", "start, increment, samples: grow the global batch";
-        lowered: bool = "--decrease-batch-size-if-needed", "a global batch that does not divide among the data-parallel ranks is lowered to the next that does; --train-iters and schedules still count as told";
-        pub(crate) seq_length: Option<usize> = "--seq-length", "tokens of a sample", range = "[1,268435456]";
-        iters: Option<u64> = "--train-iters", "iterations to run", range = "[0,1000000000000]";
-        samples: Given<Option<u64>> = "--train-samples", "samples to run, instead of --train-iters", range = "[0,1000000000000]";
+        micro: Option<usize> = "--micro-batch-size", "samples per forward pass", range = "[1,16777216]";
+        pub(crate) global: Option<usize> = "--global-batch-size", "samples per iteration (default: micro-batch size x data-parallel size)", range = "[1,16777216]";
+        rampup: Vec<String> = "--rampup-batch-size", "ramp up the global batch size: START INCREMENT SAMPLES";
+        lowered: bool = "--decrease-batch-size-if-needed", "lower a global batch size that data-parallel ranks cannot share evenly to the next that they can; --train-iters and schedules stay as given";
+        pub(crate) seq_length: Option<usize> = "--seq-length", "tokens per sample", range = "[1,268435456]";
+        iters: Option<u64> = "--train-iters", "number of iterations to train", range = "[0,1000000000000]";
+        samples: Given<Option<u64>> = "--train-samples", "number of samples to train, instead of --train-iters", range = "[0,1000000000000]";
     }
 }
 
 options! {
     /// What is dropped at random.
     pub(crate) struct Dropout in "Model" {
-        pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)";
-        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not where attention chooses or pools its keys)", range = "[0,1)";
+        pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout after the embedding and after every sublayer, the same on any topology; 0 unless given", range = "[0,1)", unset = Unset::Otherwise;
+        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention weights, the same on any topology; 0 unless given (not with attention that selects or pools its keys)", range = "[0,1)", unset = Unset::Otherwise;
     }
 }
 
@@ -74,33 +74,33 @@ options! {
     /// What is said and measured of a run, and when it ends early.
     pub struct Watching in "Logging" {
         interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
-        throughput: bool = "--log-throughput", "TFLOP/s in the log line";
-        progress: bool = "--log-progress", "--save: progress.txt beside checkpoints says when jobs began, and at each checkpoint their throughput, operations and tokens";
+        throughput: bool = "--log-throughput", "TFLOP/s per rank in the log line";
+        progress: bool = "--log-progress", "with --save: record starts of jobs and, at each checkpoint, throughput, operations and tokens in progress.txt";
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
-        num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
-        layers: bool = "--moe-per-layer-logging", "auxiliary losses of each layer's router in the metrics file and TensorBoard", group = "Optimizer";
-        compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
-        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", group = "Batch", range = "[0,9223372036854775807]";
-        metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
-        tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
+        num_zeros: bool = "--log-num-zeros-in-grad", "number of zeros among the gradients in the log line";
+        layers: bool = "--moe-per-layer-logging", "write each layer's auxiliary router losses to the metrics file and TensorBoard", group = "Optimizer";
+        compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations between bitwise comparisons of weights over data-parallel ranks; also before the first iteration", range = "[1,1000000000000]";
+        skipped: Vec<String> = "--iterations-to-skip", "iterations, by the number done before them, whose samples are skipped without an update", group = "Batch", range = "[0,9223372036854775807]";
+        metrics_file: Option<PathBuf> = "--metrics-file", "file for metrics: a JSON object per iteration", own = own("metrics_file");
+        tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder for TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
-        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number";
-        spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch whose loss is ten times the largest of the first hundred or more", group = "Learning rate";
-        large_grads: bool = "--check-for-large-grads", "stop at gradients (of a bucket, on one rank) whose norm is ten times the largest of the first hundred or more", group = "Optimizer";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "continue when a loss or gradient is not a number";
+        spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch loss of at least ten times the largest of the first hundred", group = "Learning rate";
+        large_grads: bool = "--check-for-large-grads", "stop at a gradient norm (of a bucket on a rank) of at least ten times the largest of the first hundred", group = "Optimizer";
         eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
-        eval_iters: u64 = "--eval-iters", "batches of one validation", group = "Evaluation", range = "[0,1000000000000]";
-        skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";
-        exit_interval: Option<u64> = "--exit-interval", "save and stop at a multiple of this iteration", group = "Checkpoint", range = "[0,1000000000000]";
-        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this time", group = "Checkpoint", range = "[0,)";
+        eval_iters: u64 = "--eval-iters", "number of batches per validation", group = "Evaluation", range = "[0,1000000000000]";
+        skip_train: bool = "--skip-train", "validate and test only", group = "Evaluation";
+        exit_interval: Option<u64> = "--exit-interval", "save and stop at an iteration that is a multiple of this", group = "Checkpoint", range = "[0,1000000000000]";
+        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this many minutes", group = "Checkpoint", range = "[0,)";
         /// Whether SIGTERM ends the run with a checkpoint.
         pub handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
         /// Whether a trace is recorded.
         pub profile: bool = "--profile", "record a trace", group = "Profiling";
-        profile_start: u64 = "--profile-step-start", "first iteration of the trace", group = "Profiling", range = "[0,1000000000000]";
-        profile_end: u64 = "--profile-step-end", "iteration after the trace", group = "Profiling", range = "[0,1000000000000]";
-        profile_ranks: Given<Vec<String>> = "--profile-ranks", "ranks in the trace (-1, and where nothing is said: all)", group = "Profiling", range = "[-1,65535]";
-        profile_folder: PathBuf = "--profile-save-path", "folder of traces", group = "Profiling";
-        swap_folder: Option<PathBuf> = "--swap-dir", "folder of the files that --swap-attention and --swap-optimizer use (default: the system's for temporary files)", group = "Recomputation", own = own("swap_dir");
+        profile_start: u64 = "--profile-step-start", "first iteration to record", group = "Profiling", range = "[0,1000000000000]";
+        profile_end: u64 = "--profile-step-end", "iteration at which recording ends; it is not recorded", group = "Profiling", range = "[0,1000000000000]";
+        profile_ranks: Given<Vec<String>> = "--profile-ranks", "ranks to record (-1 or nothing: all)", group = "Profiling", range = "[-1,65535]";
+        profile_folder: PathBuf = "--profile-save-path", "folder for traces", group = "Profiling";
+        swap_folder: Option<PathBuf> = "--swap-dir", "folder for the files of --swap-attention and --swap-optimizer (default: the system's temporary folder)", group = "Memory", own = own("swap_dir");
     }
 }
 
@@ -181,9 +181,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         (("fp16", p.fp16), ("bf16", p.bf16)),
     ] {
         if first && second {
-            refuse!(
-                "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
-            );
+            refuse!("--{one}: cannot be combined with --{other}");
         }
     }
     o.samples.check_stage()?;
@@ -195,7 +193,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let tokenizer = match missing {
         Some(path) => {
             tracing::warn!(
-                "--tokenizer-name-or-path: found nothing at {}; a plan goes on without tokenizer and data",
+                "--tokenizer-name-or-path: found nothing at {}; a plan continues without tokenizer and data",
                 path.display()
             );
             None
@@ -234,7 +232,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)?, lowered: o.batches.lowered };
     let (train_iters, train_samples) = match (o.batches.iters, o.batches.samples.value) {
         (Some(_), None) if batch.rampup.is_some() => {
-            refuse!("--rampup-batch-size goes with --train-samples, not with --train-iters")
+            refuse!("--rampup-batch-size needs --train-samples instead of --train-iters")
         }
         (Some(iters), None) => (iters, iters.saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples), samples),

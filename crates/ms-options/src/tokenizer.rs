@@ -9,7 +9,7 @@ options! {
     /// Where the tokenizer lies.
     pub struct TokenizerFolder in "Data" {
         name_or_path: Option<PathBuf> = "--tokenizer-name-or-path", "folder of the tokenizer";
-        model: Option<PathBuf> = "--tokenizer-model", "tokenizer file";
+        model: Option<PathBuf> = "--tokenizer-model", "file of the tokenizer";
     }
 }
 

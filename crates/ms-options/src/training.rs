@@ -39,8 +39,8 @@ impl Options {
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint, the tokenizer or a data set cannot be read.
 pub fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result<Resolved> {
-    crate::resolve::companions::say_defaults(o);
     let mut run = crate::resolve::resolve(o, purpose, launched)?;
+    crate::resolve::companions::say_defaults(o);
     if purpose.chooses_swaps() {
         crate::plan::smart_swap::choose(&mut run, &o.again, o.update.swap_parts)?;
     }

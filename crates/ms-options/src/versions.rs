@@ -103,15 +103,13 @@ pub(crate) fn turn_args<'a>(
 }
 
 fn say_whole(flag: &str) {
-    tracing::warn!(
-        "{flag} changes nothing: upstream's rotation of this --rope-scaling-type looks at no share"
-    );
+    tracing::warn!("{flag} has no effect: upstream's rotation of this --rope-scaling-type looks at no share");
 }
 
 /// Says that a flag of the router does nothing beside this type of it.
 pub(crate) fn say_unread(flag: &str, kind: Option<&str>) {
     let kind = kind.unwrap_or_default();
-    tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
+    tracing::warn!("{flag} has no effect: upstream's {kind} makes nothing of it in this version");
 }
 
 /// What this version of upstream makes nothing of beside the type of router. v2.0.0 scales, divides and groups where there is no

@@ -57,7 +57,7 @@ pub enum Error {
         made: Made,
     },
     /// The model cannot be cut as asked.
-    #[error("{what}: {size} does not divide by {axis} {ranks}")]
+    #[error("{what}: {size} is not divisible by {axis} {ranks}")]
     Cut {
         /// What is cut.
         what: &'static str,
@@ -132,6 +132,6 @@ pub(crate) fn needs(is: bool, what: &str) -> Result<()> {
 pub(crate) fn divides(made: Made, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
     match n.is_multiple_of(d) {
         true => Ok(()),
-        false => Err(Error::of(made, format!("{n} {what} do not divide by {d} {by}"))),
+        false => Err(Error::of(made, format!("{n} {what} are not divisible by {d} {by}"))),
     }
 }

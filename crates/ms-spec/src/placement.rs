@@ -106,12 +106,12 @@ impl Stages {
             return Ok(stages);
         }
         if pp == 0 || n % pp != 0 {
-            return Err(refused(Wish::Stages, format!("{n} layers do not divide by pipeline size {pp}")));
+            return Err(refused(Wish::Stages, format!("{n} layers are not divisible by pipeline size {pp}")));
         }
         if self.dual_pipe {
             if n % (2 * pp) != 0 {
                 let parts = 2 * pp;
-                let what = format!("{n} layers do not divide by the {parts} chunks of DualPipeV");
+                let what = format!("{n} layers are not divisible by the {parts} chunks of DualPipeV");
                 return Err(refused(Wish::Stages, what));
             }
             let k = n / pp / 2;
@@ -357,7 +357,7 @@ mod tests {
         let message = |s: Stages| Placement::new(&config(4, 0, false), &s).unwrap_err().to_string();
         assert!(
             message(Stages { pp: 3, ..Stages::default() })
-                .contains("4 layers do not divide by pipeline size 3")
+                .contains("4 layers are not divisible by pipeline size 3")
         );
         let listed = Stages { pp: 2, layer_list: Some(vec![1, 2]), ..Stages::default() };
         assert!(message(listed).contains("expected 2 numbers with the sum 4"));

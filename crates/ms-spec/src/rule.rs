@@ -54,7 +54,7 @@ impl Rule {
 pub(crate) const UNCONCERNED: How = How::Unconcerned;
 
 /// Why rings do not serve attention that picks or pools its keys.
-pub(crate) const NO_RING: &str = "a query picks among all keys before it, and windows reach over ranks: keys are gathered (kvallgather_cp_algo) or heads exchanged for tokens (ulysses_cp_algo), as upstream has it, not passed around";
+pub(crate) const NO_RING: &str = "a query picks among all keys before it, and windows reach over ranks: keys are gathered (kvallgather_cp_algo) or heads exchanged for tokens (ulysses_cp_algo), as in upstream, not passed around";
 
 /// Of parts that nothing has to divide of.
 pub(crate) fn nothing(_: &ModelConfig, _: Axis) -> Vec<(&'static str, usize)> {

@@ -27,7 +27,7 @@ const GROUPS: Made = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
 /// Heads without a size of their own that do not share the hidden size.
 pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
     let made: Made = &[&["hidden_size"], &["num_attention_heads"]];
-    Error::of(made, format!("hidden size {hidden} does not divide by {heads} heads"))
+    Error::of(made, format!("hidden size {hidden} is not divisible by {heads} heads"))
 }
 
 impl ModelConfig {
@@ -111,10 +111,15 @@ impl ModelConfig {
                 )));
             }
         }
-        if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
-            let (p, v) = (self.padded_vocab, self.vocab);
+        let (padded, vocab) = (self.padded_vocab, self.vocab);
+        if padded < vocab {
             return Err(Error::inconsistent(format!(
-                "padded vocabulary {p} is smaller than the vocabulary {v}"
+                "padded vocabulary {padded} is smaller than the vocabulary {vocab}"
+            )));
+        }
+        if padded > MOST {
+            return Err(Error::inconsistent(format!(
+                "padded vocabulary: expected at most {MOST}, got {padded}"
             )));
         }
         if !self.pattern.is_empty() && self.pattern.len() != self.layers {
@@ -225,5 +230,25 @@ impl ModelConfig {
             }
         }
         sizes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_padded_vocabulary_is_neither_smaller_than_the_vocabulary_nor_too_large() {
+        let with = |vocab: usize, padded_vocab: usize| {
+            let (layers, hidden, ffn, heads, groups, head_dim) = (1, 8, 8, 2, 2, 4);
+            let sizes =
+                ModelConfig { layers, hidden, ffn, heads, groups, head_dim, ..ModelConfig::default() };
+            ModelConfig { vocab, padded_vocab, ..sizes }.validate().err().map(|e| e.to_string())
+        };
+        assert_eq!(with(100, 128), None);
+        let smaller = with(100, 99).expect("refused");
+        assert!(smaller.contains("padded vocabulary 99 is smaller than the vocabulary 100"), "{smaller}");
+        let large = with(MOST - 1, MOST + 64).expect("refused");
+        assert!(large.contains("padded vocabulary: expected at most 268435456, got 268435520"), "{large}");
     }
 }

@@ -296,7 +296,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         && engine.ctx.rank == 0
     {
         tracing::warn!(
-            "{}: products were summed in the order `{before}`, now in `{}`; `--arithmetic {before}` goes on with the same bits",
+            "{}: products were summed in the order `{before}`, now in `{}`; `--arithmetic {before}` continues with the same bits",
             dir.display(),
             engine.device.arithmetic()
         );
@@ -315,7 +315,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         if !no_load_optim && engine.ctx.rank == 0 {
             let names = config.update.state_names().join(", ");
             tracing::warn!(
-                "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer begins anew",
+                "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer starts with a new state",
                 dir.display()
             );
         }
@@ -339,7 +339,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
 fn without_optimizer(dir: &Path, source: &Checkpoint) -> Error {
     let names = ["exp_avg", "exp_avg_sq"];
     let expected = format!(
-        "{} of every trained parameter (or --no-load-optim to go on at iteration {} without it, --finetune to begin at 0)",
+        "{} of every trained parameter (or --no-load-optim to continue at iteration {} without it, --finetune to begin at 0)",
         names.join(" and "),
         iteration_in(source)
     );

@@ -19,7 +19,7 @@ pub enum Error {
     /// A loss or a gradient is not a number.
     #[error(
         "iteration {iteration}, {rank}: {what} is {value}\n\
-         hint: lower --lr, check the data, or pass --no-check-for-nan-in-loss-and-grad to go on regardless"
+         hint: lower --lr, check the data, or pass --no-check-for-nan-in-loss-and-grad to continue regardless"
     )]
     NotFinite {
         /// The iteration, from 1.
@@ -57,7 +57,7 @@ pub enum Error {
     /// Ranks that should have the same weights do not.
     #[error(
         "after iteration {iteration}, {rank}: {name} is not the same on all data-parallel ranks\n\
-         hint: a rank computes or remembers wrongly; go on from the last checkpoint on other machines"
+         hint: a rank computes or remembers wrongly; continue from the last checkpoint on other machines"
     )]
     Replicas {
         /// Iterations done.

@@ -4,8 +4,8 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped samples,
 //! `core_v0.12.1`.
 
+use chrono::NaiveDateTime;
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The numbers of one log line.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,9 +49,9 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// The line, with the time `now` in front.
-    pub fn format(&self, now: SystemTime) -> String {
-        let mut s = format!(" [{}]", date_time(now));
+    /// The line, with the time `now` in front: upstream prints the machine's own.
+    pub fn format(&self, now: NaiveDateTime) -> String {
+        let mut s = format!(" [{}]", now.format("%Y-%m-%d %H:%M:%S"));
         let _ = write!(s, " iteration {:8}/{:8} |", self.iteration, self.train_iters);
         let _ = write!(s, " consumed samples: {:12} |", self.consumed_samples);
         if self.skipped_samples > 0 {
@@ -118,27 +118,10 @@ fn exponent(x: f64) -> String {
     }
 }
 
-/// `2024-02-29 23:59:59` in UTC.
-fn date_time(now: SystemTime) -> String {
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    // Days to a date in the Gregorian calendar, counted in eras of 400 years that begin on 1 March.
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (h, m, s) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use chrono::NaiveDate;
 
     #[test]
     fn the_line_has_megatrons_fields_and_formats() {
@@ -162,7 +145,7 @@ mod tests {
             skipped_iterations: 0,
             nan_iterations: 0,
         };
-        let leap_day = UNIX_EPOCH + Duration::from_secs(1_709_251_199);
+        let leap_day = NaiveDate::from_ymd_opt(2024, 2, 29).unwrap().and_hms_opt(23, 59, 59).unwrap();
         assert_eq!(
             line.format(leap_day),
             " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \

@@ -482,7 +482,7 @@ impl Loop<'_> {
     /// A note that could not be written leaves the run as it is, too.
     fn note_progress(&self, note: impl FnOnce(&Progress) -> ms_trace::Result<()>) {
         if let Some(Err(e)) = self.progress.as_ref().map(note) {
-            tracing::warn!("--log-progress: {e}; the run goes on without the note");
+            tracing::warn!("--log-progress: {e}; the run continues without the note");
         }
     }
 

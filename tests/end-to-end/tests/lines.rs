@@ -93,6 +93,22 @@ fn every_row_is_well_formed_and_named_once_per_program() {
 }
 
 #[test]
+fn help_of_programs_that_train_nothing_speaks_of_no_training() {
+    for line in [ms_infer::line(), ms_eval::line()] {
+        for flag in line.flags(Upstream::V2_0_0).filter(|flag| flag.acts()) {
+            for word in ["optimizer", "master weights", "data order", "rank's"] {
+                assert!(!flag.note.contains(word), "{} {}: {}", line.name, flag.flag, flag.note);
+            }
+        }
+    }
+    for line in LINES.map(|line| line()) {
+        let short = short_help(line, Upstream::V2_0_0);
+        assert!(short.starts_with(|c: char| c.is_uppercase()), "{}: {short}", line.name);
+        assert!(!short.contains(": 1 flags"), "{short}");
+    }
+}
+
+#[test]
 fn what_a_program_leaves_to_others_another_one_acts_on() {
     // A flag is read by a program or stands in others.tsv with a reason; those of upstream's trainer, which three programs
     // share, may be read by another one of the three.

@@ -36,12 +36,11 @@ use ms_cli::{ResultHint as _, Usage, refuse};
 use options::Options;
 
 const ABOUT: &str =
-    "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
-ms-convert inspect DIR [--json]
-ms-convert diff DIR DIR [--json]
-ms-convert verify DIR [--json]
-
-Converts checkpoints between Hugging Face folders and Megatron files.
+    "Converts checkpoints between Hugging Face folders and Megatron's forms; shows, compares and verifies them.
+  ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
+  ms-convert inspect DIR [--json]
+  ms-convert diff DIR DIR [--json]
+  ms-convert verify DIR [--json]
 
 Examples:
   ms-convert hf mcore --load model --save ckpt --tp 2 --pp 2

@@ -167,7 +167,7 @@ const LEADING_DENSE: usize = 3;
 /// [`Usage`] for combinations that are not supported.
 pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
     let head = o.upstream == Upstream::Head;
-    let form = |flag: &str, value: &Option<String>, legacy: bool| match value.as_deref() {
+    let form = |flag: &str, value: Option<&str>, legacy: bool| match value {
         Some("hf") => Ok(Form::Hf),
         // Without --use-mcore-models both sides are legacy; with it, two flags name the side that is.
         Some("mg") => {
@@ -178,12 +178,14 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
         Some("optim") => Ok(Form::Mcore),
         _ => Err(Usage(format!("{flag} is missing\nhint: ms-convert hf mcore --load DIR --save DIR"))),
     };
-    let from = form("--load-model-type", &o.reading.load_type, o.reading.legacy)?;
+    let from = form("--load-model-type", o.reading.load_type.as_deref(), o.reading.legacy)?;
     let optim = o.reading.load_type.as_deref() == Some("optim");
-    let to = match form("--save-model-type", &o.writing.save_type, o.writing.legacy) {
+    // Upstream's default in v2.0.0, which is none of its own choices, stands for mg.
+    let given = o.writing.save_type.as_deref().filter(|form| *form != "megatron");
+    let to = match given {
         // Upstream asks for none: what comes of it is what went in.
-        Err(_) if optim => Form::Mcore,
-        form => form?,
+        None if optim => Form::Mcore,
+        given => form("--save-model-type", given.or(Some("mg")), o.writing.legacy)?,
     };
     let mut request = common(from, to, o)?;
     request.lora.arithmetic = Arithmetic::WeightType;

@@ -44,7 +44,7 @@ fn say_what_is_not_cut(request: &Request, o: &Options) {
     let lists =
         [cut.layer_list.as_ref().map(|_| "--num-layer-list"), cut.noop.as_ref().map(|_| "--noop-layers")];
     for flag in sizes.into_iter().chain([chunks]).chain(lists).flatten() {
-        tracing::warn!("{flag} changes nothing: a Hugging Face folder is not cut for ranks");
+        tracing::warn!("{flag} has no effect: a Hugging Face folder is not cut for ranks");
     }
 }
 
@@ -119,7 +119,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     let carried = carries && source.has_optimizer();
     if carried && request.to != Form::Sharded {
         tracing::info!(
-            "random states are not converted: Megatron goes on from this checkpoint with --no-load-rng"
+            "random states are not converted: Megatron continues from this checkpoint with --no-load-rng"
         );
     }
     let run = if carried { Run::of(&source) } else { Run::default() };
@@ -261,7 +261,7 @@ fn check_reward(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
         (true, false) => {
             let (from, dir) = (source.form(), request.load.display());
             let name = if from == Form::Hf { "score.weight" } else { "rm_head.weight" };
-            Err(anyhow::anyhow!("--orm: {dir} is no reward model: there is no {name}"))
+            Err(anyhow::anyhow!("--orm: {dir} is not a reward model: there is no {name}"))
         }
         (false, true) => {
             tracing::info!("{} is a reward model: its head is converted", request.load.display());
@@ -337,7 +337,10 @@ fn plan_hf(
             match Plan::hf_like(config, &layout, dtype_of)? {
                 Ok(plan) => return Ok(plan),
                 Err(unlike) => {
-                    tracing::warn!("the files of {} {unlike}; laid out anew", original.display());
+                    tracing::warn!(
+                        "the files of {} {unlike}; laid out by default instead",
+                        original.display()
+                    );
                 }
             }
         }
@@ -518,7 +521,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: 
         && !peft::is_adapter(&request.save)
         && !is_empty(&request.save)
     {
-        return Err(anyhow::anyhow!("{} is no checkpoint and is not replaced", request.save.display()))
+        return Err(anyhow::anyhow!("{} is not a checkpoint and is not replaced", request.save.display()))
             .hint("remove it yourself, or save elsewhere");
     }
     if let Some(parent) = request.save.parent() {

@@ -359,3 +359,27 @@ fn adapters_of_experts_are_written_under_each_experts_name() {
     let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
     assert!(said.contains("no adapter of model.layers.0.mlp.experts.2.up_proj"), "{said}");
 }
+
+#[test]
+fn an_adapter_of_another_rank_than_its_settings_say_is_not_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make_model(&path("hf"));
+    make_adapter(&path("peft"), &WHOLE);
+    let (hf, peft, settings) = (path("hf"), path("peft"), path("peft/adapter_config.json"));
+    let refused = |more: &serde_json::Value, want: &str| {
+        let mut all: serde_json::Value = serde_json::from_slice(&std::fs::read(&settings).unwrap()).unwrap();
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let kept = std::fs::read(&settings).unwrap();
+        std::fs::write(&settings, all.to_string()).unwrap();
+        let save = path("no");
+        let args = ["hf", "hf", "--load", text(&hf), "--lora-load", text(&peft), "--save", text(&save)];
+        let assert = ms_convert(&args).code(1);
+        std::fs::write(&settings, kept).unwrap();
+        let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(said.contains(want), "{said}");
+        assert!(!save.exists());
+    };
+    refused(&json!({"r": 64}), "has rank 2, but adapter_config.json says r 64");
+    refused(&json!({"init_lora_weights": "pissa"}), "init_lora_weights is \"pissa\": only plain LoRA");
+}

@@ -176,7 +176,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--tp", "4"],
         2,
-        "--tp: key/value heads: 2 does not divide by tp 4",
+        "--tp: key/value heads: 2 is not divisible by tp 4",
     );
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "2", "--num-layer-list", "1,2"],
@@ -196,14 +196,18 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "3"],
         2,
-        "4 layers do not divide by pipeline size 3",
+        "4 layers are not divisible by pipeline size 3",
     );
     case(&["mcore", "hf", "--load", hf, "--save", out], 1, "is a Hugging Face folder\nhint: ms-convert hf");
     case(&["hf", "mcore", "--load", "nowhere", "--save", out], 1, "ms-convert: nowhere: no such folder");
     case(&["hf", "zarr", "--load", hf, "--save", out], 2, "unknown form 'zarr'");
     case(&["hf", "mcore", "--save", out], 2, "--load is missing");
     case(&["hf", "mcore", "--load", hf, "--save", out, "--tpp", "2"], 2, "unknown flag --tpp");
-    case(&["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"], 2, "experts: 0 does not divide by ep 2");
+    case(
+        &["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"],
+        2,
+        "experts: 0 is not divisible by ep 2",
+    );
     let full = dir.path().join("full");
     make_model(&full, "llama", false);
     case(
@@ -214,7 +218,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     assert!(!Path::new(out).exists());
     let plain = dir.path().join("plain");
     let warned = ms_convert(&["hf", "hf", "--load", hf, "--save", text(&plain), "--tp", "2"]).success();
-    assert!(stderr(&warned).contains("--tp changes nothing: a Hugging Face folder is not cut"));
+    assert!(stderr(&warned).contains("--tp has no effect: a Hugging Face folder is not cut"));
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn a_full_output_is_replaced_only_by_force_and_only_if_it_is_a_checkpoint() {
     std::fs::remove_dir_all(&out).unwrap();
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("letters.txt"), b"dear").unwrap();
-    assert!(stderr(&ms_convert(&args).code(1)).contains("is no checkpoint and is not replaced"));
+    assert!(stderr(&ms_convert(&args).code(1)).contains("is not a checkpoint and is not replaced"));
     assert!(out.join("letters.txt").exists());
 }
 
@@ -565,4 +569,18 @@ fn what_becomes_of_every_flag_is_explained() {
     let said = stdout(&ms_convert(&["mcore", "hf", "--explain", "--tp", "2", "--loader", "mcore"]).success());
     assert!(said.lines().any(|line| line.starts_with("acts") && line.contains("--tp 2")), "{said}");
     assert!(said.lines().any(|line| line.starts_with("no effect") && line.contains("--loader")), "{said}");
+}
+
+#[test]
+fn a_form_to_save_as_that_is_not_given_is_the_one_that_help_shows() {
+    let help = ms_convert(&["--help"]).success();
+    let help = String::from_utf8_lossy(&help.get_output().stdout).into_owned();
+    let about = help.split_once("  --save-model-type mg|hf\n").and_then(|(_, rest)| rest.lines().next());
+    assert!(about.is_some_and(|line| line.ends_with(" [mg]")), "{about:?}");
+    let model = ms_testing::golden("models/llama3_gqa");
+    let dir = tempfile::tempdir().unwrap();
+    let save = dir.path().join("out");
+    let args = ["--load-model-type", "hf", "--use-mcore-models", "--params-dtype", "fp32"];
+    ms_convert(&[&args[..], &["--load-dir", text(&model), "--save-dir", text(&save)]].concat()).success();
+    assert!(save.join("iter_0000001/mp_rank_00/model_optim_rng.pt").is_file());
 }

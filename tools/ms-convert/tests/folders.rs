@@ -131,7 +131,7 @@ fn a_tensor_is_not_taken_for_a_tied_output_layer_since_its_name_has_the_word() {
         let said = there_and_back(&hf, &mcore, &again);
         let mut sorted = foreign;
         sorted.sort_unstable();
-        let want = format!("left out, since they are no part of the model: {}\n", sorted.join(", "));
+        let want = format!("left out, since they are not part of the model: {}\n", sorted.join(", "));
         assert!(said.contains(&want), "{sample}: {said}");
         assert_eq!(read(&again), own, "{sample}");
         // A folder that is laid out like the other says so, too.
@@ -141,7 +141,8 @@ fn a_tensor_is_not_taken_for_a_tied_output_layer_since_its_name_has_the_word() {
         let done = command.args(words).arg(&hf).arg("--save").arg(&like).assert().success();
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
         assert!(
-            said.contains(&want) && said.contains("which the model does not have; laid out anew"),
+            said.contains(&want)
+                && said.contains("which the model does not have; laid out by default instead"),
             "{said}"
         );
     }

@@ -123,7 +123,7 @@ fn what_is_no_reward_model_and_what_has_no_place_for_a_head_are_refused() {
         String::from_utf8_lossy(&out.get_output().stderr).into_owned()
     };
     let text = message("hf mcore --orm", &plain);
-    assert!(text.contains("is no reward model: there is no score.weight"), "{text}");
+    assert!(text.contains("is not a reward model: there is no score.weight"), "{text}");
     let text = message("hf legacy --orm", &reward);
     assert!(text.contains("the legacy layout has no reward head"), "{text}");
 }

@@ -62,8 +62,8 @@ pub(crate) fn questions(kind: Benchmark, dir: &Path, shots: usize, most: usize) 
     let mut all = Vec::new();
     for (name, path) in files {
         let known = kind.subjects().iter().find(|(subject, _)| *subject == name);
-        let (_, subject) =
-            known.with_context(|| format!("{}: {name:?} is no subject of this benchmark", path.display()))?;
+        let (_, subject) = known
+            .with_context(|| format!("{}: {name:?} is not a subject of this benchmark", path.display()))?;
         let mut before = kind.introduction(subject);
         if shots > 0 {
             let examples = tests.join("../dev").join(format!("{name}{solved}"));

@@ -49,7 +49,12 @@ Of several benchmarks each has a folder of its own in --output. Without such a w
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Eval, "ms-eval", about()))
+    LINE.get_or_init(|| {
+        Line::new::<(ConfigFile, Options)>(Program::Eval, "ms-eval", about()).with_help(&[(
+            "--dtype",
+            "element type to compute in (default: bf16); fp64 uses the slow reference device",
+        )])
+    })
 }
 
 /// The program.
@@ -73,7 +78,7 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
-        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
+        refuse!("--task: cannot be combined with the command {word}");
     }
     if tasks.is_empty() {
         tasks = o.asked.tasks.clone();

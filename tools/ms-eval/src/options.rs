@@ -6,13 +6,13 @@ use std::path::PathBuf;
 options! {
     /// What is measured, and how.
     pub(crate) struct Asked in "Task" {
-        pub(crate) tasks: Vec<String> = "--task", "what to run";
-        pub(crate) folders: Vec<String> = "--task-data-path", "folder of the evaluation set";
-        pub(crate) data: Vec<String> = "--data-path", "folder of the benchmark, as --task-data-path", group = "Data";
+        pub(crate) tasks: Vec<String> = "--task", "benchmark to run: mmlu, boolq, hellaswag, cmmlu or ceval";
+        pub(crate) folders: Vec<String> = "--task-data-path", "folder of the benchmark's files";
+        pub(crate) data: Vec<String> = "--data-path", "folder of the benchmark's files, as --task-data-path", group = "Data";
         pub(crate) protocol: String = "--protocol", "whose prompts and scoring: MindSpeed-LLM's or lm-evaluation-harness'", own = own_of("protocol", "\"mindspeed\"", "mindspeed,harness");
-        pub(crate) shots: Option<usize> = "--num-fewshot", "solved examples in a prompt, with --protocol harness (default 5)", range = "[0,1000]", own = own("num_fewshot");
-        pub(crate) most: Option<usize> = "--max-eval-samples", "rows of each file to use", range = "[1,)";
-        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", group = "Generation", range = "[-1,268435456]";
+        pub(crate) shots: Option<usize> = "--num-fewshot", "with --protocol harness: number of solved examples in a prompt, for benchmarks that have them (default: 5)", range = "[0,1000]", own = own("num_fewshot");
+        pub(crate) most: Option<usize> = "--max-eval-samples", "number of questions to use from each file", range = "[1,)";
+        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "maximum number of tokens to generate (-1: until the context is full)", group = "Generation", range = "[-1,268435456]";
         pub(crate) no_chat_template: bool = "--no-chat-template", "plain prompts even if the tokenizer has a chat template";
         pub(crate) output: Option<PathBuf> = "--output", "folder for results.json and samples.jsonl", group = "Output", own = own("output");
     }

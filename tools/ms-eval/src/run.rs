@@ -20,7 +20,7 @@ fn questions(o: &Asked, task: &Task, version: Upstream) -> Result<Vec<Question>>
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     let harness = o.protocol == "harness";
     if o.shots.is_some() && !harness {
-        refuse!("--num-fewshot goes with --protocol harness");
+        refuse!("--num-fewshot needs --protocol harness");
     }
     task.questions(Path::new(dir), harness, o.shots, o.most.unwrap_or(usize::MAX), version)
 }
@@ -73,11 +73,11 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
     };
     let compared = questions.iter().all(|q| matches!(q.answer, Answer::Likeliest { .. }));
     if o.asked.no_chat_template && (compared || tokenizer.chat_template_source().is_none()) {
-        tracing::warn!("--no-chat-template changes nothing: {task}'s prompts are plain in any case");
+        tracing::warn!("--no-chat-template has no effect: {task}'s prompts are plain in any case");
     }
     let generates = questions.iter().any(|q| matches!(q.answer, Answer::Extracted(_)));
     if !generates && args.written_flags().any(|(_, flag)| flag == "--max-new-tokens") {
-        tracing::warn!("--max-new-tokens changes nothing: {task} is scored by likelihood");
+        tracing::warn!("--max-new-tokens has no effect: {task} is scored by likelihood");
     }
     let mut encoded = Vec::new();
     for q in &questions {

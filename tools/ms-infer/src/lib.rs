@@ -30,14 +30,19 @@ const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint 
   ms-infer logits   --load qwen3-0.6b --input ids.safetensors --output logits.safetensors
 
 A text ends at a token that generation_config.json, config.json or the tokenizer names as its end, unless --ignore-eos is given;
-nothing else is read from generation_config.json. Every prompt, and every turn of a chat, begins the numbers of --seed anew.
+nothing else is read from generation_config.json. The random generator is reset to --seed for every prompt and chat turn.
 
 Without one of these words: the arguments of upstream's inference.py, with --task greedy, do_sample or chat, or all three.";
 
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Infer, "ms-infer", ABOUT))
+    LINE.get_or_init(|| {
+        Line::new::<(ConfigFile, Options)>(Program::Infer, "ms-infer", ABOUT).with_help(&[(
+            "--dtype",
+            "element type to compute in (default: bf16 for generate and chat, fp32 for logits); fp64 uses the slow reference device",
+        )])
+    })
 }
 
 /// The program.
@@ -61,7 +66,7 @@ pub fn main() -> Result<()> {
     args.start_logging();
     let o: Options = args.read()?;
     if let (Some(word), false) = (&command, o.asked.tasks.is_empty()) {
-        refuse!("--task: beside the word {word} there is no other task; leave one of them out");
+        refuse!("--task: cannot be combined with the command {word}");
     }
     let reads = |command| reads::check(&args, &o, &[command]);
     match command.as_deref() {

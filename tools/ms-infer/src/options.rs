@@ -8,31 +8,31 @@ use std::path::PathBuf;
 options! {
     /// What the model is asked.
     pub(crate) struct Asked in "Generation" {
-        pub(crate) tasks: Vec<String> = "--task", "what to run", group = "Task";
-        pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other; - reads one from stdin; the first turn of a chat", own = own("prompt"), by = TEXTS;
-        pub(crate) at_once: usize = "--prompts-at-once", "prompts that go through the model side by side, at most, each with a cache of its own; every text is what it is alone", range = "[1,8]", own = own_or("prompts_at_once", "1"), by = &[GENERATE];
-        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "tokens to generate at most; -1: until the window is full", range = "[-1,268435456]", by = TEXTS;
-        pub(crate) stops: Vec<String> = "--stop", "texts that end the answer; they are not part of it", own = own("stop"), by = TEXTS;
-        pub(crate) ignore_eos: bool = "--ignore-eos", "go on after a token that ends a text", own = own_or("ignore_eos", "false"), by = TEXTS;
-        pub(crate) no_echo: bool = "--no-echo", "leave the prompt out of what is printed", own = own_or("no_echo", "false"), by = &[GENERATE];
-        pub(crate) bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
+        pub(crate) tasks: Vec<String> = "--task", "tasks to run: greedy, do_sample, chat", group = "Task";
+        pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other (- reads one from stdin); in a chat, its first turn", own = own("prompt"), by = TEXTS;
+        pub(crate) at_once: usize = "--prompts-at-once", "maximum number of prompts processed in parallel, each with its own cache; every text is what it is alone", range = "[1,8]", own = own_or("prompts_at_once", "1"), by = &[GENERATE];
+        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "maximum number of tokens to generate (-1: until the context is full)", range = "[-1,268435456]", by = TEXTS;
+        pub(crate) stops: Vec<String> = "--stop", "texts that end the answer and are not part of it", own = own("stop"), by = TEXTS;
+        pub(crate) ignore_eos: bool = "--ignore-eos", "continue after an end-of-text token", own = own_or("ignore_eos", "false"), by = TEXTS;
+        pub(crate) no_echo: bool = "--no-echo", "do not print the prompt before its continuation", own = own_or("no_echo", "false"), by = &[GENERATE];
+        pub(crate) bf16: bool = "--bf16", "compute in bfloat16", group = "Precision";
         pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S]", own = own("input"), by = &[LOGITS];
-        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file to write logits [B,S,V] to", own = own("output"), by = &[LOGITS];
+        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file for logits [B,S,V]", own = own("output"), by = &[LOGITS];
     }
 }
 
 options! {
     /// What a chat looks like.
     pub(crate) struct Chat in "Generation" {
-        pub(crate) system: Option<String> = "--system", "system message of a chat", own = own("system");
-        pub(crate) turns: usize = "--history-turns", "turns of a chat that are kept; once the oldest is dropped, what is kept is computed anew with every turn", range = "[0,)";
+        pub(crate) system: Option<String> = "--system", "system message of the chat", own = own("system");
+        pub(crate) turns: usize = "--history-turns", "number of chat turns to keep; once the oldest has been dropped, the kept ones are computed again with every turn", range = "[0,)";
     }
 }
 
 options! {
     /// How turns become a prompt.
     pub(crate) struct Forms in "Generation" {
-        pub(crate) own_template: bool = "--hf-chat-template", "chat template of the tokenizer";
+        pub(crate) own_template: bool = "--hf-chat-template", "use the tokenizer's chat template";
         pub(crate) template: Option<String> = "--prompt-type", "name of the prompt template", group = "Data";
         pub(crate) templates: Option<PathBuf> = "--prompt-type-path", "file of prompt templates", group = "Data";
     }
@@ -41,12 +41,12 @@ options! {
 options! {
     /// How tokens are drawn.
     pub(crate) struct Draws in "Generation" {
-        temperature: f64 = "--temperature", "divides the logits; 0 takes the likeliest token", range = "[0,)";
-        top_k: usize = "--top-k", "sample among the k likeliest tokens; 0 turns it off", range = "[0,268435456]";
-        top_p: f64 = "--top-p", "sample among the likeliest tokens of this mass; 0 turns it off", range = "[0,1]";
-        min_p: f64 = "--min-p", "sample among tokens at least so likely as this share of the likeliest; 0 turns it off", range = "[0,1]", own = own_or("min_p", "0.0");
-        repetition_penalty: f64 = "--repetition-penalty", "divides the logits above 0 of tokens that occurred, and multiplies those below", range = "[0.000001,1000000]", own = own_or("repetition_penalty", "1.0");
-        seed: u64 = "--seed", "seed of weights, data order and sampling", group = "Data", range = "[0,4294967295]";
+        temperature: f64 = "--temperature", "divide logits by this number; 0 takes the likeliest token (greedy)", range = "[0,)";
+        top_k: usize = "--top-k", "sample among the k likeliest tokens (0: off)", range = "[0,268435456]";
+        top_p: f64 = "--top-p", "sample among the likeliest tokens with this total probability (0: off)", range = "[0,1]";
+        min_p: f64 = "--min-p", "sample among tokens with at least this fraction of the likeliest token's probability (0: off)", range = "[0,1]", own = own_or("min_p", "0.0");
+        repetition_penalty: f64 = "--repetition-penalty", "divide positive logits of tokens that occurred by this number, multiply negative ones", range = "[0.000001,1000000]", own = own_or("repetition_penalty", "1.0");
+        seed: u64 = "--seed", "seed of sampling", group = "Data", range = "[0,4294967295]";
     }
 }
 

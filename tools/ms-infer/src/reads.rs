@@ -34,10 +34,10 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
         let (who, names) = (by.join(", "), asked.join(", "));
         let ours = || args.line().flags(args.upstream()).any(|known| known.flag == flag && known.ours);
         if on_line && ours() {
-            refuse!("{flag}: {names} does not read it; it goes with {who}");
+            refuse!("{flag}: {names} does not read it; it belongs to {who}");
         }
         if on_line {
-            tracing::warn!("{flag} changes nothing in {}: it goes with {who}", names);
+            tracing::warn!("{flag} has no effect in {}: it belongs to {who}", names);
         }
     }
     // The likeliest token is taken: nothing is drawn.
@@ -45,7 +45,7 @@ pub(crate) fn check(args: &Args, o: &Options, commands: &[Command]) -> Result<()
         for flag in
             ["--top-k", "--top-p", "--min-p", "--seed"].into_iter().filter(|flag| find(flag).is_some())
         {
-            tracing::warn!("{flag} changes nothing beside --temperature 0: the likeliest token is taken");
+            tracing::warn!("{flag} has no effect with --temperature 0: the likeliest token is taken");
         }
     }
     Ok(())

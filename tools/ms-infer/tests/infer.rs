@@ -138,17 +138,17 @@ fn flags_of_another_command_are_refused_or_said_to_change_nothing() {
     for (args, words) in [
         (
             &["generate", "--prompt", "Eight", "--output", "f"][..],
-            "--output: generate does not read it; it goes with logits",
+            "--output: generate does not read it; it belongs to logits",
         ),
-        (&["generate", "--system", "Be brief."], "--system: generate does not read it; it goes with chat"),
-        (&["chat", "--no-echo"], "--no-echo: chat does not read it; it goes with generate"),
+        (&["generate", "--system", "Be brief."], "--system: generate does not read it; it belongs to chat"),
+        (&["chat", "--no-echo"], "--no-echo: chat does not read it; it belongs to generate"),
         (
             &["--task", "greedy", "--json"],
-            "--json: --task greedy does not read it; it goes with generate, chat, logits",
+            "--json: --task greedy does not read it; it belongs to generate, chat, logits",
         ),
-        (&["logits", "--prompt", "Eight"], "--prompt: logits does not read it; it goes with generate, chat"),
+        (&["logits", "--prompt", "Eight"], "--prompt: logits does not read it; it belongs to generate, chat"),
         (&["--task", "greedy", "--min-p", "0.1"], "--min-p: --task greedy does not read it"),
-        (&["generate", "--task", "chat"], "--task: beside the word generate there is no other task"),
+        (&["generate", "--task", "chat"], "--task: cannot be combined with the command generate"),
     ] {
         let failed = ms_infer().args(args).args(["--load", load]).assert().code(2);
         let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
@@ -163,16 +163,13 @@ fn flags_of_another_command_are_refused_or_said_to_change_nothing() {
     for (args, words) in [
         (
             &["generate", "--history-turns", "3"][..],
-            "--history-turns changes nothing in generate: it goes with chat",
+            "--history-turns has no effect in generate: it belongs to chat",
         ),
         (
             &["--task", "greedy", "--top-k", "5"],
-            "--top-k changes nothing in --task greedy: it goes with generate, chat, --task do_sample",
+            "--top-k has no effect in --task greedy: it belongs to generate, chat, --task do_sample",
         ),
-        (
-            &["generate", "--temperature", "0", "--top-k", "5"],
-            "--top-k changes nothing beside --temperature 0",
-        ),
+        (&["generate", "--temperature", "0", "--top-k", "5"], "--top-k has no effect with --temperature 0"),
     ] {
         let said = said(&[args, &prompt].concat());
         assert!(said.contains(words), "{said}");
@@ -445,9 +442,9 @@ fn what_becomes_of_every_flag_is_explained() {
     let row =
         |flag: &str| rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"));
     for (flag, status, note) in [
-        ("--moe-router-load-balancing-type", "acts", "the router's kind"),
+        ("--moe-router-load-balancing-type", "acts", "router and load-balancing loss"),
         ("--router-gating-in-fp32", "acts", "logits in float32"),
-        ("--moe-expert-capacity-factor", "no effect", "experts take every copy of a token"),
+        ("--moe-expert-capacity-factor", "no effect", "no tokens are dropped in inference"),
         ("--num-nextn-predict-layers", "no effect", "generation predicts one token at a time"),
         ("--lr", "no effect", "acts in ms-train"),
     ] {
@@ -495,7 +492,7 @@ fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contra
     for flags in [["--rotary-base", "1000000"], ["--norm-epsilon", "0.5"], ["--sliding-window", "2"]] {
         let (code, changed, said) = run(&flags);
         assert_eq!(code, Some(0), "{flags:?}: {said}");
-        assert_ne!(changed, plain, "{flags:?} changes nothing");
+        assert_ne!(changed, plain, "{flags:?} has no effect");
     }
     // Newer upstreams form yarn's factor of the lengths.
     let yarn = |version: &str, factor: &str| {

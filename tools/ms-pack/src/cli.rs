@@ -41,56 +41,57 @@ Examples:
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Token stream to dataset; what ms-pack does without a command
+    /// Pack token streams into a dataset (the default command)
     Pack(Pack),
-    /// Several datasets into one
+    /// Merge datasets into one
     Merge(Merge),
-    /// One dataset into several, document by document
+    /// Split a dataset by documents
     Split(Split),
-    /// Rows of a dataset or stream as JSON lines
+    /// Print the rows of a dataset or stream as JSON lines
     Cat(Cat),
-    /// What datasets and streams hold
+    /// Describe datasets and streams
     Info(Names),
-    /// Check everything that can be checked about datasets and streams
+    /// Check datasets and streams for damage
     Verify(Verify),
-    /// The order of samples that training would use
+    /// Show the order of samples in training
     Samples(Box<Samples>),
 }
 
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Pack {
-    /// Token streams of one kind, in order; - or nothing is stdin
+    /// Token streams of one kind, in order (default: stdin, as -)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
-    /// Tokens of a row: packed rows have exactly that many, unpacked ones fewer
+    /// Tokens per row; unpacked rows may have fewer
     #[arg(long, value_name = "N", help_heading = "Packing")]
     pub(crate) seq_length: Option<usize>,
-    /// Number the samples of a row in the attention mask and cut long ones, instead of dropping them
+    /// Number the samples of a row in the attention mask, so that attention stays inside each; long samples are cut instead of
+    /// dropped
     #[arg(long, help_heading = "Packing")]
     pub(crate) neat_pack: bool,
-    /// Write rows as they are
+    /// Write samples as rows, without packing
     #[arg(long, conflicts_with = "neat_pack", help_heading = "Packing")]
     pub(crate) no_pack: bool,
-    /// How samples are chosen for a row: upstream's way, which waits for all of them, or as they come
+    /// Packing algorithm: upstream's knapsack, which needs all samples first, or an online one
     #[arg(long, value_name = "WAY", default_value = "knapsack", value_parser = ["knapsack", "first-fit", "best-fit"], conflicts_with = "no_pack", help_heading = "Packing")]
     pub(crate) packing: String,
-    /// Rows that are open at a time, for first-fit and best-fit
+    /// With first-fit and best-fit: number of open rows
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Packing")]
     pub(crate) window: u32,
-    /// Fill samples up to a multiple of this many tokens inside their row, as ring attention wants them
+    /// Pad every sample in its row to a multiple of this number of tokens, as ring attention needs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "no_pack", help_heading = "Packing")]
     pub(crate) pad_to_multiple_of: u32,
-    /// Fill with this id instead of the tokenizer's padding id
+    /// Token id for padding, instead of the tokenizer's
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "no_pack", help_heading = "Packing")]
     pub(crate) pad_id: Option<i32>,
-    /// Show how many rows every way of packing gives, and how full they are; write nothing
+    /// Show the number of rows and their fill for every packing algorithm, and write nothing
     #[arg(long, help_heading = "Packing")]
     pub(crate) dry_run: bool,
-    /// Refuse a stream of another tokenizer
+    /// Tokenizer that the streams must have been made with
     #[arg(long, value_name = "DIR", help_heading = "Packing")]
     pub(crate) tokenizer_name_or_path: Option<PathBuf>,
-    /// Path of the dataset without suffix
+    /// Path of the dataset to write, without suffix
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) output_prefix: Option<PathBuf>,
     /// Replace an existing dataset
@@ -101,13 +102,13 @@ pub(crate) struct Pack {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Merge {
-    /// Datasets in order, as paths without suffix
+    /// Datasets to merge, in order, as paths without suffix
     #[arg(required_unless_present = "input", value_name = "PREFIX")]
     pub(crate) parts: Vec<PathBuf>,
-    /// All datasets of a folder, by name, as upstream's `merge_datasets.py` takes them
+    /// Folder whose datasets are all merged, by name, as upstream's `merge_datasets.py` does
     #[arg(long, value_name = "DIR", conflicts_with = "parts")]
     pub(crate) input: Option<PathBuf>,
-    /// Path of the merged dataset without suffix
+    /// Path of the merged dataset, without suffix
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) output_prefix: PathBuf,
     /// Replace an existing dataset
@@ -118,16 +119,16 @@ pub(crate) struct Merge {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Split {
-    /// Dataset as path without suffix
+    /// Dataset to split, as a path without suffix
     #[arg(value_name = "PREFIX")]
     pub(crate) input: PathBuf,
-    /// Shares of train, valid and test: `PREFIX_train`, `PREFIX_valid`, `PREFIX_test`
+    /// Shares of training, validation and test data, written to `PREFIX_train`, `PREFIX_valid`, `PREFIX_test`
     #[arg(long, value_name = "A,B,C", required_unless_present = "parts", help_heading = "Output")]
     pub(crate) split: Option<String>,
-    /// Equal parts by documents: `PREFIX_00000_of_00004` and so on
+    /// Number of equal parts by documents, written to `PREFIX_00000_of_00004` and so on
     #[arg(long, value_name = "N", conflicts_with = "split", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
     pub(crate) parts: Option<u32>,
-    /// Path of the parts without suffix
+    /// Path of the parts, without suffix
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) output_prefix: PathBuf,
     /// Replace existing datasets
@@ -138,10 +139,10 @@ pub(crate) struct Split {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Verify {
-    /// Datasets as paths without suffix, prefixes of sets with a part per key, or stream files
+    /// Datasets as paths without suffix, prefixes of datasets with a part per key, or stream files
     #[arg(required = true, value_name = "PREFIX|FILE")]
     pub(crate) names: Vec<PathBuf>,
-    /// Refuse ids that this tokenizer does not have
+    /// Tokenizer whose vocabulary all token ids must belong to
     #[arg(long, value_name = "DIR")]
     pub(crate) tokenizer_name_or_path: Option<PathBuf>,
 }
@@ -149,15 +150,15 @@ pub(crate) struct Verify {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Cat {
-    /// Dataset as path without suffix, or stream file; - or nothing is a stream on stdin
+    /// Dataset as a path without suffix, or a stream file (default: a stream from stdin, as -)
     pub(crate) input: Option<PathBuf>,
-    /// Also decode the ids with this tokenizer
+    /// Tokenizer to decode the token ids with
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) tokenizer_name_or_path: Option<PathBuf>,
-    /// First row
+    /// Number of rows to skip
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Output")]
     pub(crate) skip: u64,
-    /// Number of rows
+    /// Number of rows to print
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) rows: Option<u64>,
 }
@@ -173,34 +174,34 @@ pub(crate) struct Names {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Samples {
-    /// Prefixes, or weights and prefixes in turn
+    /// Dataset prefixes, or weights and prefixes in turn
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub(crate) data_path: Vec<String>,
-    /// Data of the train split alone
+    /// Dataset for training only
     #[arg(long, num_args = 1.., value_name = "PATH", conflicts_with_all = ["data_path", "split"])]
     pub(crate) train_data_path: Vec<String>,
-    /// Data of the valid split alone
+    /// Dataset for validation only
     #[arg(long, num_args = 1.., value_name = "PATH", conflicts_with_all = ["data_path", "split"])]
     pub(crate) valid_data_path: Vec<String>,
-    /// Data of the test split alone
+    /// Dataset for testing only
     #[arg(long, num_args = 1.., value_name = "PATH", conflicts_with_all = ["data_path", "split"])]
     pub(crate) test_data_path: Vec<String>,
-    /// Artificial sequences, as Megatron makes them, in place of a set
+    /// Artificial sequences, as Megatron makes them, instead of a dataset
     #[arg(long, conflicts_with_all = ["data_path", "train_data_path", "valid_data_path", "test_data_path", "split", "total"],
           requires = "tokenizer_name_or_path")]
     pub(crate) mock_data: bool,
-    /// Shares of train, valid and test
+    /// Shares of training, validation and test data
     #[arg(long, value_name = "A,B,C", default_value = "969, 30, 1")]
     pub(crate) split: String,
-    /// Tokens of a row
+    /// Tokens per sample
     #[arg(long, value_name = "N", required_unless_present = "total", help_heading = "Order")]
     pub(crate) seq_length: Option<usize>,
-    /// Show which samples each data-parallel rank takes of so many, without reading any
+    /// Show which samples of a dataset with this number of samples each data-parallel rank takes, without reading data
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31), requires = "micro_batch_size",
           conflicts_with_all = ["data_path", "train_data_path", "valid_data_path", "test_data_path"],
           help_heading = "Batches of ranks")]
     pub(crate) total: Option<u64>,
-    /// Samples that were taken before
+    /// Number of samples consumed before
     #[arg(
         long,
         value_name = "N",
@@ -209,19 +210,19 @@ pub(crate) struct Samples {
         help_heading = "Batches of ranks"
     )]
     pub(crate) consumed_samples: u64,
-    /// Samples of one forward pass
+    /// Number of samples per forward pass
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "total",
           help_heading = "Batches of ranks")]
     pub(crate) micro_batch_size: Option<u32>,
-    /// Data-parallel ranks
+    /// Number of data-parallel ranks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536),
           requires = "total", help_heading = "Batches of ranks")]
     pub(crate) data_parallel_size: u32,
-    /// In order and once, or permuted for ever
+    /// Order of samples: sequential and once, or shuffled and repeated
     #[arg(long, value_name = "KIND", default_value = "single", value_parser = ["single", "cyclic"], requires = "total",
           help_heading = "Batches of ranks")]
     pub(crate) dataloader_type: String,
-    /// Batches of each rank to show
+    /// Number of batches per rank to show
     #[arg(
         long,
         value_name = "K",
@@ -230,37 +231,37 @@ pub(crate) struct Samples {
         help_heading = "Batches of ranks"
     )]
     pub(crate) batches: usize,
-    /// Seed of the order
+    /// Seed of the sample order
     #[arg(long, value_name = "N", default_value_t = 1234, help_heading = "Order")]
     pub(crate) seed: u32,
-    /// Samples of the train split; without it one epoch
+    /// Number of training samples (default: one epoch)
     #[arg(long, value_name = "N", help_heading = "Order")]
     pub(crate) train_samples: Option<u64>,
-    /// Samples of the valid split; without it one epoch
+    /// Number of validation samples (default: one epoch)
     #[arg(long, value_name = "N", help_heading = "Order")]
     pub(crate) valid_samples: Option<u64>,
-    /// Samples of the test split; without it one epoch
+    /// Number of test samples (default: one epoch)
     #[arg(long, value_name = "N", help_heading = "Order")]
     pub(crate) test_samples: Option<u64>,
-    /// Folder of index files that upstream reads and writes too; they are made where they are missing
+    /// Folder of index files in upstream's format; missing ones are made
     #[arg(long, value_name = "DIR", help_heading = "Order")]
     pub(crate) data_cache_path: Option<PathBuf>,
-    /// Whose rules of blending to follow
+    /// Version of upstream whose blending rules to follow
     #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"], help_heading = "Order")]
     pub(crate) upstream: String,
     /// Tokenizer whose end-of-document and padding ids are used
     #[arg(long, value_name = "DIR", help_heading = "Samples")]
     pub(crate) tokenizer_name_or_path: Option<PathBuf>,
-    /// Restart positions after each end of document
+    /// Positions restart after each document
     #[arg(long, requires = "tokenizer_name_or_path", help_heading = "Samples")]
     pub(crate) reset_position_ids: bool,
-    /// No attention across an end of document
+    /// Attention stays inside a document
     #[arg(long, requires = "tokenizer_name_or_path", help_heading = "Samples")]
     pub(crate) reset_attention_mask: bool,
-    /// No loss where the input is an end of document
+    /// No loss on end-of-document tokens
     #[arg(long, requires = "tokenizer_name_or_path", help_heading = "Samples")]
     pub(crate) eod_mask_loss: bool,
-    /// Samples of each split to show
+    /// Number of samples of each split to show
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Samples")]
     pub(crate) first: u64,
 }

@@ -292,6 +292,7 @@ fn mistakes_are_usage_errors() {
     };
     assert!(run(&[], 2).contains("--output-prefix"));
     run(&["merge"], 2);
+    assert_eq!(run(&["--foo"], 2), "ms-pack: unexpected argument '--foo' found\nhint: see '--help'\n");
     assert!(run(&["info", "no-such-set"], 1).contains("no-such-set.idx"));
     let said = run(&["--seq-length", "160", "--pad-id", "4000", "--output-prefix", "set"], 2);
     assert!(said.contains("--pad-id: expected a token of the stream's vocabulary, below"), "{said}");

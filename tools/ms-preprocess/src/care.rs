@@ -37,19 +37,19 @@ const NOT_SETTINGS: [&str; 20] = [
 options! {
     /// Which records are taken, and what is kept beside the rows.
     pub(crate) struct Caring in "Selection" {
-        sample: Option<f64> = "--sample", "take each record with this probability, by its place and --seed", range = "(0,1]", own = own("sample");
-        filters: Vec<String> = "--filter", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX", own = own("filter");
-        filter_keys: Vec<String> = "--filter-key", "fields that filters look at (default: those that are tokenized, else all texts)", own = own("filter_key");
-        dedup: Option<String> = "--dedup", "leave out records that occurred before: the same bytes (at most 60 bytes of memory per kept record), or nearly the same phrases (600 to 1200)", own = own_of("dedup", "null", "exact,minhash");
-        dedup_threshold: f64 = "--dedup-threshold", "minhash: estimated share of common phrases from which on records are duplicates", range = "(0,1]", own = own_or("dedup_threshold", "0.8");
-        dedup_keys: Vec<String> = "--dedup-key", "fields that duplicates are compared by (default as --filter-key)", own = own("dedup_key");
-        on_error: String = "--on-error", "what to do about a record that cannot be used", own = own_of("on_error", "\"stop\"", "stop,skip");
-        shuffle: bool = "--shuffle", "random order of the records, by --seed", own = own_or("shuffle", "false");
-        shuffle_memory: usize = "--shuffle-memory", "MB of records that shuffling holds; the rest goes to files beside the output", range = "[1,16777216]", own = own_or("shuffle_memory", "64");
-        rejects: Option<PathBuf> = "--rejects", "file for skipped records, one JSON object each (default PREFIX.rejects.jsonl)", group = "Output", own = own("rejects");
-        stats: bool = "--stats", "lengths of rows, drawn, and as PREFIX.stats.json and PREFIX.stats.svg", group = "Output", own = own_or("stats", "false");
-        resume: bool = "--resume", "keep every finished input file in PREFIX.parts, and go on from there", group = "Output", own = own_or("resume", "false");
-        no_manifest: bool = "--no-manifest", "do not write PREFIX.manifest.json, and do not look at it", group = "Output", own = own_or("no_manifest", "false");
+        sample: Option<f64> = "--sample", "keep each record with this probability, by its position and --seed", range = "(0,1]", own = own("sample");
+        filters: Vec<String> = "--filter", "conditions for records to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX", own = own("filter");
+        filter_keys: Vec<String> = "--filter-key", "fields that --filter looks at (default: the tokenized fields, else all texts)", own = own("filter_key");
+        dedup: Option<String> = "--dedup", "leave out duplicate records: exact (same bytes, at most 60 bytes of memory per record) or minhash (nearly the same phrases, 600 to 1200 bytes)", own = own_of("dedup", "null", "exact,minhash");
+        dedup_threshold: f64 = "--dedup-threshold", "with --dedup minhash: estimated share of common phrases at which records are duplicates", range = "(0,1]", own = own_or("dedup_threshold", "0.8");
+        dedup_keys: Vec<String> = "--dedup-key", "fields by which duplicates are compared (default: as --filter-key)", own = own("dedup_key");
+        on_error: String = "--on-error", "what to do with an unusable record: stop or skip it", own = own_of("on_error", "\"stop\"", "stop,skip");
+        shuffle: bool = "--shuffle", "shuffle the records, by --seed", own = own_or("shuffle", "false");
+        shuffle_memory: usize = "--shuffle-memory", "megabytes of records that --shuffle keeps in memory; the rest goes to files beside the output", range = "[1,16777216]", own = own_or("shuffle_memory", "64");
+        rejects: Option<PathBuf> = "--rejects", "file for skipped records, a JSON object per line (default: PREFIX.rejects.jsonl)", group = "Output", own = own("rejects");
+        stats: bool = "--stats", "write statistics of sequence lengths to PREFIX.stats.json and PREFIX.stats.svg, and show them", group = "Output", own = own_or("stats", "false");
+        resume: bool = "--resume", "keep finished input files in PREFIX.parts and continue from there", group = "Output", own = own_or("resume", "false");
+        no_manifest: bool = "--no-manifest", "neither write nor check PREFIX.manifest.json", group = "Output", own = own_or("no_manifest", "false");
         pub(crate) force: bool = "--force", "replace an existing output", group = "Output", own = own_or("force", "false");
     }
 }
@@ -116,7 +116,7 @@ impl Care {
         let shuffle = o.shuffle.then(|| (seed, o.shuffle_memory.max(1).saturating_mul(1_000_000)));
         let resume = o.resume;
         if resume && prefix.is_none() {
-            return Err(usage("--resume needs --output-prefix: a stream cannot go on".into()));
+            return Err(usage("--resume needs --output-prefix: a stream cannot continue".into()));
         }
         if resume && shuffle.is_some() {
             return Err(usage("--resume works file by file, --shuffle on all records at once".into()));

@@ -30,21 +30,21 @@ Examples:
 options! {
     /// What is read.
     pub(crate) struct Reading in "Input" {
-        input: Vec<String> = "--input", "files, folders and patterns to read; - for stdin";
-        files_from: Option<PathBuf> = "--files-from", "file with a path per line, - for stdin; instead of --input", own = own("files_from");
-        documents: String = "--documents", "what a document is: a record as the extension says, or every file as a whole", own = own_of("documents", "\"records\"", "records,files");
-        format: Option<String> = "--input-format", "what the files are, whatever their names say", own = own_of("input_format", "null", "json,jsonl,txt,csv,tsv,parquet,arrow,feather,ipc");
-        split: Option<String> = "--input-split", "files of this split alone, where folders or names tell splits apart (default train)", own = own("input_split");
-        most_bytes: usize = "--max-record-bytes", "longest record that is taken, unpacked; a longer one is an error (--on-error skip passes over it)", range = "[1,1099511627776]", own = own_or("max_record_bytes", "67108864");
-        style: Given<Option<String>> = "--style", "kind of records, or auto: what the first one looks like; short for --handler-name", own = own_of("style", "null", "auto,pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode");
-        handler: Option<String> = "--handler-name", "kind of records";
+        input: Vec<String> = "--input", "files, folders and patterns to read (- for stdin)";
+        files_from: Option<PathBuf> = "--files-from", "file with one path per line (- for stdin), instead of --input", own = own("files_from");
+        documents: String = "--documents", "what a document is: a record, as the file type defines it, or a whole file", own = own_of("documents", "\"records\"", "records,files");
+        format: Option<String> = "--input-format", "format of the input files, instead of what their names say", own = own_of("input_format", "null", "json,jsonl,txt,csv,tsv,parquet,arrow,feather,ipc");
+        split: Option<String> = "--input-split", "read only files of this split, where folders or names tell splits apart (default: train)", own = own("input_split");
+        most_bytes: usize = "--max-record-bytes", "maximum size of an uncompressed record; a larger one is an error (--on-error skip leaves it out)", range = "[1,1099511627776]", own = own_or("max_record_bytes", "67108864");
+        style: Given<Option<String>> = "--style", "kind of records (alias of --handler-name); auto decides by the first record", own = own_of("style", "null", "auto,pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode");
+        handler: Option<String> = "--handler-name", "kind of records: name of upstream's handler";
         map_keys: Given<Option<Value>> = "--map-keys", "JSON object that renames fields";
         json_keys: Vec<String> = "--json-keys", "fields to tokenize";
-        additional_keys: Vec<String> = "--dataset-additional-keys", "further fields of R1 records";
-        placeholder: Option<String> = "--placeholder-token", "stands where a step of a process-reward record is judged";
-        reward_tokens: Vec<String> = "--reward-tokens", "judgements of process-reward records";
-        pub(crate) described: Option<PathBuf> = "--dataset-dir", "LlamaFactory: folder of dataset_info.json, whose sets --input names";
-        merge: Vec<String> = "--merge-group-keys", "merge the datasets of the --input folder whose names hold these words";
+        additional_keys: Vec<String> = "--dataset-additional-keys", "R1 records: names of further fields";
+        placeholder: Option<String> = "--placeholder-token", "process reward records: token at which a step is judged";
+        reward_tokens: Vec<String> = "--reward-tokens", "process reward records: tokens that are judgements";
+        pub(crate) described: Option<PathBuf> = "--dataset-dir", "LlamaFactory: folder of dataset_info.json, whose datasets --input names";
+        merge: Vec<String> = "--merge-group-keys", "merge the datasets of the --input folder whose names contain these words";
     }
 }
 
@@ -53,9 +53,9 @@ options! {
     pub(crate) struct Prompts in "Prompt" {
         template: Option<String> = "--prompt-type", "name of the prompt template";
         templates: Given<Option<PathBuf>> = "--prompt-type-path", "file of prompt templates";
-        thinking: Option<String> = "--enable-thinking", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)";
-        effort: Option<String> = "--reasoning-effort", "deepseek4: ask for maximal effort; needs --enable-thinking true";
-        drop_thinking: String = "--drop-thinking", "deepseek4, beside --reasoning-effort: leave out thoughts before the last question; without an effort they are left out, as upstream";
+        thinking: Option<String> = "--enable-thinking", "reasoning templates: train on thoughts (true), remove them (false), or take records as they are (none)";
+        effort: Option<String> = "--reasoning-effort", "template deepseek4: ask for maximum effort; needs --enable-thinking true";
+        drop_thinking: String = "--drop-thinking", "template deepseek4 with --reasoning-effort: leave out thoughts before the last question; without --reasoning-effort they are always left out, as in upstream";
     }
 }
 
@@ -71,27 +71,27 @@ options! {
     pub(crate) struct Tokens in "Tokenizer" {
         pub(crate) kind: Option<String> = "--tokenizer-type", "kind of tokenizer";
         pub(crate) folder: Option<PathBuf> = "--tokenizer-name-or-path", "folder of the tokenizer";
-        model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model, for GPTSentencePieceTokenizer";
+        model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model of GPTSentencePieceTokenizer";
         vocab: Option<PathBuf> = "--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece";
         merges: Option<PathBuf> = "--merge-file", "merges.txt of GPT2BPETokenizer";
-        fast: bool = "--tokenizer-not-use-fast", "ids of the slow class: of Llama's without legacy, a text that begins with a blank has one more; others have the same";
-        append_eod: bool = "--append-eod", "end every document with the end token";
+        fast: bool = "--tokenizer-not-use-fast", "token ids of the slow tokenizer class: with Llama's (not legacy) a text that starts with a space has one token more; others are the same";
+        append_eod: bool = "--append-eod", "append the end-of-document token to every document";
     }
 }
 
 options! {
     /// How the work is done, and where its result goes.
     pub(crate) struct Working in "Output" {
-        prefix: Option<String> = "--output-prefix", "path of the dataset without suffix";
-        workers: usize = "--workers", "threads", range = "[1,1024]";
-        pub(crate) parts: u64 = "--n-subs", "parts to cut the work into", range = "[1,65536]";
+        prefix: Option<String> = "--output-prefix", "path of the dataset, without suffix";
+        workers: usize = "--workers", "number of threads", range = "[1,1024]";
+        pub(crate) parts: u64 = "--n-subs", "number of parts that the work is split into", range = "[1,65536]";
         pub(crate) seed: u64 = "--seed", "seed of sampling, shuffling and mixing", group = "Input", range = "[0,4294967295]";
-        pub(crate) strict: bool = "--strict", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish", group = "Input", own = own_or("strict", "false");
-        planned: bool = "--dry-run", "show the plan and touch nothing", group = "Configuration", own = own_or("dry_run", "false");
-        seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Packing", range = "[1,268435456]";
+        pub(crate) strict: bool = "--strict", "treat as errors what upstream does silently: records left out, replaced or cut, texts that vanish", group = "Input", own = own_or("strict", "false");
+        planned: bool = "--dry-run", "show the plan and write nothing", group = "Configuration", own = own_or("dry_run", "false");
+        seq_length: Option<usize> = "--seq-length", "tokens per sample", group = "Packing", range = "[1,268435456]";
         pack: bool = "--pack", "pack records into samples of --seq-length", group = "Packing";
-        neat_pack: bool = "--neat-pack", "keep packed records apart in the attention mask", group = "Packing";
-        pad_to_multiple: usize = "--pad-to-multiple-of", "fill documents up to a multiple of this many tokens", group = "Packing", range = "[1,16777216]";
+        neat_pack: bool = "--neat-pack", "with --pack: attention stays inside a packed record", group = "Packing";
+        pad_to_multiple: usize = "--pad-to-multiple-of", "pad documents to a multiple of this number of tokens", group = "Packing", range = "[1,16777216]";
     }
 }
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 options! {
     /// How the sets of a `dataset_info.json` are mixed.
     pub(crate) struct Mixing in "Input" {
-        strategy: Given<String> = "--mix-strategy", "LlamaFactory: sets one after the other, or in turns until the first or until every one has ended";
-        probabilities: Given<Option<String>> = "--interleave-probs", "LlamaFactory: draw the sets with these probabilities, as A,B,C, by --seed";
-        most: Given<Option<usize>> = "--max-samples", "LlamaFactory: take so many records of each set", range = "[1,)";
+        strategy: Given<String> = "--mix-strategy", "LlamaFactory: datasets one after the other (concat), or interleaved until the first (interleave_under) or every one (interleave_over) has ended";
+        probabilities: Given<Option<String>> = "--interleave-probs", "LlamaFactory: draw from the datasets with these probabilities, as A,B,C, by --seed";
+        most: Given<Option<usize>> = "--max-samples", "LlamaFactory: number of records to take from each dataset", range = "[1,)";
     }
 }
 

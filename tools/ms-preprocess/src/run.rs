@@ -414,7 +414,7 @@ fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> 
         .collect();
     if report.replaced > 0 {
         tracing::warn!(
-            "{} records are no conversation and were replaced by an empty one, as upstream does",
+            "{} records are not a conversation and were replaced by an empty one, as upstream does",
             report.replaced
         );
     }

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 options! {
     /// Whether and how texts are cut into sentences.
     pub(crate) struct Sentences in "Input" {
-        split: bool = "--split-sentences", "make a sequence of every sentence of a text, by the trained model of NLTK's data (punkt_tab, found as NLTK finds it)";
-        keep_newlines: bool = "--keep-newlines", "--split-sentences: a sentence keeps the white space after it";
-        rules: Option<String> = "--sentence-rules", "--split-sentences: rules of NLTK from this version on (default 3.8; with --upstream head 3.10.4); they differ in ’ ” » and rare characters", own = own_of("sentence_rules", "null", "3.8,3.10.2,3.10.4");
-        model: Option<PathBuf> = "--sentence-model", "--split-sentences: folder of a punkt_tab model, or an older pickle of one, instead of looking for it", own = own("sentence_model");
-        language: String = "--sentence-language", "--split-sentences: whose model of NLTK's data", own = own_or("sentence_language", "\"english\"");
+        split: bool = "--split-sentences", "make a sequence of every sentence of a text, with NLTK's trained model (punkt_tab, found where NLTK finds it)";
+        keep_newlines: bool = "--keep-newlines", "with --split-sentences: keep the white space after a sentence";
+        rules: Option<String> = "--sentence-rules", "with --split-sentences: follow the rules of NLTK from this version on (default: 3.8; with --upstream head 3.10.4); they differ in ’ ” » and rare characters", own = own_of("sentence_rules", "null", "3.8,3.10.2,3.10.4");
+        model: Option<PathBuf> = "--sentence-model", "with --split-sentences: folder of a punkt_tab model, or an older pickled one, instead of looking for it", own = own("sentence_model");
+        language: String = "--sentence-language", "with --split-sentences: language of NLTK's sentence model", own = own_or("sentence_language", "\"english\"");
     }
 }
 

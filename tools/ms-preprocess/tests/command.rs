@@ -272,9 +272,9 @@ fn what_becomes_of_every_flag_is_explained_and_nothing_is_read() {
     };
     let table = said("--hf-datasets-params x");
     for (flag, status, note) in [
-        ("--append-eod", "acts", "end every document with the end token"),
+        ("--append-eod", "acts", "append the end-of-document token to every document"),
         ("--workers", "acts", "threads"),
-        ("--log-interval", "no effect", "progress is drawn on a terminal"),
+        ("--log-interval", "no effect", "progress is shown on a terminal"),
         ("--hf-datasets-params", "refused", "data comes from local files"),
     ] {
         let line =

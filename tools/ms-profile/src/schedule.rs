@@ -111,7 +111,7 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         );
     }
     if args.recompute_in_bubble && (asked == 1 || args.schedules_method.is_some()) {
-        refuse!("--recompute-in-bubble: expected chunks that take turns, as upstream has it");
+        refuse!("--recompute-in-bubble: expected chunks that take turns, as in upstream");
     }
     let actions = pp.saturating_mul(chunks).saturating_mul(args.micro_batches as usize);
     if actions > MOST {
@@ -133,7 +133,7 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
         _ => PipelineOrder::Plain { group, forwards_first: args.upstream == "v2.0.0" },
     };
     if args.moe_fb_overlap && chunks == 1 && pp > 1 {
-        refuse!("--moe-fb-overlap: expected chunks that take turns, or dualpipev, as upstream has it");
+        refuse!("--moe-fb-overlap: expected chunks that take turns, or dualpipev, as in upstream");
     }
     let schedule = order
         .schedule(&placement.order(), args.micro_batches as usize, args.moe_fb_overlap)

@@ -86,3 +86,17 @@ fn a_folder_without_a_trace_is_refused() {
     assert!(String::from_utf8_lossy(&failed.get_output().stderr).contains("trace_view.json"));
     ms_profile().arg("cpo").assert().code(2);
 }
+
+#[test]
+fn without_a_command_the_help_page_keeps_its_form() {
+    let shown = |command: &mut Command, code: i32| {
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(code));
+        String::from_utf8([done.stdout, done.stderr].concat()).unwrap()
+    };
+    let bare = shown(&mut ms_profile(), 2);
+    assert_eq!(bare, shown(ms_profile().arg("-h"), 0));
+    assert!(bare.contains("\nUsage: ") && bare.contains("\n  report "), "{bare}");
+    let unknown = shown(ms_profile().arg("--foo"), 2);
+    assert_eq!(unknown, "ms-profile: unexpected argument '--foo' found\nhint: see '--help'\n");
+}

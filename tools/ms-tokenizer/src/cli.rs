@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Trains tokenizers, turns text into tokens and back.
+/// Trains tokenizers, encodes text into token ids and decodes them.
 #[derive(Parser, Debug)]
 #[command(name = "ms-tokenizer", version, max_term_width = 100, after_long_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -24,13 +24,13 @@ Examples:
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Train a byte-level BPE on files and write a Hugging Face folder
+    /// Train a byte-level BPE tokenizer on files and write a Hugging Face folder
     Train(Train),
-    /// Text to ids
+    /// Encode text into token ids
     Encode(Encode),
-    /// Ids to text
+    /// Decode token ids into text
     Decode(Decode),
-    /// What a tokenizer folder holds
+    /// Describe a tokenizer folder
     Info(Info),
     /// Check that the fast engine gives the ids of the reference engine on your text
     Compare(Compare),
@@ -39,24 +39,24 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Train {
-    /// Files and folders to read; .json and .jsonl give the text of a field, all others are text as a whole
+    /// Files and folders to read: of .json and .jsonl files the text of a field, other files as plain text
     pub(crate) files: Vec<PathBuf>,
-    /// Also read the files that are named here, one per line; - is stdin
+    /// File with the names of more files, one per line (- for stdin)
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
     /// Field of JSON records that holds the text
     #[arg(long, value_name = "KEY", default_value = "text")]
     pub(crate) json_key: String,
-    /// Tokens of the vocabulary, the 256 bytes and 4 special tokens included
+    /// Vocabulary size, including the 256 bytes and 4 special tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_777_216), help_heading = "Model")]
     pub(crate) vocab_size: u32,
-    /// Do not merge pairs that occur fewer times
+    /// Minimum number of occurrences of a pair to be merged
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Model")]
     pub(crate) min_frequency: u64,
-    /// Folder to write; made if missing
+    /// Folder to write, created if missing
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: PathBuf,
-    /// Replace a tokenizer that is there
+    /// Replace an existing tokenizer
     #[arg(long, help_heading = "Output")]
     pub(crate) force: bool,
 }
@@ -73,12 +73,12 @@ pub(crate) struct Folder {
 pub(crate) struct Encode {
     #[command(flatten)]
     pub(crate) folder: Folder,
-    /// File to read; - or nothing is stdin
+    /// File to read (default: stdin, as -)
     pub(crate) file: Option<PathBuf>,
-    /// Encode every line on its own
+    /// Encode every line separately
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Add what the tokenizer puts around a text, such as a beginning-of-sequence token
+    /// Add the tokenizer's special tokens around a text, such as a beginning-of-sequence token
     #[arg(long)]
     pub(crate) special: bool,
 }
@@ -88,9 +88,9 @@ pub(crate) struct Encode {
 pub(crate) struct Decode {
     #[command(flatten)]
     pub(crate) folder: Folder,
-    /// Ids; nothing reads them from stdin, separated by spaces, commas or line ends
+    /// Token ids (default: from stdin, separated by spaces, commas or line ends)
     pub(crate) ids: Vec<u32>,
-    /// Leave special tokens out
+    /// Leave out special tokens
     #[arg(long)]
     pub(crate) skip_special: bool,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Compare {
     /// Files to read, line by line; bytes that are not UTF-8 become U+FFFD
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Add what the tokenizer puts around a text
+    /// Add the tokenizer's special tokens around a text
     #[arg(long)]
     pub(crate) special: bool,
 }

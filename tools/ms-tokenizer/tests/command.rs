@@ -155,3 +155,17 @@ fn training_is_bounded_on_a_word_of_fifty_megabytes() {
     assert!(folder.join("tokenizer.json").is_file());
     assert!(started.elapsed().as_secs() < 600, "{:?}", started.elapsed());
 }
+
+#[test]
+fn without_a_command_the_help_page_keeps_its_form() {
+    let shown = |command: &mut Command, code: i32| {
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(code));
+        String::from_utf8([done.stdout, done.stderr].concat()).unwrap()
+    };
+    let bare = shown(&mut tool(), 2);
+    assert_eq!(bare, shown(tool().arg("-h"), 0));
+    assert!(bare.contains("\nUsage: ") && bare.contains("\n  encode "), "{bare}");
+    let unknown = shown(tool().arg("--foo"), 2);
+    assert_eq!(unknown, "ms-tokenizer: unexpected argument '--foo' found\nhint: see '--help'\n");
+}

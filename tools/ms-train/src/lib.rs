@@ -59,10 +59,26 @@ exit code is 1. No data set is read and nothing is written; --json prints one ob
 ms-train --help lists the flags.
 ";
 
+const NOTHING_GIVEN: &str = "expected flags, found none
+
+A run needs a model (--load DIR, or --num-layers and its other sizes), data (--data-path), --seq-length, --micro-batch-size,
+--train-iters and --lr:
+  ms-train --load DIR --data-path PREFIX --tokenizer-name-or-path DIR --seq-length N --micro-batch-size N --train-iters N --lr X
+hint: ms-train -h lists the flags, ms-train --help says what each means";
+
 /// The command line.
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
-    LINE.get_or_init(|| Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT))
+    LINE.get_or_init(|| {
+        Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT).with_help(&[
+            ("--load", "folder of the checkpoint to start from"),
+            (
+                "--pretrained-checkpoint",
+                "folder to load the weights from if --load has no checkpoint yet: training starts at iteration 0 with a new optimizer state",
+            ),
+            ("--threads", "number of threads of each rank"),
+        ])
+    })
 }
 
 /// The program.
@@ -78,6 +94,9 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
             std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
             return Ok(());
         }
+    }
+    if argv.is_empty() && !parity {
+        refuse!("{NOTHING_GIVEN}");
     }
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;
@@ -108,7 +127,7 @@ fn begun(
     let args = &args;
     args.say_notes();
     if doing.fit.is_some() && !doing.dry_run {
-        refuse!("--fit: goes with --dry-run, which plans and starts nothing");
+        refuse!("--fit: needs --dry-run, which plans and starts nothing");
     }
     if parity && doing.dry_run {
         refuse!("--dry-run: parity runs what it compares; leave one of them out");

@@ -5,10 +5,10 @@ use ms_options::training::Purpose;
 options! {
     /// What is done instead of a run.
     pub(crate) struct Doing in "Configuration" {
-        pub(crate) dry_run: bool = "--dry-run", "show the plan and touch nothing", own = own_or("dry_run", "false");
-        pub(crate) print_config: bool = "--print-config", "show every value and where it came from", own = own_or("print_config", "false");
-        pub(crate) level: u64 = "--optimization-level", "below 2, flags of upstream's features of level 2 are passed over, with a warning; --explain says which those are", group = "Parallelism", range = "[0,2]";
-        pub(crate) fit: Option<String> = "--fit", "--dry-run: layouts of --nproc-per-node ranks whose ranks each need at most this much memory, best first (64GiB, 512MiB, 80GB)", own = own("fit");
+        pub(crate) dry_run: bool = "--dry-run", "show the plan and write nothing", own = own_or("dry_run", "false");
+        pub(crate) print_config: bool = "--print-config", "print every value and where it comes from, and stop", own = own_or("print_config", "false");
+        pub(crate) level: u64 = "--optimization-level", "below 2: ignore the flags of upstream's level-2 features, with a warning; --explain lists them", group = "Parallelism", range = "[0,2]";
+        pub(crate) fit: Option<String> = "--fit", "with --dry-run: list layouts for --nproc-per-node ranks that need at most this memory per rank, best first (such as 64GiB, 512MiB, 80GB)", own = own("fit");
     }
 }
 

@@ -316,6 +316,18 @@ fn a_view_outside_its_buffer_is_refused() {
     assert!(View::strided(&buffer, DType::F32, &[3], &[-1], 2).is_ok());
     assert!(View::strided(&buffer, DType::F32, &[3], &[-1], 1).is_err());
     assert!(View::new(&buffer, DType::F32, &[0, 1000]).is_ok(), "no elements, no bytes");
+    // Sizes whose bytes, or whose numbers of elements, do not fit into 64 bits.
+    let far = 1usize << 62;
+    for strides in [[1i64 << 62, 1], [i64::MAX, i64::MAX], [i64::MIN, 1], [1 << 33, 1 << 33]] {
+        for shape in [[2, 1], [5, 2], [far, far], [1 << 32, 1 << 32]] {
+            let view = View::strided(&buffer, DType::F32, &shape, &strides, 0);
+            assert!(view.is_err(), "{shape:?} {strides:?}");
+        }
+    }
+    for shape in [&[2, far][..], &[far, 4, 2], &[1 << 32, 1 << 32], &[usize::MAX], &[1, usize::MAX, 2]] {
+        assert!(View::new(&buffer, DType::F32, shape).is_err(), "{shape:?}");
+    }
+    assert!(View::strided(&buffer, DType::F32, &[1, 1], &[i64::MAX, i64::MIN], i64::MAX).is_err());
 }
 
 fn a_profile_leaves_its_folder() {

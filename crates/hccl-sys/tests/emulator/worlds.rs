@@ -125,7 +125,7 @@ fn a_changed_root_info_is_noticed() {
     let whole = root_info();
     let mut text = whole.clone();
     // As a string it ends at its first zero.
-    let end = text.internal.iter().position(|b| *b == 0).expect("the blob is no text");
+    let end = text.internal.iter().position(|b| *b == 0).expect("the blob is not a string");
     text.internal[end..].fill(0);
     let mut short = whole.clone();
     short.internal[4000..].fill(0);

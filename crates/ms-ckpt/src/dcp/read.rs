@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         let root = self.pickle.root;
         let fields = match self.class(root) {
             Some("Metadata" | "MCoreMetadata") => self.fields(root)?,
-            _ => return Err(self.wrong("the saved object is no Metadata of torch.distributed.checkpoint")),
+            _ => return Err(self.wrong("the saved object is not a Metadata of torch.distributed.checkpoint")),
         };
         let described = self.entries(&fields, "state_dict_metadata")?;
         let places = self.entries(&fields, "storage_data")?;
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
             let info = self.fields(info)?;
             let file = self.text(self.field(&info, "relative_path")?)?;
             if file.contains(['/', '\\']) || file.starts_with('.') {
-                return Err(self.wrong(format!("{} is no file name", short(file))));
+                return Err(self.wrong(format!("{} is not a file name", short(file))));
             }
             if info.get("transform_descriptors").is_some_and(|&id| !self.is_empty(id)) {
                 return Err(
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
             let (dtype, dtype_name) = self.dtype(self.field(&fields, "properties")?)?;
             let size = self.sizes(self.field(&fields, "size")?)?;
             let Obj::List(list) = self.object(self.field(&fields, "chunks")?) else {
-                return Err(self.wrong(format!("{}: its chunks are no list", short(key))));
+                return Err(self.wrong(format!("{}: its chunks are not a list", short(key))));
             };
             let mut chunks = Vec::new();
             for &chunk in list {
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
             }
             let tensor = Tensor { dtype, dtype_name, size, chunks };
             if tensors.insert(key.to_owned(), tensor).is_some() {
-                return Err(self.wrong(format!("{} is there twice", short(key))));
+                return Err(self.wrong(format!("{} occurs twice", short(key))));
             }
         }
         Ok(Metadata { tensors, objects })
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
             return Err(self.wrong("something is expected to be an object with fields and is none"));
         };
         let Obj::Dict(entries) = self.object(*state) else {
-            return Err(self.wrong(format!("the fields of a {} are no dictionary", short(function))));
+            return Err(self.wrong(format!("the fields of a {} are not a dictionary", short(function))));
         };
         if entries.len() > 64 {
             return Err(self.wrong(format!("a {} of {} fields", short(function), entries.len())));
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     fn entries(&self, fields: &Fields<'a>, name: &str) -> Result<&'a [(Id, Id)]> {
         match self.object(self.field(fields, name)?) {
             Obj::Dict(entries) => Ok(entries),
-            _ => Err(self.wrong(format!("{name} is no dictionary"))),
+            _ => Err(self.wrong(format!("{name} is not a dictionary"))),
         }
     }
 
@@ -199,14 +199,14 @@ impl<'a> Reader<'a> {
         match self.object(id) {
             Obj::Str(text) if text.len() <= 1 << 10 => Ok(text),
             Obj::Str(text) => Err(self.wrong(format!("a name of {} bytes", text.len()))),
-            _ => Err(self.wrong("a name is no text")),
+            _ => Err(self.wrong("a name is not a string")),
         }
     }
 
     fn size(&self, id: Id) -> Result<usize> {
         match self.object(id) {
             Obj::Int(n) => usize::try_from(*n).map_err(|_| self.wrong(format!("a negative size {n}"))),
-            _ => Err(self.wrong("a size is no integer")),
+            _ => Err(self.wrong("a size is not an integer")),
         }
     }
 
@@ -216,10 +216,10 @@ impl<'a> Reader<'a> {
             Obj::Call { function, args, .. } if function == "torch.Size" && args.len() == 1 => {
                 match self.object(args[0]) {
                     Obj::Tuple(items) | Obj::List(items) => items,
-                    _ => return Err(self.wrong("a torch.Size of something that is no tuple")),
+                    _ => return Err(self.wrong("a torch.Size of something that is not a tuple")),
                 }
             }
-            _ => return Err(self.wrong("sizes are no tuple")),
+            _ => return Err(self.wrong("sizes are not a tuple")),
         };
         if items.len() > MAX_DIMS {
             return Err(self.wrong(format!("a tensor of {} dimensions", items.len())));

@@ -120,7 +120,7 @@ impl Opened<'_> {
                 let rows = chunk.offsets.iter().skip(1).all(|&o| o == 0)
                     && chunk.sizes.iter().skip(1).eq(tensor.size.iter().skip(1));
                 if !rows {
-                    return Err(wrong("a chunk that is no range of rows"));
+                    return Err(wrong("a chunk that is not a range of rows"));
                 }
                 let whole = chunk.sizes == tensor.size;
                 let i = self.chunk(key, tensor, number)?;

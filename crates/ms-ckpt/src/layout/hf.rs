@@ -69,7 +69,7 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<String>> {
         // A name with a path in it could point anywhere.
         let plain = file.as_str().filter(|f| !f.contains(['/', '\\']) && *f != "..");
         let file = plain
-            .ok_or_else(|| Error::malformed(&index, format!("tensor {tensor}: {file} is no file name")))?;
+            .ok_or_else(|| Error::malformed(&index, format!("tensor {tensor}: {file} is not a file name")))?;
         files.push(file.to_owned());
     }
     files.sort();
@@ -103,7 +103,7 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
     }
     let torch = TorchFile::open(path)?;
     let Node::Dict(entries) = torch.root() else {
-        return Err(Error::malformed(path, "the saved object is no dictionary of tensors"));
+        return Err(Error::malformed(path, "the saved object is not a dictionary of tensors"));
     };
     for (name, node) in entries {
         let Node::Tensor(tensor) = node else { continue };
@@ -326,7 +326,11 @@ pub(in crate::layout) fn warn_of_foreign(path: &Path, left: &BTreeSet<&str>) {
     let mut names: Vec<&str> = left.iter().copied().take(NAMED).collect();
     let more = (left.len() > NAMED).then(|| format!("and {} more", left.len() - NAMED));
     names.extend(more.as_deref());
-    tracing::warn!("{}: left out, since they are no part of the model: {}", path.display(), names.join(", "));
+    tracing::warn!(
+        "{}: left out, since they are not part of the model: {}",
+        path.display(),
+        names.join(", ")
+    );
 }
 
 /// Whether a tensor is the output layer of a model that has the embedding in its place: some folders store it all the same.

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use ms_core::{Region, Shape};
 use ms_spec::{ModelConfig, ParamSpec, hf as spec_hf, params};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::hf;
 use super::names::{Named, Names};
 use crate::adapter::{Adapters, Part};
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::{Matrix, Name};
-use crate::stored::{Global, Piece};
+use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
 pub(crate) const CONFIG: &str = "adapter_config.json";
@@ -25,33 +25,45 @@ pub fn is_adapter(path: &Path) -> bool {
     path.join(CONFIG).is_file()
 }
 
+/// Settings of peft's `LoraConfig` (0.5 to 0.21) that change nothing of `W + alpha / r * B A`: about training, which modules the
+/// tensors belong to, and where the base model came from.
+const HARMLESS: [&str; 25] = [
+    "auto_mapping",
+    "base_model_class",
+    "base_model_name_or_path",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "loftq_config",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "merge_weights",
+    "peft_version",
+    "qalora_group_size",
+    "r",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "task_type",
+    "velora_config",
+];
+
+/// Initial weights that leave the base weights as they are. PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA change them.
+const INITIAL: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
+
 /// Opens an adapter of the model that `config` describes.
 ///
 /// # Errors
-/// Damaged files; an adapter of another kind or of modules that the model does not have.
+/// Damaged files; an adapter that does not merge as plain LoRA, or of modules that the model does not have.
 pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
-    let settings = hf::read_json(&path.join(CONFIG))?;
-    let kind = settings["peft_type"].as_str().unwrap_or("LORA");
-    let plain = kind == "LORA"
-        && !settings["use_dora"].as_bool().unwrap_or(false)
-        && !settings["use_rslora"].as_bool().unwrap_or(false)
-        && !settings["fan_in_fan_out"].as_bool().unwrap_or(false);
-    if !plain {
-        return Err(Error::malformed(
-            &path.join(CONFIG),
-            format!("an adapter of kind {kind}: only plain LoRA is read"),
-        ));
-    }
-    // A rank or scale of their own for some modules: one for all of them would merge wrong weights.
-    for field in ["rank_pattern", "alpha_pattern"] {
-        let pattern = &settings[field];
-        if !pattern.is_null() && pattern.as_object().is_none_or(|p| !p.is_empty()) {
-            return Err(Error::malformed(
-                &path.join(CONFIG),
-                format!("{field} is not empty: only adapters with one rank and one lora_alpha are read"),
-            ));
-        }
-    }
+    let settings = read_settings(&path.join(CONFIG))?;
     let Some(weights) = WEIGHTS.iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
         return Err(Error::folder(path, format!("no {}", WEIGHTS[0])));
     };
@@ -59,23 +71,12 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
     if let Some(codes) = stored.iter().find(|s| s.quantised.is_some()) {
         return Err(Error::malformed(
             &weights,
-            format!("tensor {}: adapters of codes are not supported", codes.name),
+            format!("tensor {}: quantised adapters are not supported", codes.name),
         ));
     }
-    let by_name: BTreeMap<&str, usize> =
-        stored.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
-    let mut globals = BTreeMap::new();
-    let mut adapters = Adapters::new();
-    let mut used = BTreeSet::new();
+    let tensors = Tensors::new(&weights, &stored, settings["r"].as_u64());
+    let (mut globals, mut adapters) = (BTreeMap::new(), Adapters::new());
     let names = Names::new(config);
-    let find = |module: &str, matrix: Matrix| {
-        let matrix = matrix.word();
-        let spellings = [
-            format!("{PREFIX}{module}.{matrix}.weight"),
-            format!("{PREFIX}{module}.{matrix}.default.weight"),
-        ];
-        spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
-    };
     for spec in params(config).iter().filter(|s| matches!(s.shape.len(), 2 | 3)) {
         let Ok(mut all) = names.of(spec) else { continue };
         all.retain(|named| is_rows(&named.lens.region));
@@ -83,57 +84,25 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         let apart = projections.len() > 1;
         for (number, rows) in projections.into_iter().enumerate() {
             // One module, or one for each expert of a stack.
-            let own = || all.iter().filter(|n| !n.copy && same_rows(&n.lens.region, &rows));
-            let found: Vec<_> = own()
-                .filter_map(|named| {
-                    let module = named.module.as_deref().filter(|_| named.lens.shape.len() == 2)?;
-                    Some((named, find(module, Matrix::A)?, find(module, Matrix::B)?))
-                })
-                .collect();
-            let Some(&(_, a, _)) = found.first() else { continue };
-            if let Some(lacking) = own().find(|named| found.iter().all(|(n, ..)| n.name != named.name)) {
-                let module = lacking.module.as_deref().unwrap_or(&lacking.name);
-                return Err(Error::malformed(
-                    &weights,
-                    format!("no adapter of {module}: expected one of every expert or of none"),
-                ));
+            let own: Vec<&Named> =
+                all.iter().filter(|n| !n.copy && same_rows(&n.lens.region, &rows)).collect();
+            let pairs = tensors.pairs(&own)?;
+            if pairs.is_empty() {
+                continue;
             }
-            let rank = stored[a].shape.first().copied().unwrap_or(0);
-            let columns = spec.shape[spec.shape.len() - 1];
-            let count: usize = rows.ranges.iter().map(ExactSizeIterator::len).sum();
-            let want = [[rank, columns], [count, rank]];
-            let names = Matrix::BOTH.map(|m| Name::low_rank(m, &spec.slot, apart.then_some(number)));
-            for (n, name) in names.iter().enumerate() {
-                let shape = Shape::new(&[&spec.shape[..spec.shape.len() - 2], &want[n][..]].concat());
-                let mut pieces = Vec::new();
-                for (named, a, b) in &found {
-                    let i = [*a, *b][n];
-                    let s = &stored[i];
-                    if s.shape != want[n] || named.lens.transposed || rank == 0 {
-                        let (name, want, got) = (s.name.clone(), want[n].to_vec(), s.shape.clone());
-                        return Err(Error::Shape { path: weights.clone(), name, want, got });
-                    }
-                    let region = of_expert(&shape, named.lens.region.lead.clone(), None);
-                    // Of a stack, the stride from one expert to the next is never used.
-                    let view = s.strides.clone().map(|s| [&vec![0; shape.len() - 2][..], &s[..]].concat());
-                    pieces.push(Piece { stored: i, region, flat: None, view });
-                    used.insert(i);
-                }
-                let dtype = stored[pieces[0].stored].dtype;
-                globals.insert(name.clone(), Global { shape, dtype, pieces });
-            }
-            let [a, b] = names;
+            let [a, b] = Matrix::BOTH.map(|m| Name::low_rank(m, &spec.slot, apart.then_some(number)));
+            let [of_a, of_b] = tensors.globals(spec, &rows, &pairs)?;
+            globals.insert(a.clone(), of_a);
+            globals.insert(b.clone(), of_b);
             adapters.entry(spec.slot).or_default().push(Part { a, b, rows });
         }
     }
+    let used: BTreeSet<usize> = globals.values().flat_map(|g| &g.pieces).map(|p| p.stored).collect();
     if let Some((_, left)) = stored.iter().enumerate().find(|(i, _)| !used.contains(i)) {
         let left = &left.name;
         return Err(Error::malformed(&weights, format!("tensor {left}: the model has no such module")));
     }
-    let mut args = Map::new();
-    for (name, key) in [("lora_r", "r"), ("lora_alpha", "lora_alpha")] {
-        args.insert(name.to_owned(), settings[key].clone());
-    }
+    let args = [("lora_r", "r"), ("lora_alpha", "lora_alpha")];
     Ok(Checkpoint {
         root: path.to_owned(),
         form: Form::Peft,
@@ -143,7 +112,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         stored,
         globals,
         iteration: 0,
-        args,
+        args: args.map(|(name, key)| (name.to_owned(), settings[key].clone())).into_iter().collect(),
         state: Value::Null,
         via: None,
         adapters,
@@ -151,6 +120,132 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         torn: None,
         merge: None,
     })
+}
+
+/// The settings of an adapter that merges as plain LoRA. A setting that is not known to be harmless is refused by its name.
+fn read_settings(file: &Path) -> Result<Value> {
+    let settings = hf::read_json(file)?;
+    let Some(fields) = settings.as_object() else {
+        return Err(Error::malformed(file, "expected an object"));
+    };
+    for (name, value) in fields {
+        let plain = match name.as_str() {
+            "peft_type" => value.is_null() || value == "LORA",
+            "bias" => value.is_null() || value == "none",
+            "init_lora_weights" => match value.as_str() {
+                Some(word) => INITIAL.iter().any(|known| word.eq_ignore_ascii_case(known)),
+                None => value.is_null() || value.is_boolean(),
+            },
+            name => HARMLESS.contains(&name) || is_off(value),
+        };
+        if !plain {
+            let what = match value {
+                Value::Array(_) | Value::Object(_) => "not empty".to_owned(),
+                value => value.to_string(),
+            };
+            return Err(Error::malformed(
+                file,
+                format!(
+                    "{name} is {what}: only plain LoRA is supported, W + lora_alpha / r * B A with one rank and scale"
+                ),
+            ));
+        }
+    }
+    if settings["r"].is_null() || settings["r"].as_u64().is_some_and(|r| r > 0) {
+        return Ok(settings);
+    }
+    Err(Error::malformed(file, format!("r: expected a whole number above 0, found {}", settings["r"])))
+}
+
+/// Whether the value of a setting says that it is not used.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// A module's name, and which of the stored tensors are its A and B.
+struct Pair<'a> {
+    named: &'a Named,
+    stored: [usize; 2],
+}
+
+/// The tensors of an adapter's file.
+struct Tensors<'a> {
+    weights: &'a Path,
+    stored: &'a [Stored],
+    by_name: BTreeMap<&'a str, usize>,
+    /// The rank that the settings give.
+    rank: Option<u64>,
+}
+
+impl<'a> Tensors<'a> {
+    fn new(weights: &'a Path, stored: &'a [Stored], rank: Option<u64>) -> Self {
+        let by_name = stored.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
+        Self { weights, stored, by_name, rank }
+    }
+
+    /// Which tensor is a matrix of a module.
+    fn find(&self, module: &str, matrix: Matrix) -> Option<usize> {
+        let matrix = matrix.word();
+        let spellings = [
+            format!("{PREFIX}{module}.{matrix}.weight"),
+            format!("{PREFIX}{module}.{matrix}.default.weight"),
+        ];
+        spellings.iter().find_map(|n| self.by_name.get(n.as_str()).copied())
+    }
+
+    /// The adapters of modules that are one parameter together: of all, or of none.
+    fn pairs<'n>(&self, own: &[&'n Named]) -> Result<Vec<Pair<'n>>> {
+        let pair = |named: &'n Named| {
+            let module = named.module.as_deref().filter(|_| named.lens.shape.len() == 2)?;
+            let stored = [self.find(module, Matrix::A)?, self.find(module, Matrix::B)?];
+            Some(Pair { named, stored })
+        };
+        let pairs: Vec<Pair> = own.iter().filter_map(|named| pair(named)).collect();
+        let lacking = own.iter().find(|named| pairs.iter().all(|pair| pair.named.name != named.name));
+        match lacking.filter(|_| !pairs.is_empty()) {
+            None => Ok(pairs),
+            Some(lacking) => {
+                let module = lacking.module.as_deref().unwrap_or(&lacking.name);
+                let what = format!("no adapter of {module}: expected one of every expert or of none");
+                Err(Error::malformed(self.weights, what))
+            }
+        }
+    }
+
+    /// The A and the B of `rows` of a parameter, put together of the adapters of its modules.
+    fn globals(&self, spec: &ParamSpec, rows: &Region, pairs: &[Pair]) -> Result<[Global; 2]> {
+        let (lead, columns) = (&spec.shape[..spec.shape.len() - 2], spec.shape[spec.shape.len() - 1]);
+        let count: usize = rows.ranges.iter().map(ExactSizeIterator::len).sum();
+        let first = &self.stored[pairs[0].stored[0]];
+        let rank = first.shape.first().copied().unwrap_or(0);
+        if self.rank.is_some_and(|r| r != rank as u64) {
+            let r = self.rank.unwrap_or_default();
+            let what = format!("tensor {} has rank {rank}, but {CONFIG} says r {r}", first.name);
+            return Err(Error::malformed(self.weights, what));
+        }
+        let global = |n: usize, want: [usize; 2]| {
+            let shape = Shape::new(&[lead, &want].concat());
+            let mut pieces = Vec::new();
+            for Pair { named, stored } in pairs {
+                let s = &self.stored[stored[n]];
+                if s.shape != want || named.lens.transposed || rank == 0 {
+                    let (name, want, got) = (s.name.clone(), want.to_vec(), s.shape.clone());
+                    return Err(Error::Shape { path: self.weights.to_owned(), name, want, got });
+                }
+                let region = of_expert(&shape, named.lens.region.lead.clone(), None);
+                // Of a stack, the stride from one expert to the next is never used.
+                let view = s.strides.clone().map(|s| [&vec![0; lead.len()][..], &s[..]].concat());
+                pieces.push(Piece { stored: stored[n], region, flat: None, view });
+            }
+            Ok(Global { shape, dtype: self.stored[pieces[0].stored].dtype, pieces })
+        };
+        Ok([global(0, [rank, columns])?, global(1, [count, rank])?])
+    }
 }
 
 /// A tensor of an adapter folder: its name, the global it comes from, and which part of it.
@@ -267,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_ranks_and_scales_are_refused_by_name() {
+    fn what_does_not_merge_as_plain_lora_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let message = |more: Value| {
             let mut json = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 8});
@@ -275,9 +370,37 @@ mod tests {
             std::fs::write(dir.path().join(CONFIG), json.to_string()).unwrap();
             open(dir.path(), &ModelConfig::default()).err().unwrap().to_string()
         };
-        assert!(message(json!({"alpha_pattern": {"q_proj": 16}})).contains("alpha_pattern is not empty"));
-        assert!(message(json!({"rank_pattern": {"q_proj": 16}})).contains("rank_pattern is not empty"));
-        let plain = message(json!({"alpha_pattern": {}, "rank_pattern": null}));
+        for (field, value, what) in [
+            ("alpha_pattern", json!({"q_proj": 16}), "not empty"),
+            ("rank_pattern", json!({"q_proj": 16}), "not empty"),
+            ("peft_type", json!("ADALORA"), "\"ADALORA\""),
+            ("use_dora", json!(true), "true"),
+            ("use_rslora", json!(true), "true"),
+            ("fan_in_fan_out", json!(true), "true"),
+            ("use_qalora", json!(true), "true"),
+            ("bias", json!("lora_only"), "\"lora_only\""),
+            ("lora_bias", json!(true), "true"),
+            ("init_lora_weights", json!("pissa_niter_16"), "\"pissa_niter_16\""),
+            ("init_lora_weights", json!("olora"), "\"olora\""),
+            ("init_lora_weights", json!("loftq"), "\"loftq\""),
+            ("alora_invocation_tokens", json!([1, 2]), "not empty"),
+            ("kasa_config", json!({"beta": 0.1}), "not empty"),
+            ("layer_replication", json!([[0, 4], [2, 5]]), "not empty"),
+            ("modules_to_save", json!(["lm_head"]), "not empty"),
+            ("trainable_token_indices", json!([7]), "not empty"),
+            ("a_setting_of_tomorrow", json!(1.5), "1.5"),
+        ] {
+            let refused = message(json!({ field: value }));
+            assert!(refused.contains(&format!("{field} is {what}: only plain LoRA")), "{refused}");
+        }
+        assert!(message(json!({"r": 1.5})).contains("r: expected a whole number above 0, found 1.5"));
+        let plain = message(json!({
+            "alpha_pattern": {}, "rank_pattern": null, "bias": "none", "init_lora_weights": "gaussian", "lora_dropout": 0.1,
+            "use_dora": false, "use_qalora": false, "qalora_group_size": 16, "alora_invocation_tokens": null,
+            "megatron_core": "megatron.core", "loftq_config": {}, "modules_to_save": [], "peft_version": "0.21.2",
+            "task_type": "CAUSAL_LM", "target_modules": ["o_proj"], "inference_mode": true, "layers_to_transform": [1],
+            "auto_mapping": {"base_model_class": "X"}, "revision": "main", "runtime_config": {"ephemeral_gpu_offload": false}
+        }));
         assert!(plain.contains("no adapter_model.safetensors"), "{plain}");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn rank_file(
     stored: &mut Vec<Stored>,
 ) -> Result<(Tensors, usize)> {
     let Node::Dict(top) = torch.root() else {
-        return Err(Error::malformed(path, "the saved object is no dictionary"));
+        return Err(Error::malformed(path, "the saved object is not a dictionary"));
     };
     let mut tensors = BTreeMap::new();
     let mut chunks = 0;
@@ -37,7 +37,7 @@ pub(super) fn rank_file(
             },
         };
         let Node::Dict(_) = node else {
-            return Err(Error::malformed(path, format!("{key} is no dictionary")));
+            return Err(Error::malformed(path, format!("{key} is not a dictionary")));
         };
         chunks = chunks.max(chunk + 1);
         let mut flat = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn rank_file(
             let frozen = name.rsplit_once(BASE).filter(|(_, own)| !own.contains('.'));
             let name = frozen.map_or_else(|| name.clone(), |(module, own)| format!("{module}.{own}"));
             if tensors.insert((chunk, name.clone()), stored.len()).is_some() {
-                return Err(Error::malformed(path, format!("tensor {name} is there twice")));
+                return Err(Error::malformed(path, format!("tensor {name} occurs twice")));
             }
             stored.push(Stored {
                 name: if number.is_empty() { name } else { format!("{key}/{name}") },

@@ -138,7 +138,7 @@ impl Plan {
         for (name, text) in &layout.files {
             let path = Path::new(name);
             if name.contains(['/', '\\']) || name.starts_with('.') {
-                return Err(Error::malformed(path, "no file name"));
+                return Err(Error::malformed(path, "the path has no file name"));
             }
             let json: Map<String, Value> =
                 serde_json::from_str(text).map_err(|e| Error::malformed(path, format!("header: {e}")))?;

@@ -221,7 +221,7 @@ impl Plan {
         }
         let (folder, begun) = AtomicFolder::resume(dir, options.replace, &self.fingerprint(source))?;
         if begun {
-            tracing::info!("{}: going on with what an interrupted run has left", dir.display());
+            tracing::info!("{}: continuing with what an interrupted run has left", dir.display());
         }
         // Files are written side by side; where there are too few, the parts of one.
         let workers = options.threads.clamp(1, self.files.len().max(1));

@@ -39,14 +39,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Node, BTreeMap<String, Range<usize>>
     let root = unfold(&object).map_err(|what| (0, what))?;
     let keys = next()?;
     let Obj::List(list) = &keys.objects[keys.root] else {
-        return Err((at, "the storage keys are no list".to_owned()));
+        return Err((at, "the storage keys are not a list".to_owned()));
     };
     let mut sizes = BTreeMap::new();
     element_sizes(&root, &mut sizes);
     let mut storages = BTreeMap::new();
     for &key in list {
         let Obj::Str(key) = &keys.objects[key] else {
-            return Err((at, "a storage key is no text".to_owned()));
+            return Err((at, "a storage key is not a string".to_owned()));
         };
         let Some((count, _)) = bytes[at..].split_first_chunk::<8>() else {
             return Err((at, format!("storage {key}: the file ends before it")));

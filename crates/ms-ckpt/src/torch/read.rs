@@ -233,7 +233,7 @@ impl Reader<'_> {
             Obj::Call { function, args, .. } if function == "torch.Size" && args.len() == 1 => list(args[0]),
             _ => list(id),
         };
-        let items = items.ok_or("a tensor's sizes are no tuple")?;
+        let items = items.ok_or("a tensor's sizes are not a tuple")?;
         if items.len() > MAX_DIMS {
             return Err(format!("a tensor of {} dimensions, expected at most {MAX_DIMS}", items.len()));
         }
@@ -243,7 +243,7 @@ impl Reader<'_> {
     fn size(&self, id: Id) -> Result<usize, String> {
         match self.pickle.objects[id] {
             Obj::Int(i) => usize::try_from(i).map_err(|_| format!("a negative size {i} in a tensor")),
-            _ => Err("a size of a tensor is no integer".to_owned()),
+            _ => Err("a size of a tensor is not an integer".to_owned()),
         }
     }
 
@@ -256,7 +256,7 @@ impl Reader<'_> {
             return Err("a tensor without a storage".to_owned());
         };
         let Obj::Tuple(parts) = &self.pickle.objects[tuple] else {
-            return Err("a storage that is no tuple".to_owned());
+            return Err("a storage that is not a tuple".to_owned());
         };
         // Five parts, six in the old format.
         let &[word, class, key, _device, elements, ..] = &parts[..] else {
@@ -265,7 +265,7 @@ impl Reader<'_> {
         let pickle = self.pickle;
         let text = |id: Id| match &pickle.objects[id] {
             Obj::Str(s) | Obj::Global(s) => Ok(s.as_str()),
-            _ => Err("a storage whose parts are no text".to_owned()),
+            _ => Err("a storage whose parts are not a string".to_owned()),
         };
         if text(word)? != "storage" {
             return Err(format!("expected a storage, got {}", text(word)?));
@@ -343,7 +343,7 @@ mod tests {
         let start = b"ctorch\nSize\nq\x00ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n\
                       X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQK\x00";
         let nested = [b"h\x00".repeat(100_000), b")".to_vec(), b"\x85R".repeat(100_000)].concat();
-        assert_eq!(refused(&[start, &nested, b")\x89)tR\x86"]), "a tensor's sizes are no tuple");
+        assert_eq!(refused(&[start, &nested, b")\x89)tR\x86"]), "a tensor's sizes are not a tuple");
         let many = [&b"("[..], &b"K\x01".repeat(9), b"t"].concat();
         assert_eq!(refused(&[start, &many, b")\x89)tR\x86"]), "a tensor of 9 dimensions, expected at most 8");
     }

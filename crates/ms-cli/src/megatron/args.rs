@@ -9,7 +9,7 @@ use super::convert::python_float;
 use super::levels::{HIGHEST, OF_HIGHEST};
 use super::options::{Options, Reader};
 use super::parse::{read_toml, unknown};
-use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind};
+use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind, Warns};
 use crate::{Usage, refuse};
 
 /// What names a file, a folder or a field, which always has one.
@@ -255,8 +255,7 @@ impl Args {
             let (Some(value), Some((_, flag))) = (self.given.remove(dest), self.origin.remove(dest)) else {
                 continue;
             };
-            let note =
-                format!("it is of --optimization-level {HIGHEST}, above the {level} that is asked for");
+            let note = format!("needs --optimization-level {HIGHEST}, found {level}");
             self.above.push(Explained { flag, value, status: "no effect", note });
         }
     }
@@ -288,7 +287,11 @@ impl Args {
     pub fn without_effect(&self) -> Vec<Notice> {
         let rows = self.rows().filter(|(flag, _)| flag.status == Status::Accepted);
         let rows = rows.map(|(flag, value)| {
-            let loud = flag.loud && !harmless(flag, value, self.upstream);
+            let loud = match flag.warns {
+                Warns::Never => false,
+                Warns::Asking => !harmless(flag, value, self.upstream),
+                Warns::Always => *value != Value::Bool(false),
+            };
             Notice { flag: flag.flag, reason: flag.note.clone(), loud }
         });
         let above = self.above.iter().map(|a| Notice { flag: a.flag, reason: a.note.clone(), loud: true });

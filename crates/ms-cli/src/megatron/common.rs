@@ -5,7 +5,7 @@ use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 
-use super::args::{Args, Explained};
+use super::args::{Args, Explained, Notice};
 use crate::{LogFormat, Progress, Verbosity, start_logging};
 
 options! {
@@ -13,19 +13,19 @@ options! {
     pub(super) struct Common in "Logging" {
         print_args: bool = "--print-args", "print the parsed flags as one JSON object and stop", group = "Configuration",
             own = own_or("print_args", "false");
-        explain: bool = "--explain", "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at",
+        explain: bool = "--explain", "print what each given flag does, or why it has no effect, and stop; values are not checked",
             group = "Configuration", own = own_or("explain", "false");
-        json: bool = "--json", "one JSON object on stdout", own = own_or("json", "false");
-        quiet: bool = "--quiet", "no progress, warnings and errors only", group = "Configuration", own = own_or("quiet", "false");
-        verbose: bool = "--verbose", "debug messages", own = own_or("verbose", "false");
-        log_format: String = "--log-format", "form of messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
+        json: bool = "--json", "write one JSON object to stdout", own = own_or("json", "false");
+        quiet: bool = "--quiet", "no progress and no messages except warnings and errors", group = "Configuration", own = own_or("quiet", "false");
+        verbose: bool = "--verbose", "also log debug messages", own = own_or("verbose", "false");
+        log_format: String = "--log-format", "format of log messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
     }
 }
 
 options! {
     /// The file of flags behind those on the line.
     pub struct ConfigFile in "Configuration" {
-        path: Option<String> = "--config", "TOML file of flags; flags on the line win", own = own("config");
+        path: Option<String> = "--config", "TOML file of flags; flags on the command line take precedence", own = own("config");
     }
 }
 
@@ -111,11 +111,11 @@ impl Args {
         for note in self.tolerated() {
             tracing::warn!("{note}");
         }
-        for notice in self.without_effect() {
-            let (flag, reason) = (notice.flag, notice.reason);
-            match notice.loud {
-                true => tracing::warn!("{flag} has no effect here: {reason}"),
-                false => tracing::debug!("{flag} has no effect here: {reason}"),
+        for (flags, reason, loud) in by_reason(self.without_effect()) {
+            let (have, flags) = (if flags.len() == 1 { "has" } else { "have" }, flags.join(", "));
+            match loud {
+                true => tracing::warn!("{flags} {have} no effect here: {reason}"),
+                false => tracing::debug!("{flags} {have} no effect here: {reason}"),
             }
         }
     }
@@ -135,4 +135,16 @@ impl Args {
         // Among messages that programs read nothing is drawn.
         Progress::new(self.common().quiet || self.log_format() == LogFormat::Json)
     }
+}
+
+/// Notices with the same reason together, in the order of the first flag of each.
+fn by_reason(notices: Vec<Notice>) -> Vec<(Vec<&'static str>, String, bool)> {
+    let mut all: Vec<(Vec<&'static str>, String, bool)> = Vec::new();
+    for Notice { flag, reason, loud } in notices {
+        match all.iter_mut().find(|(_, r, l)| (&*r, *l) == (&reason, loud)) {
+            Some((flags, ..)) => flags.push(flag),
+            None => all.push((vec![flag], reason, loud)),
+        }
+    }
+    all
 }

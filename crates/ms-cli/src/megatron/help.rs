@@ -3,13 +3,14 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
+use super::options::Unset;
 use super::table::{Arity, Flag, Line, Status, Upstream, ValueKind};
 
 /// The group of flags that only some models need.
 const FAMILIES: &str = "Model families";
 
 /// The group of flags that trade time for memory.
-const MEMORY: &str = "Recomputation";
+const MEMORY: &str = "Memory";
 
 /// The group of flags about the stages of a pipeline.
 const STAGES: &str = "Pipeline";
@@ -77,13 +78,13 @@ pub fn short_help(program: &Line, upstream: Upstream) -> String {
         }
         // Of these there are many, which most runs leave alone.
         let counted = match group {
-            FAMILIES => Some("that some families need: --help model".to_owned()),
+            FAMILIES => Some("for some model families: --help model".to_owned()),
             MEMORY => Some(format!("that save memory: {name} help {}", MEMORY.to_lowercase())),
             STAGES => Some(format!("about stages and their layers: {name} help {}", STAGES.to_lowercase())),
             _ => None,
         };
-        if let Some(what) = counted {
-            let _ = writeln!(out, "{group}: {} flags {what}", rows.len());
+        if let Some(what) = counted.filter(|_| rows.len() > 1) {
+            let _ = writeln!(out, "{group}: {} {what}", flags(rows.len()));
             continue;
         }
         let mut line = format!("{group}:");
@@ -100,20 +101,27 @@ pub fn short_help(program: &Line, upstream: Upstream) -> String {
         out.push('\n');
     }
     out.push_str(
-        "\nSee --help for what each flag means and --help upstream for flags of upstream's without effect.\n",
+        "\nSee --help for what each flag means and --help upstream for upstream's flags without effect.\n",
     );
     out.push_str(&words(name));
     out
+}
+
+/// A number of flags, in words.
+fn flags(count: usize) -> String {
+    format!("{count} flag{}", if count == 1 { "" } else { "s" })
 }
 
 /// One flag with its meaning, values and default.
 fn entry(out: &mut String, flag: &Flag, upstream: Upstream) {
     let _ = writeln!(out, "  {}{}", flag.flag, value_name(flag, upstream));
     let _ = write!(out, "      {}", flag.note);
-    let default = plain(flag.default(upstream));
-    if flag.arity != Arity::Zero && !default.is_empty() && !flag.note.contains("short for") {
-        // Where a note says what holds without the flag, the table's value is upstream's alone.
-        let whose = if flag.note.contains("when it is not given") { "upstream: " } else { "" };
+    let (whose, default) = match flag.unset {
+        Unset::Default => ("", plain(flag.default(upstream))),
+        Unset::Otherwise => ("upstream: ", plain(flag.default(upstream))),
+        Unset::Is(value) => ("", value.to_owned()),
+    };
+    if flag.arity != Arity::Zero && !default.is_empty() && flag.alias_of.is_none() {
         let _ = write!(out, " [{whose}{default}]");
     }
     out.push('\n');
@@ -132,13 +140,13 @@ fn plain(value: &Value) -> String {
 /// The words that every program answers, at the end of its help.
 pub fn words(name: &str) -> String {
     format!(
-        "{name} help WORD: flags about a word; {name} completions bash|zsh|fish and {name} man: completions and the man page.\n"
+        "{name} help WORD: flags about a word; {name} completions bash|zsh|fish: shell completions; {name} man: man page.\n"
     )
 }
 
 /// The flags that only some models need: what `--help model` prints.
 pub fn model_help(line: &Line, upstream: Upstream) -> String {
-    let mut out = format!("{}: flags that some families of models need\n\n", line.name);
+    let mut out = format!("{}: flags for some model families\n\n", line.name);
     supported(line, upstream, FAMILIES).into_iter().for_each(|flag| entry(&mut out, flag, upstream));
     out
 }
@@ -167,7 +175,7 @@ pub fn long_help(line: &Line, upstream: Upstream, about: &str, whole: bool) -> S
     for group in GROUPS {
         let rows = supported(line, upstream, group);
         if group == FAMILIES && !whole && !rows.is_empty() {
-            let _ = writeln!(out, "\n{group}: {} flags that some families need: --help model", rows.len());
+            let _ = writeln!(out, "\n{group}: {} for some model families: --help model", flags(rows.len()));
             continue;
         }
         if !rows.is_empty() {
@@ -180,10 +188,7 @@ pub fn long_help(line: &Line, upstream: Upstream, about: &str, whole: bool) -> S
         return out;
     }
     let others = line.flags(upstream).filter(|flag| !flag.acts()).count();
-    let _ = writeln!(
-        out,
-        "\nUpstream: {others} flags that have no effect here or are refused: --help upstream\n"
-    );
+    let _ = writeln!(out, "\nUpstream: {} without effect here or refused: --help upstream\n", flags(others));
     out.push_str(&words(name));
     out
 }
@@ -192,8 +197,8 @@ pub fn long_help(line: &Line, upstream: Upstream, about: &str, whole: bool) -> S
 pub fn upstream_help(line: &Line, upstream: Upstream) -> String {
     let mut out = String::new();
     for (status, title) in [
-        (Status::Accepted, "Accepted upstream flags without effect here"),
-        (Status::Refused, "Upstream flags that are refused when they ask for something"),
+        (Status::Accepted, "Upstream flags accepted without effect"),
+        (Status::Refused, "Upstream flags refused unless their value asks for nothing"),
     ] {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for flag in line.flags(upstream).filter(|flag| flag.status == status) {

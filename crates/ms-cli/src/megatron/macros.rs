@@ -30,7 +30,7 @@ macro_rules! options {
         impl ::ms_cli::megatron::Options for $name {
             fn entries() -> Vec<::ms_cli::megatron::Entry> {
                 #[allow(unused_imports)] // for flags of ours
-                use ::ms_cli::megatron::{own, own_of, own_or};
+                use ::ms_cli::megatron::{Unset, own, own_of, own_or};
                 vec![$(::ms_cli::megatron::Entry {
                     $($key: $value,)*
                     ..::ms_cli::megatron::Entry::new::<$ty>($flag, $help, $group)

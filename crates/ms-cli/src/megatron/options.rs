@@ -32,6 +32,20 @@ pub struct Entry {
     pub kind: ValueKind,
     /// The commands that read it, of a program with several; none named: whatever the program does.
     pub by: &'static [&'static str],
+    /// What holds when it is not given.
+    pub unset: Unset,
+}
+
+/// What holds when a flag is not given, as help says it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unset {
+    /// The default of the table.
+    #[default]
+    Default,
+    /// What the help line says; the default of the table holds in upstream's programs alone.
+    Otherwise,
+    /// This value, of which the table has another spelling.
+    Is(&'static str),
 }
 
 /// What upstream's table has of its flags, for a flag of ours.
@@ -64,7 +78,18 @@ impl Entry {
     /// A flag that is read as `T`.
     pub const fn new<T: Field>(flag: &'static str, help: &'static str, group: &'static str) -> Self {
         let (arity, kind) = T::FORM;
-        Self { flag, help, group, range: "", own: None, versions: Versions::Both, arity, kind, by: &[] }
+        Self {
+            flag,
+            help,
+            group,
+            range: "",
+            own: None,
+            versions: Versions::Both,
+            arity,
+            kind,
+            by: &[],
+            unset: Unset::Default,
+        }
     }
 
     pub(super) fn range(&self) -> Option<Range> {
@@ -297,7 +322,7 @@ with_default!(i64, usize, u64, f64, String, PathBuf);
 
 /// `--upstream`, which decides before anything else is read.
 pub(super) fn upstream() -> Entry {
-    let help = "whose spelling and behaviour to follow";
+    let help = "version of upstream whose flags and behaviour to follow";
     let own = own_of("upstream", "\"v2.0.0\"", "v2.0.0,head");
     Entry { own, ..Entry::new::<String>("--upstream", help, "Configuration") }
 }

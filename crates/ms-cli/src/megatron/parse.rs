@@ -70,7 +70,7 @@ where
             read(flag, upstream, &values, inline.is_some(), &mut args)?
         };
         if !flag.in_upstream(upstream) {
-            args.extend_upstream(format!("{} is no flag of {}", flag.flag, upstream.name()));
+            args.extend_upstream(format!("{} is not a flag of {}", flag.flag, upstream.name()));
         }
         // Upstream's rule is that later duplicates win; texts of a prompt follow each other.
         let value = match (value, args.record().get(flag.dest(upstream))) {
@@ -265,7 +265,7 @@ pub(super) fn unknown(token: &str, line: &Line, upstream: Upstream) -> Usage {
     let other = if upstream == Upstream::V2_0_0 { Upstream::Head } else { Upstream::V2_0_0 };
     if line.find(token, other).is_some() {
         return Usage(format!(
-            "{token} is no flag of {}\nhint: {} has it: pass --upstream {}",
+            "{token} is not a flag of {}\nhint: {} has it: pass --upstream {}",
             upstream.name(),
             other.name(),
             other.name()

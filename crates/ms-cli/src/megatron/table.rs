@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::common::Common;
-use super::options::{Entry, Options};
+use super::options::{Entry, Options, Unset};
 use super::range::Range;
 
 /// A program that takes upstream flags.
@@ -93,6 +93,17 @@ pub enum Status {
     Refused,
 }
 
+/// When a flag without effect is worth a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warns {
+    /// Never.
+    Never,
+    /// When it asks for something.
+    Asking,
+    /// Whenever it is given: it belongs to a method that is not there.
+    Always,
+}
+
 /// A flag of a program.
 #[derive(Debug, Clone)]
 pub struct Flag {
@@ -106,14 +117,18 @@ pub struct Flag {
     pub kind: ValueKind,
     /// What this project does with it.
     pub status: Status,
-    /// Whether that it has no effect is worth a warning.
-    pub loud: bool,
+    /// When that it has no effect is worth a warning.
+    pub warns: Warns,
     /// Values of a refused flag that ask for nothing, besides its default.
     pub neutral: Vec<&'static str>,
     /// Heading in the help.
     pub group: &'static str,
     /// Help line, or the reason of the status.
     pub note: String,
+    /// The flag that it is a short spelling of.
+    pub alias_of: Option<&'static str>,
+    /// What holds when it is not given.
+    pub unset: Unset,
     /// Versions in which the program has it.
     here: Versions,
     /// Versions of upstream that have it.
@@ -248,7 +263,7 @@ pub(super) fn is_known(flag: &str) -> bool {
 /// What becomes of a flag that a program does not act on: a line of `others.tsv` without its flags.
 struct Other {
     status: Status,
-    loud: bool,
+    warns: Warns,
     neutral: Vec<&'static str>,
     reason: &'static str,
 }
@@ -261,14 +276,15 @@ fn others(tool: &str) -> BTreeMap<&'static str, Other> {
         if !tools.split(',').any(|t| t == tool) {
             continue;
         }
-        let loud = status == "warned";
-        let status = match status {
-            "accepted" | "warned" => Status::Accepted,
-            "refused" => Status::Refused,
+        let (status, warns) = match status {
+            "accepted" => (Status::Accepted, Warns::Never),
+            "warned" => (Status::Accepted, Warns::Asking),
+            "missing" => (Status::Accepted, Warns::Always),
+            "refused" => (Status::Refused, Warns::Never),
             other => panic!("others.tsv: status {other}"),
         };
         for flag in flags.split(' ') {
-            let other = Other { status, loud, neutral: list(neutral), reason };
+            let other = Other { status, warns, neutral: list(neutral), reason };
             assert!(found.insert(flag, other).is_none(), "others.tsv: {flag} of {tool} stands there twice");
         }
     }
@@ -305,10 +321,12 @@ fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact,
             other => panic!("flags.tsv: type {other} of {flag}"),
         },
         status: Status::Accepted,
-        loud: false,
+        warns: Warns::Never,
         neutral: Vec::new(),
         group: "Other",
         note: String::new(),
+        alias_of: None,
+        unset: Unset::Default,
         here,
         upstream: match versions {
             "both" => Versions::Both,
@@ -358,10 +376,12 @@ impl Flag {
             arity: entry.arity,
             kind: entry.kind,
             status: Status::Acts,
-            loud: false,
+            warns: Warns::Never,
             neutral: Vec::new(),
             group: entry.group,
             note: entry.help.to_owned(),
+            alias_of: None,
+            unset: entry.unset,
             here,
             upstream: Versions::Both,
             dest: (own.dest, own.dest),
@@ -390,6 +410,7 @@ impl Flag {
             self.flag
         );
         (self.status, self.group, self.range, self.left) = (Status::Acts, entry.group, entry.range(), false);
+        self.unset = entry.unset;
         entry.help.clone_into(&mut self.note);
     }
 }
@@ -408,8 +429,8 @@ fn other_names(rows: &mut [Flag], here: Versions) {
         }
         let mut named = acting.get(&row.dest).into_iter().flatten().map(|&i| &rows[i]);
         let Some(same) = named.find(|same| same.kind == row.kind) else { continue };
-        let (group, range, note) = (same.group, same.range, same.note.clone());
-        rows[i] = Flag { status: Status::Acts, group, range, note, left: false, ..row.clone() };
+        let (group, range, note, unset) = (same.group, same.range, same.note.clone(), same.unset);
+        rows[i] = Flag { status: Status::Acts, group, range, note, unset, left: false, ..row.clone() };
     }
 }
 
@@ -451,8 +472,8 @@ impl Line {
                 match (readers.next(), others.get(flag.flag)) {
                     (Some(entry), None) => flag.act(entry),
                     (None, Some(other)) => {
-                        (flag.status, flag.loud, flag.neutral) =
-                            (other.status, other.loud, other.neutral.clone());
+                        (flag.status, flag.warns, flag.neutral) =
+                            (other.status, other.warns, other.neutral.clone());
                         other.reason.clone_into(&mut flag.note);
                         flag.left = false;
                     }
@@ -461,7 +482,7 @@ impl Line {
                     }
                     (None, None) => flag.note = elsewhere(flag.flag),
                 }
-                assert!(readers.next().is_none(), "{name}: {} is read into two places", flag.flag);
+                assert!(readers.next().is_none(), "{name}: {} is read by two options", flag.flag);
                 rows.push(flag);
             }
             // Ours is what upstream's program lacks.
@@ -477,6 +498,7 @@ impl Line {
                 flag: short,
                 ours: true,
                 note: if flag.acts() { format!("short for {long}") } else { flag.note.clone() },
+                alias_of: Some(long),
                 upstream: Versions::Both,
                 ..flag
             }));
@@ -495,6 +517,20 @@ impl Line {
             assert!(by_flag.contains_key(entry.flag), "{name}: upstream has no {}", entry.flag);
         }
         Self { program, name, about, rows, by_flag, by_dest }
+    }
+
+    /// The line with other words for flags that mean less, or something else, in this program than in those that share them.
+    ///
+    /// # Panics
+    /// For a flag that the program does not act on.
+    #[must_use]
+    pub fn with_help(mut self, texts: &[(&str, &str)]) -> Self {
+        for (flag, help) in texts {
+            let mut named = self.rows.iter_mut().filter(|row| row.flag == *flag && row.acts()).peekable();
+            assert!(named.peek().is_some(), "{}: no help is shown for {flag}", self.name);
+            named.for_each(|row| (*help).clone_into(&mut row.note));
+        }
+        self
     }
 
     /// Its flags in `upstream`, in the order of spelling.

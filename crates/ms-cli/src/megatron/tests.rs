@@ -16,13 +16,13 @@ options! {
         lr: Option<f64> = "--lr", "largest learning rate", group = "Learning rate", range = "[0,)";
         warmup: usize = "--lr-warmup-iters", "iterations of linear warm-up", group = "Learning rate", range = "[0,1000000000000]";
         seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Batch", range = "[1,268435456]";
-        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
-        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
+        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout after the embedding and after every sublayer; 0 unless given", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
+        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention weights; 0 unless given", group = "Model", range = "[0,1)", unset = Unset::Otherwise;
         context: String = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both", group = "Parallelism";
         tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
         data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
         bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
-        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number", group = "Logging";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "continue when a loss or gradient is not a number", group = "Logging";
         ratios: Vec<String> = "--compress-ratios", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries", group = "Model families", range = "[0,268435456]";
         latent: Option<i64> = "--kv-lora-rank", "width of the key/value latent", group = "Model families", range = "[1,16777216]";
         groups: Option<i64> = "--topk-group", "groups of experts that stay open", range = "[1,16384]";
@@ -112,7 +112,7 @@ fn abbreviations_are_unknown_and_get_a_suggestion() {
 fn a_flag_of_the_other_version_names_that_version() {
     assert_eq!(
         refusal(trainer(), &["--grad-reduce-in-bf16"]),
-        "--grad-reduce-in-bf16 is no flag of v2.0.0\nhint: head has it: pass --upstream head"
+        "--grad-reduce-in-bf16 is not a flag of v2.0.0\nhint: head has it: pass --upstream head"
     );
     assert!(parse(trainer(), ["--grad-reduce-in-bf16", "--upstream", "head"]).is_ok());
 }
@@ -122,7 +122,7 @@ fn what_the_program_acts_on_is_taken_in_both_versions_and_is_said_to_be_of_one()
     let beyond = |argv: &[&str]| train(argv).beyond_upstream().map(str::to_owned);
     assert_eq!(
         beyond(&["--tensor-model-parallel-size", "2", "--compress-ratios", "0"]).as_deref(),
-        Some("--compress-ratios is no flag of v2.0.0")
+        Some("--compress-ratios is not a flag of v2.0.0")
     );
     assert_eq!(beyond(&["--upstream", "head", "--compress-ratios", "0", "--threads", "1"]), None);
     assert_eq!(beyond(&["--tensor-model-parallel-size", "2", "--threads", "1"]), None);
@@ -188,7 +188,10 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 fn flags_that_would_change_a_run_are_not_passed_over() {
     assert!(train(&["--tp-x", "1"]).check().is_ok());
     let wide = train(&["--tp-x", "2"]).check().unwrap_err().0;
-    assert!(wide.contains("--tp-x: ") && wide.contains("cut in one direction"), "{wide}");
+    assert!(
+        wide.contains("--tp-x: ") && wide.contains("2D tensor parallelism is not in this version"),
+        "{wide}"
+    );
     // Programs without batches of training pass it over.
     let lower = ["--upstream", "head", "--decrease-batch-size-if-needed"];
     assert!(parse(idle(Program::Infer), lower).unwrap().check().is_ok());
@@ -203,6 +206,40 @@ fn flags_without_effect_say_why() {
         (notices[1].flag, notices[1].reason.as_str()),
         ("--use-flash-attn", "kernels here are fused already")
     );
+}
+
+#[test]
+fn each_renamed_flag_names_its_own_successor() {
+    for (old, new) in [
+        ("--batch-size", "--micro-batch-size"),
+        ("--warmup", "--lr-warmup-fraction"),
+        ("--model-parallel-size", "--tensor-model-parallel-size"),
+        ("--checkpoint-activations", "--recompute-activations"),
+    ] {
+        let flag = trainer().find(old, Upstream::V2_0_0).unwrap();
+        assert_eq!(
+            (flag.status, flag.note.as_str()),
+            (Status::Refused, &*format!("renamed upstream: use {new}"))
+        );
+    }
+}
+
+#[test]
+fn flags_of_methods_that_are_not_there_are_warned_of() {
+    let given = ["--dpo-beta", "0.1", "--ref-model", "x", "--lora-alpha", "32", "--enable-hbmfault-repair"];
+    let loud = |program| {
+        let notices = parse(idle(program), given).unwrap().without_effect().into_iter();
+        notices.filter(|n| n.loud).map(|n| (n.flag, n.reason)).collect::<Vec<_>>()
+    };
+    let named = loud(Program::Train);
+    let flags: Vec<&str> = named.iter().map(|(flag, _)| *flag).collect();
+    assert_eq!(flags, ["--dpo-beta", "--ref-model", "--lora-alpha", "--enable-hbmfault-repair"]);
+    assert!(named.iter().all(|(_, reason)| reason.ends_with("not in this version")), "{named:?}");
+    // What only evaluates has no method of training.
+    assert_eq!(loud(Program::Eval), []);
+    // Upstream's own defaults of fault tolerance ask for nothing.
+    let quiet = parse(idle(Program::Train), ["--adlr-autoresume-interval", "1000"]).unwrap();
+    assert!(quiet.without_effect().iter().all(|n| !n.loud));
 }
 
 #[test]
@@ -274,19 +311,62 @@ fn a_short_spelling_acts_where_the_long_one_does() {
 fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
     options! { #[allow(dead_code)] struct Again in "Optimizer" { lr: Option<f64> = "--lr", "once more", range = "[0,)"; } }
     options! { #[allow(dead_code)] struct Fused in "Other" { on: bool = "--deterministic-mode", "a choice"; } }
-    options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is no text"; } }
+    options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is not a string"; } }
     options! { #[allow(dead_code)] struct Unknown in "Other" { lr: bool = "--no-such-flag", "nobody has it"; } }
     fn refused<O: Options>() -> String {
         let made = std::panic::catch_unwind(|| Line::new::<O>(Program::Train, "ms-train", ""));
         *made.unwrap_err().downcast::<String>().unwrap()
     }
-    assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read into two places");
+    assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read by two options");
     assert_eq!(
         refused::<Fused>(),
         "ms-train: --deterministic-mode is read, and others.tsv says that it is not"
     );
     assert_eq!(refused::<Text>(), "--bf16: values of kind True are read as Str");
     assert_eq!(refused::<Unknown>(), "ms-train: upstream has no --no-such-flag");
+}
+
+#[test]
+fn what_holds_without_a_flag_is_told_by_its_fields_not_by_words_of_its_help() {
+    options! {
+        #[allow(dead_code)]
+        struct Worded in "Model" {
+            shown: usize = "--shown", "not short for anything, when it is not given or otherwise", own = own_or("shown", "3");
+            hidden: f64 = "--hidden-dropout", "no dropout by default", unset = Unset::Otherwise;
+            kind: Option<String> = "--lr-decay-style", "shape of the schedule", unset = Unset::Is("a curve");
+        }
+    }
+    let line = Line::new::<Worded>(Program::Train, "ms-train", "trains");
+    let long = long_help(&line, Upstream::V2_0_0, "trains", false);
+    for (words, end) in [
+        ("not short for anything, when it is not given or otherwise", "[3]"),
+        ("no dropout by default", "[upstream: 0.1]"),
+        ("shape of the schedule", "[a curve]"),
+    ] {
+        assert!(long.contains(&format!("      {words} {end}\n")), "{long}");
+    }
+    // A short spelling shows no default of its own.
+    let short = long_help(trainer(), Upstream::V2_0_0, "trains", false);
+    assert!(short.contains("  --tp N\n      short for --tensor-model-parallel-size\n"), "{short}");
+}
+
+#[test]
+fn a_program_has_its_own_words_for_flags_that_it_shares() {
+    options! {
+        #[allow(dead_code)]
+        struct Shared in "Pipeline" {
+            noop: Option<String> = "--noop-layers", "positions of empty layers", group = "Pipeline";
+            kind: Option<String> = "--rope-scaling-type", "RoPE scaling method", group = "Model families";
+        }
+    }
+    let line = Line::new::<Shared>(Program::Train, "ms-train", "trains");
+    let line = line.with_help(&[("--noop-layers", "layers that are none")]);
+    let long = long_help(&line, Upstream::V2_0_0, "trains", false);
+    assert!(long.contains("      layers that are none\n") && !long.contains("positions of empty"), "{long}");
+    // One flag of a group is a flag, and is named where others are counted.
+    assert!(long.contains("Model families: 1 flag for some"), "{long}");
+    let short = short_help(&line, Upstream::V2_0_0);
+    assert!(short.contains("Pipeline: --noop-layers\n") && !short.contains("1 flags"), "{short}");
 }
 
 #[test]

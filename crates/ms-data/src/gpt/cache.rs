@@ -248,7 +248,7 @@ fn fitting(
     let mut order = Vec::with_capacity(count);
     for value in shuffle.values() {
         let place = usize::try_from(value).ok().and_then(|v| seen.get_mut(v)).filter(|seen| !**seen);
-        *place.ok_or("its order is no permutation")? = true;
+        *place.ok_or("its order is not a permutation")? = true;
         order.push(value as u32);
     }
     if order.len() != count {

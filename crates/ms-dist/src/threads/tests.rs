@@ -214,7 +214,7 @@ fn two_groups_in_different_orders_end_all() {
         Ok(())
     });
     assert!(
-        said.contains("none can go on: rank 0 is at barrier") && said.contains("rank 1 is at barrier"),
+        said.contains("deadlock: rank 0 is at barrier") && said.contains("rank 1 is at barrier"),
         "{said}"
     );
 }

@@ -51,7 +51,7 @@ fn every_instance_meets_the_formula_and_the_model_gets_rounded_weights() {
         step(cpu, &mut p, &mut m, &mut v, &g, 0.5, Some(&mut model), &hyper).unwrap();
         let (mut p2, mut m2, mut v2) = (p0.clone(), m0.clone(), v0.clone());
         step(cpu, &mut p2, &mut m2, &mut v2, &g, 0.5, None, &hyper).unwrap();
-        assert!(p == p2 && m == m2 && v == v2, "the model's copy changes nothing else");
+        assert!(p == p2 && m == m2 && v == v2, "the model's copy has no effect else");
         (p, m, v, model)
     });
     for i in 0..len {

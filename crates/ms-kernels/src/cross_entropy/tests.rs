@@ -118,7 +118,7 @@ fn large_logits_do_not_overflow() {
     statistics(&Cpu::single(), &mut rows, &logits, &[0], 3, 0).unwrap();
     assert_eq!(rows[0], Row { max: 3e38, sum_exp: 2.0, target: 3e38 });
     let empty = Row { max: f32::NEG_INFINITY, sum_exp: 0.0, target: 0.0 };
-    assert_eq!(rows[0].merge(&empty), rows[0], "a shard without columns changes nothing");
+    assert_eq!(rows[0].merge(&empty), rows[0], "a shard without columns has no effect");
 }
 
 #[test]

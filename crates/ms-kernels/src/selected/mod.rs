@@ -6,7 +6,7 @@ pub mod shared;
 mod tests;
 mod top;
 
-use crate::attention::{Heads, Options, QkvRows, check_lengths};
+use crate::attention::{Heads, QkvRows, check_lengths};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::float::{exp, ln};
@@ -119,7 +119,7 @@ fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
 /// | `k`, `v` | -        | `E`   | keys and values, one head per group                         |
 /// | `picks`  | `[T,P]`  | i32   | rows of keys, or [`NONE`]                                   |
 ///
-/// Only `scale` and `softcap`-free scores: the options' mask is the picks themselves.
+/// Scores are multiplied by `scale`; the mask is the picks themselves.
 ///
 /// # Errors
 /// [`Error::Shape`] or [`Error::Range`] if an operand does not fit.
@@ -134,7 +134,7 @@ pub fn forward<E: Element>(
     picks: &[i32],
     places: usize,
     keys: usize,
-    options: &Options,
+    scale: f32,
 ) -> Result<()> {
     const OP: &str = "selected::forward";
     let heads = groups * heads_per_group;
@@ -149,9 +149,8 @@ pub fn forward<E: Element>(
         let (t, n) = (at / heads, at % heads);
         let (group, head) = (n / heads_per_group, n % heads_per_group);
         let query = &q.data[q.at(t, group, head)..][..dim];
-        let scores: Vec<f32> = row(picks, places, t)
-            .map(|j| options.scale * dot(query, &k.data[k.at(j, group, 0)..][..dim]))
-            .collect();
+        let scores: Vec<f32> =
+            row(picks, places, t).map(|j| scale * dot(query, &k.data[k.at(j, group, 0)..][..dim])).collect();
         let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (mut sum, mut mixed) = (0f32, vec![0f32; dim]);
         for (j, s) in row(picks, places, t).zip(&scores) {
@@ -160,8 +159,8 @@ pub fn forward<E: Element>(
             let value = &v.data[v.at(j, group, 0)..][..dim];
             mixed.iter_mut().zip(value).for_each(|(m, v)| *m += p * v.to_f32());
         }
-        let scale = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-        out.iter_mut().zip(&mixed).for_each(|(o, m)| *o = E::from_f32(m * scale));
+        let share = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+        out.iter_mut().zip(&mixed).for_each(|(o, m)| *o = E::from_f32(m * share));
         // SAFETY: a unit takes its own heads of its own tokens.
         (unsafe { lse.part(n * tokens + t, 1) })[0] = (f64::from(max) + ln(f64::from(sum))) as f32;
     });
@@ -180,7 +179,7 @@ pub fn backward<E: Element>(
     lse: &[f32],
     shape: &Packed,
     (picks, places): (&[i32], usize),
-    options: &Options,
+    scale: f32,
 ) -> Result<()> {
     const OP: &str = "selected::backward";
     let keys = check_lengths(OP, &rows, shape)?;
@@ -207,8 +206,8 @@ pub fn backward<E: Element>(
                 for j in row(picks, places, t) {
                     let key = &k.data[k.at(j, group, 0)..][..dim];
                     let value = &v.data[v.at(j, group, 0)..][..dim];
-                    let p = exp(options.scale * dot(query, key) - lse[n * tokens + t]);
-                    let ds = p * (dot(dout, value) - delta) * options.scale;
+                    let p = exp(scale * dot(query, key) - lse[n * tokens + t]);
+                    let ds = p * (dot(dout, value) - delta) * scale;
                     for d in 0..dim {
                         dq[d] += ds * key[d].to_f32();
                         dk[j * dim + d] += ds * query[d].to_f32();

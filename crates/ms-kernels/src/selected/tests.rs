@@ -1,7 +1,7 @@
 //! Against causal attention where every key is picked, and the definition of a pick.
 
 use super::*;
-use crate::attention::{self, Segment};
+use crate::attention::{self, Options, Segment};
 use crate::trial::{assert_same_gradient, finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;
 
@@ -34,9 +34,9 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
     let (out, dqkv) = same_everywhere("selected", |cpu| {
         let (mut out, mut lse) = (vec![0f32; 11 * 16], vec![0f32; 11 * 4]);
         let (q, k, v) = heads;
-        forward(cpu, &mut out, &mut lse, q, k, v, (2, 2, 4), &picks, 7, 11, &OPTIONS).unwrap();
+        forward(cpu, &mut out, &mut lse, q, k, v, (2, 2, 4), &picks, 7, 11, OPTIONS.scale).unwrap();
         let mut d = vec![0f32; qkv.len()];
-        backward(cpu, QkvRows::Packed((&mut d, &qkv)), &dout, &out, &lse, &SHAPE, (&picks, 7), &OPTIONS)
+        backward(cpu, QkvRows::Packed((&mut d, &qkv)), &dout, &out, &lse, &SHAPE, (&picks, 7), OPTIONS.scale)
             .unwrap();
         (out, d)
     });
@@ -77,10 +77,10 @@ fn queries_apart_from_more_keys_have_the_gradient_of_their_share_of_a_document()
     let (out, [dq, dkv]) = same_everywhere("selected apart", |cpu| {
         let (mut out, mut lse) = (vec![0f32; 4 * 16], vec![0f32; 4 * 4]);
         let [queries, k, v] = Heads::of(QkvRows::Apart { q: &q[..], kv: &kv[..] }, &shape);
-        forward(cpu, &mut out, &mut lse, queries, k, v, (2, 2, 4), &picks, 4, 11, &OPTIONS).unwrap();
+        forward(cpu, &mut out, &mut lse, queries, k, v, (2, 2, 4), &picks, 4, 11, OPTIONS.scale).unwrap();
         let (mut dq, mut dkv) = (vec![0f32; q.len()], vec![0f32; kv.len()]);
         let rows = QkvRows::Apart { q: (&mut dq[..], &q[..]), kv: (&mut dkv[..], &kv[..]) };
-        backward(cpu, rows, &dout, &out, &lse, &shape, (&picks, 4), &OPTIONS).unwrap();
+        backward(cpu, rows, &dout, &out, &lse, &shape, (&picks, 4), OPTIONS.scale).unwrap();
         (out, [dq, dkv])
     });
     // The same of packed rows, where the other queries pick nothing.
@@ -89,11 +89,11 @@ fn queries_apart_from_more_keys_have_the_gradient_of_their_share_of_a_document()
     let (mut want, mut lse) = (vec![0f32; 11 * 16], vec![0f32; 11 * 4]);
     let (queries, keys) = (Heads::queries(&qkv, &SHAPE), Heads::keys(&qkv, &SHAPE));
     let values = Heads::values(&qkv, &SHAPE);
-    forward(&cpu, &mut want, &mut lse, queries, keys, values, (2, 2, 4), &all, 4, 11, &OPTIONS).unwrap();
+    forward(&cpu, &mut want, &mut lse, queries, keys, values, (2, 2, 4), &all, 4, 11, OPTIONS.scale).unwrap();
     let mut dwant = vec![0f32; qkv.len()];
     let dall = [vec![0f32; first * 16], dout].concat();
     let rows = QkvRows::Packed((&mut dwant[..], &qkv[..]));
-    backward(&cpu, rows, &dall, &want, &lse, &SHAPE, (&all, 4), &OPTIONS).unwrap();
+    backward(&cpu, rows, &dall, &want, &lse, &SHAPE, (&all, 4), OPTIONS.scale).unwrap();
     assert_eq!(out, want[first * 16..]);
     for t in 0..11 {
         for g in 0..2 {
@@ -111,7 +111,7 @@ fn a_pick_outside_the_keys_is_refused() {
     let qkv = vec![0f32; 11 * SHAPE.width()];
     let (q, k, v) = (Heads::queries(&qkv, &SHAPE), Heads::keys(&qkv, &SHAPE), Heads::values(&qkv, &SHAPE));
     let (mut out, mut lse) = (vec![0f32; 11 * 16], vec![0f32; 11 * 4]);
-    let e = forward(&Cpu::single(), &mut out, &mut lse, q, k, v, (2, 2, 4), &[11; 11], 1, 11, &OPTIONS);
+    let e = forward(&Cpu::single(), &mut out, &mut lse, q, k, v, (2, 2, 4), &[11; 11], 1, 11, OPTIONS.scale);
     assert!(e.unwrap_err().to_string().contains("picks[0] is 11"));
 }
 

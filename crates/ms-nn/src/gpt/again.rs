@@ -82,7 +82,7 @@ impl Gpt {
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
         let holds = [carry.stream.holds(), ctx.of_heads()];
         let mut made = ops::recompute_behind(g, &taken, &holds, first, again)?.into_iter();
-        let stream = made.next().expect("the stream goes on");
+        let stream = made.next().expect("the stream continues");
         let lent = made.next();
         Ok(Carry { stream, lent: lent.or(carry.lent), picks })
     }

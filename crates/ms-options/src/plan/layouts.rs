@@ -111,7 +111,7 @@ impl Layouts {
         let set_aside = set_aside(o, r);
         if !set_aside.is_empty() {
             tracing::warn!(
-                "--fit proposes how stages, experts and sequences are shared out itself: set aside are {}",
+                "--fit chooses how stages, experts and sequences are split; ignored: {}",
                 set_aside.join(", ")
             );
         }

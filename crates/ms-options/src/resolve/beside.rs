@@ -9,15 +9,15 @@ use ms_spec::ModelConfig;
 options! {
     /// What runs beside exchanges of tensor-parallel ranks.
     pub(crate) struct Beside in "Parallelism" {
-        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "wait for gradients that ranks exchange (of the input of a layer whose matrix they share, of rows of experts, of heads for tokens, of gathered rows) before gradients of weights are formed (upstream ignores it)";
-        coc: bool = "--use-ascend-coc", "products next to exchanges of tensor-parallel ranks are cut into --coc-parallel-num pieces along the tokens: one is computed while another is on its way";
-        pieces: Given<usize> = "--coc-parallel-num", "pieces of --use-ascend-coc: 1, 2, 4 or 8, which must divide a rank's tokens of a micro-batch", range = "[1,8]";
-        mode: Given<i64> = "--coc-mode", "--use-ascend-coc: 0 and 1 compute whole products, 2 in pieces, -1 as --coc-parallel-num says", range = "[-1,2]";
-        fused: Given<bool> = "--coc-fused-kernel", "--use-ascend-coc: the most of 8, 4 and 2 pieces that divide the tokens, whatever --coc-parallel-num says";
-        mc2: bool = "--use-ascend-mc2", "as --use-ascend-coc --coc-fused-kernel, for tensor-parallel ranks that share the tokens";
-        former_mc2: bool = "--use-mc2", "--upstream head: as --use-ascend-mc2; v2.0.0 turns it off itself";
-        gathers: bool = "--mla-up-proj-tp-overlap", "latents of keys and values are worked at while those of queries are gathered, for tensor-parallel ranks that share the tokens", group = "Model families";
-        pub(crate) split: bool = "--mla-mm-split", "each up projection of latent attention as two products, by upstream; here the same values as one. --mla-up-proj-tp-overlap needs it", group = "Model families";
+        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "finish exchanging gradients between ranks before weight gradients are computed, instead of overlapping both (upstream ignores it)";
+        coc: bool = "--use-ascend-coc", "overlap matrix products with tensor-parallel exchanges: --coc-parallel-num pieces along the tokens, one is computed while another is exchanged";
+        pieces: Given<usize> = "--coc-parallel-num", "with --use-ascend-coc: number of pieces (1, 2, 4 or 8), a divisor of a rank's tokens per micro-batch", range = "[1,8]";
+        mode: Given<i64> = "--coc-mode", "with --use-ascend-coc: 0 and 1 compute whole products, 2 computes pieces, -1 follows --coc-parallel-num", range = "[-1,2]";
+        fused: Given<bool> = "--coc-fused-kernel", "with --use-ascend-coc: use the largest of 8, 4 and 2 pieces that divides the tokens, whatever --coc-parallel-num says";
+        mc2: bool = "--use-ascend-mc2", "with sequence parallelism: as --use-ascend-coc --coc-fused-kernel";
+        former_mc2: bool = "--use-mc2", "with --upstream head: as --use-ascend-mc2; v2.0.0 ignores it";
+        gathers: bool = "--mla-up-proj-tp-overlap", "latent attention with sequence parallelism: compute key/value projections while query latents are gathered", group = "Model families";
+        pub(crate) split: bool = "--mla-mm-split", "required by --mla-up-proj-tp-overlap, as in upstream, where it splits the up-projections of latent attention; values are the same", group = "Model families";
     }
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Tokens {
 pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
     let mc2 = o.mc2 || o.former_mc2 && upstream == Upstream::Head;
     if mc2 && o.coc {
-        refuse!("--use-ascend-mc2: goes not with --use-ascend-coc; leave one of them out");
+        refuse!("--use-ascend-mc2: cannot be combined with --use-ascend-coc");
     }
     if mc2 && !(tokens.shared && tokens.tp > 1) {
-        refuse!("--use-ascend-mc2: goes with --tensor-model-parallel-size above 1 and --sequence-parallel");
+        refuse!("--use-ascend-mc2: needs --tensor-model-parallel-size above 1 and --sequence-parallel");
     }
     if o.former_mc2 && !mc2 {
-        tracing::warn!("--use-mc2 changes nothing: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
+        tracing::warn!("--use-mc2 has no effect: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
     }
     let pieces = match (mc2, o.coc) {
         (true, _) => Pieces::Finest,
@@ -60,7 +60,7 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
                 (o.fused.is_given(), "--coc-fused-kernel"),
             ] {
                 if given {
-                    tracing::warn!("{flag} changes nothing without --use-ascend-coc");
+                    tracing::warn!("{flag} has no effect without --use-ascend-coc");
                 }
             }
             Pieces::Number(1)
@@ -82,19 +82,19 @@ pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
         return Ok(());
     }
     if let Some(part) = model.lacks_for(FLAG) {
-        tracing::warn!("{FLAG} changes nothing: the model has no {part}");
+        tracing::warn!("{FLAG} has no effect: the model has no {part}");
         return Ok(());
     }
     for (given, flag) in [(o.split, "--mla-mm-split"), (shared, "--sequence-parallel")] {
         if !given {
-            refuse!("{FLAG}: expected {flag} beside it, as upstream has it");
+            refuse!("{FLAG}: needs {flag}, as in upstream");
         }
     }
     if tp == 1 {
-        tracing::warn!("{FLAG} changes nothing without --tensor-model-parallel-size above 1");
+        tracing::warn!("{FLAG} has no effect without --tensor-model-parallel-size above 1");
     } else if model.queries_of().is_none() {
         tracing::warn!(
-            "{FLAG} changes nothing: queries without latents (--q-lora-rank) are made of the stream, which is gathered whole"
+            "{FLAG} has no effect: queries without latents (--q-lora-rank) are made of the stream, which is gathered whole"
         );
     }
     Ok(())
@@ -107,7 +107,7 @@ fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
         refuse!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}");
     }
     if tokens.tp == 1 {
-        tracing::warn!("--use-ascend-coc changes nothing without --tensor-model-parallel-size above 1");
+        tracing::warn!("--use-ascend-coc has no effect without --tensor-model-parallel-size above 1");
         return Ok(Pieces::Number(1));
     }
     if o.fused.value {
@@ -115,7 +115,7 @@ fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
     }
     if n == 1 || matches!(o.mode.value, 0 | 1) {
         tracing::warn!(
-            "--use-ascend-coc changes nothing with --coc-parallel-num {n} and --coc-mode {}: products stay whole",
+            "--use-ascend-coc has no effect with --coc-parallel-num {n} and --coc-mode {}: products stay whole",
             o.mode.value
         );
         return Ok(Pieces::Number(1));

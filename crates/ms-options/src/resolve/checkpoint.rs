@@ -14,23 +14,23 @@ options! {
     pub(crate) struct Keeping in "Checkpoint" {
         pub(crate) save: Option<PathBuf> = "--save", "folder to write checkpoints to";
         interval: Option<u64> = "--save-interval", "iterations between checkpoints", range = "[0,1000000000000]";
-        beside_training: bool = "--async-save", "copies what a checkpoint holds and writes it while training goes on; it is there when it is whole";
-        keep_last: Option<u64> = "--keep-last", "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)", range = "[1,1000000000000]", own = own("keep_last");
-        passing_interval: Option<u64> = "--non-persistent-save-interval", "iterations between checkpoints of which the newest alone stays, in a folder of their own, for a run that is broken off", range = "[1,1000000000000]";
-        passing: Option<String> = "--non-persistent-ckpt-type", "where those are: global, in --non-persistent-global-ckpt-dir; a run begins with the newest of them if --load has no newer checkpoint";
-        passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of checkpoints of which the newest alone stays (default: non_persistent in --save, and in --load)";
-        pub(crate) format: Given<String> = "--ckpt-format", "format of written checkpoints";
-        implementation: String = "--transformer-impl", "modules of upstream's that Megatron's files are named for: its own or Transformer Engine's; the model is the same", group = "Model families";
-        grouped: bool = "--moe-grouped-gemm", "Megatron's files hold experts grouped, as upstream's grouped products read them; what is computed is the same", group = "Model families";
-        distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
-        no_save_optim: bool = "--no-save-optim", "write weights only";
-        no_load_optim: bool = "--no-load-optim", "go on at the iteration and the samples of --load with a new optimizer and schedule";
-        finetune: bool = "--finetune", "take weights only: iteration 0, fresh optimizer", group = "Task";
-        upcycling: bool = "--moe-use-upcycling", "--load has a dense model: every expert begins as its network, routers are drawn, and what comes of it is saved as iteration 1 before training begins at 0";
+        beside_training: bool = "--async-save", "write checkpoints in the background while training continues; a checkpoint appears when it is complete";
+        keep_last: Option<u64> = "--keep-last", "number of checkpoints to keep in --save; older ones are removed once a newer one is complete (default: all)", range = "[1,1000000000000]", own = own("keep_last");
+        passing_interval: Option<u64> = "--non-persistent-save-interval", "iterations between non-persistent checkpoints, for interrupted runs; the newest alone is kept, in its own folder", range = "[1,1000000000000]";
+        passing: Option<String> = "--non-persistent-ckpt-type", "where non-persistent checkpoints are kept: global, in --non-persistent-global-ckpt-dir; a run starts from the newest of them unless --load has a newer checkpoint";
+        passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of non-persistent checkpoints (default: non_persistent in --save and in --load)";
+        pub(crate) format: Given<String> = "--ckpt-format", "format of the checkpoints to write";
+        implementation: String = "--transformer-impl", "whose module names Megatron's files have: upstream's own or Transformer Engine's; the model is the same", group = "Model families";
+        grouped: bool = "--moe-grouped-gemm", "write the experts of a layer grouped in Megatron's files, as upstream's grouped GEMM reads them; computation is the same", group = "Model families";
+        distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format alone decides";
+        no_save_optim: bool = "--no-save-optim", "save weights only";
+        no_load_optim: bool = "--no-load-optim", "continue at the iteration and sample of --load with a new optimizer state and schedule";
+        finetune: bool = "--finetune", "load the weights only: start at iteration 0 with a new optimizer state", group = "Task";
+        upcycling: bool = "--moe-use-upcycling", "start from a dense model in --load: every expert copies its feed-forward, routers are initialised at random; the result is saved as iteration 1 and training starts at iteration 0";
         exit_on_missing: bool = "--exit-on-missing-checkpoint", "stop if --load holds no checkpoint";
-        from_hugging_face: bool = "--enable-hf2mg-convert", "--load is a Hugging Face folder, which is read as it is";
-        flags_win: bool = "--override-opt_param-scheduler", "flags win over the schedule in the checkpoint", group = "Learning rate";
-        checkpoint_wins: bool = "--use-checkpoint-opt_param-scheduler", "the schedule in the checkpoint wins over flags", group = "Learning rate";
+        from_hugging_face: bool = "--enable-hf2mg-convert", "--load is a Hugging Face folder, which is read without conversion";
+        flags_win: bool = "--override-opt_param-scheduler", "take the learning-rate schedule from the flags, not from the checkpoint", group = "Learning rate";
+        checkpoint_wins: bool = "--use-checkpoint-opt_param-scheduler", "take the learning-rate schedule from the checkpoint, not from the flags", group = "Learning rate";
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn checkpointing(
     }
     if o.from_hugging_face {
         let Some(load) = source.folder() else {
-            refuse!("--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder");
+            refuse!("--enable-hf2mg-convert: needs --load, which names a Hugging Face folder");
         };
         if !planned && !load.join("config.json").is_file() {
             refuse!(
@@ -68,9 +68,7 @@ pub(super) fn checkpointing(
     let spelling = spelling(o, upstream, split_heads);
     let ungrouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
     if megatron_files == MegatronFiles::Ranks && ungrouped && model.moe.is_some() && model.bias.mlp {
-        refuse!(
-            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it"
-        );
+        refuse!("--moe-grouped-gemm: upstream's grouped experts have no biases: needs --disable-bias-linear");
     }
     let passing = passing(o)?;
     // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
@@ -87,7 +85,7 @@ pub(super) fn checkpointing(
         save_interval: o.interval.unwrap_or(0),
         beside_training: o.beside_training,
         keep_last: match o.keep_last {
-            Some(_) if o.save.is_none() => refuse!("--keep-last: goes with --save"),
+            Some(_) if o.save.is_none() => refuse!("--keep-last: needs --save"),
             keep => keep,
         },
         passing,
@@ -145,13 +143,13 @@ fn passing(o: &Keeping) -> Result<Option<Passing>> {
     }
     let Some(interval) = o.passing_interval else {
         if o.passing_dir.is_some() && o.passing.is_none() {
-            refuse!("--non-persistent-global-ckpt-dir: goes with --non-persistent-ckpt-type global");
+            refuse!("--non-persistent-global-ckpt-dir: needs --non-persistent-ckpt-type global");
         }
         return Ok(None);
     };
-    let Some(save) = &o.save else { refuse!("{FLAG}: goes with --save") };
+    let Some(save) = &o.save else { refuse!("{FLAG}: needs --save") };
     if o.passing.is_none() {
-        refuse!("{FLAG}: expected --non-persistent-ckpt-type global beside it");
+        refuse!("{FLAG}: needs --non-persistent-ckpt-type global");
     }
     let dir = o.passing_dir.clone().unwrap_or_else(|| save.join(PASSING));
     if dir == *save {
@@ -194,22 +192,22 @@ fn newest_passing(o: &Keeping, source: &Source) -> Result<Option<PathBuf>> {
 fn check_upcycling(o: &Keeping, source: &Source, planned: bool, model: &ModelConfig) -> Result<()> {
     const FLAG: &str = "--moe-use-upcycling";
     let Some(save) = &o.save else {
-        refuse!("{FLAG}: expected --save beside it, as upstream has it");
+        refuse!("{FLAG}: needs --save, as in upstream");
     };
     if source.folder().is_none() {
-        refuse!("{FLAG}: expected --load beside it, the checkpoint of a dense model");
+        refuse!("{FLAG}: needs --load, the checkpoint of a dense model");
     }
     let Some(moe) = &model.moe else {
         refuse!("{FLAG}: expected a model with experts (--num-experts), found a dense one");
     };
     if moe.shared.is_some() || moe.zero_experts > 0 {
         refuse!(
-            "{FLAG}: expected experts that are chosen and have weights, as upstream: a dense model has nothing for shared ones"
+            "{FLAG}: expected experts that are chosen and have weights, as in upstream: a dense model has nothing for shared ones"
         );
     }
     if !planned && ms_ckpt::present(save) {
         bail!(
-            "{FLAG}: {} has a checkpoint already: the flag is for the first run alone, later ones go on with --load {}",
+            "{FLAG}: {} has a checkpoint already: the flag is for the first run alone, later ones continue with --load {}",
             save.display(),
             save.display()
         );

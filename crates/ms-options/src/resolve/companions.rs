@@ -42,7 +42,7 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
     match [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
         true => Err(Usage(format!(
-            "{SCALED}: goes not with {FUSED}, with which upstream's attention fails; leave it out, the model is the same"
+            "{SCALED}: cannot be combined with {FUSED}, with which upstream's attention fails; leave it out, the model is the same"
         ))),
         false => Ok(()),
     }
@@ -55,7 +55,7 @@ pub(crate) fn say_defaults(o: &Options) {
     let silent: Vec<&str> = silent.map(|(_, says)| says).collect();
     if !silent.is_empty() {
         let says = silent.join(" ");
-        tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
+        tracing::warn!("dropout is 0 unless given (upstream's default: 0.1); pass {says} to say so");
     }
     let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
     if saves && !format.is_given() {
@@ -73,7 +73,7 @@ pub(crate) fn say_defaults(o: &Options) {
 /// Says which of the given flags change nothing, for want of what they go with.
 pub(crate) fn say(o: &Options, r: &Resolved) {
     for (flag, with) in idle(&o.written.flags, o, r) {
-        tracing::warn!("{flag} changes nothing without {with}");
+        tracing::warn!("{flag} has no effect without {with}");
     }
 }
 

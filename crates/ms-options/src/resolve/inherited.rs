@@ -9,7 +9,7 @@ use serde_json::Value;
 options! {
     /// Whether a checkpoint says how ranks share the model.
     pub(crate) struct Inherited in "Parallelism" {
-        from_checkpoint: bool = "--use-mp-args-from-checkpoint-args", "tensor-, pipeline- and expert-parallel sizes as the run had them that saved --load, whatever their flags say, and layers of a chunk where they are not given", group = "Task";
+        from_checkpoint: bool = "--use-mp-args-from-checkpoint-args", "take tensor-, pipeline- and expert-parallel sizes from the run that saved --load, whatever their flags say, and layers per virtual stage unless they are given", group = "Task";
     }
 }
 

@@ -13,13 +13,13 @@ use std::path::Path;
 options! {
     /// What training alone is told of a model.
     pub(crate) struct Made in "Model" {
-        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
-        init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
-        pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: as --mtp-num-layers, with rows longer by as many tokens, states before embeddings in eh_proj, one mask and one loss", group = "Model families", range = "[0,16384]";
-        windows_scale: f64 = "--mtp-loss-scale", "--num-nextn-predict-layers: factor of the mean loss of the modules", group = "Model families", range = "[0,)";
-        shared_tables: bool = "--share-mtp-embedding-and-output-weight", "--num-nextn-predict-layers needs it: modules embed and predict with the tables of the decoder", group = "Model families";
-        lends: bool = "--share-kvstates", "--cla-share-factor needs it: keys and values are handed from layer to layer", group = "Model families";
-        pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
+        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this number times the tensor-parallel size", range = "[1,16777216]";
+        init_std: Given<f64> = "--init-method-std", "standard deviation of the initial weights", range = "[0,)";
+        pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: number of multi-token prediction (MTP) modules; unlike with --mtp-num-layers samples are longer by as many tokens, hidden states come before embeddings in eh_proj, and modules share one mask and one loss", group = "Model families", range = "[0,16384]";
+        windows_scale: f64 = "--mtp-loss-scale", "with --num-nextn-predict-layers: factor of the mean loss of the MTP modules", group = "Model families", range = "[0,)";
+        shared_tables: bool = "--share-mtp-embedding-and-output-weight", "MTP modules use the embedding and output layer of the main model; required by --num-nextn-predict-layers", group = "Model families";
+        lends: bool = "--share-kvstates", "layers share keys and values; required by --cla-share-factor", group = "Model families";
+        pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "number of multi-token prediction (MTP) modules to train", group = "Model families", range = "[0,16384]";
     }
 }
 
@@ -39,7 +39,7 @@ impl Made {
     pub(crate) fn scale_of_windows(&self) -> Result<Option<f64>> {
         if self.windows > 0 && !self.shared_tables {
             refuse!(
-                "--num-nextn-predict-layers: expected --share-mtp-embedding-and-output-weight beside it: modules have no tables of their own"
+                "--num-nextn-predict-layers: needs --share-mtp-embedding-and-output-weight: modules have no tables of their own"
             );
         }
         Ok((self.windows > 0).then_some(self.windows_scale))
@@ -56,7 +56,7 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
         let whole = whole.collect::<Vec<_>>().join(" and ");
         return Usage(match o.source.folder() {
             Some(_) => format!(
-                "{flag} is missing: with {whole} flags describe the model, whole; without them it is that of --load"
+                "{flag} is missing: with {whole} the flags must describe the whole model; without, it is that of --load"
             ),
             None => format!("{flag} is missing: the model that the other flags describe needs it"),
         });
@@ -111,7 +111,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     let mut map = flags.values();
     if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {
         refuse!(
-            "--cla-share-factor: expected --share-kvstates beside it: layers get keys and values of others by it alone"
+            "--cla-share-factor: needs --share-kvstates: layers get keys and values of others by it alone"
         );
     }
     let own_factor = if o.upstream == Upstream::Head { left_out_at_head(o, &mut map) } else { None };
@@ -204,7 +204,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         Some(_) => {
             if let Some(flag) = flags.written(YARN_FACTOR) {
                 tracing::warn!(
-                    "{flag} changes nothing: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
+                    "{flag} has no effect: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
                 );
             }
         }
@@ -247,7 +247,7 @@ fn left_out_at_head(o: &Options, map: &mut Map<String, Value>) -> Option<Option<
     let flags = &o.model_flags;
     let said = |dest: &str, why: &str| {
         if let Some(flag) = flags.written(dest) {
-            tracing::warn!("{flag} changes nothing: {why}");
+            tracing::warn!("{flag} has no effect: {why}");
         }
     };
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);

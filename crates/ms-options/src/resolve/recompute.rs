@@ -13,45 +13,45 @@ use ms_trainer::Replay;
 
 options! {
     /// What is formed again, and what goes to a file.
-    pub(crate) struct Again in "Recomputation" {
-        granularity: Option<String> = "--recompute-granularity", "what is recomputed";
-        method: Option<String> = "--recompute-method", "which layers are recomputed";
-        layers: Option<usize> = "--recompute-num-layers", "how many layers are recomputed", range = "[1,16384]";
-        of_stage: bool = "--enable-recompute-layers-per-pp-rank", "--recompute-num-layers counts the layers of a stage, not of each of its chunks (--recompute-method block)";
-        activations: bool = "--recompute-activations", "as --recompute-granularity selective";
-        modules: Given<Vec<String>> = "--recompute-modules", "what --recompute-granularity selective runs again: core_attn (alone where nothing is said), layernorm, moe_act, mla_up_proj (as --recompute-mla-up-proj), mlp, moe";
-        moe_layer: bool = "--moe-layer-recompute", "experts run again; at head it is --recompute-granularity selective with moe besides";
-        activation_function: bool = "--recompute-activation-function", "outputs of activation functions are formed again";
-        activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "--recompute-activation-function in so many layers, behind those that run again as a whole", range = "[0,16384]";
-        norm: bool = "--recompute-norm", "outputs of the norms before attention and network are formed again";
-        norm_layers: Option<usize> = "--recompute-norm-num-layers", "--recompute-norm in so many layers, behind those that run again as a whole", range = "[0,16384]";
-        operands: bool = "--recompute-mla-up-proj", "what latent attention makes of its latents is formed again, up to turned queries, keys and values";
-        attention: bool = "--mla-zero-memory", "latent attention runs again, but its output projection";
-        swap_heads: bool = "--mla-swap-core-attn-out", "the outputs of the heads of latent attention go to a file";
-        inputs_shared: bool = "--distribute-saved-activations", "tensor-parallel ranks keep a part each of the inputs of layers that run again (--recompute-granularity full)";
-        swap_inputs: bool = "--swap-layer-input", "the inputs of layers that run again go to a file (--recompute-granularity full)";
-        predictor_layers: bool = "--recompute-mtp-layer", "the layers of prediction modules run again";
-        predictor_norms: bool = "--recompute-mtp-norm", "outputs of the norms before the layers of prediction modules are formed again";
-        in_advance: bool = "--recompute-in-advance", "layers run again while their gradient is on its way, in chunks of one layer; the last one of all not at all";
-        in_bubble: bool = "--recompute-in-bubble", "forward passes beyond as many as the pipeline has chunks run again while their gradient is on its way";
-        swap_attention: bool = "--swap-attention", "what attention and the norm before it keep (or --swap-modules) goes to a file; --recompute-num-layers then counts the layers whose network runs again";
-        swap_modules: Given<Option<String>> = "--swap-modules", "parts of layers, with commas, that --swap-attention swaps: input_layernorm, self_attention (or in it linear_qkv, core_attention, linear_proj), pre_mlp_layernorm, mlp (or in it linear_fc1, linear_fc2, router, experts, shared_experts), post_attn_norm, post_mlp_layernorm. A name counts wherever it stands in the text [v2: input_layernorm,self_attention; head: self_attention]";
-        pub(crate) smart: bool = "--smart-swap", "what goes to the file is chosen from the plan: nothing, attention, whole layers, or the optimizer's state besides, the first with which a rank stays in --smart-swap-memory";
-        pub(crate) smart_memory: Option<String> = "--smart-swap-memory", "--smart-swap: memory of a rank, such as 64GiB (default: what this machine has, in equal parts for its ranks)", own = own("smart_swap_memory");
+    pub(crate) struct Again in "Memory" {
+        granularity: Option<String> = "--recompute-granularity", "recompute whole layers (full) or parts of them (selective, see --recompute-modules)";
+        method: Option<String> = "--recompute-method", "which layers are recomputed: groups of --recompute-num-layers (uniform) or the first --recompute-num-layers of a chunk (block)";
+        layers: Option<usize> = "--recompute-num-layers", "number of layers to recompute, as --recompute-method says", range = "[1,16384]";
+        of_stage: bool = "--enable-recompute-layers-per-pp-rank", "with --recompute-method block: --recompute-num-layers counts the layers of a stage, not of each of its chunks";
+        activations: bool = "--recompute-activations", "alias of --recompute-granularity selective";
+        modules: Given<Vec<String>> = "--recompute-modules", "with --recompute-granularity selective: core_attn (the default), layernorm, moe_act, mla_up_proj (as --recompute-mla-up-proj), mlp, moe";
+        moe_layer: bool = "--moe-layer-recompute", "recompute experts; at head as --recompute-granularity selective --recompute-modules moe";
+        activation_function: bool = "--recompute-activation-function", "recompute the outputs of activation functions";
+        activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "with --recompute-activation-function: number of layers, counted after the fully recomputed ones", range = "[0,16384]";
+        norm: bool = "--recompute-norm", "recompute the outputs of the norms before attention and feed-forward";
+        norm_layers: Option<usize> = "--recompute-norm-num-layers", "with --recompute-norm: number of layers, counted after the fully recomputed ones", range = "[0,16384]";
+        operands: bool = "--recompute-mla-up-proj", "latent attention: recompute queries, keys and values from the latents";
+        attention: bool = "--mla-zero-memory", "recompute latent attention except its output projection";
+        swap_heads: bool = "--mla-swap-core-attn-out", "offload the attention outputs of latent attention to a file";
+        inputs_shared: bool = "--distribute-saved-activations", "with --recompute-granularity full: shard the saved layer inputs over tensor-parallel ranks";
+        swap_inputs: bool = "--swap-layer-input", "with --recompute-granularity full: offload the inputs of recomputed layers to a file";
+        predictor_layers: bool = "--recompute-mtp-layer", "recompute the layers of MTP modules";
+        predictor_norms: bool = "--recompute-mtp-norm", "recompute the outputs of the norms before the layers of MTP modules";
+        in_advance: bool = "--recompute-in-advance", "recompute layers while their gradient is being received, in chunks of one layer; the model's last layer is not recomputed";
+        in_bubble: bool = "--recompute-in-bubble", "recompute the forward passes beyond the pipeline's number of chunks while their gradient is being received";
+        swap_attention: bool = "--swap-attention", "offload what attention and the norm before it (or --swap-modules) keep for the backward pass to a file; --recompute-num-layers then counts layers whose feed-forward is recomputed";
+        swap_modules: Given<Option<String>> = "--swap-modules", "with --swap-attention: comma-separated parts of layers to offload: input_layernorm, self_attention (or of it linear_qkv, core_attention, linear_proj), pre_mlp_layernorm, mlp (or of it linear_fc1, linear_fc2, router, experts, shared_experts), post_attn_norm, post_mlp_layernorm; a name counts wherever it occurs in the text";
+        pub(crate) smart: bool = "--smart-swap", "choose automatically what to offload to a file so that a rank fits --smart-swap-memory: nothing, attention, whole layers, or the optimizer state as well";
+        pub(crate) smart_memory: Option<String> = "--smart-swap-memory", "with --smart-swap: memory per rank, such as 64GiB (default: this machine's memory in equal parts for its ranks)", own = own("smart_swap_memory");
     }
 }
 
 options! {
     /// What layers of experts keep less of.
     pub(crate) struct OfExperts in "Model families" {
-        level: String = "--moe-zero-memory", "what experts keep: level0 forms again what goes into them (tokens are sent again) and what activation functions give, and what comes out goes to a file; level1 also what goes into activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
-        layers: Option<usize> = "--moe-zero-memory-num-layers", "level1 in the first so many layers of a stage, level0 in the others (0: level1 in all)", range = "[0,16384]";
-        pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "tokens are on their way to experts while shared experts work";
-        overlapped_passes: bool = "--moe-fb-overlap", "forward passes go beside backward passes of other micro-batches: each works while the other's tokens are on their way to experts and back. On one stage, with several chunks a stage or dualpipev";
-        outputs_away: bool = "--moe-unperm2-mem-optim-swap", "what comes out of experts goes to a file, as --moe-zero-memory has it, and nothing else. Needs --moe-fb-overlap";
-        overlapped_gathering: bool = "--moe-allgather-overlap-comm", "tokens are gathered for experts while shared experts work";
-        overlapped_shared: bool = "--moe-shared-expert-overlap", "as --moe-alltoall-overlap-comm";
-        overlapped_fused: bool = "--moe-alltoall-mc2", "as --moe-shared-expert-overlap, which upstream's fused kernel of exchange and product brings with it";
+        level: String = "--moe-zero-memory", "what experts keep for the backward pass: level0 recomputes their inputs (tokens are sent again) and activations, and offloads their outputs to a file; level1 also recomputes the inputs of activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
+        layers: Option<usize> = "--moe-zero-memory-num-layers", "number of first layers of a stage with --moe-zero-memory level1, the others have level0 (0: level1 in all)", range = "[0,16384]";
+        pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "compute shared experts while tokens are sent to the routed experts";
+        overlapped_passes: bool = "--moe-fb-overlap", "overlap forward and backward passes of different micro-batches: one computes while the other's tokens are exchanged; with one stage, several chunks per stage, or dualpipev";
+        outputs_away: bool = "--moe-unperm2-mem-optim-swap", "offload the outputs of experts to a file until the backward pass (part of what --moe-zero-memory does); needs --moe-fb-overlap";
+        overlapped_gathering: bool = "--moe-allgather-overlap-comm", "compute shared experts while tokens are gathered for the routed experts";
+        overlapped_shared: bool = "--moe-shared-expert-overlap", "compute shared experts while tokens are sent to the routed experts, as --moe-alltoall-overlap-comm";
+        overlapped_fused: bool = "--moe-alltoall-mc2", "as --moe-shared-expert-overlap, which upstream's fused all-to-all kernel implies";
     }
 }
 
@@ -71,7 +71,7 @@ impl OfExperts {
         let of_stage = layers / stages.pp.max(1);
         match self.layers {
             Some(_) if self.level == "disable" => {
-                refuse!("{FLAG}: goes with --moe-zero-memory, as upstream has it")
+                refuse!("{FLAG}: needs --moe-zero-memory, as in upstream")
             }
             Some(n) if n > of_stage => {
                 refuse!("{FLAG}: expected at most the {of_stage} layers of a stage, found {n}")
@@ -96,7 +96,7 @@ impl OfExperts {
             (self.overlapped_passes, "--moe-fb-overlap"),
         ] {
             if given {
-                refuse!("{FLAG}: goes not with {other}, as upstream has it; leave one of them out");
+                refuse!("{FLAG}: cannot be combined with {other}, as in upstream");
             }
         }
         let (flag, found) = match dispatcher {
@@ -107,7 +107,7 @@ impl OfExperts {
             Dispatcher::AllToAll => ("--expert-tensor-parallel-size", etp),
         };
         if found != 1 {
-            refuse!("{FLAG}: expected {flag} 1, as upstream has it, found {found}");
+            refuse!("{FLAG}: expected {flag} 1, as in upstream, found {found}");
         }
         Ok(())
     }
@@ -132,12 +132,12 @@ impl OfExperts {
         }
         if !self.overlapped && !self.overlapped_passes {
             refuse!(
-                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as upstream has it"
+                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as in upstream"
             );
         }
         if full != Recompute::None {
             refuse!(
-                "--moe-zero-memory: goes not with --recompute-granularity full, under which layers keep only their input"
+                "--moe-zero-memory: cannot be combined with --recompute-granularity full, under which layers keep only their input"
             );
         }
         Ok(())
@@ -170,7 +170,7 @@ pub(crate) fn resolve(
     let count = o.layers;
     if selective && count.is_some() {
         refuse!(
-            "--recompute-num-layers: goes not with --recompute-granularity selective, which is of all layers"
+            "--recompute-num-layers: cannot be combined with --recompute-granularity selective, which is of all layers"
         );
     }
     let keeping = Keeping {
@@ -198,7 +198,7 @@ pub(crate) fn resolve(
     };
     if o.swap_attention && method == Some("uniform") {
         tracing::warn!(
-            "--recompute-method uniform changes nothing beside --swap-attention: --recompute-num-layers counts the layers whose networks run again"
+            "--recompute-method uniform has no effect with --swap-attention: --recompute-num-layers counts the layers whose feed-forward is recomputed"
         );
     }
     let replay = replay(o, method, count, stages)?;
@@ -224,11 +224,11 @@ pub(crate) fn resolve(
         || [keeping.activations_again, keeping.norms_again].iter().any(|&n| n > 0 && n < usize::MAX);
     if keeping.of_stage && !counted {
         tracing::warn!(
-            "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block or a number of layers"
+            "--enable-recompute-layers-per-pp-rank has no effect without --recompute-method block or a number of layers"
         );
     }
     if o.in_advance && full == Recompute::None && !counted && !selective {
-        tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
+        tracing::warn!("--recompute-in-advance has no effect without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
 }
@@ -243,13 +243,15 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
         refuse!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1");
     }
     if o.inputs_shared && topology.sharing.sequence_parallel {
-        refuse!("{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway");
+        refuse!(
+            "{FLAG}: cannot be combined with --sequence-parallel, under which ranks have a part each anyway"
+        );
     }
     if o.inputs_shared && full == Recompute::None {
-        refuse!("{FLAG}: needs --recompute-granularity full, as upstream has it");
+        refuse!("{FLAG}: needs --recompute-granularity full, as in upstream");
     }
     if o.swap_inputs && full == Recompute::None {
-        tracing::warn!("--swap-layer-input changes nothing without --recompute-granularity full");
+        tracing::warn!("--swap-layer-input has no effect without --recompute-granularity full");
     }
     Ok(())
 }
@@ -279,14 +281,12 @@ fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     for word in words.iter().filter(|word| !WITHOUT_VALUES.contains(word)) {
         if Swapped::named_in(word) == Swapped::NONE {
-            tracing::warn!(
-                "{FLAG}: {word:?} names no part of a layer and is passed over, as upstream has it"
-            );
+            tracing::warn!("{FLAG}: {word:?} names no part of a layer and is passed over, as in upstream");
         }
     }
     for (name, _) in Swapped::NAMES.iter().filter(|(name, _)| !words.contains(name)) {
         if let Some(word) = words.iter().find(|word| word.contains(name)) {
-            tracing::warn!("{FLAG}: {name} stands in {word}, so it is swapped, too, as upstream has it");
+            tracing::warn!("{FLAG}: {name} stands in {word}, so it is swapped, too, as in upstream");
         }
     }
     let swapped = Swapped::named_in(text);
@@ -323,7 +323,7 @@ const SWAP_HEADS: &str = "--mla-swap-core-attn-out";
 fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
     if o.operands && o.attention {
         refuse!(
-            "--recompute-mla-up-proj: goes not with --mla-zero-memory, under which all of it runs again; leave it out"
+            "--recompute-mla-up-proj: cannot be combined with --mla-zero-memory, which recomputes all of it"
         );
     }
     let of_modules = || (model.mtp == 0).then(|| "prediction modules".to_owned());
@@ -335,7 +335,7 @@ fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
         (o.predictor_norms, "--recompute-mtp-norm", of_modules()),
     ] {
         if let Some(part) = lacks.filter(|_| given) {
-            tracing::warn!("{flag} changes nothing: the model has no {part}");
+            tracing::warn!("{flag} has no effect: the model has no {part}");
         }
     }
     Ok(())
@@ -352,7 +352,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
     };
     let head = upstream == Upstream::Head;
     if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
-        refuse!("--moe-layer-recompute: goes not with --recompute-granularity full");
+        refuse!("--moe-layer-recompute: cannot be combined with --recompute-granularity full");
     }
     let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
     let Some(named) = o.modules.given() else {
@@ -360,7 +360,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
         return Ok(keeping);
     };
     if !selective {
-        tracing::warn!("--recompute-modules changes nothing without --recompute-granularity selective");
+        tracing::warn!("--recompute-modules has no effect without --recompute-granularity selective");
         return Ok(keeping);
     }
     for module in named {
@@ -373,7 +373,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             "mla_up_proj" if model.lacks_for(UP).is_none() => keeping.operands_again = true,
             "mla_up_proj" => {
                 refuse!(
-                    "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have"
+                    "--recompute-modules: mla_up_proj needs latent attention, which the model does not have"
                 )
             }
             other => refuse!(
@@ -401,7 +401,7 @@ fn partly(
         _ => None,
     };
     if let Some(other) = other {
-        refuse!("{flag}: goes not with {other}, as upstream has it; leave one of them out");
+        refuse!("{flag}: cannot be combined with {other}, as in upstream");
     }
     match count {
         None => Ok(usize::MAX),
@@ -417,18 +417,20 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
         if given && (stages.pp <= 1 || !stages.interleaved()) {
             refuse!(
-                "{flag}: goes with a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
+                "{flag}: needs a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
             );
         }
     }
     if advance && method == Some("uniform") {
-        refuse!("--recompute-in-advance: goes not with --recompute-method uniform; pass block");
+        refuse!("--recompute-in-advance: cannot be combined with --recompute-method uniform; pass block");
     }
     if advance && count.is_none_or(|n| n == 0) {
         refuse!("--recompute-in-advance: needs --recompute-num-layers");
     }
     if bubble && count.is_some_and(|n| n > 0) {
-        refuse!("--recompute-in-bubble: goes not with --recompute-num-layers: whole passes run again");
+        refuse!(
+            "--recompute-in-bubble: cannot be combined with --recompute-num-layers: whole passes are recomputed"
+        );
     }
     Ok(match (advance, bubble) {
         (_, true) => Replay::InBubble,

@@ -14,18 +14,18 @@ options! {
     /// How routers are trained, as the flags say it.
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
-        pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "each of --moe-router-num-groups groups of experts gives as many of --moe-router-topk (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
-        pub(crate) best_two: bool = "--topk-softmax-in-fp32", "head: groups of experts are judged by their best two, as MindSpeed-LLM's own function does it, not by as many as a group that stays gives; scores are never rounded", group = "Model families";
-        by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
-        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
-        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
-        z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
-        jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
-        fixed: bool = "--fix-router", "for measurements: experts are taken in turn; v2.0.0: with the weights of those that the router chose; head: with their own, 0 where it did not choose them";
-        capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
-        drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
-        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream: experts work at the copies there are, no rows are added, and what upstream adds is zeros that nobody takes; head: experts' biases stay, for all experts count as many", group = "Model families";
-        bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
+        pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "choose equally many of --moe-router-topk experts from each of --moe-router-num-groups groups (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
+        pub(crate) best_two: bool = "--topk-softmax-in-fp32", "head: rank groups of experts by their two best scores, as MindSpeed-LLM's own function does, instead of by as many as are chosen per group; scores are never rounded", group = "Model families";
+        by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: balance the load within each sequence";
+        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "group_limited_greedy: coefficient of the loss that balances the groups of experts", range = "[0,)", group = "Model families";
+        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "group_limited_greedy: coefficient of the loss that balances the tokens sent to each group of experts", range = "[0,)", group = "Model families";
+        z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the router z-loss, which keeps logits small", range = "[0,)";
+        jitters: bool = "--input-jitter", "v2.0.0: no jitter of router inputs, whatever --moe-input-jitter-eps says";
+        fixed: bool = "--fix-router", "for benchmarks: use experts in turn; v2.0.0: with the weights of those the router chose; head: with their own weights, 0 where the router did not choose them";
+        capacity: Option<f64> = "--moe-expert-capacity-factor", "expert capacity, as a multiple of an even share of the tokens", range = "(,)";
+        drop: String = "--moe-token-drop-policy", "which tokens beyond the capacity are dropped: those with the lowest weights (probs) or the last (position)";
+        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as in upstream; no padding is computed, since nothing uses its outputs; head: expert biases do not change, since all experts count as equally loaded", group = "Model families";
+        bias_update_rate: f64 = "--moe-router-bias-update-rate", "update rate of expert biases towards equal load", range = "[0,)";
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn routing(
         // Upstream balances these by sequences alone.
         Some(_) if unbalanced && by_sequence => (coeff, true),
         Some("sinkhorn") if coeff != 0.0 => refuse!(
-            "--moe-aux-loss-coeff: expected 0 beside --moe-router-load-balancing-type sinkhorn, as upstream has it, found {coeff}"
+            "--moe-aux-loss-coeff: expected 0 beside --moe-router-load-balancing-type sinkhorn, as in upstream, found {coeff}"
         ),
         Some("none" | "noaux_tc" | "softmax_topk" | "sinkhorn" | "sparsemixer_topk") => (0.0, false),
         Some(other) => refuse!(
@@ -74,18 +74,18 @@ pub(crate) fn routing(
     };
     if coeff != 0.0 && experts_coeff == 0.0 && o.aux_loss.is_given() {
         let kind = kind.unwrap_or_default();
-        tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as upstream");
+        tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as in upstream");
     }
     let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
     let of_groups = |coeff: f64, flag: &str| -> Result<f64> {
         if coeff != 0.0 && kind != Some("group_limited_greedy") {
             refuse!(
-                "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
+                "{flag}: needs --moe-router-load-balancing-type group_limited_greedy, found {}",
                 kind.unwrap_or("aux_loss")
             );
         }
         if coeff != 0.0 && !grouped {
-            refuse!("{flag}: goes with groups of experts, --n-group and --topk-group");
+            refuse!("{flag}: needs groups of experts, --n-group and --topk-group");
         }
         Ok(coeff)
     };
@@ -100,7 +100,7 @@ pub(crate) fn routing(
     let jitter = if switched_off { 0.0 } else { flags.share("moe_input_jitter_eps").unwrap_or(0.0) };
     let fixed = o.fixed;
     if fixed {
-        tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
+        tracing::warn!("--fix-router: experts are used in turn, so losses are meaningless");
     }
     // As upstream: a factor below zero is none.
     let capacity = o.capacity.filter(|&f| f >= 0.0).map(|factor| Capacity {
@@ -112,7 +112,7 @@ pub(crate) fn routing(
     });
     if o.fills && capacity.is_none() && model.moe.is_some() {
         refuse!(
-            "--moe-pad-expert-input-to-capacity: expected --moe-expert-capacity-factor of 0 or more beside it, as upstream has it, found \
+            "--moe-pad-expert-input-to-capacity: needs --moe-expert-capacity-factor of 0 or more, as in upstream, found \
              none"
         );
     }
@@ -124,7 +124,7 @@ pub(crate) fn routing(
     let even_choice = kind == Some("sinkhorn");
     if capacity.is_some() && even_choice {
         refuse!(
-            "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it"
+            "--moe-expert-capacity-factor: cannot be combined with --moe-router-load-balancing-type sinkhorn, as in upstream"
         );
     }
     // Head counts what experts are left with, and those that are filled up have as many each.

@@ -17,37 +17,37 @@ use std::path::{Path, PathBuf};
 options! {
     /// What is trained on, in which order and form.
     pub(crate) struct Samples in "Data" {
-        stage: Option<String> = "--stage", "what to train: plain or supervised fine-tuning", group = "Task";
+        stage: Option<String> = "--stage", "what to train: pretrain (the default) or sft, supervised fine-tuning", group = "Task";
         instructions: bool = "--is-instruction-dataset", "the dataset is a packed instruction set";
-        pub(super) seed: u64 = "--seed", "seed of weights, data order and sampling", range = "[0,4294967295]";
-        paths: Given<Vec<String>> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples";
-        train_paths: Given<Vec<String>> = "--train-data-path", "dataset of training alone";
-        valid_paths: Given<Vec<String>> = "--valid-data-path", "dataset of validation alone", group = "Evaluation";
-        test_paths: Given<Vec<String>> = "--test-data-path", "dataset of the test alone", group = "Evaluation";
-        paths_file: Option<PathBuf> = "--data-args-path", "text file that holds what --data-path takes";
-        split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the datasets of train, valid and test as lists";
-        mock: bool = "--mock-data", "artificial sequences, as Megatron makes them, in place of a dataset: for measurements";
-        extra_tokens: usize = "--vocab-extra-ids", "special tokens <extra_id_0>, <extra_id_1>, ... that the tokenizer gets behind its own", group = "Model families", range = "[0,65536]";
-        special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name, eos_token or pad_token, and the token that has this part instead of the one that the tokenizer's files name", group = "Model families";
-        tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token behind --vocab-size; else the tokenizer's own files say what kind it is";
-        split: Option<String> = "--split", "shares of training, validation and test";
-        cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";
-        sampler: Option<String> = "--dataloader-type", "order in which samples are taken";
-        sharded: bool = "--no-data-sharding", "with --dataloader-type cyclic: data-parallel ranks take one permutation of all samples in turns, not each its own share";
+        pub(super) seed: u64 = "--seed", "seed of initial weights, data order and dropout", range = "[0,4294967295]";
+        paths: Given<Vec<String>> = "--data-path", "dataset prefix, weights and prefixes in turn, or a .safetensors file of samples";
+        train_paths: Given<Vec<String>> = "--train-data-path", "dataset for training only";
+        valid_paths: Given<Vec<String>> = "--valid-data-path", "dataset for validation only", group = "Evaluation";
+        test_paths: Given<Vec<String>> = "--test-data-path", "dataset for testing only", group = "Evaluation";
+        paths_file: Option<PathBuf> = "--data-args-path", "text file with the values of --data-path";
+        split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the lists of datasets for train, valid and test";
+        mock: bool = "--mock-data", "for benchmarks: artificial sequences, as Megatron makes them, instead of a dataset";
+        extra_tokens: usize = "--vocab-extra-ids", "number of special tokens <extra_id_0>, <extra_id_1>, ... added after the tokenizer's own", group = "Model families", range = "[0,65536]";
+        special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name (eos_token, pad_token) and the token to use instead of the one in the tokenizer's files", group = "Model families";
+        tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token after --vocab-size; otherwise the tokenizer's own files decide";
+        split: Option<String> = "--split", "shares of training, validation and test data";
+        cache: Option<PathBuf> = "--data-cache-path", "folder of index files in upstream's format (default: indices are built in memory)";
+        sampler: Option<String> = "--dataloader-type", "order of the samples";
+        sharded: bool = "--no-data-sharding", "with --dataloader-type cyclic: data-parallel ranks take turns in one permutation of all samples, instead of each having its own share";
         no_shuffle: bool = "--no-shuffle", "take samples in file order";
-        full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle all epochs of an instruction set once more as one list";
+        full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle the samples of all epochs of an instruction dataset together";
         fill: bool = "--padded-samples", "fill the last global batch with repeated samples";
-        reset_positions: bool = "--reset-position-ids", "positions start again after each document; in fine-tuning v2.0.0 reads packs by it";
-        reset_attention: bool = "--reset-attention-mask", "attention stays inside a document; at --upstream head this reads packs in fine-tuning";
+        reset_positions: bool = "--reset-position-ids", "positions restart after each document; in fine-tuning with v2.0.0: samples are packed";
+        reset_attention: bool = "--reset-attention-mask", "attention stays inside a document; in fine-tuning with --upstream head: samples are packed";
         mask_eod: bool = "--eod-mask-loss", "no loss on end-of-document tokens";
-        stretch: i64 = "--fix-sub-seq-length", "for measurements: with --reset-attention-mask every so many tokens attend within themselves, in place of documents; -1: not so", range = "[-1,268435456]";
-        cut_at_end: bool = "--cut-max-seqlen", "samples that are longer than a row lose their end, not a part of every turn";
-        uncut: bool = "--no-cut-token", "refused where samples could be longer than a row: rows have at most --seq-length tokens";
-        neat_pack: bool = "--neat-pack", "the dataset was packed with --neat-pack: what was packed together is kept apart";
-        variable: bool = "--variable-seq-lengths", "batches are padded to their longest sample only";
+        stretch: i64 = "--fix-sub-seq-length", "for benchmarks: with --reset-attention-mask, treat every N tokens as a document (-1: off)", range = "[-1,268435456]";
+        cut_at_end: bool = "--cut-max-seqlen", "cut samples that are longer than --seq-length at their end, instead of shortening every turn";
+        uncut: bool = "--no-cut-token", "refused where samples could be longer than --seq-length, since longer ones are always cut";
+        neat_pack: bool = "--neat-pack", "the dataset was packed with --neat-pack: attention stays inside a sample";
+        variable: bool = "--variable-seq-lengths", "pad batches only to their longest sample";
         no_pad: bool = "--no-pad-to-seq-lengths", "do not pad samples to --seq-length";
-        pad_to_multiple: Option<usize> = "--pad-to-multiple-of", "padding of variable lengths is a multiple of this", range = "[1,16777216]";
-        padding_side: Option<String> = "--tokenizer-padding-side", "side on which rows of instructions are filled up: left or right";
+        pad_to_multiple: Option<usize> = "--pad-to-multiple-of", "pad variable lengths to a multiple of this", range = "[1,16777216]";
+        padding_side: Option<String> = "--tokenizer-padding-side", "side on which instruction samples are padded: left or right";
         template: Option<String> = "--prompt-type", "name of the prompt template";
         templates: Option<PathBuf> = "--prompt-type-path", "file of prompt templates";
     }
@@ -107,7 +107,7 @@ impl Samples {
         let mut paths = self.paths.value.clone();
         if let Some(file) = &self.paths_file {
             if self.paths.is_given() {
-                refuse!("--data-args-path: goes not with --data-path, which says the same");
+                refuse!("--data-args-path: cannot be combined with --data-path, which says the same");
             }
             paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
         }
@@ -115,7 +115,7 @@ impl Samples {
         if let Some(file) = &self.split_paths_file {
             const FLAG: &str = "--per-split-data-args-path";
             if each.iter().any(|paths| paths.is_given()) {
-                refuse!("{FLAG}: goes not with --train-data-path and its like, which say the same");
+                refuse!("{FLAG}: cannot be combined with --train-data-path and its like, which say the same");
             }
             let form = || {
                 format!(
@@ -159,7 +159,7 @@ fn packs(upstream: Upstream, positions: bool, attention: bool, neat: bool) -> Re
     }
     if other_alone {
         tracing::warn!(
-            "{other} changes nothing in fine-tuning: this version of upstream reads packs by {reads}"
+            "{other} has no effect in fine-tuning: this version of upstream reads packs by {reads}"
         );
     }
     Ok(None)
@@ -283,11 +283,11 @@ pub(super) fn data(
     } else if o.is_sft() {
         if all.made.windows > 0 {
             refuse!(
-                "--num-nextn-predict-layers: goes with pretraining data: in fine-tuning rows upstream takes what is not counted for words"
+                "--num-nextn-predict-layers: needs pretraining data: in fine-tuning rows upstream takes what is not counted for words"
             );
         }
         if o.mock {
-            refuse!("--mock-data: goes with pretraining data, fine-tuning reads --data-path");
+            refuse!("--mock-data: needs pretraining data, fine-tuning reads --data-path");
         }
         if paths.is_empty() {
             refuse!("--data-path is required");
@@ -324,7 +324,7 @@ pub(super) fn data(
     } else {
         let named = !paths.is_empty() || per_split.iter().any(|p| !p.is_empty());
         if o.mock && named && all.upstream == Upstream::Head {
-            refuse!("--mock-data: goes not with --data-path and its like");
+            refuse!("--mock-data: cannot be combined with --data-path and its like");
         }
         if o.mock && !named && ids.is_none() {
             refuse!(
@@ -334,11 +334,11 @@ pub(super) fn data(
         }
         if o.mock && named {
             tracing::warn!(
-                "--mock-data changes nothing: MindSpeed-LLM 2.0.0 takes the data that other flags name"
+                "--mock-data has no effect: MindSpeed-LLM 2.0.0 takes the data that other flags name"
             );
         } else if o.mock && o.split.is_some() {
             tracing::warn!(
-                "--split changes nothing with --mock-data: upstream cuts artificial data into thirds"
+                "--split has no effect with --mock-data: upstream cuts artificial data into thirds"
             );
         }
         let source = if !paths.is_empty() {
@@ -375,13 +375,13 @@ pub(super) fn data(
     let used = |&n: &usize| n <= seq_length && o.reset_attention;
     if stretch > 0 && !used(&stretch) {
         tracing::warn!(
-            "--fix-sub-seq-length {stretch} changes nothing: it goes with --reset-attention-mask, up to --seq-length"
+            "--fix-sub-seq-length {stretch} has no effect: it needs --reset-attention-mask, up to --seq-length"
         );
     }
     let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
     if let Some(tokens) = stretch {
         tracing::warn!(
-            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
+            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses are meaningless"
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.made.windows })

@@ -15,24 +15,24 @@ use ms_trainer::{DecayStyle, Decoupled, LrSchedule, WeightDecayStyle, WsdStyle};
 options! {
     /// How learning rate and weight decay change.
     pub(crate) struct Rates in "Learning rate" {
-        lr: Option<f64> = "--lr", "largest learning rate", range = "[0,)";
-        min_lr: f64 = "--min-lr", "smallest learning rate", range = "[0,)";
-        style: String = "--lr-decay-style", "shape of the decay";
-        decay_iters: Given<Option<u64>> = "--lr-decay-iters", "iterations until --min-lr", range = "[1,1000000000000]";
-        decay_samples: Given<Option<u64>> = "--lr-decay-samples", "samples until --min-lr", range = "[1,1000000000000]";
-        warmup_iters: Given<Option<u64>> = "--lr-warmup-iters", "iterations of linear warm-up", range = "[0,1000000000000]";
-        warmup_samples: Given<Option<u64>> = "--lr-warmup-samples", "samples of linear warm-up", range = "[0,1000000000000]";
-        warmup_fraction: Option<f64> = "--lr-warmup-fraction", "share of the decay spent warming up", range = "[0,1)";
+        lr: Option<f64> = "--lr", "maximum learning rate", range = "[0,)";
+        min_lr: f64 = "--min-lr", "minimum learning rate", range = "[0,)";
+        style: String = "--lr-decay-style", "shape of the learning-rate decay";
+        decay_iters: Given<Option<u64>> = "--lr-decay-iters", "number of iterations over which the learning rate decays to --min-lr", range = "[1,1000000000000]";
+        decay_samples: Given<Option<u64>> = "--lr-decay-samples", "number of samples over which the learning rate decays to --min-lr", range = "[1,1000000000000]";
+        warmup_iters: Given<Option<u64>> = "--lr-warmup-iters", "number of iterations of linear warm-up", range = "[0,1000000000000]";
+        warmup_samples: Given<Option<u64>> = "--lr-warmup-samples", "number of samples of linear warm-up", range = "[0,1000000000000]";
+        warmup_fraction: Option<f64> = "--lr-warmup-fraction", "warm-up as a share of the decay", range = "[0,1)";
         warmup_init: f64 = "--lr-warmup-init", "learning rate at the start of warm-up", range = "[0,)";
-        wsd_style: String = "--lr-wsd-decay-style", "shape of the last part of WSD";
-        wsd_iters: Given<Option<u64>> = "--lr-wsd-decay-iters", "iterations of the last part of WSD", range = "[1,1000000000000]";
-        wsd_samples: Given<Option<u64>> = "--lr-wsd-decay-samples", "samples of the last part of WSD", range = "[1,1000000000000]";
-        decoupled_lr: Option<f64> = "--decoupled-lr", "largest learning rate of the word embedding and the output layer", range = "[0,)";
-        decoupled_min_lr: Option<f64> = "--decoupled-min-lr", "their smallest (default: --min-lr)", range = "[0,)";
+        wsd_style: String = "--lr-wsd-decay-style", "WSD: shape of the final decay";
+        wsd_iters: Given<Option<u64>> = "--lr-wsd-decay-iters", "WSD: number of iterations of the final decay", range = "[1,1000000000000]";
+        wsd_samples: Given<Option<u64>> = "--lr-wsd-decay-samples", "WSD: number of samples of the final decay", range = "[1,1000000000000]";
+        decoupled_lr: Option<f64> = "--decoupled-lr", "maximum learning rate of embedding and output layer (default: --lr)", range = "[0,)";
+        decoupled_min_lr: Option<f64> = "--decoupled-min-lr", "minimum learning rate of embedding and output layer (default: --min-lr)", range = "[0,)";
         weight_decay: f64 = "--weight-decay", "decoupled weight decay", group = "Optimizer", range = "[0,)";
-        start_weight_decay: Option<f64> = "--start-weight-decay", "weight decay at the start", group = "Optimizer", range = "[0,)";
-        end_weight_decay: Option<f64> = "--end-weight-decay", "weight decay at the end", group = "Optimizer", range = "[0,)";
-        weight_decay_style: String = "--weight-decay-incr-style", "how weight decay moves from start to end", group = "Optimizer";
+        start_weight_decay: Option<f64> = "--start-weight-decay", "weight decay at the start of training", group = "Optimizer", range = "[0,)";
+        end_weight_decay: Option<f64> = "--end-weight-decay", "weight decay at the end of training", group = "Optimizer", range = "[0,)";
+        weight_decay_style: String = "--weight-decay-incr-style", "how weight decay changes from --start-weight-decay to --end-weight-decay", group = "Optimizer";
     }
 }
 
@@ -58,7 +58,7 @@ impl Unit {
         if given(other).is_some_and(|n| n > 0) {
             let other = if self.name == "iters" { "samples" } else { "iters" };
             refuse!(
-                "--{flag}-{other} goes with --train-{other}; with --train-{unit} pass --{flag}-{unit}",
+                "--{flag}-{other} needs --train-{other}; with --train-{unit} pass --{flag}-{unit}",
                 unit = self.name
             );
         }
@@ -159,7 +159,7 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
 /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/__init__.py`, `_update_min_and_max_lr_in_param_groups`.
 fn decoupled(rates: &Rates) -> Option<Decoupled> {
     if rates.decoupled_lr.is_none() && rates.decoupled_min_lr.is_some() {
-        tracing::warn!("--decoupled-min-lr changes nothing without --decoupled-lr");
+        tracing::warn!("--decoupled-min-lr has no effect without --decoupled-lr");
     }
     let min_lr = rates.decoupled_min_lr.unwrap_or(rates.min_lr);
     rates.decoupled_lr.map(|max_lr| Decoupled { max_lr, min_lr })
@@ -176,7 +176,7 @@ fn weight_decay(rates: &Rates) -> Result<(f64, f64, WeightDecayStyle)> {
         [("--start-weight-decay", rates.start_weight_decay), ("--end-weight-decay", rates.end_weight_decay)];
     if style == WeightDecayStyle::Constant {
         if let Some((flag, _)) = ends.iter().find(|end| end.1.is_some()) {
-            refuse!("{flag} goes with --weight-decay-incr-style linear or cosine");
+            refuse!("{flag} needs --weight-decay-incr-style linear or cosine");
         }
         let constant = rates.weight_decay;
         return Ok((constant, constant, style));

@@ -7,13 +7,13 @@ use ms_spec::ModelConfig;
 options! {
     /// How many layers each stage holds, in other words than `--num-layer-list`.
     pub(crate) struct Shares in "Pipeline" {
-        first: Option<usize> = "--decoder-first-pipeline-num-layers", "layers of the first stage; the other stages share the rest", range = "[1,16384]";
-        last: Option<usize> = "--decoder-last-pipeline-num-layers", "layers of the last stage; the other stages share the rest", range = "[1,16384]";
-        embedding_counts: bool = "--account-for-embedding-in-pipeline-split", "the embedding counts as a layer when stages share the layers";
-        loss_counts: bool = "--account-for-loss-in-pipeline-split", "so do output layer and loss";
-        embedding_apart: bool = "--standalone-embedding-stage", "the first stage holds the embedding and no layer";
-        layout: Option<String> = "--pipeline-model-parallel-layout", "what each chunk holds, in the order in which a micro-batch passes them: Et|(tt|)*2,tL with E embedding, t layer, m prediction module, L loss";
-        of_chunks: Option<String> = "--pipeline-num-transformer-layers", "layers of each chunk, a row for each stage: [[0,1],[1,1]*2,[1,0]]";
+        first: Option<usize> = "--decoder-first-pipeline-num-layers", "number of layers of the first stage; the other stages share the rest", range = "[1,16384]";
+        last: Option<usize> = "--decoder-last-pipeline-num-layers", "number of layers of the last stage; the other stages share the rest", range = "[1,16384]";
+        embedding_counts: bool = "--account-for-embedding-in-pipeline-split", "count the embedding as one layer when splitting into stages";
+        loss_counts: bool = "--account-for-loss-in-pipeline-split", "count output layer and loss as one layer when splitting into stages";
+        embedding_apart: bool = "--standalone-embedding-stage", "the first stage holds the embedding only";
+        layout: Option<String> = "--pipeline-model-parallel-layout", "what each chunk holds, in the order in which a micro-batch passes them, such as Et|(tt|)*2,tL: E embedding, t layer, m MTP module, L loss";
+        of_chunks: Option<String> = "--pipeline-num-transformer-layers", "number of layers of each chunk, a row per stage, such as [[0,1],[1,1]*2,[1,0]]";
     }
 }
 
@@ -71,19 +71,21 @@ impl Shares {
         let first = groups.next().map_or(0, |(i, _)| group(i));
         let second = groups.find(|&(i, _)| group(i) != first).map(|(_, (_, flag))| flag);
         if let Some(other) = sizes.other.or(second) {
-            return refused(format!("goes not with {other}, which shares layers out in another way"));
+            return refused(format!(
+                "cannot be combined with {other}, which shares layers out in another way"
+            ));
         }
         if let Some(layout) = &self.layout {
             if sizes.per_chunk.or(sizes.chunks).is_some() || sizes.noop {
                 return refused(
-                    "goes not with numbers of chunks or --noop-layers: it says what every chunk holds".into(),
+                    "cannot be combined with numbers of chunks or --noop-layers: it says what every chunk holds".into(),
                 );
             }
             return layout_list(layout, sizes, model).map(Some).or_else(refused);
         }
         if let Some(rows) = &self.of_chunks {
             if sizes.noop {
-                return refused("goes not with --noop-layers: chunks may hold no layer".into());
+                return refused("cannot be combined with --noop-layers: chunks may hold no layer".into());
             }
             return rows_list(rows, sizes).map(Some).or_else(refused);
         }
@@ -110,7 +112,7 @@ impl Shares {
         let of_chunk = match (sizes.per_chunk, sizes.chunks) {
             (Some(n), _) if n > 0 && of_stage.is_multiple_of(n) => n,
             (Some(n), _) => {
-                return Err(format!("{of_stage} places of a stage do not divide by chunks of {n}"));
+                return Err(format!("{of_stage} places of a stage are not divisible by chunks of {n}"));
             }
             (None, chunks) => equal(of_stage, chunks.unwrap_or(1))?,
         };
@@ -129,14 +131,16 @@ impl Shares {
 fn equal(n: usize, parts: usize) -> Result<usize, String> {
     match parts > 0 && n.is_multiple_of(parts) {
         true => Ok(n / parts),
-        false => Err(format!("{n} places for layers do not divide by {parts}")),
+        false => Err(format!("{n} places for layers are not divisible by {parts}")),
     }
 }
 
 /// So many layers on the first stage and on the last, the others alike.
 fn ends(first: Option<usize>, last: Option<usize>, sizes: &Sizes) -> Result<Vec<usize>, String> {
     if sizes.per_chunk.is_some() {
-        return Err("goes with --num-virtual-stages-per-pipeline-rank, not with layers of a chunk, as upstream has it".into());
+        return Err(
+            "needs --num-virtual-stages-per-pipeline-rank instead of layers per chunk, as in upstream".into(),
+        );
     }
     let chunks = sizes.chunks.unwrap_or(1);
     let middle = sizes.pp - usize::from(first.is_some()) - usize::from(last.is_some());
@@ -216,7 +220,7 @@ fn layout_list(layout: &str, sizes: &Sizes, model: &ModelConfig) -> Result<Vec<u
     }
     if !chunks.len().is_multiple_of(sizes.pp) {
         return Err(format!(
-            "{} chunks do not divide by --pipeline-model-parallel-size {}",
+            "{} chunks are not divisible by --pipeline-model-parallel-size {}",
             chunks.len(),
             sizes.pp
         ));
@@ -317,7 +321,7 @@ mod tests {
             (sizes(4, 9), "5 places"),
             (sizes(2, 9), "left for no stage"),
             (Sizes { chunks: Some(2), ..sizes(4, 8) }, "1 places"),
-            (Sizes { per_chunk: Some(1), ..sizes(4, 8) }, "as upstream"),
+            (Sizes { per_chunk: Some(1), ..sizes(4, 8) }, "as in upstream"),
             (Sizes { other: Some("--num-layer-list"), ..sizes(4, 8) }, "--num-layer-list"),
             (self::sizes(1, 8), "several stages"),
             (self::sizes(4, 2), "4 of 2 layers"),
@@ -349,7 +353,7 @@ mod tests {
         assert!(
             list(&Shares { embedding_counts: true, ..apart }, &sizes(3, 4), 0)
                 .unwrap_err()
-                .contains("goes not with")
+                .contains("cannot be combined with")
         );
     }
 

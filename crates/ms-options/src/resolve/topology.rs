@@ -14,40 +14,40 @@ use ms_trainer::{PipelineOrder, TrainConfig};
 options! {
     /// How a run is spread over ranks, as the flags say it.
     pub(crate) struct Spread in "Parallelism" {
-        pub(crate) tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", range = "[1,65536]";
-        cp: usize = "--context-parallel-size", "ranks that share a sequence", range = "[1,65536]";
-        pp: usize = "--pipeline-model-parallel-size", "stages that share the layers", range = "[1,65536]";
-        pub(crate) ep: usize = "--expert-model-parallel-size", "ranks that share the experts", range = "[1,65536]";
-        pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
-        pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
-        pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
-        pub(crate) extended: Given<bool> = "--moe-extended-tp", "v2.0.0: every rank has a part of every expert, which the tensor- and expert-parallel ranks share together (with allgather)", group = "Model families";
-        sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
-        distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks; without it every rank keeps all of it";
-        instances: usize = "--num-distributed-optimizer-instances", "copies of the optimizer's state, each shared out by as many neighbouring ranks", group = "Recomputation", range = "[1,65536]";
-        fsdp: bool = "--use-custom-fsdp", "goes with --use-distributed-optimizer: what replicas share out is what --data-parallel-sharding-strategy says", group = "Recomputation";
-        shared_out: String = "--data-parallel-sharding-strategy", "with --use-custom-fsdp: every replica keeps all of the optimizer's state (no_shard), or a part of it (optim); gradients and weights are whole on each, so optim_grads and optim_grads_params are refused", group = "Recomputation";
-        pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
-        comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
-        levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", group = "Model families", range = "[1,65536]";
-        gathers_heads: bool = "--use-ulysses-allgather-kv", "goes with ulysses_cp_algo and --group-query-attention, as upstream; a rank is sent the keys and values of its own heads, which is never more than all of them", group = "Model families";
-        pub(crate) window: Given<usize> = "--cp-window-size", "ranks of the inner ring of a double ring", range = "[1,65536]";
-        mask: String = "--attention-mask-type", "general: ranks of a ring have neighbouring tokens each, instead of two chunks whose causal work is even; masks are those of documents and windows either way";
-        old_mask: Option<String> = "--cp-attention-mask-type", "as --attention-mask-type, in older commands";
-        pub(crate) ulysses: Given<Option<usize>> = "--ulysses-degree-in-cp", "ranks of hybrid_cp_algo that exchange heads for tokens", range = "[1,65536]";
-        pub(crate) layer_list: Given<Option<String>> = "--num-layer-list", "layers of each stage, 4,4,3", group = "Pipeline";
-        pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", group = "Pipeline", range = "[1,16384]";
-        pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", group = "Pipeline", range = "[1,16384]";
-        pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble", group = "Pipeline";
-        pub(crate) messages_beside: bool = "--no-overlap-p2p-communication", "stages wait for what they hand each other: who sends it until it is taken, who gets it before anything else (upstream's plain pipelines always do)", group = "Pipeline";
-        ends_beside: bool = "--overlap-p2p-communication-warmup-flush", "--upstream head: what stages hand each other is on its way beside their work in warm-up and end, too, as it always is here", group = "Pipeline";
-        reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: ranks have neighbouring tokens; without it those that see the same, where fewer blocks of attention are needed then", group = "Model families";
-        maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: tokens are put together one by one; without it in runs, of which a row has about a thousand", group = "Model families";
-        masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "refused in training with adaptive_cp_algo, as upstream unless its code is changed: masks are those of documents and windows";
-        kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
-        cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
-        pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: ranks gather all (allgather), or send each to its experts' ranks, their own tokens with all columns (alltoall since core 0.12; flex, whose fused kernels exchange the same) or all tokens with their own columns (alltoall_seq; alltoall of v2.0.0). A capacity needs one of the latter";
-        pub(crate) group: Given<Option<usize>> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", group = "Pipeline", range = "[1,16777216]";
+        pub(crate) tp: usize = "--tensor-model-parallel-size", "tensor-parallel size: number of ranks that share a weight matrix", range = "[1,65536]";
+        cp: usize = "--context-parallel-size", "context-parallel size: number of ranks that share a sequence", range = "[1,65536]";
+        pp: usize = "--pipeline-model-parallel-size", "pipeline-parallel size: number of stages that share the layers", range = "[1,65536]";
+        pub(crate) ep: usize = "--expert-model-parallel-size", "expert-parallel size: number of ranks that share the experts", range = "[1,65536]";
+        pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "tensor-parallel size of experts (default: that of dense layers)", range = "[1,65536]";
+        pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "order of ranks: pipeline stages before data-parallel ranks", group = "Pipeline";
+        pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "distribute whole experts over tensor-parallel ranks too, instead of splitting them";
+        pub(crate) extended: Given<bool> = "--moe-extended-tp", "v2.0.0: split every expert over all tensor- and expert-parallel ranks (needs the dispatcher allgather)", group = "Model families";
+        sequence_parallel: bool = "--sequence-parallel", "sequence parallelism: tensor-parallel ranks share the tokens between matrix products";
+        distributed_optimizer: bool = "--use-distributed-optimizer", "shard the optimizer state over data-parallel ranks, instead of keeping all of it on every rank";
+        instances: usize = "--num-distributed-optimizer-instances", "number of copies of the optimizer state, each sharded over neighbouring ranks", group = "Memory", range = "[1,65536]";
+        fsdp: bool = "--use-custom-fsdp", "needs --use-distributed-optimizer; --data-parallel-sharding-strategy decides what is sharded", group = "Memory";
+        shared_out: String = "--data-parallel-sharding-strategy", "with --use-custom-fsdp: keep the whole optimizer state on every replica (no_shard) or shard it (optim); optim_grads and optim_grads_params are refused, since gradients and weights are not sharded", group = "Memory";
+        pub(crate) context: Given<String> = "--context-parallel-algo", "context-parallel algorithm: megatron_cp_algo (ring), ulysses_cp_algo (all-to-all over heads), hybrid_cp_algo (both), kvallgather_cp_algo (gathered keys and values), mamba_cp_algo (as ulysses_cp_algo); v2.0.0 also adaptive_cp_algo and hybrid_adaptive_cp_algo";
+        comm: Given<Vec<String>> = "--cp-comm-type", "Megatron's name for the context-parallel algorithm: p2p (ring), a2a (Ulysses), all_gather, or a2a+p2p, whose sizes are --hierarchical-context-parallel-sizes";
+        levels: Vec<String> = "--hierarchical-context-parallel-sizes", "with --cp-comm-type a2a+p2p: number of ranks of the all-to-all (Ulysses) and of the ring", group = "Model families", range = "[1,65536]";
+        gathers_heads: bool = "--use-ulysses-allgather-kv", "accepted with ulysses_cp_algo and --group-query-attention, as in upstream; each rank receives the keys and values of its own heads only", group = "Model families";
+        pub(crate) window: Given<usize> = "--cp-window-size", "double ring: number of ranks of the inner ring", range = "[1,65536]";
+        mask: String = "--attention-mask-type", "context-parallel ring: general gives each rank neighbouring tokens, causal gives it two chunks that balance the causal work; masks follow from documents and windows either way";
+        old_mask: Option<String> = "--cp-attention-mask-type", "older spelling of --attention-mask-type";
+        pub(crate) ulysses: Given<Option<usize>> = "--ulysses-degree-in-cp", "hybrid_cp_algo: number of ranks of an all-to-all (Ulysses) group", range = "[1,65536]";
+        pub(crate) layer_list: Given<Option<String>> = "--num-layer-list", "number of layers of each stage, such as 4,4,3", group = "Pipeline";
+        pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "interleaved schedule: number of layers per chunk (virtual stage)", group = "Pipeline", range = "[1,16384]";
+        pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "interleaved schedule: number of chunks (virtual stages) per stage, instead of layers per chunk", group = "Pipeline", range = "[1,16384]";
+        pub(crate) order: Given<Option<String>> = "--schedules-method", "pipeline schedule: dualpipev (chunks from both ends) or zero-bubble (weight gradients fill the bubble)", group = "Pipeline";
+        pub(crate) messages_beside: bool = "--no-overlap-p2p-communication", "stages wait for sends and receives instead of overlapping them with computation (upstream's non-interleaved schedules always do)", group = "Pipeline";
+        ends_beside: bool = "--overlap-p2p-communication-warmup-flush", "with --upstream head: overlap communication between stages in warm-up and flush too; always so here", group = "Pipeline";
+        reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: keep the order of the tokens; by default tokens with the same mask are grouped where that needs fewer blocks of attention", group = "Model families";
+        maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: group single tokens; by default runs of tokens are grouped, about a thousand per sequence", group = "Model families";
+        masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "not supported in training, as in upstream: with adaptive_cp_algo masks follow from documents and windows";
+        kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "keep keys and values (full) or keys (half) of other ranks for the backward pass, instead of exchanging them again";
+        cache_interval: usize = "--context-parallel-cache-interval", "with --context-parallel-kv-cache-policy: number of layers without a cache between two layers with one", range = "[0,16384]";
+        pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: allgather (ranks gather all tokens); alltoall since core 0.12 and flex (ranks send their own tokens with all columns); alltoall_seq and alltoall of v2.0.0 (ranks send their columns of all tokens). A capacity needs an all-to-all dispatcher";
+        pub(crate) group: Given<Option<usize>> = "--microbatch-group-size-per-virtual-pipeline-stage", "interleaved schedule: number of micro-batches that pass a chunk before the next chunk (default: number of stages)", group = "Pipeline", range = "[1,16777216]";
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
 fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
     if !o.messages_beside && stages.interleaved() && o.pp < 3 {
         refuse!(
-            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as upstream, found \
+            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as in upstream, found \
              --pipeline-model-parallel-size {}",
             o.pp
         );
@@ -186,10 +186,10 @@ fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
             "Megatron-core 0.12 says it as --expert-tensor-parallel-size, and --expert-model-parallel-size 1"
                 .into(),
         ),
-        ("allgather", _) if o.extend_ep.value => wrong("goes not with --moe-tp-extend-ep".into()),
+        ("allgather", _) if o.extend_ep.value => wrong("cannot be combined with --moe-tp-extend-ep".into()),
         ("allgather", _) => Ok(()),
         (other, _) => {
-            wrong(format!("expected --moe-token-dispatcher-type allgather, as upstream, found {other}"))
+            wrong(format!("expected --moe-token-dispatcher-type allgather, as in upstream, found {other}"))
         }
     }
 }
@@ -208,12 +208,12 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
     let strategy = o.shared_out.as_str();
     if !matches!(strategy, "no_shard" | "optim") {
         refuse!(
-            "{STRATEGY} {strategy}: every replica has whole gradients and weights here, which layers use as they lie in flat buffers; \
-             expected no_shard or optim, which shares out the optimizer's state"
+            "{STRATEGY} {strategy}: gradients and weights are not sharded in this version; expected no_shard or optim, which shards \
+                 the state of the optimizer"
         );
     }
     if o.fsdp && !o.distributed_optimizer {
-        refuse!("--use-custom-fsdp: expected --use-distributed-optimizer beside it, as upstream");
+        refuse!("--use-custom-fsdp: needs --use-distributed-optimizer, as in upstream");
     }
     let whole = o.fsdp && strategy == "no_shard";
     if whole && o.instances > 1 {
@@ -223,7 +223,7 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
         (true, instances) => Ok(OptimizerSharding::Instances(instances)),
         (false, 1) => Ok(OptimizerSharding::Replicated),
         (false, n) => refuse!(
-            "--num-distributed-optimizer-instances: expected --use-distributed-optimizer beside it, found {n} alone"
+            "--num-distributed-optimizer-instances: needs --use-distributed-optimizer, found {n} alone"
         ),
     }
 }
@@ -235,8 +235,8 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
     if o.masks_of_code && o.cp > 1 && matches!(topology.sharing.context, ContextParallel::Adaptive { .. }) {
         refuse!(
-            "--adaptive-cp-manually-set-mask-list: nothing sets masks here, as in upstream until its code is changed; they are those of \
-             documents and windows\nhint: leave it out"
+            "--adaptive-cp-manually-set-mask-list: not supported in training, as in upstream: masks follow from documents and \
+             windows\nhint: leave it out"
         );
     }
     Ok(())
@@ -264,7 +264,7 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     let interval = o.cache_interval;
     let Some(policy) = o.kept_of_ring.as_deref() else {
         if interval != 0 {
-            refuse!("{INTERVAL}: goes with {POLICY}, as upstream has it");
+            refuse!("{INTERVAL}: needs {POLICY}, as in upstream");
         }
         return Ok(RingCache::default());
     };
@@ -277,11 +277,11 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
     match context {
         // Rows that are key and value of all heads are gathered nevertheless.
         ContextParallel::Ulysses if model.keys_by_head() => {
-            tracing::warn!("{POLICY} changes nothing with ulysses_cp_algo: what is exchanged once is kept");
+            tracing::warn!("{POLICY} has no effect with ulysses_cp_algo: what is exchanged once is kept");
             return Ok(RingCache::default());
         }
         ContextParallel::Adaptive { .. } => {
-            tracing::warn!("{POLICY} changes nothing with adaptive context parallelism, as upstream");
+            tracing::warn!("{POLICY} has no effect with adaptive context parallelism, as in upstream");
             return Ok(RingCache::default());
         }
         ContextParallel::Ring { .. }
@@ -359,7 +359,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
     if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
             refuse!(
-                "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers do not divide by {chunks} chunks of \
+                "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers are not divisible by {chunks} chunks of \
                  each of {pp} stages"
             );
         }
@@ -422,7 +422,7 @@ pub(crate) fn check(
     if model.moe.is_none() && grid.size(Ep) > 1 {
         let found = grid.size(Ep);
         refuse!(
-            "--expert-model-parallel-size: {found} ranks are to share experts, and the model has none: --num-experts N gives it some"
+            "--expert-model-parallel-size: expected 1 for a model without experts (--num-experts), found {found}"
         );
     }
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
@@ -433,8 +433,7 @@ pub(crate) fn check(
             true => {
                 let list: Vec<String> =
                     nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
-                let e =
-                    format!("{e}\nhint: --num-layer-list {} shares them out all the same", list.join(","));
+                let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
                 usage(placing_flag(stages, model.layers), &e)
             }
             false => usage(placing_flag(stages, model.layers), &e),
@@ -467,14 +466,14 @@ pub(crate) fn check(
     };
     if dispatcher == Dispatcher::AllToAllSeq && !model.hidden.is_multiple_of(etp) {
         refuse!(
-            "--moe-token-dispatcher-type: {} columns do not divide by the {etp} ranks that share an expert; allgather and \
+            "--moe-token-dispatcher-type: {} columns are not divisible by the {etp} ranks that share an expert; allgather and \
              Megatron-core 0.12's alltoall (--upstream head) exchange whole rows",
             model.hidden
         );
     }
     if let Some(what) = spread.filter(|_| !tokens.is_multiple_of(tp)) {
         refuse!(
-            "{what}: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
+            "{what}: {tokens} tokens of a micro-batch are not divisible by --tensor-model-parallel-size {tp}"
         );
     }
     Ok(())

@@ -13,46 +13,46 @@ use ms_trainer::{Adam, IndexerTraining, LossScale, OptimizerForm, Stored, Update
 options! {
     /// The update rule, the form of its state, and the gradients it gets.
     pub(crate) struct Update in "Optimizer" {
-        rule: String = "--optimizer", "update rule";
-        momentum: f64 = "--sgd-momentum", "share of the momentum that stays (--optimizer sgd)", range = "[0,1)";
-        beta1: f64 = "--adam-beta1", "decay of the first moment", range = "[0,1)";
-        beta2: f64 = "--adam-beta2", "decay of the second moment", range = "[0,1)";
-        eps: f64 = "--adam-eps", "added to the root of the second moment", range = "(0,)";
-        pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
-        pub(super) per_token: bool = "--calculate-per-token-loss", "average gradients over tokens instead of micro-batches; with --upstream head the logged loss of fine-tuning, too";
-        pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
-        indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the loss that trains the indexer of sparse attention, by MindSpeed-LLM's formula: over the keys or pooled entries that it picks; 0: it is not trained", group = "Model families", range = "[0,)";
-        megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "instead of --indexer-loss-coeff: that of Megatron-LM's formula, over all keys that a query sees; 0: it is not trained", group = "Model families", range = "[0,)", own = own("dsa_indexer_loss_coeff");
-        megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: over the picked keys alone", group = "Model families", own = own_or("dsa_indexer_use_sparse_loss", "false");
-        pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks as soon as the last micro-batch's gradients in it are formed, while others still are", group = "Parallelism";
-        pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
-        pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "new weights are on their way, bucket by bucket, while others are updated (with --overlap-param-gather)", group = "Pipeline";
-        bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
-        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "buckets of the distributed optimizer end at multiples of 65536 elements instead of 128", group = "Checkpoint";
-        buckets: Option<usize> = "--ddp-num-buckets", "instead: a bucket has this part of what a rank of the first stage holds", range = "[1,)";
-        reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
-        rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
-        rounded_gradients: bool = "--o2-gradient", "--bf16: gradients are kept and summed over ranks in bfloat16 (v2.0.0: with --no-gradient-accumulation-fusion)", group = "Precision";
-        reduced_rounded: bool = "--grad-reduce-in-bf16", "--upstream head: as --o2-gradient", group = "Precision";
-        fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: --o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
-        ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
-        npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
-        head_later: bool = "--defer-embedding-wgrad-compute", "the last stage forms the gradient of the output layer's weights when it has done all else, while other stages still work; gradients by logits are kept till then", group = "Pipeline";
-        head_later_limit: usize = "--wgrad-deferral-limit", "--defer-embedding-wgrad-compute: micro-batches of which it is put off; 0: all", group = "Pipeline", range = "[0,1000000000]";
-        swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
-        pub(crate) swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
-        swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
-        aware: bool = "--use-precision-aware-optimizer", "the optimizer keeps gradients, master weights and moments in the types of the next four flags; types of 16 and 8 bits have a scale for each part of a parameter that a rank owns", group = "Recomputation";
-        main_grads: Option<String> = "--main-grads-dtype", "--bf16: bf16 keeps gradients and sums them over ranks in bfloat16, and rounds them again where they are clipped", group = "Recomputation";
-        main_params: Option<String> = "--main-params-dtype", "--bf16 or --fp16: type of master weights, from the unrounded values of which weights are rounded", group = "Recomputation";
-        exp_avg: Option<String> = "--exp-avg-dtype", "type of first moments; fp8 has 4 bits for the exponent", group = "Recomputation";
-        exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of second moments", group = "Recomputation";
-        accumulates_wide: bool = "--accumulate-allreduce-grads-in-fp32", "gradients are kept in float32, as always here but with flags that say bfloat16, which this goes not with", group = "Precision";
-        loss_scale: Option<f64> = "--loss-scale", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)", group = "Precision", range = "[0,)";
-        initial_scale: f64 = "--initial-loss-scale", "--fp16: the first dynamic loss scale", group = "Precision", range = "(0,)";
-        min_scale: f64 = "--min-loss-scale", "--fp16: the smallest one", group = "Precision", range = "(0,)";
-        scale_window: f64 = "--loss-scale-window", "--fp16: iterations without an overflow until it doubles", group = "Precision", range = "[1,)";
-        hysteresis: u64 = "--hysteresis", "--fp16: overflows until it halves", group = "Precision", range = "[1,1000000]";
+        rule: String = "--optimizer", "update rule: AdamW or gradient descent with momentum";
+        momentum: f64 = "--sgd-momentum", "with --optimizer sgd: momentum", range = "[0,1)";
+        beta1: f64 = "--adam-beta1", "Adam: decay of the first moment", range = "[0,1)";
+        beta2: f64 = "--adam-beta2", "Adam: decay of the second moment", range = "[0,1)";
+        eps: f64 = "--adam-eps", "Adam: epsilon added to the root of the second moment", range = "(0,)";
+        pub(super) clip: f64 = "--clip-grad", "maximum gradient norm; 0 turns clipping off", range = "[0,)";
+        pub(super) per_token: bool = "--calculate-per-token-loss", "average gradients over tokens instead of micro-batches; with --upstream head also the logged loss of fine-tuning";
+        pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of the MTP modules", range = "[0,)";
+        indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the indexer's loss by MindSpeed-LLM's formula, over the keys or pooled entries that it selects (0: the indexer is not trained)", group = "Model families", range = "[0,)";
+        megatron_indexer_loss: Option<f64> = "--dsa-indexer-loss-coeff", "coefficient of the indexer's loss by Megatron-LM's formula, over all keys that a query sees, instead of --indexer-loss-coeff (0: the indexer is not trained)", group = "Model families", range = "[0,)", own = own("dsa_indexer_loss_coeff");
+        megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: the indexer's loss counts the selected keys only", group = "Model families", own = own_or("dsa_indexer_use_sparse_loss", "false");
+        pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "reduce gradients in buckets of --ddp-bucket-size over data-parallel ranks, each as soon as the last micro-batch has filled it, while the backward pass continues", group = "Parallelism";
+        pub(super) overlap_gather: bool = "--overlap-param-gather", "gather updated weights while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
+        pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "with --overlap-param-gather: send updated buckets of weights while the others are updated", group = "Pipeline";
+        bucket: Option<usize> = "--ddp-bucket-size", "elements per gradient bucket", group = "Parallelism", range = "[1,)";
+        wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "end buckets of the distributed optimizer at multiples of 65536 elements instead of 128", group = "Checkpoint";
+        buckets: Option<usize> = "--ddp-num-buckets", "number of gradient buckets, instead of --ddp-bucket-size", range = "[1,)";
+        reuse: bool = "--reuse-fp32-param", "bf16: store the master weights as the bf16 weights and the lower halves of their float32 values", group = "Precision";
+        rounded: bool = "--o2-optimizer", "bf16: keep the optimizer's moments in bfloat16, update them in float32", group = "Precision";
+        rounded_gradients: bool = "--o2-gradient", "bf16: keep and reduce gradients in bfloat16 (v2.0.0: needs --no-gradient-accumulation-fusion)", group = "Precision";
+        reduced_rounded: bool = "--grad-reduce-in-bf16", "with --upstream head: keep and reduce gradients in bfloat16, as --o2-gradient", group = "Precision";
+        fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: required by --o2-gradient, as in upstream; has no effect otherwise", group = "Precision";
+        ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param: round weights to even at ties; sums are deterministic in any case", group = "Precision";
+        npu_ties_to_even: bool = "--npu-deterministic", "alias of --use-deter-comp", group = "Precision";
+        head_later: bool = "--defer-embedding-wgrad-compute", "defer the weight gradient of the output layer until the last stage has done everything else and other stages still compute; logit gradients are kept until then", group = "Pipeline";
+        head_later_limit: usize = "--wgrad-deferral-limit", "with --defer-embedding-wgrad-compute: number of micro-batches whose output-layer weight gradient is deferred (0: all)", group = "Pipeline", range = "[0,1000000000]";
+        swap: bool = "--swap-optimizer", "keep the optimizer state in a file and read it in parts", group = "Memory";
+        pub(crate) swap_parts: usize = "--swap-optimizer-times", "with --swap-optimizer: number of parts in which the state is updated", group = "Memory", range = "[1,1000000]";
+        swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, if one of the given sizes (all, or gigabytes for every stage or for each) is above 0; the whole state is in the file", group = "Memory";
+        aware: bool = "--use-precision-aware-optimizer", "keep gradients, master weights and moments in the types of --main-grads-dtype, --main-params-dtype, --exp-avg-dtype and --exp-avg-sq-dtype; types of 16 and 8 bits have a scale per parameter and rank", group = "Memory";
+        main_grads: Option<String> = "--main-grads-dtype", "with --bf16: type of accumulated gradients; bf16 also reduces them in bfloat16 and rounds them after clipping", group = "Memory";
+        main_params: Option<String> = "--main-params-dtype", "with --bf16 or --fp16: type of master weights; weights are rounded from their unrounded update", group = "Memory";
+        exp_avg: Option<String> = "--exp-avg-dtype", "type of the first moments (fp8: 4 exponent bits)", group = "Memory";
+        exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of the second moments", group = "Memory";
+        accumulates_wide: bool = "--accumulate-allreduce-grads-in-fp32", "accumulate and reduce gradients in float32 (always on; cannot be combined with flags that ask for bfloat16 gradients)", group = "Precision";
+        loss_scale: Option<f64> = "--loss-scale", "static loss scale (0 with --fp16: dynamic)", group = "Precision", range = "[0,)";
+        initial_scale: f64 = "--initial-loss-scale", "fp16: initial dynamic loss scale", group = "Precision", range = "(0,)";
+        min_scale: f64 = "--min-loss-scale", "fp16: minimum loss scale", group = "Precision", range = "(0,)";
+        scale_window: f64 = "--loss-scale-window", "fp16: iterations without an overflow before the loss scale is doubled", group = "Precision", range = "[1,)";
+        hysteresis: u64 = "--hysteresis", "fp16: number of overflows before the loss scale is halved", group = "Precision", range = "[1,1000000]";
     }
 }
 
@@ -63,7 +63,7 @@ options! {
 pub(super) fn indexer(o: &Update, model: &ModelConfig) -> Result<Option<IndexerTraining>> {
     const COEFF: &str = "--dsa-indexer-loss-coeff";
     if o.megatron_indexer_sparse && o.megatron_indexer_loss.is_none() {
-        refuse!("--dsa-indexer-use-sparse-loss: expected {COEFF} beside it, whose form it is");
+        refuse!("--dsa-indexer-use-sparse-loss: needs {COEFF}, whose form it is");
     }
     if o.megatron_indexer_loss.is_some() && !model.keys_by_head() {
         refuse!(
@@ -87,7 +87,7 @@ pub(super) fn bucket_size(
     held: impl FnOnce() -> Result<usize>,
 ) -> Result<Option<usize>> {
     if o.bucket.is_some() && o.buckets.is_some() {
-        refuse!("--ddp-num-buckets: --ddp-bucket-size says it, too; give one of them");
+        refuse!("--ddp-num-buckets: cannot be combined with --ddp-bucket-size");
     }
     if !(o.overlap_reduce || o.overlap_gather) {
         return Ok(None);
@@ -124,12 +124,12 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
         [(!o.overlap_gather, "--overlap-param-gather"), (!chunks, "--num-layers-per-virtual-pipeline-stage")]
     {
         if o.gather_beside_step && missing {
-            refuse!("{BESIDE}: expected {flag} beside it, as upstream has it");
+            refuse!("{BESIDE}: needs {flag}, as in upstream");
         }
     }
     if o.overlap_gather && grid.optimizer() == OptimizerSharding::Replicated {
         refuse!(
-            "--overlap-param-gather: expected --use-distributed-optimizer beside it (with --use-custom-fsdp also \
+            "--overlap-param-gather: needs --use-distributed-optimizer (with --use-custom-fsdp also \
              --data-parallel-sharding-strategy optim); without, every rank updates all of its weights and gathers none"
         );
     }
@@ -151,16 +151,14 @@ pub(super) fn optimizer_form(
     let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
         if given && !precision.bf16 {
-            refuse!("{flag}: goes with --bf16, of whose weights there is a copy in float32");
+            refuse!("{flag}: needs --bf16, of whose weights there is a copy in float32");
         }
     }
     if reuse && swap {
-        refuse!(
-            "--swap-optimizer: goes not with --reuse-fp32-param, as upstream has it; leave one of them out"
-        );
+        refuse!("--swap-optimizer: cannot be combined with --reuse-fp32-param, as in upstream");
     }
     if rounded && o.rule == "sgd" {
-        refuse!("--o2-optimizer: goes with --optimizer adam, whose moments it rounds");
+        refuse!("--o2-optimizer: needs --optimizer adam, whose moments it rounds");
     }
     Ok(OptimizerForm {
         reuse,
@@ -190,20 +188,20 @@ fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option
         let other = types.iter().find(|(_, kind)| kind.as_deref().is_some_and(|kind| kind != "fp32"));
         if let Some((flag, kind)) = other {
             refuse!(
-                "{flag}: expected {FLAG} beside it, as upstream has it, or fp32, found {}",
+                "{flag}: needs {FLAG}, as in upstream, or fp32, found {}",
                 kind.as_deref().unwrap_or_default()
             );
         }
         return Ok(None);
     }
     if o.rule == "sgd" {
-        refuse!("{FLAG}: expected --optimizer adam, as upstream has it, found sgd");
+        refuse!("{FLAG}: expected --optimizer adam, as in upstream, found sgd");
     }
     if !distributed {
-        refuse!("{FLAG}: expected --use-distributed-optimizer beside it, as upstream has it");
+        refuse!("{FLAG}: needs --use-distributed-optimizer, as in upstream");
     }
     if precision.fp64 {
-        refuse!("{FLAG}: goes not with --fp64, beside which nothing is kept in another type");
+        refuse!("{FLAG}: cannot be combined with --fp64, beside which nothing is kept in another type");
     }
     let others = [
         (o.reuse, "--reuse-fp32-param"),
@@ -211,7 +209,7 @@ fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option
         (o.swap || !o.swap_sizes.is_empty(), "--swap-optimizer"),
     ];
     if let Some((_, other)) = others.into_iter().find(|other| other.0) {
-        refuse!("{FLAG}: goes not with {other}, which says the state's form, too; leave one of them out");
+        refuse!("{FLAG}: cannot be combined with {other}, which says the state's form, too");
     }
     let narrow = precision.bf16 || precision.fp16;
     let of = |kind: &Option<String>| match kind.as_deref() {
@@ -220,9 +218,7 @@ fn stored(o: &Update, precision: &Precision, distributed: bool) -> Result<Option
         _ => Stored::Wide,
     };
     if of(&o.main_params) != Stored::Wide && !narrow {
-        tracing::warn!(
-            "--main-params-dtype changes nothing: weights in float32 are their own master weights"
-        );
+        tracing::warn!("--main-params-dtype has no effect: weights in float32 are their own master weights");
     }
     Ok(Some([&o.main_params, &o.exp_avg, &o.exp_avg_sq].map(of)))
 }
@@ -265,17 +261,17 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Ups
         (main, "--main-grads-dtype bf16"),
     ] {
         if given && !precision.bf16 {
-            refuse!("{flag}: goes with --bf16, whose gradients it rounds");
+            refuse!("{flag}: needs --bf16, whose gradients it rounds");
         }
     }
     if o.rounded_gradients && o.fused_gradients && upstream == Upstream::V2_0_0 {
         refuse!(
-            "--o2-gradient: needs --no-gradient-accumulation-fusion, as upstream, whose fused products add in float32"
+            "--o2-gradient: needs --no-gradient-accumulation-fusion, as in upstream, whose fused products add in float32"
         );
     }
     if main && o.accumulates_wide {
         refuse!(
-            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32, as upstream has it, found bf16"
+            "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32, as in upstream, found bf16"
         );
     }
     Ok(o.rounded_gradients || o.reduced_rounded || main)
@@ -320,10 +316,10 @@ pub(super) fn head_later(o: &Update, stages: usize) -> Result<Option<usize>> {
         return Ok(None);
     }
     if stages == 1 {
-        refuse!("{FLAG}: expected --pipeline-model-parallel-size of 2 or more beside it, as upstream has it");
+        refuse!("{FLAG}: needs --pipeline-model-parallel-size of 2 or more, as in upstream");
     }
     if !o.fused_gradients {
-        refuse!("{FLAG}: goes not with --no-gradient-accumulation-fusion, as upstream has it");
+        refuse!("{FLAG}: cannot be combined with --no-gradient-accumulation-fusion, as in upstream");
     }
     Ok(Some(if o.head_later_limit == 0 { usize::MAX } else { o.head_later_limit }))
 }

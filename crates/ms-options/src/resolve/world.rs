@@ -11,8 +11,8 @@ options! {
     /// How many ranks there are.
     pub struct World in "Parallelism" {
         /// Ranks of the run.
-        pub ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
-        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank waits for others before it says for what, and the run ends", range = "[1,)";
+        pub ranks: Given<usize> = "--nproc-per-node", "number of ranks, which run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
+        minutes: Given<u64> = "--distributed-timeout-minutes", "if given: minutes after which a waiting rank reports what it waits for and the run ends", range = "[1,)";
     }
 }
 

@@ -144,7 +144,7 @@ fn what_is_wrong_is_named() {
     );
     let mut json = minimal("llama");
     json["num_key_value_heads"] = json!(3);
-    assert_eq!(message(json), "model: 4 query heads do not divide by 3 key/value heads");
+    assert_eq!(message(json), "model: 4 query heads are not divisible by 3 key/value heads");
     let mut json = minimal("llama");
     json["hidden_size"] = json!("wide");
     assert_eq!(

@@ -233,7 +233,7 @@ const SHARED: Field = Field::rule(
                 1 => false,
                 n if n == c.hidden => true,
                 n => {
-                    let expected = "1 or the hidden size, as upstream has it";
+                    let expected = "1 or the hidden size, as in upstream";
                     return Err(f.wrong("shared_expert_gate_output_dimension", expected, &json!(n)));
                 }
             };

@@ -72,17 +72,17 @@ fn check(c: &ModelConfig) -> Result<()> {
 
 #[rustfmt::skip] // a flag a line
 const FLAGS: &[PartFlag] = &[
-    PartFlag::new("--beta-fast", "(0,)", "yarn: rotations above which a frequency is kept (head)"),
-    PartFlag::new("--beta-slow", "(0,)", "yarn: rotations below which a frequency is stretched in full (head)"),
-    PartFlag::new("--compress-ratios", "[0,268435456]", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries"),
+    PartFlag::new("--beta-fast", "(0,)", "YaRN in layers with pooled entries: number of rotations above which a frequency is not scaled"),
+    PartFlag::new("--beta-slow", "(0,)", "YaRN in layers with pooled entries: number of rotations below which a frequency is fully scaled"),
+    PartFlag::new("--compress-ratios", "[0,268435456]", "tokens per pooled entry of each layer; 0: sliding window only, 4: an indexer selects entries"),
     PartFlag::new("--compress-rope-theta", "(0,)", "base of the rotary frequencies in layers with pooled entries"),
-    PartFlag::new("--kv-compress", "", "attention to a window and pooled entries"),
-    PartFlag::new("--n-hash-layers", "[0,16384]", "first layers whose experts a table has for each token"),
-    PartFlag::new("--o-groups", "[1,16384]", "groups of heads whose outputs are projected apart"),
-    PartFlag::new("--o-lora-rank", "[1,16777216]", "width that each group of outputs is projected to"),
-    PartFlag::new("--original-seq-len", "[0,268435456]", "context length before yarn, in layers with pooled entries"),
-    PartFlag::new("--rope-factor", "(0,)", "factor of yarn in layers with pooled entries"),
-    PartFlag::new("--sliding-window-size", "[1,268435456]", "keys that a query sees beside pooled entries"),
+    PartFlag::new("--kv-compress", "", "attention to a sliding window and pooled entries (DeepSeek-V4)"),
+    PartFlag::new("--n-hash-layers", "[0,16384]", "number of first layers that choose experts by a table of tokens instead of a router"),
+    PartFlag::new("--o-groups", "[1,16384]", "with --kv-compress: number of groups of heads with output projections of their own"),
+    PartFlag::new("--o-lora-rank", "[1,16777216]", "with --kv-compress: width of the output projection of each group of heads"),
+    PartFlag::new("--original-seq-len", "[0,268435456]", "YaRN in layers with pooled entries: original context length"),
+    PartFlag::new("--rope-factor", "(0,)", "YaRN in layers with pooled entries: scaling factor"),
+    PartFlag::new("--sliding-window-size", "[1,268435456]", "with --kv-compress: number of recent keys that a query sees besides pooled entries"),
 ];
 
 /// What Megatron's arguments say of it.

@@ -29,12 +29,12 @@ pub(crate) static KIND: Recurrence = Recurrence {
 
 #[rustfmt::skip] // a flag a line
 const FLAGS: &[PartFlag] = &[
-    PartFlag::new("--full-attention-interval", "[0,16384]", "every so many layers one of full attention"),
-    PartFlag::new("--linear-key-head-dim", "[0,16777216]", "key size of gated delta layers"),
-    PartFlag::new("--linear-num-key-heads", "[0,16384]", "key heads of gated delta layers"),
-    PartFlag::new("--linear-num-value-heads", "[0,16384]", "value heads of gated delta layers"),
-    PartFlag::new("--linear-value-head-dim", "[0,16777216]", "value size of gated delta layers"),
-    PartFlag::new("--partial-rotary-factor", "[0,1]", "share of a head that is rotated"),
+    PartFlag::new("--full-attention-interval", "[0,16384]", "gated delta models: every N-th layer has full attention"),
+    PartFlag::new("--linear-key-head-dim", "[0,16777216]", "gated delta layers: size of a key head"),
+    PartFlag::new("--linear-num-key-heads", "[0,16384]", "gated delta layers: number of key heads"),
+    PartFlag::new("--linear-num-value-heads", "[0,16384]", "gated delta layers: number of value heads"),
+    PartFlag::new("--linear-value-head-dim", "[0,16777216]", "gated delta layers: size of a value head"),
+    PartFlag::new("--partial-rotary-factor", "[0,1]", "share of each head that is rotated"),
 ];
 
 /// What Megatron's arguments say of it.

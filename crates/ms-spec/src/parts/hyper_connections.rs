@@ -41,10 +41,10 @@ pub(crate) static PART: Description = Description {
 
 #[rustfmt::skip] // a flag a line
 const FLAGS: &[PartFlag] = &[
-    PartFlag::new("--enable-mhc", "", "hyper-connections: several residual streams"),
-    PartFlag::new("--hc-eps", "[0,1]", "added to the weights of streams and their sums"),
-    PartFlag::new("--hc-mult", "[1,16384]", "residual streams"),
-    PartFlag::new("--hc-sinkhorn-iters", "[0,10000]", "times that weights between streams are brought to sum 1"),
+    PartFlag::new("--enable-mhc", "", "hyper-connections: several residual streams instead of one"),
+    PartFlag::new("--hc-eps", "[0,1]", "hyper-connections: epsilon added to mixing weights and their sums"),
+    PartFlag::new("--hc-mult", "[1,16384]", "hyper-connections: number of residual streams"),
+    PartFlag::new("--hc-sinkhorn-iters", "[0,10000]", "hyper-connections: Sinkhorn iterations that normalise the mixing weights"),
 ];
 
 /// What Megatron's arguments say of it.

@@ -44,17 +44,17 @@ pub(crate) static PART: Description = Description {
 
 #[rustfmt::skip] // a flag a line
 const FLAGS: &[PartFlag] = &[
-    PartFlag::new("--enable-mla-scale-kv-lora", "", "scale the key/value latent"),
-    PartFlag::new("--enable-mla-scale-q-lora", "", "scale the query latent"),
-    PartFlag::new("--kv-lora-rank", "[1,16777216]", "width of the key/value latent"),
-    PartFlag::new("--multi-head-latent-attention", "", "queries, keys and values through latents"),
-    PartFlag::new("--multi-latent-attention", "", "queries, keys and values through latents"),
-    PartFlag::new("--q-lora-rank", "[1,16777216]", "width of the query latent"),
-    PartFlag::new("--qk-head-dim", "[1,16777216]", "part of a latent head that is not rotated"),
-    PartFlag::new("--qk-nope-head-dim", "[1,16777216]", "part of a latent head that is not rotated"),
-    PartFlag::new("--qk-pos-emb-head-dim", "[1,16777216]", "rotated part of a latent head"),
-    PartFlag::new("--qk-rope-head-dim", "[1,16777216]", "rotated part of a latent head"),
-    PartFlag::new("--v-head-dim", "[1,16777216]", "size of a latent value head"),
+    PartFlag::new("--enable-mla-scale-kv-lora", "", "latent attention: scale the key/value latent"),
+    PartFlag::new("--enable-mla-scale-q-lora", "", "latent attention: scale the query latent"),
+    PartFlag::new("--kv-lora-rank", "[1,16777216]", "latent attention: width of the key/value latent"),
+    PartFlag::new("--multi-head-latent-attention", "", "multi-head latent attention (MLA)"),
+    PartFlag::new("--multi-latent-attention", "", "multi-head latent attention (MLA)"),
+    PartFlag::new("--q-lora-rank", "[1,16777216]", "latent attention: width of the query latent"),
+    PartFlag::new("--qk-head-dim", "[1,16777216]", "latent attention: part of a query/key head that is not rotated"),
+    PartFlag::new("--qk-nope-head-dim", "[1,16777216]", "latent attention: part of a query/key head that is not rotated"),
+    PartFlag::new("--qk-pos-emb-head-dim", "[1,16777216]", "latent attention: rotated part of a query/key head"),
+    PartFlag::new("--qk-rope-head-dim", "[1,16777216]", "latent attention: rotated part of a query/key head"),
+    PartFlag::new("--v-head-dim", "[1,16777216]", "latent attention: size of a value head"),
 ];
 
 /// Flags of a run that mean nothing beside other attention.

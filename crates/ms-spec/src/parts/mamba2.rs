@@ -32,16 +32,16 @@ pub(crate) static KIND: Recurrence = Recurrence {
 
 #[rustfmt::skip] // a flag a line
 const FLAGS: &[PartFlag] = &[
-    PartFlag::new("--hybrid-attention-ratio", "[0,1]", "share of attention layers in a hybrid"),
-    PartFlag::new("--hybrid-mlp-ratio", "[0,1]", "share of feed-forward layers in a hybrid"),
-    PartFlag::new("--hybrid-override-pattern", "", "kinds of layers as letters"),
-    PartFlag::new("--mamba-chunk-size", "[1,268435456]", "tokens of a block of a state-space layer"),
-    PartFlag::new("--mamba-d-conv", "[1,16384]", "width of a state-space layer's convolution"),
-    PartFlag::new("--mamba-d-ssm", "[1,16777216]", "inner width of a state-space layer"),
-    PartFlag::new("--mamba-expand", "[1,16384]", "inner width over hidden size"),
-    PartFlag::new("--mamba-head-dim", "[1,16777216]", "head size of a state-space layer"),
-    PartFlag::new("--mamba-num-groups", "[1,16384]", "groups of a state-space layer"),
-    PartFlag::new("--mamba-state-dim", "[1,16777216]", "state of a state-space layer"),
+    PartFlag::new("--hybrid-attention-ratio", "[0,1]", "hybrid models: share of attention layers"),
+    PartFlag::new("--hybrid-mlp-ratio", "[0,1]", "hybrid models: share of feed-forward layers"),
+    PartFlag::new("--hybrid-override-pattern", "", "hybrid models: a letter per layer, M state space, * attention, - feed-forward"),
+    PartFlag::new("--mamba-chunk-size", "[1,268435456]", "state-space layers: tokens per chunk"),
+    PartFlag::new("--mamba-d-conv", "[1,16384]", "state-space layers: width of the convolution"),
+    PartFlag::new("--mamba-d-ssm", "[1,16777216]", "state-space layers: inner width"),
+    PartFlag::new("--mamba-expand", "[1,16384]", "state-space layers: inner width / hidden size"),
+    PartFlag::new("--mamba-head-dim", "[1,16777216]", "state-space layers: head size"),
+    PartFlag::new("--mamba-num-groups", "[1,16384]", "state-space layers: number of groups"),
+    PartFlag::new("--mamba-state-dim", "[1,16777216]", "state-space layers: size of the state"),
 ];
 
 /// What the inner width is made of.

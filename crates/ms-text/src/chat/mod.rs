@@ -4,10 +4,13 @@ mod python;
 mod source;
 
 use crate::{Error, Result, python_json};
+use chrono::format::{Item, Numeric, StrftimeItems};
+use chrono::{Local, NaiveDateTime, Timelike};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
 use serde_json::Value as Json;
+use std::fmt::Write as _;
 
 /// The folder's own Jinja template, rendered in the environment that `apply_chat_template` gives it:
 /// blocks trimmed, `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls, `generation` blocks,
@@ -53,7 +56,9 @@ impl ChatTemplate {
                 Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
             },
         );
-        environment.add_function("strftime_now", |format: String| strftime_utc(&format, now()));
+        // transformers asks for the machine's own time.
+        let strftime_now = |format: String| strftime(&format, Local::now().naive_local());
+        environment.add_function("strftime_now", strftime_now);
         environment.add_template_owned(NAME, source::prepared(source)).map_err(|e| chat_error(&e))?;
         Ok(Self { environment })
     }
@@ -131,83 +136,25 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
     Ok(Value::from(style.dumps(&json)))
 }
 
-fn now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
-}
-
-/// `strftime` for the directives that chat templates use, in UTC; others stay as they are.
-fn strftime_utc(format: &str, seconds: u64) -> String {
-    const MONTHS: [&str; 12] = [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ];
-    const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let weekday = DAYS[(seconds / 86_400 % 7) as usize];
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let month_name = MONTHS[month as usize - 1];
+/// Python's `strftime` of a time without a zone, for templates' `strftime_now`; directives that it does not know stay as they
+/// are.
+fn strftime(format: &str, time: NaiveDateTime) -> String {
     let mut out = String::new();
-    let mut chars = format.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('Y') => out.push_str(&year.to_string()),
-            Some('y') => out.push_str(&format!("{:02}", year % 100)),
-            Some('m') => out.push_str(&format!("{month:02}")),
-            Some('d') => out.push_str(&format!("{day:02}")),
-            Some('B') => out.push_str(month_name),
-            Some('b') => out.push_str(&month_name[..3]),
-            Some('A') => out.push_str(weekday),
-            Some('a') => out.push_str(&weekday[..3]),
-            Some('H') => out.push_str(&format!("{hour:02}")),
-            Some('M') => out.push_str(&format!("{minute:02}")),
-            Some('S') => out.push_str(&format!("{second:02}")),
-            Some('%') => out.push('%'),
-            Some(other) => {
-                out.push('%');
-                out.push(other);
+    for item in StrftimeItems::new_lenient(format) {
+        let mut text = String::new();
+        let written = match item {
+            // Python's %f has six digits.
+            Item::Numeric(Numeric::Nanosecond, _) => {
+                write!(text, "{:06}", time.nanosecond() / 1000 % 1_000_000)
             }
-            None => out.push('%'),
+            item => write!(text, "{}", time.format_with_items(std::iter::once(item))),
+        };
+        // A time without a zone has none to write, in Python either.
+        if written.is_ok() {
+            out.push_str(&text);
         }
     }
     out
-}
-
-/// Year, month 1..=12 and day 1..=31 of a day counted from 1970-01-01, by walking years and months.
-fn civil_date(mut days: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    loop {
-        let length = if leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
-        year += 1;
-    }
-    let february = if leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
 }
 
 #[cfg(test)]
@@ -216,10 +163,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(strftime_utc("%d %b %Y %H:%M:%S %A", 0), "01 Jan 1970 00:00:00 Thursday");
-        assert_eq!(strftime_utc("%Y-%m-%d", 951_782_400), "2000-02-29");
-        assert_eq!(strftime_utc("%d %B %y, 100%%", 1_767_225_599), "31 December 25, 100%");
+    fn dates_are_written_as_python_writes_them() {
+        let at = |format: &str, seconds: i64| {
+            strftime(format, chrono::DateTime::from_timestamp(seconds, 0).unwrap().naive_utc())
+        };
+        assert_eq!(at("%d %b %Y %H:%M:%S %A", 0), "01 Jan 1970 00:00:00 Thursday");
+        assert_eq!(at("%Y-%m-%d", 951_782_400), "2000-02-29");
+        assert_eq!(at("%d %B %y, 100%%", 1_767_225_599), "31 December 25, 100%");
+        assert_eq!(at("%-d. %B, %I %p, day %j, %f", 951_825_600), "29. February, 12 PM, day 060, 000000");
+        assert_eq!(at("[%z%Z] %Q", 0), "[] %Q");
     }
 
     #[test]

@@ -53,10 +53,12 @@ impl Reader<'_> {
             }
         }
         let Obj::Dict(pairs) = self.object(self.field(parameters, "ortho_context")?) else {
-            return Err("ortho_context is no dictionary".into());
+            return Err("ortho_context is not a dictionary".into());
         };
         for &(word, bits) in pairs {
-            let Obj::Int(bits) = self.object(bits) else { return Err("a context that is no number".into()) };
+            let Obj::Int(bits) = self.object(bits) else {
+                return Err("a context that is not a number".into());
+            };
             trained.contexts.insert(self.text(word)?.into(), Context(*bits));
         }
         Ok(trained)

@@ -77,7 +77,7 @@ fn argument(
 /// Source: `tool_prompts` of the data rules; the format that upstream's head means for `qwen3` and `bailing_mini`.
 pub(super) fn qwen(tools: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(tools).map_err(|e| format!("the tools are not JSON: {e}"))?;
-    let Value::Array(list) = value else { return Err("the tools are no list".into()) };
+    let Value::Array(list) = value else { return Err("the tools are not a list".into()) };
     let mut lines = String::new();
     for tool in list {
         let tool =

@@ -8,10 +8,10 @@ use crate::indexers::IndexerTraining;
 use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
 use crate::lr_schedule::Rates;
+use chrono::Local;
 use ms_core::ops::Auxiliary;
 use ms_trace::{metrics::JsonLines, tensorboard::EventFile};
 use serde_json::{Map, Value, json};
-use std::time::SystemTime;
 
 impl Loop<'_> {
     pub(super) fn open_reports(&mut self) -> Result<()> {
@@ -164,7 +164,7 @@ impl Loop<'_> {
             skipped_iterations: skipped,
             nan_iterations: nan,
         };
-        self.hooks.observer.line(&line.format(SystemTime::now()));
+        self.hooks.observer.line(&line.format(Local::now().naive_local()));
         self.hooks.observer.progress(self.state.iteration, self.config.train_iters, line.loss);
         Ok(())
     }

@@ -44,8 +44,12 @@ fn files_name_the_datasets_that_flags_would_name() {
     let each = losses(dir.path(), "--train-data-path 0.7 a 0.3 b --valid-data-path b");
     assert_eq!(losses(dir.path(), "--per-split-data-args-path splits.json"), each);
     for (flags, code, why) in [
-        ("--data-args-path blend.txt --data-path a", 2, "goes not with --data-path"),
-        ("--per-split-data-args-path splits.json --train-data-path a", 2, "goes not with --train-data-path"),
+        ("--data-args-path blend.txt --data-path a", 2, "cannot be combined with --data-path"),
+        (
+            "--per-split-data-args-path splits.json --train-data-path a",
+            2,
+            "cannot be combined with --train-data-path",
+        ),
         ("--data-args-path none.txt", 1, "--data-args-path none.txt"),
         ("--per-split-data-args-path blend.txt", 1, "expected {\"train\": [..]"),
     ] {

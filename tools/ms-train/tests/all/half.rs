@@ -100,6 +100,6 @@ fn float16_halves_the_bytes_of_weights_and_goes_with_no_other_type() {
         let mut command = ms_train();
         command.args(model()).args(["--dry-run", "--train-iters", "2", "--lr", "1e-3"]);
         let message = refused(command.args(flags.split_whitespace()), 2);
-        assert!(message.starts_with(&format!("ms-train: {flag}: goes not with")), "{message}");
+        assert!(message.starts_with(&format!("ms-train: {flag}: cannot be combined with")), "{message}");
     }
 }

@@ -295,5 +295,5 @@ fn only_the_last_checkpoints_stay_where_that_is_asked_for() {
     let message = refused(&mut train(dir.path(), 2, &["--save", "out2", "--keep-last", "0"]), 2);
     assert!(message.contains("--keep-last"), "{message}");
     let message = refused(&mut train(dir.path(), 2, &["--keep-last", "1"]), 2);
-    assert!(message.contains("--keep-last: goes with --save"), "{message}");
+    assert!(message.contains("--keep-last: needs --save"), "{message}");
 }

@@ -130,7 +130,7 @@ fn a_run_of_megatrons_goes_on_without_its_optimizer_only_where_that_is_asked_for
             "{load}: state of the optimizer: expected exp_avg and exp_avg_sq of every trained parameter"
         );
         assert!(message.contains(&said) && message.contains("the checkpoint has no "), "{flags}: {message}");
-        assert!(message.contains("--no-load-optim to go on at iteration 2"), "{flags}: {message}");
+        assert!(message.contains("--no-load-optim to continue at iteration 2"), "{flags}: {message}");
         // Upstream's schedule is loaded with the optimizer, or begins anew with it.
         let (rest, _) = lines(dir, &format!("--load {load} --no-load-optim"));
         let want = [(3, 12, whole[0].2), (4, 16, whole[1].2), (5, 20, whole[2].2)];

@@ -213,20 +213,20 @@ fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
         assert_eq!([number("optimizer_bytes"), number("grad_bytes")], want, "{more}");
     }
     for (more, said) in [
-        ("--exp-avg-dtype fp16", "--exp-avg-dtype: expected --use-precision-aware-optimizer"),
+        ("--exp-avg-dtype fp16", "--exp-avg-dtype: needs --use-precision-aware-optimizer"),
         (
             "--use-precision-aware-optimizer",
-            "--use-precision-aware-optimizer: expected --use-distributed-optimizer",
+            "--use-precision-aware-optimizer: needs --use-distributed-optimizer",
         ),
         (&format!("{aware} --optimizer sgd"), "--use-precision-aware-optimizer: expected --optimizer adam"),
-        (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: goes with --bf16"),
+        (&format!("{aware} --main-grads-dtype bf16"), "--main-grads-dtype bf16: needs --bf16"),
         (
             &format!("{aware} --bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
             "--main-grads-dtype: expected fp32 beside --accumulate-allreduce-grads-in-fp32",
         ),
         (
             &format!("{aware} --bf16 --reuse-fp32-param"),
-            "--use-precision-aware-optimizer: goes not with --reuse-fp32-param",
+            "--use-precision-aware-optimizer: cannot be combined with --reuse-fp32-param",
         ),
     ] {
         let message = plan(more).unwrap_err();

@@ -75,10 +75,20 @@ fn defaults_of_upstreams_that_do_not_hold_are_said_once() {
         .arg(&data);
     let done = command.assert().success();
     let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    assert_eq!(said.matches("dropout that is not given is 0 here, upstream's default is 0.1: --hidden-dropout 0 --attention-dropout 0 says so").count(), 1, "{said}");
+    assert_eq!(said.matches("dropout is 0 unless given (upstream's default: 0.1); pass --hidden-dropout 0 --attention-dropout 0 to say so").count(), 1, "{said}");
     let silent = train(&["--data-path"]).arg(&data).assert().success();
     assert!(!String::from_utf8_lossy(&silent.get_output().stderr).contains("dropout"));
     train(&["--attention-dropout", "0.1", "--data-path"]).arg(&data).assert().success();
+}
+
+#[test]
+fn without_flags_it_is_said_what_a_run_needs() {
+    let said = refused(&mut ms_train(), 2);
+    assert!(said.starts_with("ms-train: expected flags, found none\n"), "{said}");
+    assert!(said.contains("--seq-length") && said.ends_with("says what each means\n"), "{said}");
+    // A run that is refused has no defaults worth a warning.
+    let said = refused(ms_train().args(["--lr", "1e-3"]), 2);
+    assert!(said.contains("--seq-length is required") && !said.contains("dropout"), "{said}");
 }
 
 #[test]
@@ -271,11 +281,11 @@ fn pieces_that_do_not_fit_are_refused() {
             format!("{two} {shared} --use-ascend-coc --coc-parallel-num 8 --micro-batch-size 1"),
             "--coc-parallel-num: expected a divisor of the 9 tokens",
         ),
-        (format!("{two} --upstream head --use-ascend-mc2"), "--use-ascend-mc2: goes with"),
-        (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: goes with"),
+        (format!("{two} --upstream head --use-ascend-mc2"), "--use-ascend-mc2: needs"),
+        (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: needs"),
         (
             format!("{two} {shared} --upstream head --use-ascend-mc2 --use-ascend-coc"),
-            "--use-ascend-mc2: goes not with",
+            "--use-ascend-mc2: cannot be combined with",
         ),
     ] {
         let mut command = train(&["--dry-run", "--seq-length", "18", "--max-position-embeddings", "18"]);
@@ -338,20 +348,20 @@ fn what_replicas_share_out_is_what_the_strategy_says() {
     assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy no_shard")), whole);
     assert_eq!(state(&format!("{ALL} --data-parallel-sharding-strategy optim")), part);
     for (flags, said) in [
-        ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: expected --use-distributed-optimizer beside it"),
+        ("--use-custom-fsdp".to_owned(), "--use-custom-fsdp: needs --use-distributed-optimizer"),
         (
             format!("{ALL} --data-parallel-sharding-strategy optim_grads"),
-            "--data-parallel-sharding-strategy optim_grads: every replica has whole gradients and weights here",
+            "--data-parallel-sharding-strategy optim_grads: gradients and weights are not sharded",
         ),
         (
             format!("{ALL} --data-parallel-sharding-strategy optim_grads_params"),
-            "--data-parallel-sharding-strategy optim_grads_params: every replica has whole gradients",
+            "--data-parallel-sharding-strategy optim_grads_params: gradients and weights are not sharded",
         ),
         (
             format!("{ALL} --num-distributed-optimizer-instances 2"),
             "--num-distributed-optimizer-instances: expected",
         ),
-        (format!("{ALL} --overlap-param-gather --overlap-grad-reduce"), "--overlap-param-gather: expected"),
+        (format!("{ALL} --overlap-param-gather --overlap-grad-reduce"), "--overlap-param-gather: needs"),
     ] {
         let mut command = train(&[]);
         let message = refused(command.args(RUN.split_whitespace()).args(flags.split_whitespace()), 2);
@@ -396,13 +406,13 @@ fn files_of_upstreams_that_cannot_be_are_refused() {
     for (more, said) in [
         (
             "--num-experts 4 --moe-router-topk 2 --moe-grouped-gemm --ckpt-format torch",
-            "--moe-grouped-gemm: upstream's grouped experts have no biases: expected --disable-bias-linear beside it",
+            "--moe-grouped-gemm: upstream's grouped experts have no biases: needs --disable-bias-linear",
         ),
         (
             "--upstream head --enable-hf2mg-convert",
-            "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder",
+            "--enable-hf2mg-convert: needs --load, which names a Hugging Face folder",
         ),
-        ("--keep-last 2", "--keep-last: goes with --save"),
+        ("--keep-last 2", "--keep-last: needs --save"),
     ] {
         let mut command = ms_train();
         let message = refused(command.args(MODEL.split_whitespace()).args(more.split_whitespace()), 2);

@@ -160,7 +160,7 @@ fn what_a_type_of_router_does_not_look_at_changes_nothing_and_a_warning_says_so(
     let scaled = "--moe-router-topk-scaling-factor 2.5";
     let said = |flags: &str, flag: &str, kind: &str| {
         let (line, said) = first(flags);
-        let words = format!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
+        let words = format!("{flag} has no effect: upstream's {kind} makes nothing of it in this version");
         assert_eq!(said.matches(&words).count(), 1, "{flags}: {said}");
         line["lm loss"].as_f64().unwrap()
     };
@@ -207,7 +207,7 @@ fn a_single_expert_whose_weight_is_divided_last_weighs_one() {
         let flags = format!("aux_loss {score} {single}");
         is_upstreams(&flags, [5.1991421, UNREAD, 3.6926797]);
         let (_, said) = first(&flags);
-        assert!(!said.contains("--norm-topk-prob changes nothing"), "{said}");
+        assert!(!said.contains("--norm-topk-prob has no effect"), "{said}");
     }
     let undivided = "aux_loss --moe-router-score-function sigmoid --moe-router-topk 1 --moe-router-topk-scaling-factor 2.5 \
          --moe-aux-loss-coeff 0 --upstream head --micro-batch-size 1";

@@ -49,7 +49,7 @@ fn deepseek_v2s_losses_and_the_z_loss_are_reported_and_change_the_run() {
 fn a_loss_of_groups_without_groups_is_refused_by_its_flag() {
     let limited = "--moe-router-load-balancing-type group_limited_greedy --topk-group 1";
     for (flags, words) in
-        [("", "goes with --moe-router-load-balancing-type"), (limited, "goes with groups of experts")]
+        [("", "needs --moe-router-load-balancing-type"), (limited, "needs groups of experts")]
     {
         let mut command = ms_train();
         command.args(model()).args(EXPERTS.split_whitespace()).args(flags.split_whitespace());
@@ -204,7 +204,7 @@ fn tokens_that_are_spread_evenly_go_the_same_ways_on_any_topology() {
         ("--moe-aux-loss-coeff 0.1", "--moe-aux-loss-coeff: expected 0 beside"),
         (
             "--moe-expert-capacity-factor 1 --moe-token-dispatcher-type alltoall",
-            "--moe-expert-capacity-factor: goes not with",
+            "--moe-expert-capacity-factor: cannot be combined with",
         ),
     ] {
         let mut command = ms_train();

@@ -42,7 +42,7 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
         ("--moe-aux-loss-coeff 0.1", "--num-experts 2 --moe-router-topk 1"),
     ] {
         let flag = alone.split(' ').next().unwrap();
-        let expected = format!("{flag} changes nothing without");
+        let expected = format!("{flag} has no effect without");
         let (with, without) = (warnings(&format!("{beside} {alone}")), warnings(alone));
         assert!(without.contains(&expected), "{alone}: {without}");
         assert!(!with.contains(&expected), "{beside} {alone}: {with}");
@@ -83,7 +83,7 @@ fn a_flag_that_describes_nothing_of_the_model_is_named() {
         ("--index-topk-pattern FS --upstream head", ""),
     ] {
         let flag = alone.split(' ').next().unwrap();
-        let expected = format!("{flag} changes nothing: the model is the same whatever it says");
+        let expected = format!("{flag} has no effect: the model is the same with any value of it");
         let without = warnings(alone);
         assert!(without.contains(&expected), "{alone}: {without}");
         if !beside.is_empty() {
@@ -93,7 +93,7 @@ fn a_flag_that_describes_nothing_of_the_model_is_named() {
     }
     // What is said is what another flag or the default would say, and is read.
     let all = warnings("--ffn-hidden-size 32 --norm-epsilon 1e-5 --untie-embeddings-and-output-weights");
-    assert!(!all.contains("whatever it says"), "{all}");
+    assert!(!all.contains("with any value of it"), "{all}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn sizes_of_mixers_with_a_state_are_named_by_the_flags_that_make_them() {
         ),
         (
             "--mamba-d-ssm 32 --mamba-head-dim 8 --mamba-num-groups 3",
-            "--mamba-num-groups, --mamba-d-ssm, --mamba-head-dim: model: 4 state-space heads do not divide by 3 groups",
+            "--mamba-num-groups, --mamba-d-ssm, --mamba-head-dim: model: 4 state-space heads are not divisible by 3 groups",
         ),
     ] {
         let said = refused(&mut planned(&format!("--num-layers 2 {MAMBA} {flags}")), 2);
@@ -135,8 +135,7 @@ fn what_is_missing_of_a_model_is_named_by_its_flag() {
         "--load",
     ]);
     let said = refused(command.arg(model), 2);
-    let words =
-        "is missing: with --num-layers flags describe the model, whole; without them it is that of --load";
+    let words = "is missing: with --num-layers the flags must describe the whole model; without, it is that of --load";
     assert!(said.contains("--hidden-size") && said.contains(words), "{said}");
 }
 
@@ -203,7 +202,7 @@ fn buckets_are_as_many_as_told() {
         assert!((2..=number).contains(&several), "{several}");
     }
     let said = refused(&mut planned("--ddp-num-buckets 2 --ddp-bucket-size 10"), 2);
-    assert!(said.contains("--ddp-num-buckets: --ddp-bucket-size says it, too"), "{said}");
+    assert!(said.contains("--ddp-num-buckets: cannot be combined with --ddp-bucket-size"), "{said}");
 }
 
 #[test]
@@ -220,7 +219,8 @@ fn what_does_not_fit_is_named_as_it_was_given() {
     assert!(said.contains("--nproc-per-node 1 (the default) with --tensor-model-parallel-size 2"), "{said}");
     let said = refused(&mut planned("--pp 3 --num-layers 8 --nproc-per-node 3 --micro-batch-size 1"), 2);
     assert!(
-        said.contains("8 layers do not divide by pipeline size 3") && said.contains("--num-layer-list 3,3,2"),
+        said.contains("8 layers are not divisible by pipeline size 3")
+            && said.contains("--num-layer-list 3,3,2"),
         "{said}"
     );
     let interleaved = "--pp 3 --num-layers 6 --nproc-per-node 3 --micro-batch-size 1 --num-layers-per-virtual-pipeline-stage 1";

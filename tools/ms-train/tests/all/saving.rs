@@ -189,7 +189,7 @@ fn a_run_that_is_broken_off_goes_on_from_the_newest_checkpoint_of_those_in_passi
     let dir = tempfile::tempdir().unwrap();
     for (flags, says) in [
         ("--save a --non-persistent-save-interval 1", "--non-persistent-ckpt-type global"),
-        ("--non-persistent-save-interval 1 --non-persistent-ckpt-type global", "goes with --save"),
+        ("--non-persistent-save-interval 1 --non-persistent-ckpt-type global", "needs --save"),
         ("--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type local", "expected global"),
         ("--save a --non-persistent-global-ckpt-dir b", "--non-persistent-ckpt-type global"),
         (
@@ -294,4 +294,19 @@ fn jobs_note_their_progress_beside_checkpoints() {
     );
     assert_eq!(iterations(&second[3..]), ["Iteration: 6", "Iteration: 6"]);
     assert!((operations(&second[4]) / operations(&first[1]) - 3.0).abs() < 0.01, "{second:?}");
+}
+
+#[test]
+fn the_log_and_the_progress_file_tell_one_time() {
+    let dir = tempfile::tempdir().unwrap();
+    // Half past eleven hours before Greenwich: no machine's own zone.
+    let line = "--log-progress --save out --save-interval 1 --train-iters 1";
+    let done = train(dir.path(), line).env("TZ", "XXX-11:30").assert().success();
+    let output = done.get_output();
+    let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+    let logged = said.lines().find(|line| line.contains("iteration        1/")).expect("a log line");
+    let logged = &logged[logged.find('[').unwrap() + 1..logged.find(']').unwrap()];
+    let progress = std::fs::read_to_string(dir.path().join("out/progress.txt")).unwrap();
+    let times: Vec<&str> = progress.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert!(times[0] <= logged && logged <= times[1], "{logged}: {progress}");
 }

@@ -82,8 +82,8 @@ fn whole_columns_are_those_of_the_shared_schedules() {
 fn lengths_of_the_other_kind_and_contradictions_are_refused() {
     let run = |flags: &str| refused(ms_train().args(model()).args(["--dry-run"]).args(flags.split(' ')), 2);
     for (flags, said) in [
-        ("--train-iters 9 --lr 1 --lr-warmup-samples 3", "--lr-warmup-samples goes with --train-samples"),
-        ("--train-samples 90 --lr 1 --lr-warmup-iters 3", "--lr-warmup-iters goes with --train-iters"),
+        ("--train-iters 9 --lr 1 --lr-warmup-samples 3", "--lr-warmup-samples needs --train-samples"),
+        ("--train-samples 90 --lr 1 --lr-warmup-iters 3", "--lr-warmup-iters needs --train-iters"),
         ("--train-samples 90 --lr 1 --lr-decay-iters 3", "pass --lr-decay-samples"),
         (
             "--train-iters 9 --lr 1 --lr-warmup-iters 9",
@@ -95,7 +95,7 @@ fn lengths_of_the_other_kind_and_contradictions_are_refused() {
         ),
         ("--train-iters 9 --lr 1 --lr-warmup-iters 2 --lr-warmup-fraction 0.1", "pass one of them"),
         ("--train-iters 9 --lr 1 --lr-decay-style WSD", "--lr-wsd-decay-iters is required"),
-        ("--train-iters 9 --lr 1 --start-weight-decay 0.1", "--start-weight-decay goes with"),
+        ("--train-iters 9 --lr 1 --start-weight-decay 0.1", "--start-weight-decay needs"),
         ("--train-iters 9 --lr 1 --weight-decay-incr-style linear", "need --start-weight-decay"),
         (
             "--train-iters 9 --lr 1 --weight-decay-incr-style linear --start-weight-decay 1 --end-weight-decay 0.5",

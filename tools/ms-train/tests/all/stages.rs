@@ -163,7 +163,7 @@ fn layers_share_keys_by_flags_on_stages_as_on_one_rank() {
         assert!(apart < 1e-10, "{topology}: {apart}");
     }
     let said = refused(ms_train().args(model()).args(["--cla-share-factor", "2", "--dry-run"]), 2);
-    assert!(said.contains("--cla-share-factor: expected --share-kvstates"), "{said}");
+    assert!(said.contains("--cla-share-factor: needs --share-kvstates"), "{said}");
 }
 
 /// Stages that wait for what they hand each other train the same, and what upstream refuses of it is refused.

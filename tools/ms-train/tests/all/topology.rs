@@ -263,17 +263,17 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
     for (flags, words) in [
         ("--nproc-per-node 3 --tp 2", "2 or 4 ranks fit"),
         ("--tp 2", "2 ranks fit"),
-        ("--nproc-per-node 8 --tp 8 --num-attention-heads 4", "query heads: 4 does not divide by tp 8"),
-        ("--nproc-per-node 3 --pp 3", "4 layers do not divide by pipeline size 3"),
+        ("--nproc-per-node 8 --tp 8 --num-attention-heads 4", "query heads: 4 is not divisible by tp 8"),
+        ("--nproc-per-node 3 --pp 3", "4 layers are not divisible by pipeline size 3"),
         ("--nproc-per-node 2 --pp 2 --num-layer-list 3,2", "expected 2 numbers with the sum 4"),
-        ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 does not divide by ep 3"),
+        ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 is not divisible by ep 3"),
         (
             "--nproc-per-node 2 --pp 2 --schedules-method dualpipev --global-batch-size 2",
             "at least 4 micro-batches",
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",
-            "16 tokens do not divide into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
+            "16 tokens are not divisible into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
         ),
         ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
         (
@@ -287,7 +287,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo adaptive_cp_algo",
-            "16 tokens do not divide into 3 chunks",
+            "16 tokens are not divisible into 3 chunks",
         ),
         (
             "--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo --adaptive-cp-manually-set-mask-list",
@@ -297,22 +297,19 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 20 --kv-channels 4 --ffn-hidden-size 24 \
              --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall --seq-length 18 \
              --max-position-embeddings 18",
-            "--moe-token-dispatcher-type: 20 columns do not divide by the 3 ranks",
+            "--moe-token-dispatcher-type: 20 columns are not divisible by the 3 ranks",
         ),
         (
             "--upstream head --nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 24 --kv-channels 4 \
              --ffn-hidden-size 24 --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall \
              --micro-batch-size 1",
-            "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch do not divide",
+            "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch are not divisible",
         ),
         (
             "--upstream head --context-parallel-kv-cache-policy full",
             "expected --context-parallel-size above 1",
         ),
-        (
-            "--upstream head --context-parallel-cache-interval 1",
-            "goes with --context-parallel-kv-cache-policy",
-        ),
+        ("--upstream head --context-parallel-cache-interval 1", "needs --context-parallel-kv-cache-policy"),
         (
             "--upstream head --nproc-per-node 2 --cp 2 --context-parallel-algo megatron_cp_algo \
              --context-parallel-kv-cache-policy half --context-parallel-cache-interval 4",
@@ -328,15 +325,15 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ("--moe-fb-overlap", "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall"),
         (
             "--moe-token-dispatcher-type alltoall --moe-fb-overlap --moe-alltoall-overlap-comm",
-            "--moe-fb-overlap: goes not with --moe-alltoall-overlap-comm",
+            "--moe-fb-overlap: cannot be combined with --moe-alltoall-overlap-comm",
         ),
         (
             "--moe-token-dispatcher-type alltoall --moe-fb-overlap --overlap-grad-reduce",
-            "--moe-fb-overlap: goes not with --overlap-grad-reduce, as upstream has it",
+            "--moe-fb-overlap: cannot be combined with --overlap-grad-reduce, as in upstream",
         ),
         (
             "--moe-token-dispatcher-type alltoall --moe-fb-overlap --moe-zero-memory level1",
-            "--moe-fb-overlap: goes not with --moe-zero-memory level1",
+            "--moe-fb-overlap: cannot be combined with --moe-zero-memory level1",
         ),
         (
             "--upstream head --moe-token-dispatcher-type alltoall_seq --moe-fb-overlap",
@@ -344,7 +341,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--upstream head --moe-token-dispatcher-type alltoall --moe-fb-overlap",
-            "--moe-fb-overlap: expected --expert-model-parallel-size above 1, as upstream has it, found 1",
+            "--moe-fb-overlap: expected --expert-model-parallel-size above 1, as in upstream, found 1",
         ),
         (
             "--upstream head --nproc-per-node 4 --pp 2 --ep 2 --moe-token-dispatcher-type alltoall --moe-fb-overlap",
@@ -359,11 +356,11 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--upstream head --moe-token-dispatcher-type alltoall --moe-unperm2-mem-optim-swap",
             "--moe-unperm2-mem-optim-swap: needs --moe-fb-overlap",
         ),
-        ("--moe-zero-memory-num-layers 1", "goes with --moe-zero-memory"),
+        ("--moe-zero-memory-num-layers 1", "needs --moe-zero-memory"),
         (
             "--moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1 \
              --recompute-granularity full --recompute-method uniform",
-            "--moe-zero-memory: goes not with --recompute-granularity full",
+            "--moe-zero-memory: cannot be combined with --recompute-granularity full",
         ),
         (
             "--moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1 \
@@ -545,9 +542,9 @@ fn artificial_data_says_what_it_needs() {
     );
     let text =
         refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer --data-path x --upstream head");
-    assert!(text.contains("--mock-data: goes not with --data-path"), "{text}");
+    assert!(text.contains("--mock-data: cannot be combined with --data-path"), "{text}");
     let text = refuse("--train-iters 1 --mock-data --tokenizer-type NullTokenizer --stage sft");
-    assert!(text.contains("--mock-data: goes with pretraining data"), "{text}");
+    assert!(text.contains("--mock-data: needs pretraining data"), "{text}");
 }
 
 #[test]
@@ -574,10 +571,10 @@ fn the_gradient_of_the_output_layer_can_wait_for_other_stages() {
     // Gradients by logits of 16 tokens, four micro-batches a rank.
     assert!(plan(&none) < all && one + 2 * 16 * 4096 * 4 < all, "{} {one} {all}", plan(&none));
     for (more, said) in [
-        ("", "--defer-embedding-wgrad-compute: expected --pipeline-model-parallel-size of 2 or more"),
+        ("", "--defer-embedding-wgrad-compute: needs --pipeline-model-parallel-size of 2 or more"),
         (
             "--no-gradient-accumulation-fusion",
-            "--defer-embedding-wgrad-compute: goes not with --no-gradient-accumulation-fusion",
+            "--defer-embedding-wgrad-compute: cannot be combined with --no-gradient-accumulation-fusion",
         ),
     ] {
         let topology = if more.is_empty() { "" } else { stages };

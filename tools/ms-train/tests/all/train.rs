@@ -318,7 +318,7 @@ fn a_run_that_goes_on_in_another_order_of_sums_says_so() {
     run("pair", "1");
     assert!(!run("pair", "2").contains("--arithmetic"));
     let said = run("tile32", "3");
-    assert!(said.contains("`--arithmetic pair` goes on with the same bits"), "{said}");
+    assert!(said.contains("`--arithmetic pair` continues with the same bits"), "{said}");
     let manifest = std::fs::read_to_string(save.join("iter_0000003/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["state"]["arithmetic"], "tile32");

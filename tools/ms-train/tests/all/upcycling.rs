@@ -121,8 +121,8 @@ fn what_makes_no_experts_is_refused() {
         refused(command.arg(&data), code)
     };
     for (more, code, said) in [
-        (format!("{EXPERTS} --load {dense}"), 2, "--moe-use-upcycling: expected --save"),
-        (format!("{EXPERTS} --save {}", path("a")), 2, "--moe-use-upcycling: expected --load"),
+        (format!("{EXPERTS} --load {dense}"), 2, "--moe-use-upcycling: needs --save"),
+        (format!("{EXPERTS} --save {}", path("a")), 2, "--moe-use-upcycling: needs --load"),
         (
             format!("--moe-use-upcycling --upstream head --load {dense} --save {}", path("a")),
             2,

@@ -54,7 +54,7 @@ fn what_goes_not_with_windows_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     samples(dir.path(), 3, 8, counting);
     for (flags, wanted, code) in [
-        ("--num-nextn-predict-layers 4", "expected --share-mtp-embedding-and-output-weight", 2),
+        ("--num-nextn-predict-layers 4", "needs --share-mtp-embedding-and-output-weight", 2),
         (
             "--num-nextn-predict-layers 3 --share-mtp-embedding-and-output-weight",
             "expected samples of 15 tokens (--seq-length, and --num-nextn-predict-layers more), found 16",

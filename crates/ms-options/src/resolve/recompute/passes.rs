@@ -39,7 +39,7 @@ pub(crate) fn resolve(
 ) -> Result<bool> {
     if !of_experts.overlapped_passes {
         if of_experts.outputs_away {
-            refuse!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as upstream has it");
+            refuse!("--moe-unperm2-mem-optim-swap: needs {FLAG}, as in upstream");
         }
         return Ok(false);
     }
@@ -47,21 +47,17 @@ pub(crate) fn resolve(
     let both_ends = topology.order == PipelineOrder::DualPipeV;
     for (given, other, why) in [
         (of_experts.overlapped, "--moe-alltoall-overlap-comm", "which does a part of the same"),
-        (asked.reduces, "--overlap-grad-reduce", "as upstream has it"),
-        (head && both_ends && asked.gathers, "--overlap-param-gather and dualpipev", "as upstream has it"),
-        (of_experts.layers.is_some(), "--moe-zero-memory-num-layers", "as upstream has it"),
-        (
-            !head && of_experts.level == "level1",
-            "--moe-zero-memory level1",
-            "as upstream has it; pass level0",
-        ),
-        (o.in_bubble, "--recompute-in-bubble", "as upstream has it"),
-        (o.in_advance, "--recompute-in-advance", "as upstream has it"),
-        (head && o.swap_attention, "--swap-attention", "as upstream has it"),
-        (head && asked.extends, "--moe-tp-extend-ep", "as upstream has it"),
+        (asked.reduces, "--overlap-grad-reduce", "as in upstream"),
+        (head && both_ends && asked.gathers, "--overlap-param-gather and dualpipev", "as in upstream"),
+        (of_experts.layers.is_some(), "--moe-zero-memory-num-layers", "as in upstream"),
+        (!head && of_experts.level == "level1", "--moe-zero-memory level1", "as in upstream; pass level0"),
+        (o.in_bubble, "--recompute-in-bubble", "as in upstream"),
+        (o.in_advance, "--recompute-in-advance", "as in upstream"),
+        (head && o.swap_attention, "--swap-attention", "as in upstream"),
+        (head && asked.extends, "--moe-tp-extend-ep", "as in upstream"),
     ] {
         if given {
-            refuse!("{FLAG}: goes not with {other}, {why}; leave one of them out");
+            refuse!("{FLAG}: cannot be combined with {other}, {why}");
         }
     }
     let stages = &topology.stages;
@@ -77,19 +73,19 @@ pub(crate) fn resolve(
             ("--expert-tensor-parallel-size", "1", etp, etp == 1),
         ] {
             if !fits {
-                refuse!("{FLAG}: expected {flag} {expected}, as upstream has it, found {found}");
+                refuse!("{FLAG}: expected {flag} {expected}, as in upstream, found {found}");
             }
         }
         if plain {
             refuse!(
                 "{FLAG}: expected --pipeline-model-parallel-size 1, stages of several chunks \
-                 (--num-layers-per-virtual-pipeline-stage) or --schedules-method dualpipev, as upstream has it"
+                 (--num-layers-per-virtual-pipeline-stage) or --schedules-method dualpipev, as in upstream"
             );
         }
         if stages.interleaved() && asked.micro_batches / stages.pp < 2 {
             refuse!(
                 "{FLAG}: expected at least {} micro-batches in an iteration (of --global-batch-size), two for each of {} \
-                 stages, as upstream has it, found {}",
+                 stages, as in upstream, found {}",
                 2 * stages.pp,
                 stages.pp,
                 asked.micro_batches
@@ -102,7 +98,7 @@ pub(crate) fn resolve(
         Some("every rank has all experts (--expert-model-parallel-size 1), so no tokens are on their way")
     } else if plain {
         Some(
-            "stages of one chunk cannot go on with another micro-batch; shared experts alone work while tokens are on their \
+            "stages of one chunk cannot continue with another micro-batch; shared experts alone work while tokens are on their \
              way. Pass --num-layers-per-virtual-pipeline-stage or --schedules-method dualpipev",
         )
     } else {

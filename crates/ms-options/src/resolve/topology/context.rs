@@ -46,7 +46,7 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
         }
     };
     if let Some(given) = o.context.given().filter(|given| *given != asked.0) {
-        refuse!("{FLAG} {first}: goes not with --context-parallel-algo {given}; leave one of them out");
+        refuse!("{FLAG} {first}: cannot be combined with --context-parallel-algo {given}");
     }
     Ok(Some(asked))
 }

@@ -197,7 +197,7 @@ fn read_sizes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     if m.ranks.is_some() && !m.state.is_multiple_of(quarters) {
         let state = m.state;
         let what =
-            format!("a state of {state} does not divide by {quarters}, which turned halves of keys need");
+            format!("a state of {state} is not divisible by {quarters}, which turned halves of keys need");
         return Err(Error::inconsistent(what));
     }
     Ok(())
