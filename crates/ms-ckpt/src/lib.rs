@@ -53,6 +53,7 @@ pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
 pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration, present};
+pub use load::Wanted;
 pub use ms_files::Mapped;
 pub use name::{Matrix, Name, State, What};
 pub use open::{open, open_iteration, open_with};
