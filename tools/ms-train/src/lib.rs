@@ -99,7 +99,6 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         refuse!("{NOTHING_GIVEN}");
     }
     let mut args = parse_or_exit(line(), &argv)?;
-    ConfigFile::layer(&mut args)?;
     let doing: Doing = args.read()?;
     args.keep_to_level(doing.level);
     if args.explains()? {
