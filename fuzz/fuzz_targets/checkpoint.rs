@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         }
         let whole = ms_core::Region::whole(&spec.shape);
-        let mut values = vec![0f32; spec.shape.numel()];
-        let _ = checkpoint.read_f32(spec, &whole, &mut values);
+        let mut values = vec![0; 4 * spec.shape.numel()];
+        let _ = checkpoint.read(spec, &whole, ms_core::DType::F32, &mut values);
     }
 });

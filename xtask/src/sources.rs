@@ -114,15 +114,14 @@ fn may_hold_unsafe(name: &str) -> bool {
         || name == "xtask/src/sources.rs"
 }
 
-/// Whether a file may name kernels: theirs, those of the CPU device, those that have their memory and errors, programs, tests
-/// and benches. Everybody else speaks to a
-/// device.
+/// Whether a file may name kernels: theirs, those of the CPU device, the one that has their memory, programs, tests and benches.
+/// Everybody else speaks to a device.
 fn may_name_kernels(name: &str) -> bool {
     let library = name.starts_with("crates/") && name.contains("/src/");
     !library
         || name.starts_with("crates/ms-kernels/")
         || name.starts_with("crates/ms-cpu/src/")
-        || matches!(name, "crates/ms-core/src/arena.rs" | "crates/ms-core/src/error.rs")
+        || name == "crates/ms-core/src/arena.rs"
         || name.ends_with("/tests.rs")
         || name.contains("/tests/")
 }

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use ms_ckpt::Result;
-use ms_core::Region;
+use ms_core::{DType, Region};
 
 /// A line per weight; the last one gives the first elements of the first weight.
 pub(crate) fn run(folder: &Path) -> Result<Vec<String>> {
@@ -15,9 +15,10 @@ pub(crate) fn run(folder: &Path) -> Result<Vec<String>> {
     let mut lines: Vec<String> =
         checkpoint.tensors().map(|(name, shape, dtype)| format!("{name} {shape} {dtype}")).collect();
     let spec = &ms_spec::params(checkpoint.config())[0];
-    let mut values = vec![0.0; spec.shape.numel()];
-    checkpoint.read_f32(spec, &Region::whole(&spec.shape), &mut values)?;
-    lines.push(format!("{} begins {:?}", spec.name, &values[..4]));
+    let mut bytes = vec![0; 4 * spec.shape.numel()];
+    checkpoint.read(spec, &Region::whole(&spec.shape), DType::F32, &mut bytes)?;
+    let first: Vec<f32> = bytes.as_chunks().0.iter().take(4).map(|b| f32::from_le_bytes(*b)).collect();
+    lines.push(format!("{} begins {first:?}", spec.name));
     Ok(lines)
 }
 

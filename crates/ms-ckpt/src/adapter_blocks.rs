@@ -272,8 +272,7 @@ mod tests {
             .map(|t| {
                 let mut bytes = vec![0; t.shape.iter().product::<usize>() * 4];
                 source.read_named(&t.global, &t.region, None, DType::F32, &mut bytes).unwrap();
-                let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-                (t.name, t.shape, values.collect())
+                (t.name, t.shape, ms_testing::floats(&bytes))
             })
             .collect();
         let count = |range: std::ops::Range<u8>| range.map(f32::from).collect::<Vec<f32>>();

@@ -242,30 +242,10 @@ impl Checkpoint {
         self.files.iter().map(|f| f.bytes().len() as u64).sum()
     }
 
-    /// Reads a rank's piece of a parameter as float32. `out` has exactly its elements.
-    ///
-    /// # Errors
-    /// A missing tensor, another shape than the model needs, or a type that is no float.
-    ///
-    /// # Panics
-    /// If `out` has another length than the region.
-    pub fn read_f32(&self, spec: &ParamSpec, region: &Region, out: &mut [f32]) -> Result<()> {
-        let mut at = 0;
-        self.copy(&Name::weight(&spec.slot), region, None, DType::F32, &mut |bytes| {
-            for (o, b) in out[at..].iter_mut().zip(bytes.chunks_exact(4)) {
-                *o = f32::from_le_bytes(b.try_into().expect("exact chunk"));
-            }
-            at += bytes.len() / 4;
-            Ok(())
-        })?;
-        assert_eq!(at, out.len(), "{}: elements of the region", spec.name);
-        Ok(())
-    }
-
     /// Reads a rank's piece of a parameter as `dtype`, little-endian. `out` has exactly its bytes.
     ///
     /// # Errors
-    /// As [`Checkpoint::read_f32`].
+    /// A missing tensor, another shape than the model needs, or a type that is no float.
     ///
     /// # Panics
     /// If `out` has another length than the region's bytes.
@@ -276,7 +256,7 @@ impl Checkpoint {
     /// Reads elements `flat` (all if `None`) of a region of any global tensor, such as an optimizer moment.
     ///
     /// # Errors
-    /// As [`Checkpoint::read_f32`].
+    /// As [`Checkpoint::read`].
     ///
     /// # Panics
     /// If `out` has another length than the bytes asked for.

@@ -14,8 +14,8 @@
 //! let checkpoint = ms_ckpt::open(Path::new("model"))?;
 //! let spec = &ms_spec::params(checkpoint.config())[0];
 //! let whole = ms_core::Region::whole(&spec.shape);
-//! let mut weights = vec![0f32; spec.shape.numel()];
-//! checkpoint.read_f32(spec, &whole, &mut weights)?;
+//! let mut weights = vec![0; 4 * spec.shape.numel()];
+//! checkpoint.read(spec, &whole, ms_core::DType::F32, &mut weights)?;
 //! # Ok::<(), ms_ckpt::Error>(())
 //! ```
 
@@ -53,6 +53,7 @@ pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
 pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration, present};
+pub use load::Wanted;
 pub use ms_files::Mapped;
 pub use name::{Matrix, Name, State, What};
 pub use open::{open, open_iteration, open_with};

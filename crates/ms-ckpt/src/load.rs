@@ -1,36 +1,49 @@
-//! Weights of a checkpoint into the memory of a model.
+//! Tensors of a checkpoint into the memory of those who use them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ms_core::{ParamId, ParamStore, Region};
+use ms_core::{DType, ParamId, ParamStore, Region};
 use ms_spec::ParamSpec;
 
 use crate::{Checkpoint, Error, Result};
 
-/// Threads that read weights at the same time, at most: a few use up what memory gives.
+/// Threads that read at the same time, at most: a few use up what memory gives.
 const READERS: usize = 4;
 
+/// What is to be read of a tensor, and where to, as [`Checkpoint::read_named`] has them.
+pub struct Wanted<'a> {
+    /// Name of the global tensor.
+    pub name: String,
+    /// The rank's region of it.
+    pub region: &'a Region,
+    /// Elements of the region; `None`: all.
+    pub flat: Option<Range<usize>>,
+    /// The type to read them in.
+    pub dtype: DType,
+    /// Their place, which has exactly their bytes.
+    pub out: &'a mut [u8],
+}
+
 impl Checkpoint {
-    /// Reads weights into `store`, in its element type, several at a time: from files that the system has in memory this is
-    /// copying alone. Of each weight comes what it is, and which part of it the store has. What an optimizer keeps of weights is
-    /// read by [`Checkpoint::read_named`], one after another.
+    /// Reads what is wanted, several at a time: from files that the system has in memory this is copying alone.
     ///
     /// # Errors
-    /// If the checkpoint lacks a weight or has it in another shape: of several the first in `weights`. If a graph still uses
-    /// the store's weights.
-    pub fn load_into(&self, store: &mut ParamStore, weights: &[(ParamId, &ParamSpec, Region)]) -> Result<()> {
-        let dtype = store.dtype();
-        let ids: Vec<ParamId> = weights.iter().map(|(id, ..)| *id).collect();
-        let parts = weights.iter().zip(store.bytes_of_mut(&ids)?).enumerate();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
-        let (next, failed) = (Mutex::new(parts), AtomicBool::new(false));
-        // Weights are taken in order, so the first one that fails is tried by somebody.
+    /// If the checkpoint lacks a tensor or has it in another shape: of several the first in `all`.
+    ///
+    /// # Panics
+    /// As [`Checkpoint::read_named`].
+    pub fn load(&self, all: Vec<Wanted<'_>>) -> Result<()> {
+        let most = all.len().clamp(1, READERS);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(most);
+        let (next, failed) = (Mutex::new(all.into_iter().enumerate()), AtomicBool::new(false));
+        // They are taken in order, so the first one that fails is tried by somebody.
         let read = || -> Option<(usize, Error)> {
             while !failed.load(Ordering::Relaxed) {
                 let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let (i, ((_, spec, region), bytes)) = taken?;
-                if let Err(error) = self.read(spec, region, dtype, bytes) {
+                let (i, Wanted { name, region, flat, dtype, out }) = taken?;
+                if let Err(error) = self.read_named(&name, region, flat, dtype, out) {
                     failed.store(true, Ordering::Relaxed);
                     return Some((i, error));
                 }
@@ -46,5 +59,24 @@ impl Checkpoint {
             own.into_iter().chain(others).min_by_key(|failed| failed.0)
         });
         failed.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// [`Checkpoint::load`] of weights into `store`, in its element type. Of each weight comes what it is, and which part of it
+    /// the store has.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`]; if a graph still uses the store's weights.
+    pub fn load_into(&self, store: &mut ParamStore, weights: &[(ParamId, &ParamSpec, Region)]) -> Result<()> {
+        let dtype = store.dtype();
+        let ids: Vec<ParamId> = weights.iter().map(|(id, ..)| *id).collect();
+        let mut places = store.several_mut(&ids)?;
+        let wanted = weights.iter().zip(&mut places).map(|((_, spec, region), place)| Wanted {
+            name: spec.name.clone(),
+            region,
+            flat: None,
+            dtype,
+            out: place.bytes_mut(),
+        });
+        self.load(wanted.collect())
     }
 }

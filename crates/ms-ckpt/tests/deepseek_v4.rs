@@ -16,10 +16,10 @@ fn sample() -> std::path::PathBuf {
 }
 
 /// Every parameter's values.
-fn values(source: &Checkpoint) -> Vec<(String, Vec<f32>)> {
+fn values(source: &Checkpoint) -> Vec<(String, Vec<u8>)> {
     let read = |spec: &ms_spec::ParamSpec| {
-        let mut out = vec![0f32; spec.shape.numel()];
-        source.read_f32(spec, &Region::whole(&spec.shape), &mut out).unwrap();
+        let mut out = vec![0; 4 * spec.shape.numel()];
+        source.read(spec, &Region::whole(&spec.shape), DType::F32, &mut out).unwrap();
         (spec.name.clone(), out)
     };
     params(source.config()).iter().map(read).collect()

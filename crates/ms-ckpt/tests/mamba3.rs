@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use ms_ckpt::{Checkpoint, open};
-use ms_core::Region;
+use ms_core::{DType, Region};
 use ms_spec::params;
 use serde_json::{Map, Value, json};
 
@@ -13,10 +13,10 @@ fn sample() -> std::path::PathBuf {
 }
 
 /// Every parameter's values.
-fn values(source: &Checkpoint) -> Vec<(String, Vec<f32>)> {
+fn values(source: &Checkpoint) -> Vec<(String, Vec<u8>)> {
     let read = |spec: &ms_spec::ParamSpec| {
-        let mut out = vec![0f32; spec.shape.numel()];
-        source.read_f32(spec, &Region::whole(&spec.shape), &mut out).unwrap();
+        let mut out = vec![0; 4 * spec.shape.numel()];
+        source.read(spec, &Region::whole(&spec.shape), DType::F32, &mut out).unwrap();
         (spec.name.clone(), out)
     };
     params(source.config()).iter().map(read).collect()

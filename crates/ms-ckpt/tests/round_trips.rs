@@ -8,7 +8,7 @@ use ms_ckpt::layout::hf;
 use ms_ckpt::layout::mcore::{Spelling, Spread};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
-use ms_ckpt::{ArgsForm, Checkpoint, Form, HfLayout, Plan, Run, RunOptions, Sharding, open};
+use ms_ckpt::{ArgsForm, Checkpoint, Form, HfLayout, Plan, Run, RunOptions, Sharding, Wanted, open};
 use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Stages, local, params};
 use ms_testing::tree;
@@ -232,6 +232,43 @@ fn a_missing_or_misshapen_tensor_is_named() {
     std::fs::write(&config, text.replace("\"intermediate_size\": 8", "\"intermediate_size\": 9")).unwrap();
     let error = open(&hf_dir).unwrap_err().to_string();
     assert!(error.contains("mlp.gate_proj.weight: expected shape [9, 8], got [8, 8]"), "{error}");
+}
+
+#[test]
+fn parts_come_to_their_places_and_of_missing_tensors_the_first_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    ms_ckpt::write_hf(dir.path(), &small(), DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    let source = open(dir.path()).unwrap();
+    let specs = params(source.config());
+    let regions: Vec<Region> = specs.iter().map(|spec| Region::whole(&spec.shape)).collect();
+    let mut places: Vec<Vec<u8>> = specs.iter().map(|spec| vec![0xff; 2 * spec.shape.numel()]).collect();
+    // Every tensor in two parts, the second first.
+    let parts = specs.iter().zip(&regions).zip(&mut places).flat_map(|((spec, region), place)| {
+        let (n, third) = (spec.shape.numel(), spec.shape.numel() / 3);
+        let (one, two) = place.split_at_mut(2 * third);
+        [(third..n, two), (0..third, one)].map(|(flat, out)| Wanted {
+            name: spec.name.clone(),
+            region,
+            flat: Some(flat),
+            dtype: DType::Bf16,
+            out,
+        })
+    });
+    source.load(parts.collect()).unwrap();
+    for (spec, place) in specs.iter().zip(&places) {
+        assert_eq!(*place, values(spec), "{}", spec.name);
+    }
+    let mut names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    (names[2], names[5]) = ("not.there".to_owned(), "nor.this".to_owned());
+    let wanted = names.iter().zip(&regions).zip(&mut places).map(|((name, region), out)| Wanted {
+        name: name.clone(),
+        region,
+        flat: None,
+        dtype: DType::Bf16,
+        out,
+    });
+    let error = source.load(wanted.collect()).unwrap_err().to_string();
+    assert!(error.contains("not.there"), "{error}");
 }
 
 #[test]

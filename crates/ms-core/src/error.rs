@@ -82,19 +82,13 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// An operand cannot be.
+    /// An operand cannot be, or does not fit the others.
     #[error(transparent)]
     Operand(#[from] ms_operands::Error),
-    /// A device refused its operands, or cannot be made.
+    /// A device failed, or cannot be made.
     #[error(transparent)]
     Device(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-impl From<ms_kernels::Error> for Error {
-    fn from(e: ms_kernels::Error) -> Self {
-        Self::Device(Box::new(e))
-    }
-}

@@ -315,29 +315,29 @@ impl ParamStore {
         slot.ok_or(IN_USE)?.view_mut(offset, shape).map_err(in_use)
     }
 
-    /// The bytes of several weights, writable at once, in the order of `ids`.
+    /// Several weights, writable at once, each flat, in the order of `ids`.
     ///
     /// # Errors
     /// As [`ParamStore::get_mut`].
     ///
     /// # Panics
     /// If a weight is named twice, or lies outside the buffer.
-    pub fn bytes_of_mut(&mut self, ids: &[ParamId]) -> Result<Vec<&mut [u8]>> {
-        let (layout, size) = (self.layout.clone(), self.dtype.size());
+    pub fn several_mut(&mut self, ids: &[ParamId]) -> Result<Vec<TensorMut<'_>>> {
+        let layout = &self.layout;
+        let start = |&i: &usize| layout.start(ids[i]);
+        let end = |i: &usize| start(i) + layout.shape(ids[*i]).numel();
         let mut order: Vec<usize> = (0..ids.len()).collect();
-        order.sort_by_key(|&i| layout.start(ids[i]));
-        let mut order = order.into_iter().peekable();
-        let mut found: Vec<Option<&mut [u8]>> = ids.iter().map(|_| None).collect();
+        order.sort_by_key(start);
+        let mut order = &order[..];
+        let mut found: Vec<Option<TensorMut<'_>>> = ids.iter().map(|_| None).collect();
         for bucket in &mut self.buckets {
-            let end = bucket.start + bucket.numel;
+            let (first, behind) = (bucket.start, bucket.start + bucket.numel);
+            let (here, later) = order.split_at(order.partition_point(|i| end(i) <= behind));
+            order = later;
             let values = Arc::get_mut(&mut bucket.values).and_then(OnceLock::get_mut).ok_or(IN_USE)?;
-            let (mut rest, mut at) = (values.bytes_mut().map_err(in_use)?, bucket.start);
-            while let Some(i) = order.next_if(|&i| layout.start(ids[i]) + layout.shape(ids[i]).numel() <= end)
-            {
-                let (start, numel) = (layout.start(ids[i]), layout.shape(ids[i]).numel());
-                let (_, from) = rest.split_at_mut((start - at) * size);
-                let (part, after) = from.split_at_mut(numel * size);
-                (at, rest, found[i]) = (start + numel, after, Some(part));
+            let places = here.iter().map(|i| start(i) - first..end(i) - first);
+            for (&i, part) in here.iter().zip(values.whole_mut().map_err(in_use)?.split(places)) {
+                found[i] = Some(part);
             }
         }
         Ok(found.into_iter().map(|part| part.expect("a weight lies in one bucket")).collect())
@@ -421,15 +421,15 @@ mod tests {
         let layout = Arc::new(ParamLayout::new(slots, 12).unwrap());
         let mut store = ParamStore::in_buckets(&arena, DType::F32, layout, [0..8, 8..12]);
         let ids = [2, 0, 1].map(ParamId);
-        for (bytes, value) in store.bytes_of_mut(&ids).unwrap().into_iter().zip([7.0f32, 8.0, 9.0]) {
-            bytes.chunks_exact_mut(4).for_each(|b| b.copy_from_slice(&value.to_le_bytes()));
+        for (mut weight, value) in store.several_mut(&ids).unwrap().into_iter().zip([7.0, 8.0, 9.0]) {
+            weight.as_mut_slice::<f32>().unwrap().fill(value);
         }
         let values = |id| store.get(ParamId(id)).to_f32_vec().unwrap();
         assert_eq!((values(0), values(1), values(2)), (vec![8.0; 4], vec![9.0; 3], vec![7.0; 4]));
         let used = store.get(ParamId(0));
-        let error = store.bytes_of_mut(&[ParamId(1)]).unwrap_err().to_string();
+        let error = store.several_mut(&[ParamId(1)]).err().unwrap().to_string();
         assert_eq!(error, store.get_mut(ParamId(0)).err().unwrap().to_string());
         drop(used);
-        assert!(store.bytes_of_mut(&[ParamId(1)]).is_ok());
+        assert!(store.several_mut(&[ParamId(1)]).is_ok());
     }
 }

@@ -372,7 +372,23 @@ pub struct TensorMut<'a> {
     writing: Option<Writing<'a>>,
 }
 
-impl TensorMut<'_> {
+impl<'a> TensorMut<'a> {
+    /// Writable windows of several parts, of which none begins before the end of the one before it.
+    ///
+    /// # Panics
+    /// If one does, or ends outside.
+    pub fn split(self, parts: impl IntoIterator<Item = std::ops::Range<usize>>) -> Vec<Self> {
+        let Self { bytes: mut rest, dtype, writing, .. } = self;
+        let (size, mut at) = (if rest.is_empty() { 0 } else { dtype.size() }, 0);
+        let window = |part: std::ops::Range<usize>| {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut((part.start - at) * size);
+            let (bytes, behind) = from.split_at_mut(part.len() * size);
+            (rest, at) = (behind, part.end);
+            Self { bytes, dtype, shape: [part.len()].into(), writing }
+        };
+        parts.into_iter().map(window).collect()
+    }
+
     /// A writable window of elements `start..start + shape.numel()`.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ mod recurrent;
 
 use ms_core::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
 pub use ms_kernels::choice::Choice;
-use ms_kernels::{Cpu, Isa};
+use ms_kernels::{Cpu, CpuError, Isa};
 
 /// A CPU device: an instruction set, a set of threads, an arena.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl CpuBackend {
     /// As for [`CpuBackend::new`].
     pub fn with(threads: usize, choice: Choice) -> Result<Self> {
         Ok(Self {
-            cpu: Cpu::with_arithmetic(threads, choice.isa, choice.arithmetic)?,
+            cpu: Cpu::with_arithmetic(threads, choice.isa, choice.arithmetic).map_err(unavailable)?,
             arena: Arena::default(),
         })
     }
@@ -53,7 +53,12 @@ impl CpuBackend {
 /// # Errors
 /// If `MS_ISA` names an instruction set that this machine does not have.
 pub fn device(threads: usize) -> Result<Device> {
-    Ok(Device::new(CpuBackend::new(threads, Isa::from_env()?.unwrap_or_else(Isa::detect))?))
+    let isa = Isa::from_env().map_err(unavailable)?.unwrap_or_else(Isa::detect);
+    Ok(Device::new(CpuBackend::new(threads, isa)?))
+}
+
+fn unavailable(e: CpuError) -> Error {
+    Error::Device(Box::new(e))
 }
 
 impl Backend for CpuBackend {

@@ -6,7 +6,7 @@
 use crate::arriving::Arriving;
 use crate::column_exchange::{self, Names};
 use crate::mappings::{Exchange, map};
-use crate::{Among, Communicator, ParallelCtx, Pending};
+use crate::{Among, Communicator, ParallelCtx, Pending, volume};
 use ms_core::hold::{Held, Hold, Holds, States};
 use ms_core::{
     BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Grads, Graph, Op, Result, Tensor, Var, ops,
@@ -271,9 +271,7 @@ impl ParallelCtx {
             return Ok(x.clone());
         }
         let width = x.value().as_matrix().1;
-        if !width.is_multiple_of(ranks) {
-            return Err(crate::Error::Indivisible { name: COLUMNS.there, numel: width, size: ranks }.into());
-        }
+        volume::check_parts(COLUMNS.there, width, ranks)?;
         if self.alike() {
             let len = width / ranks;
             let own = ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into())?;

@@ -49,7 +49,7 @@ pub mod threads;
 #[cfg(any(test, feature = "mpi"))]
 mod vigil;
 mod vocabulary;
-mod volume;
+pub mod volume;
 
 pub use adaptive_map::Remap;
 pub use among::Among;

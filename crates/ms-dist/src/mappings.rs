@@ -9,7 +9,7 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
 use crate::arriving::Arriving;
-use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp};
+use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp, volume};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Shape, Tensor, Var};
 
@@ -38,9 +38,7 @@ impl Exchange {
         let (rank, size) = (comm.rank(), comm.size());
         let rows = t.shape().first().copied().unwrap_or(0);
         let share = |t: &Tensor| -> Result<Shape> {
-            if !rows.is_multiple_of(size) {
-                return Err(crate::Error::Indivisible { name, numel: rows, size }.into());
-            }
+            volume::check_parts(name, rows, size)?;
             let mut dims = t.shape().to_vec();
             dims[0] = rows / size;
             Ok(Shape::new(&dims))

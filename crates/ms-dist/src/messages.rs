@@ -319,9 +319,7 @@ impl Communicator for MessageComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if numel % size != 0 {
-            return Err(Error::Indivisible { name, numel, size });
-        }
+        volume::check_parts(name, numel, size)?;
         self.count(volume::parts(&t, size));
         let meeting = self.meeting(name, "reduce_scatter", &about(t.ready()?))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
@@ -355,9 +353,7 @@ impl Communicator for MessageComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if rows % size != 0 {
-            return Err(Error::Indivisible { name, numel: rows, size });
-        }
+        volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         let numel = t.numel();
         let meeting = self.meeting(name, "all_to_all", &about(t.ready()?))?;

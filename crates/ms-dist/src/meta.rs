@@ -138,9 +138,7 @@ impl Communicator for MetaGroup {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if numel % size != 0 {
-            return Err(Error::Indivisible { name, numel, size });
-        }
+        volume::check_parts(name, numel, size)?;
         self.count(volume::parts(&t, size));
         let part = numel / size;
         Ok(self.joined(t, move |arena, all| reduced(arena, all, (rank * part, part), ReduceOp::Sum)))
@@ -158,9 +156,7 @@ impl Communicator for MetaGroup {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if rows % size != 0 {
-            return Err(Error::Indivisible { name, numel: rows, size });
-        }
+        volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         let part = rows / size;
         Ok(self.joined(t, move |arena, all| {

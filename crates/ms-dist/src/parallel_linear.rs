@@ -9,7 +9,7 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
-use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp};
+use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp, volume};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
@@ -37,9 +37,7 @@ impl Sharers {
             return Ok(self.comm.all_reduce(name, t, ReduceOp::Sum)?);
         }
         let (rows, size) = (t.dim(0), self.comm.size());
-        if !rows.is_multiple_of(size) {
-            return Err(crate::Error::Indivisible { name, numel: rows, size }.into());
-        }
+        volume::check_parts(name, rows, size)?;
         let mut shape = t.shape().to_vec();
         shape[0] = rows / size;
         let pending = self.comm.reduce_scatter(name, t)?;

@@ -384,9 +384,7 @@ impl Communicator for ThreadComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if numel % size != 0 {
-            return Err(Error::Indivisible { name, numel, size });
-        }
+        volume::check_parts(name, numel, size)?;
         let part = numel / size;
         self.count(volume::parts(&t, size));
         self.collective(name, "reduce_scatter", t, move |arena, all| {
@@ -410,9 +408,7 @@ impl Communicator for ThreadComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        if rows % size != 0 {
-            return Err(Error::Indivisible { name, numel: rows, size });
-        }
+        volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         self.collective(name, "all_to_all", t, move |arena, all| {
             let mut out = Tensor::uninit(arena, all[0].dtype(), all[0].shape());

@@ -1,39 +1,47 @@
-//! Bytes that a rank sends in an operation: what the best algorithm must send, whoever carries them.
+//! What ranks send in an operation, whoever carries it: the bytes that the best algorithm must send, and whether parts fit.
 
-use crate::Result;
+use crate::{Error, Result};
 use ms_core::Tensor;
 
 /// Bytes of a tensor's elements.
-pub(crate) fn bytes(t: &Tensor) -> usize {
+pub fn bytes(t: &Tensor) -> usize {
     t.numel() * t.dtype().size()
 }
 
 /// Of an all-reduce of `t` over `size` ranks.
-pub(crate) fn all_reduce(t: &Tensor, size: usize) -> usize {
+pub fn all_reduce(t: &Tensor, size: usize) -> usize {
     2 * bytes(t) * (size - 1) / size
 }
 
 /// Of an all-gather of a rank's `t`.
-pub(crate) fn all_gather(t: &Tensor, size: usize) -> usize {
+pub fn all_gather(t: &Tensor, size: usize) -> usize {
     bytes(t) * (size - 1)
 }
 
 /// Of what hands each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.
-pub(crate) fn parts(t: &Tensor, size: usize) -> usize {
+pub fn parts(t: &Tensor, size: usize) -> usize {
     bytes(t) / size * (size - 1)
 }
 
 /// Of an exchange of rows of `t`, of which `rows[r]` are for rank `r` and this rank is `rank`.
-pub(crate) fn rows(t: &Tensor, rows: &[usize], rank: usize) -> usize {
+pub fn rows(t: &Tensor, rows: &[usize], rank: usize) -> usize {
     let (all, width) = t.as_matrix();
     (all - rows[rank]) * width * t.dtype().size()
+}
+
+/// Holds that `numel` elements of what is called `name` can be divided among `size` ranks.
+///
+/// # Errors
+/// [`Error::Indivisible`] if they cannot.
+pub fn check_parts(name: &'static str, numel: usize, size: usize) -> Result<()> {
+    if numel.is_multiple_of(size) { Ok(()) } else { Err(Error::Indivisible { name, numel, size }) }
 }
 
 /// Holds that `rows` says for each of `size` ranks how many rows of `t` it gets.
 ///
 /// # Errors
 /// If there are other ranks, or more or fewer rows.
-pub(crate) fn check_rows(t: &Tensor, rows: &[usize], size: usize) -> Result<()> {
+pub fn check_rows(t: &Tensor, rows: &[usize], size: usize) -> Result<()> {
     let (len, end) = (t.as_matrix().0, rows.iter().sum());
     match rows.len() == size && end == len {
         true => Ok(()),

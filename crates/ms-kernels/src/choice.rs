@@ -12,7 +12,7 @@ use half::bf16;
 
 use crate::machine::thread_cpu_seconds;
 use crate::matmul::{Dims, Form, Mat, Out, matmul};
-use crate::{Arithmetic, Cpu, Element, Isa, Result};
+use crate::{Arithmetic, Cpu, CpuError, Element, Isa, Result};
 
 /// What bf16 products run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl Choice {
     /// for is kept to.
     ///
     /// # Errors
-    /// [`crate::Error::IsaName`] and [`crate::Error::Isa`] if `MS_ISA` names nothing that this processor has.
-    pub fn of_process(asked: Option<Arithmetic>, kept: Option<&Path>) -> Result<Self> {
+    /// [`CpuError::IsaName`] and [`CpuError::Isa`] if `MS_ISA` names nothing that this processor has.
+    pub fn of_process(asked: Option<Arithmetic>, kept: Option<&Path>) -> Result<Self, CpuError> {
         if let Some(isa) = Isa::from_env()? {
             return Ok(Self { isa, arithmetic: asked.unwrap_or_else(|| isa.arithmetic()) });
         }

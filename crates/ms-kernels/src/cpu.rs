@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::{Scratch, with_scratch};
-use crate::{Arithmetic, Error, Isa, Result};
+use crate::{Arithmetic, CpuError, Isa, Result};
 
 /// An instruction set and a number of threads; every kernel takes one.
 ///
@@ -16,7 +16,7 @@ use crate::{Arithmetic, Error, Isa, Result};
 /// let count = std::sync::atomic::AtomicUsize::new(0);
 /// cpu.for_each_unit(10, |_unit| { count.fetch_add(1, std::sync::atomic::Ordering::Relaxed); });
 /// assert_eq!(count.into_inner(), 10);
-/// # Ok::<(), ms_kernels::Error>(())
+/// # Ok::<(), ms_kernels::CpuError>(())
 /// ```
 #[derive(Clone)]
 pub struct Cpu {
@@ -46,7 +46,7 @@ impl Cpu {
     ///
     /// # Errors
     /// As there.
-    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+    pub fn new(threads: usize, isa: Isa) -> Result<Self, CpuError> {
         Self::with_arithmetic(threads, isa, isa.arithmetic())
     }
 
@@ -54,10 +54,10 @@ impl Cpu {
     /// `arithmetic`. No thread is made for 0 or 1.
     ///
     /// # Errors
-    /// [`Error::Isa`] if this processor does not have `isa`, [`Error::Threads`] if no thread can be started.
-    pub fn with_arithmetic(threads: usize, isa: Isa, arithmetic: Arithmetic) -> Result<Self> {
+    /// [`CpuError::Isa`] if this processor does not have `isa`, [`CpuError::Threads`] if no thread can be started.
+    pub fn with_arithmetic(threads: usize, isa: Isa, arithmetic: Arithmetic) -> Result<Self, CpuError> {
         if !isa.is_available() {
-            return Err(Error::Isa { isa });
+            return Err(CpuError::Isa { isa });
         }
         let threads = threads.max(1);
         let pool = if threads > 1 {
@@ -65,7 +65,7 @@ impl Cpu {
                 .num_threads(threads - 1)
                 .thread_name(|i| format!("kernel-{}", i + 1))
                 .build()
-                .map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+                .map_err(|e| CpuError::Threads { threads, reason: e.to_string() })?;
             // Each has begun, with the heap that it has: whoever asks now what memory is left counts them.
             pool.broadcast(|_| drop(std::hint::black_box(vec![0u8; 64])));
             Some(pool)
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn an_unavailable_instruction_set_is_an_error() {
         for isa in Isa::ALL.into_iter().filter(|isa| !isa.is_available()) {
-            assert_eq!(Cpu::new(1, isa).err(), Some(Error::Isa { isa }));
+            assert_eq!(Cpu::new(1, isa).err(), Some(CpuError::Isa { isa }));
         }
     }
 }

@@ -1,63 +1,12 @@
-//! What a kernel refuses.
+//! What kernels refuse, and what a processor does not have.
 
 use crate::Isa;
+pub use ms_operands::{Error, Result};
 
-/// What can be wrong with a call.
+/// Why kernels cannot run here as they were asked to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// An operand has the wrong number of elements.
-    #[error("{op}: {name} has {got} elements, expected {want}")]
-    Shape {
-        /// The kernel.
-        op: &'static str,
-        /// The operand.
-        name: &'static str,
-        /// Elements that the other operands imply.
-        want: usize,
-        /// Elements that were given.
-        got: usize,
-    },
-    /// A size or stride is impossible.
-    #[error("{op}: {name} is {got}, expected {want}")]
-    Size {
-        /// The kernel.
-        op: &'static str,
-        /// The size.
-        name: &'static str,
-        /// What is allowed.
-        want: &'static str,
-        /// What was given.
-        got: usize,
-    },
-    /// An index points outside the table it indexes.
-    #[error("{op}: {name}[{index}] is {value}, expected 0 to {limit} exclusive")]
-    Range {
-        /// The kernel.
-        op: &'static str,
-        /// The index operand.
-        name: &'static str,
-        /// Position of the bad index.
-        index: usize,
-        /// The bad index.
-        value: i64,
-        /// First index past the end.
-        limit: usize,
-    },
-    /// Two segments of an attention call claim the same token, or are not in rising order.
-    #[error("{op}: segment {index} starts at {name} token {start}, before the previous segment's end {end}")]
-    Segments {
-        /// The kernel.
-        op: &'static str,
-        /// `query` or `key`.
-        name: &'static str,
-        /// Position of the segment.
-        index: usize,
-        /// Its first token.
-        start: usize,
-        /// One past the previous segment's last token.
-        end: usize,
-    },
+pub enum CpuError {
     /// The instruction set does not exist on this processor.
     #[error("instruction set {isa} is not available on this processor; it has {}", Isa::available_names())]
     Isa {
@@ -85,9 +34,6 @@ pub enum Error {
         reason: String,
     },
 }
-
-/// Result of a kernel call.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Checks an operand's element count.
 pub(crate) fn expect_len(op: &'static str, name: &'static str, want: usize, got: usize) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Result};
+use crate::{CpuError, Result};
 
 /// An instruction set that kernels are built for.
 ///
@@ -50,12 +50,12 @@ impl fmt::Display for Arithmetic {
 }
 
 impl FromStr for Arithmetic {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
+    type Err = CpuError;
+    fn from_str(name: &str) -> Result<Self, CpuError> {
         Self::ALL
             .into_iter()
             .find(|arithmetic| arithmetic.to_string() == name)
-            .ok_or_else(|| Error::ArithmeticName { name: name.to_owned() })
+            .ok_or_else(|| CpuError::ArithmeticName { name: name.to_owned() })
     }
 }
 
@@ -71,12 +71,12 @@ impl Isa {
     /// The instruction set that environment variable `MS_ISA` names, if it is set.
     ///
     /// # Errors
-    /// [`Error::IsaName`] for an unknown name, [`Error::Isa`] if this processor does not have it.
-    pub fn from_env() -> Result<Option<Self>> {
+    /// [`CpuError::IsaName`] for an unknown name, [`CpuError::Isa`] if this processor does not have it.
+    pub fn from_env() -> Result<Option<Self>, CpuError> {
         match std::env::var("MS_ISA") {
             Ok(name) if !name.is_empty() => {
                 let isa: Isa = name.parse()?;
-                if isa.is_available() { Ok(Some(isa)) } else { Err(Error::Isa { isa }) }
+                if isa.is_available() { Ok(Some(isa)) } else { Err(CpuError::Isa { isa }) }
             }
             _ => Ok(None),
         }
@@ -138,12 +138,12 @@ impl fmt::Display for Isa {
 }
 
 impl FromStr for Isa {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
+    type Err = CpuError;
+    fn from_str(name: &str) -> Result<Self, CpuError> {
         Self::ALL
             .into_iter()
             .find(|isa| isa.to_string() == name)
-            .ok_or_else(|| Error::IsaName { name: name.to_owned() })
+            .ok_or_else(|| CpuError::IsaName { name: name.to_owned() })
     }
 }
 

@@ -20,7 +20,7 @@
 //! let out = Out::Set { data: &mut y, stride: 2, bias: None };
 //! matmul::matmul(&cpu, Form::Nt, Dims { m: 2, n: 2, k: 2 }, a, b, out)?;
 //! assert_eq!(y, [1.0, 3.0, 3.0, 7.0]); // y = a bᵀ
-//! # Ok::<(), ms_kernels::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 // Intrinsics, disjoint writes from several threads and the floating-point control register need it.
@@ -70,5 +70,5 @@ pub mod swiglu;
 
 pub use cpu::Cpu;
 pub use element::Element;
-pub use error::{Error, Result};
+pub use error::{CpuError, Error, Result};
 pub use isa::{Arithmetic, Isa};

@@ -1,13 +1,13 @@
 //! What an operand refuses.
 
-/// What can be wrong with an operand.
+/// What can be wrong with an operand, by itself or beside the others of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// It has the wrong number of elements.
     #[error("{op}: {name} has {got} elements, expected {want}")]
     Shape {
-        /// What was to be made.
+        /// The operation, or what was to be made.
         op: &'static str,
         /// The operand.
         name: &'static str,
@@ -16,10 +16,22 @@ pub enum Error {
         /// Elements that were given.
         got: usize,
     },
+    /// A size or stride is impossible.
+    #[error("{op}: {name} is {got}, expected {want}")]
+    Size {
+        /// The operation.
+        op: &'static str,
+        /// The size.
+        name: &'static str,
+        /// What is allowed.
+        want: &'static str,
+        /// What was given.
+        got: usize,
+    },
     /// An index points outside what it indexes.
     #[error("{op}: {name}[{index}] is {value}, expected 0 to {limit} exclusive")]
     Range {
-        /// What was to be made.
+        /// The operation, or what was to be made.
         op: &'static str,
         /// The operand.
         name: &'static str,
@@ -30,7 +42,21 @@ pub enum Error {
         /// First index past the end.
         limit: usize,
     },
+    /// Two segments of attention claim the same token, or are not in rising order.
+    #[error("{op}: segment {index} starts at {name} token {start}, before the previous segment's end {end}")]
+    Segments {
+        /// The operation.
+        op: &'static str,
+        /// `query` or `key`.
+        name: &'static str,
+        /// Position of the segment.
+        index: usize,
+        /// Its first token.
+        start: usize,
+        /// One past the previous segment's last token.
+        end: usize,
+    },
 }
 
-/// Result of making an operand.
+/// Result of making an operand, or of an operation on some.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

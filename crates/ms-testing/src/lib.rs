@@ -164,6 +164,11 @@ pub fn assert_close(what: &str, got: &[impl Copy + Into<f64>], want: &[f64], rto
     );
 }
 
+/// Little-endian bytes as numbers.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
 /// A shell line's words; quotes are single ones only.
 pub fn words(line: &str) -> Vec<String> {
     let mut out = Vec::new();

@@ -8,11 +8,11 @@
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
 use crate::lr_schedule::{Decoupled, LrSchedule};
-use crate::optimizer::{MASTER, state_names};
+use crate::optimizer::{Blank, MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::upcycling;
 use crate::{Error, Result};
-use ms_ckpt::{Checkpoint, Form, TRACKER, iteration_name};
+use ms_ckpt::{Checkpoint, Form, TRACKER, Wanted, iteration_name};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};
@@ -405,20 +405,40 @@ fn read_dense(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     Ok(upcycling::read_weights(source, &mut engine.store, weights)?)
 }
 
-/// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of
-/// another update rule and they are wanted, those.
+/// Reads state `which` of what this rank updates. `tensor` says in which tensor that of a parameter is; `None`: it is zeros.
 ///
 /// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
 /// converter has it.
-fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
-    let specs = engine.model.specs().to_vec();
+fn read_state(
+    source: &Checkpoint,
+    engine: &mut Engine,
+    which: usize,
+    tensor: impl Fn(&ParamSpec) -> Option<String>,
+) -> Result<()> {
+    let specs = engine.model.specs();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(&engine.device, 0, |id, range, mut out| {
-        let i = id.0 as usize;
-        let master = state_name(MASTER, &specs[i]);
-        let name = if others && source.has(&master) { &master } else { &specs[i].name };
-        let (dtype, bytes) = (out.dtype(), out.bytes_mut());
-        Ok::<_, Error>(source.read_named(name, &regions[i], Some(range), dtype, bytes)?)
+    engine.optimizer.fill(&engine.device, which, |mut blanks| {
+        let mut wanted = Vec::with_capacity(blanks.len());
+        for Blank { param, range, values } in &mut blanks {
+            let i = param.0 as usize;
+            let (dtype, out) = (values.dtype(), values.bytes_mut());
+            match tensor(&specs[i]) {
+                Some(name) => {
+                    wanted.push(Wanted { name, region: &regions[i], flat: Some(range.clone()), dtype, out });
+                }
+                None => out.fill(0),
+            }
+        }
+        Ok(source.load(wanted)?)
+    })
+}
+
+/// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of
+/// another update rule and they are wanted, those.
+fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
+    read_state(source, engine, 0, |spec| {
+        let master = state_name(MASTER, spec);
+        Some(if others && source.has(&master) { master } else { spec.name.clone() })
     })?;
     engine.publish_masters()
 }
@@ -431,21 +451,11 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
     if !has_masters {
         read_masters(source, engine, false)?;
     }
-    let specs = engine.model.specs().to_vec();
-    let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     for (which, state) in state_names(rule).into_iter().enumerate().skip(usize::from(!has_masters)) {
-        engine.optimizer.fill(&engine.device, which, |id, range, mut out| {
-            let i = id.0 as usize;
-            let name = state_name(state, &specs[i]);
+        read_state(source, engine, which, |spec| {
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.
-            let kept = specs[i].trained() || source.has(&name);
-            if !kept && which > 0 {
-                out.bytes_mut().fill(0);
-                return Ok(());
-            }
-            let name = if kept { name } else { specs[i].name.clone() };
-            let (dtype, bytes) = (out.dtype(), out.bytes_mut());
-            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), dtype, bytes)?)
+            let name = Some(state_name(state, spec)).filter(|name| spec.trained() || source.has(name));
+            name.or((which == 0).then(|| spec.name.clone()))
         })?;
     }
     engine.optimizer.set_step(step);

@@ -258,41 +258,44 @@ impl Optimizer {
         parts.map(move |own| Share { optimizer: self, which, own })
     }
 
-    /// Fills state tensor `which` part by part: `read` gets the parameter, its elements and where to put them.
+    /// Fills state tensor `which`: `read` gets parts with where to put them, all those at once that stay as they are read, and
+    /// the others one by one.
     ///
     /// # Errors
     /// As `read`.
-    pub fn fill<E: From<ms_core::Error>>(
+    pub(crate) fn fill(
         &mut self,
         device: &Device,
         which: usize,
-        mut read: impl FnMut(ParamId, std::ops::Range<usize>, TensorMut<'_>) -> Result<(), E>,
-    ) -> Result<(), E>
-    where
-        crate::Error: Into<E>,
-    {
+        mut read: impl FnMut(Vec<Blank<'_>>) -> Result<()>,
+    ) -> Result<()> {
         let buckets = 0..self.shard.buckets.len();
         let mut new: Option<Vec<_>> = match self.state[which].goes_by_parts() {
             true => None,
             false => buckets.map(|bucket| self.new_weights(device, which, bucket)).collect(),
         };
-        for own in &self.shard.parts {
+        let state = &mut self.state[which];
+        // Weights that are the numbers themselves are read to their place, too.
+        let stays = |own: &&Owned| match &*state {
+            State::Here(_) => true,
+            state => state.is_weights() && !state.is_whole(own.at),
+        };
+        let (stay, others): (Vec<&Owned>, Vec<&Owned>) = self.shard.parts.iter().partition(stays);
+        let mut places = Vec::with_capacity(stay.len());
+        if let State::Here(all) = state {
+            places = all.whole_mut()?.split(stay.iter().map(|own| own.at..own.at + own.slice.range.len()));
+        } else {
+            for (bucket, new) in new.iter_mut().flatten().enumerate() {
+                let slices = stay.iter().map(|own| &own.slice).filter(|s| s.bucket == bucket);
+                places.extend(new.whole_mut()?.split(slices.map(|s| s.offset..s.offset + s.range.len())));
+            }
+        }
+        read(stay.into_iter().zip(places).map(Blank::new).collect())?;
+        for own in others {
             let s = &own.slice;
-            if let State::Here(all) = &mut self.state[which] {
-                let values = all.view_mut(own.at, [s.range.len()])?;
-                read(ParamId(s.param as u32), s.range.clone(), values)?;
-                continue;
-            }
-            // Weights that are the numbers themselves are read to their place.
-            let direct = self.state[which].is_weights() && !self.state[which].is_whole(own.at);
-            if let (true, Some(new)) = (direct, &mut new) {
-                let values = new[s.bucket].view_mut(s.offset, [s.range.len()])?;
-                read(ParamId(s.param as u32), s.range.clone(), values)?;
-                continue;
-            }
             let mut values = Tensor::uninit(device.arena(), self.dtype, [s.range.len()]);
-            read(ParamId(s.param as u32), s.range.clone(), values.whole_mut()?)?;
-            let upper = self.state[which].restore(device, own.at, &values).map_err(Into::into)?;
+            read(vec![Blank::new((own, values.whole_mut()?))])?;
+            let upper = state.restore(device, own.at, &values)?;
             if let (Some(new), Some(upper)) = (&mut new, upper) {
                 new[s.bucket].put(s.offset, &upper)?;
             }
@@ -475,6 +478,20 @@ impl Optimizer {
     /// Bytes of optimizer state on this rank's device.
     pub fn bytes(&self) -> usize {
         self.state.iter().map(State::bytes).sum()
+    }
+}
+
+/// A part of a parameter's state that is to be filled.
+pub(crate) struct Blank<'a> {
+    pub(crate) param: ParamId,
+    /// Its elements of the parameter's on this rank.
+    pub(crate) range: std::ops::Range<usize>,
+    pub(crate) values: TensorMut<'a>,
+}
+
+impl<'a> Blank<'a> {
+    fn new((own, values): (&Owned, TensorMut<'a>)) -> Self {
+        Self { param: ParamId(own.slice.param as u32), range: own.slice.range.clone(), values }
     }
 }
 

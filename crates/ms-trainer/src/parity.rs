@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub use compare::{Bounds, compare, worst};
 
 /// A model and how it is spread over ranks.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Trial {
     /// What is trained, and how.
     pub config: TrainConfig,

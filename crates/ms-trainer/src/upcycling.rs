@@ -29,9 +29,8 @@ pub(crate) fn read_weights(
             continue;
         }
         source.read_named(&name, &network, None, dtype, &mut bytes)?;
-        for weight in store.bytes_of_mut(&[id])? {
-            weight.chunks_exact_mut(bytes.len()).for_each(|expert| expert.copy_from_slice(&bytes));
-        }
+        let mut weight = store.get_mut(id)?;
+        weight.bytes_mut().chunks_exact_mut(bytes.len()).for_each(|expert| expert.copy_from_slice(&bytes));
     }
     Ok(())
 }

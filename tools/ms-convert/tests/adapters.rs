@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use ms_core::Region;
+use ms_core::{DType, Region};
 use serde_json::json;
 
 fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
@@ -21,9 +21,9 @@ fn text(path: &Path) -> &str {
 fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
     let checkpoint = ms_ckpt::open(dir).unwrap();
     let read = |spec: ms_spec::ParamSpec| {
-        let mut v = vec![0f32; spec.shape.numel()];
-        checkpoint.read_f32(&spec, &Region::whole(&spec.shape), &mut v).unwrap();
-        (spec.name, v)
+        let mut v = vec![0; 4 * spec.shape.numel()];
+        checkpoint.read(&spec, &Region::whole(&spec.shape), DType::F32, &mut v).unwrap();
+        (spec.name, ms_testing::floats(&v))
     };
     ms_spec::params(checkpoint.config()).into_iter().map(read).collect()
 }

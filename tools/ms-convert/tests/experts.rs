@@ -109,8 +109,9 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
         let read = |checkpoint: &ms_ckpt::Checkpoint, layer: usize| {
             let name = format!("decoder.layers.{layer}.self_attention.linear_proj.weight");
             let spec = ms_spec::params(checkpoint.config()).into_iter().find(|s| s.name == name).unwrap();
-            let mut values = vec![0f32; spec.shape.numel()];
-            checkpoint.read_f32(&spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();
+            let mut values = vec![0; 4 * spec.shape.numel()];
+            let whole = ms_core::Region::whole(&spec.shape);
+            checkpoint.read(&spec, &whole, ms_core::DType::F32, &mut values).unwrap();
             values
         };
         assert_eq!(read(&few, here), read(&whole, there), "layer {here}");

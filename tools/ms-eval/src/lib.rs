@@ -18,10 +18,9 @@ mod run;
 mod task;
 
 use anyhow::Result;
-use ms_cli::megatron::{ConfigFile, Line, Program, answer, parse_or_exit};
+use ms_cli::megatron::{ConfigFile, Line, Program, begin};
 use ms_cli::refuse;
 use options::Options;
-use std::ffi::OsString;
 use std::sync::OnceLock;
 use task::Task;
 
@@ -62,20 +61,7 @@ pub fn line() -> &'static Line {
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
 pub fn main() -> Result<()> {
-    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    answer(line(), &argv)?;
-    let mut tasks: Vec<String> = Vec::new();
-    while let Some(word) = argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')) {
-        tasks.push(word.to_owned());
-        argv.remove(0);
-    }
-    let mut args = parse_or_exit(line(), &argv)?;
-    ConfigFile::layer(&mut args)?;
-    if args.explains()? {
-        return Ok(());
-    }
-    args.check()?;
-    args.start_logging();
+    let Some((mut tasks, args)) = begin(line(), usize::MAX)? else { return Ok(()) };
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
         refuse!("--task: cannot be combined with the command {word}");

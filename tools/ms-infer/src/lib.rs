@@ -16,11 +16,10 @@ mod task;
 
 use anyhow::{Result, bail};
 use commands::Command;
-use ms_cli::megatron::{Args, ConfigFile, Line, Program, answer, parse_or_exit};
+use ms_cli::megatron::{Args, ConfigFile, Line, Program, begin};
 use ms_cli::refuse;
 use ms_generate::Sampling;
 use options::Options;
-use std::ffi::OsString;
 use std::sync::OnceLock;
 
 const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint or a checkpoint of ms-train.
@@ -50,26 +49,14 @@ pub fn line() -> &'static Line {
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or input cannot be read.
 pub fn main() -> Result<()> {
-    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    answer(line(), &argv)?;
-    let command =
-        argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')).map(ToOwned::to_owned);
-    if command.is_some() {
-        argv.remove(0);
-    }
-    let mut args = parse_or_exit(line(), &argv)?;
-    ConfigFile::layer(&mut args)?;
-    if args.explains()? {
-        return Ok(());
-    }
-    args.check()?;
-    args.start_logging();
+    let Some((words, args)) = begin(line(), 1)? else { return Ok(()) };
+    let command = words.first().map(String::as_str);
     let o: Options = args.read()?;
-    if let (Some(word), false) = (&command, o.asked.tasks.is_empty()) {
+    if let (Some(word), false) = (command, o.asked.tasks.is_empty()) {
         refuse!("--task: cannot be combined with the command {word}");
     }
     let reads = |command| reads::check(&args, &o, &[command]);
-    match command.as_deref() {
+    match command {
         Some("generate") => reads(Command::Generate).and_then(|()| generate::run(&args, &o)),
         Some("chat") => reads(Command::Chat).and_then(|()| chat::run(&args, &o, chat::Unnamed::Own)),
         Some("logits") => reads(Command::Logits).and_then(|()| logits::run(&args, &o)),

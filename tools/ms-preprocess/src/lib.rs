@@ -19,7 +19,7 @@ use anyhow::Result;
 pub use cli::line;
 use cli::{Job, resolve};
 use ms_cli::Usage;
-use ms_cli::megatron::parse_or_exit;
+use ms_cli::megatron::begin;
 use std::io::IsTerminal;
 
 /// Parses the command line and does what it says.
@@ -27,13 +27,7 @@ use std::io::IsTerminal;
 /// # Errors
 /// What went wrong; [`Usage`] for a command line that makes no sense.
 pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
-    let argv: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    let args = parse_or_exit(line(), &argv)?;
-    if args.explains()? {
-        return Ok(());
-    }
-    args.check()?;
-    args.start_logging();
+    let Some((_, args)) = begin(line(), 0)? else { return Ok(()) };
     match resolve(&args, &args.read()?, !std::io::stdout().is_terminal())? {
         Job::Merge { folder, words, prefix, force } => {
             merge::run(&args, &folder, &words, &prefix, force, interrupt)

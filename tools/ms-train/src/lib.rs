@@ -51,7 +51,8 @@ ms-train parity FLAGS: does the model of a run train on its topology as on one r
 The flags are those of the run. The model is made small (fewer layers, heads, tokens and experts, as far as the topology lets it),
 drawn from --seed, and trained a few steps in float64 on the ranks of the run, as threads, and on one rank. After the first step every
 parameter's gradient is compared, after each the losses and norms; the first parameter whose gradient differs is named, and the
-exit code is 1. No data set is read and nothing is written; --json prints one object.
+exit code is 1. Then ranks and flags are taken away one after another, as long as the case fails in the same way, up to 100 times,
+and the smallest one is printed as a command. No data set is read and nothing is written; --json prints one object.
 
   ms-train parity --nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \\
       --load qwen3-0.6b --seq-length 1024 --micro-batch-size 1 --global-batch-size 8
@@ -99,7 +100,6 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         refuse!("{NOTHING_GIVEN}");
     }
     let mut args = parse_or_exit(line(), &argv)?;
-    ConfigFile::layer(&mut args)?;
     let doing: Doing = args.read()?;
     args.keep_to_level(doing.level);
     if args.explains()? {

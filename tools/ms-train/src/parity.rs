@@ -1,9 +1,10 @@
 //! `ms-train parity`: whether the user's model trains on the user's topology as on one rank.
 //!
 //! The model is made small, its parts and their order kept; a few steps run in f64 on threads, on the topology and on one
-//! rank, and every gradient, loss and norm is compared.
+//! rank, and every gradient, loss and norm is compared. Where they differ, the smallest case that does is looked for.
 
 mod shrink;
+mod smallest;
 
 use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
@@ -11,7 +12,7 @@ use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
 use ms_options::training::Resolved;
 use ms_spec::Placement;
-use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
+use ms_trainer::parity::{Apart, Bounds, Found, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};
 use serde_json::json;
 use std::io::Write;
@@ -24,35 +25,60 @@ const STEPS: usize = 3;
 const MARGIN: f64 = 1e-6;
 const TRIES: usize = 100;
 
-/// Runs the comparison and prints what it found.
-///
-/// # Errors
-/// If a rank fails, or with the first thing that differs.
-pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
-    let (trial, shape) = small(r)?;
+/// How far the two may be apart.
+fn bounds() -> Bounds {
+    Bounds::of(DType::F64)
+}
+
+/// The steps on one rank, and on the ranks of `trial`.
+fn both(trial: &Trial, shape: Shape) -> Result<(Found, Found), Apart> {
     let device = || Ok(ms_reference::device());
-    let alone = trial.alone();
     let steps = match trial.config.model.moe {
         Some(_) => trial.batches_apart(&device, shape, STEPS, (MARGIN, TRIES))?,
         None => batches(&trial.config.model, shape, STEPS),
     };
     tracing::info!("one rank, {STEPS} steps in f64");
-    let want = alone.run(&device, &steps, None)?;
-    tracing::info!("{} ranks, {STEPS} steps in f64", r.world);
-    crate::planted::check()?;
+    let want = trial.alone().run(&device, &steps, None)?;
+    tracing::info!("{} ranks, {STEPS} steps in f64", trial.grid.world());
     let planted = |ctx: ParallelCtx| crate::planted::plant(ctx).expect("the variable was looked at");
-    let got = trial.run(&device, &steps, Some(&planted))?;
+    Ok((want, trial.run(&device, &steps, Some(&planted))?))
+}
+
+/// Runs the comparison and prints what it found.
+///
+/// # Errors
+/// If a rank fails, or with the first thing that differs, and the smallest case that still fails.
+pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
+    crate::planted::check()?;
+    let (trial, shape) = small(r)?;
+    let topology = trial.grid.describe();
+    let (want, got) = both(&trial, shape).or_else(|apart| -> Result<_> {
+        if let Apart::Close { .. } = apart {
+            return Err(apart.into());
+        }
+        tracing::warn!("{topology} of {} ranks: {apart}; looking for the smallest case that fails", r.world);
+        bail!("{apart}{}", smallest::of(args, r.world, &apart).said())
+    })?;
     let (name, relative) = worst(&want, &got);
     let margins = want.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
     let margin = margins.reduce(f64::min);
-    let outcome = compare(&want, &got, Bounds::of(DType::F64));
+    let outcome = compare(&want, &got, bounds()).map_err(|apart| {
+        tracing::warn!(
+            "{topology} of {} ranks: {apart}; looking for the smallest case that differs",
+            r.world
+        );
+        let smallest = smallest::of(args, r.world, &apart);
+        (apart, smallest)
+    });
     let model = &trial.config.model;
     let mut out = std::io::stdout().lock();
     if args.json() {
+        let apart = outcome.as_ref().err();
         let found = json!({
             "equal": outcome.is_ok(),
-            "difference": outcome.as_ref().err().map(ToString::to_string),
-            "topology": trial.grid.describe(),
+            "difference": apart.map(|(apart, _)| apart.to_string()),
+            "smallest": apart.map(|(_, smallest)| smallest.json()),
+            "topology": topology,
             "ranks": r.world,
             "steps": STEPS,
             "parameters": want.gradients.len(),
@@ -65,9 +91,8 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     } else if outcome.is_ok() {
         writeln!(
             out,
-            "equal: {} of {} ranks and one rank, {} parameters, {STEPS} steps in f64 \
+            "equal: {topology} of {} ranks and one rank, {} parameters, {STEPS} steps in f64 \
              (the model made small: {} layers of {})\nlargest difference of a gradient: {relative:.1e} of its norm ({name}){}",
-            trial.grid.describe(),
             r.world,
             want.gradients.len(),
             model.layers,
@@ -79,7 +104,9 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     }
     match outcome {
         Ok(()) => Ok(()),
-        Err(e) => bail!("{} of {} ranks and one rank differ: {e}", trial.grid.describe(), r.world),
+        Err((apart, smallest)) => {
+            bail!("{topology} of {} ranks and one rank differ: {apart}{}", r.world, smallest.said())
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Run, lock, transport};
 use crate::{Buffer, CommOptions, Error, Result};
 use half::bf16;
 use ms_core::{Arena, DType, Tensor};
-use ms_dist::{Communicator, Pending, ReduceOp};
+use ms_dist::{Communicator, Pending, ReduceOp, volume};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -132,11 +132,6 @@ fn compare(worker: &Worker, call: &str) -> Result<Option<(usize, String)>> {
     }))
 }
 
-/// Bytes of a tensor.
-fn size_of(t: &Tensor) -> usize {
-    t.numel() * t.dtype().size()
-}
-
 /// A tensor of the host with the bytes of a buffer.
 fn download(buffer: &Buffer, arena: &Arena, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let mut out = Tensor::uninit(arena, dtype, shape);
@@ -200,7 +195,7 @@ fn reduce_scatter(worker: &Worker, t: &Tensor) -> Result<Tensor> {
     let (comm, stream) = (&worker.comm, &worker.stream);
     let n = t.numel() / comm.size();
     if t.dtype() == DType::F64 {
-        let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, size_of(t))?);
+        let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, volume::bytes(t))?);
         let counts = vec![n; comm.size()];
         comm.all_to_all(stream, &from, &counts, &to, &counts, DType::F64)?;
         let mut all = vec![0f64; t.numel()];
@@ -252,15 +247,15 @@ impl Communicator for HcclGroup {
         if t.dtype() != DType::F64 && !reduces(t.dtype()) {
             return Err(ms_core::Error::Unsupported { op: "reduce", dtype: t.dtype() }.into());
         }
-        self.count(2 * size_of(&t) * (self.size - 1) / self.size);
+        self.count(volume::all_reduce(&t, self.size));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         self.collective(name, what, t, move |worker, t| all_reduce(worker, &t, op))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.count(size_of(&t) * (self.size - 1));
+        self.count(volume::all_gather(&t, self.size));
         self.collective(name, "all_gather", t, |worker, t| {
-            let (comm, stream, n) = (&worker.comm, &worker.stream, size_of(&t));
+            let (comm, stream, n) = (&worker.comm, &worker.stream, volume::bytes(&t));
             let mut shape = t.shape().to_vec();
             match shape.first_mut() {
                 Some(rows) => *rows *= comm.size(),
@@ -273,23 +268,20 @@ impl Communicator for HcclGroup {
     }
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        let numel = t.numel();
-        if !numel.is_multiple_of(self.size) {
-            return Err(ms_dist::Error::Indivisible { name, numel, size: self.size });
-        }
+        volume::check_parts(name, t.numel(), self.size)?;
         if t.dtype() != DType::F64 && !reduces(t.dtype()) {
             return Err(ms_core::Error::Unsupported { op: "reduce", dtype: t.dtype() }.into());
         }
-        self.count(size_of(&t) / self.size * (self.size - 1));
+        self.count(volume::parts(&t, self.size));
         self.collective(name, "reduce_scatter", t, |worker, t| reduce_scatter(worker, &t))
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> ms_dist::Result<Pending> {
         if self.rank == root && self.size > 1 {
-            self.count(size_of(&t));
+            self.count(volume::bytes(&t));
         }
         self.collective(name, "broadcast", t, move |worker, t| {
-            let n = size_of(&t);
+            let n = volume::bytes(&t);
             let buffer = Buffer::from_bytes(&worker.stream, t.bytes())?;
             worker.comm.broadcast(&worker.stream, &buffer, n, DType::U8, root)?;
             download(&buffer, t.arena(), t.dtype(), &t.shape())
@@ -297,13 +289,10 @@ impl Communicator for HcclGroup {
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        let rows = t.shape().first().copied().unwrap_or(0);
-        if !rows.is_multiple_of(self.size) {
-            return Err(ms_dist::Error::Indivisible { name, numel: rows, size: self.size });
-        }
-        self.count(size_of(&t) / self.size * (self.size - 1));
+        volume::check_parts(name, t.shape().first().copied().unwrap_or(0), self.size)?;
+        self.count(volume::parts(&t, self.size));
         self.collective(name, "all_to_all", t, |worker, t| {
-            let (comm, stream, n) = (&worker.comm, &worker.stream, size_of(&t));
+            let (comm, stream, n) = (&worker.comm, &worker.stream, volume::bytes(&t));
             let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, n)?);
             let counts = vec![n / comm.size(); comm.size()];
             comm.all_to_all(stream, &from, &counts, &to, &counts, DType::U8)?;
@@ -312,19 +301,15 @@ impl Communicator for HcclGroup {
     }
 
     fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> ms_dist::Result<Pending> {
-        let (all, width) = t.as_matrix();
-        let total = rows.iter().sum::<usize>();
-        if rows.len() != self.size || total != all {
-            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
-        }
-        self.count((all - rows[self.rank]) * width * t.dtype().size());
+        volume::check_rows(&t, rows, self.size)?;
+        self.count(volume::rows(&t, rows, self.rank));
         let rows = rows.to_vec();
         self.collective(name, "all_to_all_rows", t, move |worker, t| exchange_rows(worker, &t, &rows))
     }
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> ms_dist::Result<()> {
         self.check_rank(to)?;
-        self.count(size_of(&t));
+        self.count(volume::bytes(&t));
         t.ready()?;
         let pair = self.pair(self.rank, to)?;
         // Nobody waits for it; its failure is announced.

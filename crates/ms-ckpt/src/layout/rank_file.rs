@@ -142,3 +142,33 @@ fn flatten<'a>(node: &'a Node, prefix: String, out: &mut Vec<(String, &'a Tensor
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torch::{Object, archive_of};
+
+    #[test]
+    fn two_tensors_of_one_name_are_refused_unless_they_are_of_two_chunks() {
+        const PLAIN: &str = "decoder.layers.0.mlp.linear_fc1.weight";
+        const FROZEN: &str = "decoder.layers.0.mlp.linear_fc1.base_layer.weight";
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model_optim_rng.pt");
+        let listed = |chunks: &[(&str, &[&str])]| {
+            let tensor = |name: &&str| ((*name).to_owned(), Object::Scalar(1.0));
+            let chunk = |(key, names): &(&str, &[&str])| {
+                ((*key).to_owned(), Object::Dict(names.iter().map(tensor).collect()))
+            };
+            let bytes = archive_of("archive", &Object::Dict(chunks.iter().map(chunk).collect()));
+            std::fs::write(&path, bytes).unwrap();
+            let found = rank_file(&TorchFile::open(&path).unwrap(), &path, 0, &mut Vec::new());
+            found.map(|(tensors, _)| tensors.len()).map_err(|e| e.to_string())
+        };
+        let refused = Err(format!("{}: tensor {PLAIN} is there twice", path.display()));
+        // The frozen weight under an adapter goes by the name of a weight without one; `model` and `model0` are the first chunk.
+        assert_eq!(listed(&[("model", &[PLAIN, FROZEN])]), refused);
+        assert_eq!(listed(&[("model", &[PLAIN]), ("model0", &[PLAIN])]), refused);
+        assert_eq!(listed(&[("model", &[FROZEN])]), Ok(1));
+        assert_eq!(listed(&[("model0", &[PLAIN]), ("model1", &[PLAIN])]), Ok(2));
+    }
+}

@@ -197,6 +197,38 @@ impl Args {
         self.set(flag, value, Origin::Config);
     }
 
+    /// Takes back the value that is kept under `dest`; it, and how its flag was written.
+    pub fn forget(&mut self, dest: &str) -> Option<(Value, &'static str)> {
+        Some((self.given.shift_remove(dest)?, self.origin.remove(dest)?.1))
+    }
+
+    /// All that was given, on the line or in a configuration file, as one line for a shell.
+    pub fn to_shell(&self) -> String {
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            Value::Bool(false) => String::new(),
+            other => other.to_string(),
+        };
+        let mut words: Vec<String> = Vec::new();
+        for (flag, value) in self.rows() {
+            let name = self.spelling(flag);
+            let switch = flag.arity == Arity::Zero;
+            match value {
+                // A file can turn off what a line can only leave alone.
+                _ if switch && *value == Value::Bool(flag.kind == ValueKind::False) => {}
+                _ if switch => words.push(name.to_owned()),
+                Value::Null => words.push(name.to_owned()),
+                Value::Array(items) => {
+                    words.push(name.to_owned());
+                    words.extend(items.iter().map(text));
+                }
+                one if text(one).starts_with('-') => words.push(format!("{name}={}", text(one))),
+                one => words.extend([name.to_owned(), text(one)]),
+            }
+        }
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
     /// Adds the values of a TOML configuration; what the command line gave stays.
     ///
     /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
@@ -252,9 +284,7 @@ impl Args {
             let Some(dest) = self.line.find(name, self.upstream).map(|flag| flag.dest(self.upstream)) else {
                 continue;
             };
-            let (Some(value), Some((_, flag))) = (self.given.remove(dest), self.origin.remove(dest)) else {
-                continue;
-            };
+            let Some((value, flag)) = self.forget(dest) else { continue };
             let note = format!("needs --optimization-level {HIGHEST}, found {level}");
             self.above.push(Explained { flag, value, status: "no effect", note });
         }
@@ -365,6 +395,15 @@ impl Args {
 
     fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {
         self.given.iter().filter_map(|(dest, value)| Some((self.line.by_dest(dest, self.upstream)?, value)))
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

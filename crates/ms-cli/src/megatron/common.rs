@@ -30,11 +30,11 @@ options! {
 }
 
 impl ConfigFile {
-    /// Puts what the file of `--config` says behind what the line said.
-    ///
-    /// # Errors
-    /// If it cannot be read, or as [`Args::layer_toml`].
-    pub fn layer(args: &mut Args) -> anyhow::Result<()> {
+    /// Puts what the file of `--config` says, where a program has that, behind what the line said.
+    pub(super) fn layer(args: &mut Args) -> anyhow::Result<()> {
+        if args.line().find("--config", args.upstream()).is_none() {
+            return Ok(());
+        }
         let Some(path) = args.read::<Self>()?.path else { return Ok(()) };
         let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
         Ok(args.layer_toml(&text, Path::new(&path))?)

@@ -86,13 +86,34 @@ where
     Ok(args)
 }
 
-/// Parses the process's arguments; help, `--generate` and `--print-args` are answered and end the process.
+/// What this process was called with: leading words, `most` at the most, and the flags behind them. What is asked of the program
+/// itself, and `--explain` (`None`: nothing is left to do), is answered then, what is refused has been, and messages go where
+/// the flags say.
+///
+/// # Errors
+/// As [`parse_or_exit`] and [`Args::check`].
+pub fn begin(line: &'static Line, most: usize) -> anyhow::Result<Option<(Vec<String>, Args)>> {
+    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    answer(line, &argv)?;
+    let word = |word: &OsString| word.to_str().filter(|word| !word.starts_with('-')).map(str::to_owned);
+    let words: Vec<String> = argv.iter().take(most).map_while(word).collect();
+    let args = parse_or_exit(line, &argv[words.len()..])?;
+    if args.explains()? {
+        return Ok(None);
+    }
+    args.check()?;
+    args.start_logging();
+    Ok(Some((words, args)))
+}
+
+/// Parses the process's arguments, and what the file of `--config` says behind them; help, `--generate` and `--print-args` are
+/// answered and end the process.
 ///
 /// Leading words (sub-commands, FROM and TO) must be taken off before.
 ///
 /// # Errors
-/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones;
-/// I/O errors of stdout.
+/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones; if the file of
+/// `--config` cannot be read, or as [`Args::layer_toml`]; I/O errors of stdout.
 pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<Args> {
     answer(line, argv)?;
     let mut out = std::io::stdout().lock();
@@ -102,10 +123,8 @@ pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<A
         texts.push(text.to_owned());
     }
     let mut args = parse(line, texts)?;
+    ConfigFile::layer(&mut args)?;
     if args.prints() {
-        if line.find("--config", args.upstream()).is_some() {
-            ConfigFile::layer(&mut args)?;
-        }
         if let Some(first) = args.beyond_upstream() {
             refuse!("{first}\nhint: without --print-args this is accepted");
         }

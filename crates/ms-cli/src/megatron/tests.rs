@@ -392,3 +392,33 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     }
     command(trainer()).debug_assert();
 }
+
+#[test]
+fn what_was_given_is_a_line_for_a_shell_that_says_the_same() {
+    let mut args = train(&[
+        "--lr",
+        "1e-4",
+        "--data-path",
+        "0.3",
+        "a b",
+        "--first-k-dense-replace",
+        "-1",
+        "--no-masked-softmax-fusion",
+        "--spec",
+        "",
+        "--split=9,1,0",
+    ]);
+    args.layer_toml("bf16 = true\nswiglu = false\n", Path::new("f.toml")).unwrap();
+    let line = args.to_shell();
+    let words = "--lr 0.0001 --data-path 0.3 'a b' --first-k-dense-replace=-1 --no-masked-softmax-fusion --spec '' --split 9,1,0 --bf16";
+    assert_eq!(line, words);
+    let words = words.split(' ').flat_map(|word| match word {
+        "'a" => vec!["a b"],
+        "b'" => vec![],
+        other => vec![other.trim_matches('\'')],
+    });
+    let again = parse(trainer(), words).unwrap();
+    assert_eq!(args.forget("swiglu"), Some((json!(false), "--swiglu")));
+    assert_eq!(again.record(), args.record());
+    assert_eq!(train(&["--spec", "it's"]).to_shell(), r"--spec 'it'\''s'");
+}

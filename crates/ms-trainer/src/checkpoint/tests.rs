@@ -82,9 +82,12 @@ fn poison(engine: &mut Engine, states: usize) -> Result<()> {
         engine.store.get_mut(id)?.set_reals(&vec![f64::NAN; n])?;
     }
     for which in 0..states {
-        engine.optimizer.fill(&engine.device, which, |_, _, mut out| {
-            let n = out.shape().numel();
-            Ok::<_, Error>(out.set_reals(&vec![f64::NAN; n])?)
+        engine.optimizer.fill(&engine.device, which, |blanks| {
+            for mut blank in blanks {
+                let n = blank.values.shape().numel();
+                blank.values.set_reals(&vec![f64::NAN; n])?;
+            }
+            Ok(())
         })?;
     }
     Ok(())

@@ -149,12 +149,13 @@ fn chunks_alone(save: &Path, alone: &Path) -> usize {
 }
 
 /// All weights, in float32.
-fn weights(folder: &Path) -> (ms_ckpt::Form, BTreeMap<String, Vec<u32>>) {
+fn weights(folder: &Path) -> (ms_ckpt::Form, BTreeMap<String, Vec<u8>>) {
     let checkpoint = ms_ckpt::open(folder).unwrap();
     let read = |spec: &ms_spec::ParamSpec| {
-        let mut values = vec![0f32; spec.shape.numel()];
-        checkpoint.read_f32(spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();
-        (spec.name.clone(), values.into_iter().map(f32::to_bits).collect())
+        let mut values = vec![0; 4 * spec.shape.numel()];
+        let whole = ms_core::Region::whole(&spec.shape);
+        checkpoint.read(spec, &whole, ms_core::DType::F32, &mut values).unwrap();
+        (spec.name.clone(), values)
     };
     (checkpoint.form(), ms_spec::params(checkpoint.config()).iter().map(read).collect())
 }

@@ -221,8 +221,9 @@ fn megatrons_files_are_the_same_from_any_topology() {
         let checkpoint = ms_ckpt::open(&alone).unwrap();
         assert_eq!(checkpoint.form().name(), "mcore", "{topology}");
         let read = |spec: &ms_spec::ParamSpec| {
-            let mut values = vec![0f32; spec.shape.numel()];
-            checkpoint.read_f32(spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();
+            let mut values = vec![0; 4 * spec.shape.numel()];
+            let whole = ms_core::Region::whole(&spec.shape);
+            checkpoint.read(spec, &whole, ms_core::DType::F32, &mut values).unwrap();
             values
         };
         tensors.push(ms_spec::params(checkpoint.config()).iter().map(read).collect::<Vec<_>>());

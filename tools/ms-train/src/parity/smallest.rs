@@ -1,0 +1,226 @@
+//! The smallest case that still fails: flags are taken away and ranks with them, one after another.
+
+use super::{both, bounds, small};
+use crate::ranks;
+use anyhow::{Result, ensure};
+use ms_cli::megatron::Args;
+use ms_options::training::{self, MOST_RANKS, Options, Purpose};
+use ms_trainer::parity::{Apart, Shape, Trial, compare};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Cases that are run at the most.
+const MOST_RUNS: usize = 100;
+
+/// Ranks of the run.
+const RANKS: &str = "--nproc-per-node";
+
+/// Flags that multiply the ranks that a run needs.
+const SIZES: [&str; 5] = [
+    "--pipeline-model-parallel-size",
+    "--context-parallel-size",
+    "--tensor-model-parallel-size",
+    "--expert-model-parallel-size",
+    "--expert-tensor-parallel-size",
+];
+
+/// What is no part of a case: how results are said, and what has been put into other flags.
+const ASIDE: [&str; 6] =
+    ["json", "quiet", "verbose", "log_format", "config", "use_mp_args_from_checkpoint_args"];
+
+/// What stays as long as it is given: whose flags these are, and the ranks, which are counted down.
+const KEPT: [&str; 2] = ["upstream", "nproc_per_node"];
+
+/// A step towards a smaller case.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// A size becomes a divisor of itself, and the ranks as many times fewer.
+    Size(&'static str, usize),
+    /// A flag is left out, by the name of its value.
+    Without(String),
+}
+
+/// The smallest failing case that was found.
+pub(super) struct Smallest {
+    command: String,
+    apart: Apart,
+    runs: usize,
+}
+
+impl Smallest {
+    /// What is said of it behind the error.
+    pub(super) fn said(&self) -> String {
+        let Self { command, apart, runs } = self;
+        let whole = if *runs < MOST_RUNS { "the smallest case" } else { "the smallest case so far" };
+        format!("\n{whole} that fails, found in {runs} runs ({apart}):\n  {command}")
+    }
+
+    /// The same as JSON.
+    pub(super) fn json(&self) -> Value {
+        json!({"command": self.command, "difference": self.apart.to_string(), "runs": self.runs})
+    }
+}
+
+/// Makes the case of `args`, of `ranks` ranks, which fails as `apart` says, smaller.
+pub(super) fn of(args: &Args, ranks: usize, apart: &Apart) -> Smallest {
+    let mut args = args.clone();
+    ASIDE.iter().for_each(|dest| drop(args.forget(dest)));
+    set(&mut args, RANKS, ranks);
+    // By the run that it describes: flags that change nothing of it need none of their own.
+    let (mut known, mut found) = (BTreeMap::new(), apart.clone());
+    let fails = |args: &Args| {
+        // What is said of cases that nobody has asked for is of no use, nor are ranks' panics below.
+        let quiet = tracing::subscriber::NoSubscriber::default();
+        tracing::subscriber::with_default(quiet, || {
+            let Ok((trial, shape)) = trial(args) else { return false };
+            let runs = known.len();
+            let outcome = known.entry(format!("{trial:?} {shape:?}"));
+            if runs == MOST_RUNS && matches!(outcome, Entry::Vacant(_)) {
+                return false;
+            }
+            let outcome = outcome.or_insert_with(|| {
+                both(&trial, shape).and_then(|(want, got)| compare(&want, &got, bounds())).err()
+            });
+            let same = outcome.as_ref().filter(|other| kind(other) == kind(apart));
+            same.inspect(|other| found.clone_from(other)).is_some()
+        })
+    };
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let args = shrink(args, steps, after, fails);
+    std::panic::set_hook(hook);
+    Smallest { command: format!("ms-train parity {}", args.to_shell()), apart: found, runs: known.len() }
+}
+
+/// What a case runs.
+fn trial(args: &Args) -> Result<(Trial, Shape)> {
+    args.check()?;
+    training::check(args)?;
+    let o: Options = args.read()?;
+    let launched = ranks::launched(&o.world, Purpose::Compare)?;
+    let resolved = training::resolve(&o, Purpose::Compare, launched)?;
+    ensure!(resolved.world <= MOST_RANKS, "more ranks than are compared");
+    small(&resolved)
+}
+
+/// What went wrong, whatever the numbers.
+fn kind(apart: &Apart) -> u8 {
+    match apart {
+        Apart::Failed { .. } => 0,
+        Apart::Ownership { .. } => 1,
+        Apart::Gradient { .. } | Apart::Step { .. } => 2,
+        Apart::Close { .. } => 3,
+    }
+}
+
+/// Takes every step that leaves a case which fails, over and over, until none does.
+fn shrink<C, S>(
+    mut case: C,
+    steps: impl Fn(&C) -> Vec<S>,
+    after: impl Fn(&C, &S) -> Option<C>,
+    mut fails: impl FnMut(&C) -> bool,
+) -> C {
+    loop {
+        let mut smaller = false;
+        for step in steps(&case) {
+            if let Some(next) = after(&case, &step).filter(&mut fails) {
+                (case, smaller) = (next, true);
+            }
+        }
+        if !smaller {
+            return case;
+        }
+    }
+}
+
+fn dest(flag: &str) -> String {
+    flag.trim_start_matches('-').replace('-', "_")
+}
+
+fn size(args: &Args, flag: &str) -> usize {
+    args.record().get(&dest(flag)).and_then(Value::as_u64).map_or(1, |n| n as usize)
+}
+
+/// Says a size; one of 1 needs no words. Without those on ranks there would be as many as sizes need.
+fn set(args: &mut Args, flag: &str, to: usize) {
+    match to {
+        1 if flag != RANKS => drop(args.forget(&dest(flag))),
+        _ => args.settle(flag, to.into()),
+    }
+}
+
+/// The steps from a case, ranks before flags, the largest of a size first.
+fn steps(args: &Args) -> Vec<Step> {
+    let divisors = |flag: &'static str| {
+        let n = size(args, flag);
+        (1..n).filter(move |d| n.is_multiple_of(*d)).map(move |d| Step::Size(flag, d))
+    };
+    let flags =
+        args.record().keys().filter(|dest| !KEPT.contains(&dest.as_str())).cloned().map(Step::Without);
+    SIZES.into_iter().chain([RANKS]).flat_map(divisors).chain(flags).collect()
+}
+
+/// The case behind a step, if there is one.
+fn after(args: &Args, step: &Step) -> Option<Args> {
+    let mut next = args.clone();
+    match step {
+        Step::Without(dest) => drop(next.forget(dest)?),
+        &Step::Size(flag, to) => {
+            let (n, ranks) = (size(args, flag), size(args, RANKS));
+            let fewer = ranks * to / n;
+            if to >= n || !n.is_multiple_of(to) || fewer * n != ranks * to {
+                return None;
+            }
+            set(&mut next, flag, to);
+            set(&mut next, RANKS, fewer);
+        }
+    }
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_cli::megatron::parse;
+
+    #[test]
+    fn what_is_needed_to_fail_stays_and_nothing_else() {
+        let mut tried = 0;
+        let fails = |case: &Vec<u32>| {
+            tried += 1;
+            [3, 7].iter().all(|n| case.contains(n)) && (case.contains(&5) || !case.contains(&6))
+        };
+        let without = |case: &Vec<u32>, n: &u32| Some(case.iter().copied().filter(|m| m != n).collect());
+        // 5 can go once 6 has gone, in a second round.
+        assert_eq!(shrink((1..=9).collect(), Vec::clone, without, fails), [3, 7]);
+        assert!(tried <= 9 + 3 + 2, "{tried}");
+    }
+
+    #[test]
+    fn ranks_and_flags_are_taken_away_in_one_order() {
+        let line = "--tp 4 --upstream head --bf16 --pipeline-model-parallel-size 2 --nproc-per-node 32 --sequence-parallel --load 'a b' --cp 2";
+        let words = ["a b"].into_iter().cycle();
+        let words = line
+            .split(' ')
+            .filter(|w| *w != "b'")
+            .zip(words)
+            .map(|(w, name)| if w == "'a" { name } else { w });
+        let args = parse(crate::line(), words).unwrap();
+        assert_eq!(args.to_shell(), line);
+        let smallest = |fails: &dyn Fn(&Args) -> bool| shrink(args.clone(), steps, after, fails).to_shell();
+        let copies = |args: &Args| {
+            let sizes = SIZES.iter().map(|flag| size(args, flag)).product::<usize>();
+            size(args, RANKS) as f64 / sizes as f64
+        };
+        let wide = |args: &Args| size(args, "--tensor-model-parallel-size") > 1 && copies(args) >= 1.0;
+        let two = "--tensor-model-parallel-size 2 --upstream head --nproc-per-node 2";
+        assert_eq!(smallest(&wide), two);
+        let shared = |args: &Args| wide(args) && args.record().contains_key("sequence_parallel");
+        assert_eq!(smallest(&shared), format!("{two} --sequence-parallel"));
+        // Copies of a model that is read from a folder.
+        let read = |args: &Args| copies(args) > 1.0 && args.record().contains_key("load");
+        assert_eq!(smallest(&read), "--upstream head --nproc-per-node 2 --load 'a b'");
+        assert_eq!(smallest(&|_| true), "--upstream head --nproc-per-node 1");
+    }
+}
