@@ -1,8 +1,8 @@
-//! Memory of tensors: blocks that are kept and handed out again.
+//! The arena: tensor memory in blocks that are kept and reused.
 //!
-//! A fresh page costs ten times more than the data written to it, so a training step must not ask the system
-//! for memory. The arena keeps every block it ever gave out, sorted by size class; a step of the same shapes as
-//! the one before finds all its blocks in the arena. Large blocks lie on huge pages.
+//! Touching a fresh page costs ten times as much as writing the data to it, so a training step must not ask the system for
+//! memory. The arena keeps every block it has handed out, sorted by size class; a step with the same shapes as the previous
+//! one finds all its blocks there. Large blocks use huge pages.
 
 use crate::Result;
 use crate::clock::Clock;

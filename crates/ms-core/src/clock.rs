@@ -1,4 +1,4 @@
-//! How far a delaying device is, and what the host has looked at too early.
+//! Progress of a delayed device, and host reads that came too early.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

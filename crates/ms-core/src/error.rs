@@ -1,4 +1,4 @@
-//! What can go wrong below the model.
+//! Errors below the model layer.
 
 use crate::{DType, Shape};
 

@@ -1,4 +1,4 @@
-//! Where gradients of parameters go.
+//! Parameter gradients: the buffer that holds them and the sink that operations accumulate into.
 
 use crate::{Arena, DType, ParamId, ParamLayout, Result, Tensor, TensorMut};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Autograd: a tape of fused operations.
 //!
-//! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not; the backward pass
-//! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
-//! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
+//! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not. The backward pass consumes the
+//! graph, so saved activations are freed as soon as they have been used. Parameter gradients never become tensors of the
+//! graph: an operation accumulates them, unrounded, into the [`GradSink`].
 
 mod later;
 mod walk;

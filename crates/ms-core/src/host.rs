@@ -1,7 +1,7 @@
-//! Memory outside an arena: a file without a name, where values wait until they are needed again.
+//! Host memory outside an arena: an unnamed file that holds values until they are needed again.
 //!
-//! On a device with memory of its own this is the host's memory. On a CPU that memory is the arena's too, so what leaves the
-//! arena goes to disk: it takes room in the system's file cache only as long as nothing else needs that room.
+//! For a device with its own memory this would be host memory. On a CPU, host memory is the arena's, so values that leave the
+//! arena go to disk; they occupy the system's file cache only while nothing else needs that space.
 
 use crate::arena::{Arena, Taken};
 use crate::{DType, Error, Result, Shape, Tensor};

@@ -1,8 +1,7 @@
-//! The device without values: results have shapes, element types and a place in the counters of an arena, and nothing is
-//! computed.
+//! The meta device: results have shapes, element types and an entry in the arena's counters, and nothing is computed.
 //!
-//! What a model, a pipeline or an optimizer takes of memory is found by running it here. Each method takes of its arena what
-//! the CPU device takes. A choice that hangs on values, such as a router's, is made evenly.
+//! Running a model, a pipeline or an optimizer here shows how much memory it needs. Each method takes the same blocks from
+//! its arena as the CPU device does. Choices that depend on values, such as routing, are made evenly.
 
 use crate::{Arena, Backend, DType, Device, HeadLayout, Result, Routes, Tensor};
 use std::collections::BTreeMap;

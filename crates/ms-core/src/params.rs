@@ -1,4 +1,4 @@
-//! Weights and their gradients in flat buffers.
+//! Weights in flat buffers.
 
 use crate::{Arena, DType, Error, Result, Shape, States, Tensor, TensorMut};
 use std::collections::{BTreeMap, VecDeque};

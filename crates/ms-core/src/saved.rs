@@ -1,8 +1,8 @@
-//! What operations keep for their backward pass: handles to values that are here, with the host, or to be rebuilt.
+//! What operations save for backward: handles to values that are present, swapped to the host, or recomputed.
 //!
-//! Every [`crate::Var`] has one handle, which all operations share that keep its value. So what becomes of the value is decided
-//! once, by whoever put the operations together, after they have run: recomputation and swapping are operations on data, and no
-//! operation knows of them.
+//! Every [`crate::Var`] has one handle, shared by all operations that save its value. What happens to the value is therefore
+//! decided once, after the operations have run, by the code that composed them. Recomputation and swapping act on handles; no
+//! operation knows about them.
 
 use crate::host::{Host, Parcel};
 use crate::{Device, Result, Tensor};

@@ -1,8 +1,9 @@
-//! Attention whose blocks are shared out over ranks as the mask needs them.
+//! Adaptive context parallelism: attention blocks are distributed over ranks as the mask requires them.
 //!
-//! A block is the queries of one rank with the keys and values of another. In every round each rank works at one block at most:
-//! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
-//! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
+//! A block is the queries of one rank with the keys and values of another. In each round a rank works on at most one block:
+//! one with its own queries, for which keys and values arrive, or one with its own keys and values, for which queries arrive
+//! and results are sent back. Which blocks are needed follows from token positions within documents, so every rank knows all
+//! tasks.
 
 use crate::pieces::{PackedColumns, Piece, calls};
 use crate::{Communicator, ContextParallel, Result};

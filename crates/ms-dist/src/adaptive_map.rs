@@ -1,17 +1,16 @@
-//! Which tokens ranks of adaptive context parallelism have where these need not be neighbours.
+//! Token assignment for adaptive context parallelism, where a rank's tokens need not be contiguous.
 //!
-//! Tokens that see the same tokens go to the same rank, so that fewer blocks of the attention matrix are needed: rows of the mask
-//! are reduced to their main components and put into clusters, two to eight; documents are also put whole where they fit. Of all
-//! mappings that is taken whose blocks are fewest, of these the one that has them shared out most evenly, and tokens stay in
-//! order where none is better than that.
+//! Tokens that attend to the same tokens are placed on the same rank, so that fewer blocks of the attention matrix are
+//! needed: the mask's rows are reduced to their principal components and clustered into two to eight clusters; assignments
+//! that keep documents whole where they fit are tried too. The assignment with the fewest blocks wins, among equals the most
+//! evenly balanced one; tokens stay in order if nothing beats that.
 //!
 //! # Source
 //! MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/context_parallel/utils.py`, `adaptive_remap`, and
-//! `mindspeed/ops/csrc/algorithm/adaptive_cp/adaptive_cp.cpp`, `search_kmeans`. First centres are drawn there from the C
-//! library's numbers, and what they become hangs on it; here they are drawn from [`Rng`]. A mapping with fewer blocks ends
-//! upstream's run
-//! (the mask is copied to where the grid of blocks belongs); here it is what is looked for. Documents that are put whole are not
-//! upstream's: clusters seldom end where a rank's tokens do.
+//! `mindspeed/ops/csrc/algorithm/adaptive_cp/adaptive_cp.cpp`, `search_kmeans`. Upstream draws the initial centres from the C
+//! library's random numbers, so its result depends on that library; here they are drawn from [`Rng`]. A mapping with fewer
+//! blocks crashes upstream's run (the mask is copied to where the grid of blocks belongs); here it is the goal. Keeping
+//! documents whole is not upstream's: clusters seldom end where a rank's tokens do.
 
 use ms_core::Rng;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Ranks that exchange something.
+//! A process group together with the digits that tell its ranks apart.
 
 use crate::{Communicator, ParallelCtx};
 use ms_core::{Axis, Digits};

@@ -1,5 +1,5 @@
-//! Communicators around others: every exchange goes through a hook that can see, delay, spoil or leave it out. The tests of
-//! what ranks exchange are made of these.
+//! Communicators that wrap others: every exchange goes through a hook that can observe, delay, corrupt or drop it. The
+//! communication tests are built on these.
 
 use crate::communicator::as_known;
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};

@@ -1,4 +1,4 @@
-//! An exchange that was begun, of which what arrives has still to be put together.
+//! An exchange in progress whose received parts have yet to be assembled.
 
 use crate::{Among, Pending};
 use ms_core::{BackwardCx, Device, Grads, Result, Tensor};

@@ -1,4 +1,5 @@
-//! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
+//! All-to-all between tokens and columns: each rank has either all columns of its own tokens, or its own columns of all
+//! ranks' tokens.
 
 use crate::arriving::Arriving;
 use crate::{Among, Communicator, Result};

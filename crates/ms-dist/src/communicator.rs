@@ -1,4 +1,4 @@
-//! What a group of ranks can do together.
+//! Communicators: the collectives and messages of a process group.
 
 use crate::Result;
 use ms_core::{Arena, DType, Shape, Tensor};

@@ -1,4 +1,4 @@
-//! What a rank knows about its place.
+//! A rank's coordinates and its process groups.
 
 use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replicas, Result};
 use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};

@@ -1,12 +1,12 @@
-//! Attention over sequences that ranks share.
+//! Attention over sequences shared by context-parallel ranks.
 //!
-//! First neighbours exchange heads for tokens (Ulysses), so that each has more tokens of fewer heads; then the ranks of a
-//! ring pass keys and values around, and each joins what its queries see in every block. Either step may be missing. Masks
-//! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
-//! right across the borders of ranks.
+//! First, neighbouring ranks exchange heads for tokens (Ulysses), so each has more tokens of fewer heads. Then the ranks of a
+//! ring pass keys and values around, and each merges the attention of its queries over every block. Either step may be
+//! missing. Masks follow from token positions within documents, so packed documents, windows and distance biases are correct
+//! across rank boundaries.
 //!
-//! Backward, blocks are met in the same order. The gradient of one goes to the rank that it belongs to when it is formed, and is
-//! added there in the order in which ranks meet that block.
+//! The backward pass visits the blocks in the same order. A block's gradient is sent to its owner as soon as it is computed,
+//! and added there in the order in which ranks visit that block.
 
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};

@@ -1,4 +1,4 @@
-//! How ranks share a sequence: which tokens each has, and in which order keys and values come by.
+//! How context-parallel ranks share a sequence: which tokens each holds, and the order in which keys and values arrive.
 
 use crate::Remap;
 use std::ops::Range;

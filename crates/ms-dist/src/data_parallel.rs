@@ -1,4 +1,5 @@
-//! Data parallelism: every rank sums gradients, updates what its optimizer keeps, and returns it to those that do not.
+//! Data parallelism: ranks reduce gradients, each updates the shard whose optimizer state it keeps, and the updated weights
+//! are gathered.
 
 use crate::buckets::{BucketPlan, Bucketing, ParamSlice, Placed};
 use crate::{Communicator, Pending, ReduceOp, Result};

@@ -1,7 +1,7 @@
-//! Values on their way into tensor parallelism while a rank computes something else.
+//! Asynchronous entry into tensor parallelism: values are gathered while the rank computes something else.
 //!
-//! What they are and how their gradients go back is as of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only
-//! the wait is put off. Ranks begin in one order, and come to the waits in any.
+//! Values and gradients are those of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only the wait is
+//! deferred. Ranks start the exchanges in the same order and may wait for them in any order.
 
 use crate::mappings::{Exchange, arrived, entering};
 use crate::{ParallelCtx, Pending};

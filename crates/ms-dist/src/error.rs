@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Communication errors.
 
 use ms_core::{DType, Shape};
 

@@ -1,7 +1,8 @@
-//! What ranks exchange around experts, as operations of a graph.
+//! Expert-parallel communication as operations of a graph.
 //!
-//! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], as it calls the pair of dense layers; which
-//! tokens and columns are between the two, and who routes which tokens, follows from the [`Dispatcher`].
+//! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], just as it calls the pair for dense
+//! layers. Which tokens and columns are present between the two, and who routes which tokens, follows from the
+//! [`Dispatcher`].
 
 use crate::arriving::Arriving;
 use crate::column_exchange::{self, Names};

@@ -1,15 +1,15 @@
-//! Rows of all ranks in the order of their documents.
+//! All-gather of the rows of all ranks, in document order.
 //!
-//! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores
-//! all keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are
-//! gathered, and numbered as one rank would number them. Queries stay with their rank, or ranks exchange heads of them for tokens
-//! and gather what each query has picked.
+//! Attention that picks or pools its keys needs more of a document than the keys that arrive around a ring: a query scores
+//! all preceding keys, and a window of tokens may begin on one rank and end on another. So the rows that keys are made from
+//! are gathered and numbered as on a single rank. Queries stay on their rank, or ranks exchange query heads for tokens and
+//! gather the keys each query has picked.
 //!
 //! # Source
 //! MindSpeed, `mindspeed/te/pytorch/attention/dot_product_attention/kvallgather_context_parallel.py` (`kvallgather_cp_algo`).
-//! MindSpeed-LLM (2026) gathers so the latents of DeepSeek's sparse attention (`tasks/models/transformer/dsa_indexer.py`), and
-//! rows and pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are
-//! taken to begin with a window.
+//! MindSpeed-LLM (2026) gathers in this way the latents of DeepSeek's sparse attention
+//! (`tasks/models/transformer/dsa_indexer.py`), and rows and pooled entries of DeepSeek-V4's
+//! (`tasks/models/transformer/deepseek4/g2_attention.py`); there every rank's chunks are assumed to begin with a window.
 
 use crate::arriving::Arriving;
 use crate::mappings::Exchange;

@@ -1,4 +1,4 @@
-//! Main gradients in buckets, each in memory of its own, and their reduction while the backward pass still runs.
+//! Main gradients in buckets, each with its own memory, reduced while the backward pass is still running.
 
 use crate::{DataParallel, Pending, Result};
 use half::bf16;

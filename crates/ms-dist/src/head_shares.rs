@@ -1,5 +1,5 @@
-//! Heads shared out to ranks, with the key and value that each head needs, also where key/value heads do not divide among
-//! the ranks.
+//! Distribution of heads over ranks, with the keys and values each head needs, also where the key/value heads do not divide
+//! evenly.
 
 use crate::{Among, Communicator, ParallelCtx};
 use ms_core::hold::{Held, Hold, Holds};

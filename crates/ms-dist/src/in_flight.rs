@@ -1,7 +1,7 @@
-//! Rows on their way to other ranks while this one works: an exchange as two operations of a graph.
+//! Overlapped exchanges: sending rows to other ranks while this one works, as two operations of a graph.
 //!
-//! What is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] runs while rows are on their way;
-//! in the backward pass, while their gradients are on the way back.
+//! Whatever is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] overlaps with the
+//! transfer of the rows; in the backward pass, with the transfer of their gradients.
 
 use crate::Among;
 use crate::arriving::Arriving;

@@ -1,4 +1,4 @@
-//! How much layers that share their weights compute while their ranks exchange.
+//! How much computation tensor-parallel linear layers overlap with communication.
 
 use ms_core::FEW_ROWS;
 

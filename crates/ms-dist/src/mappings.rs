@@ -1,9 +1,9 @@
-//! Communication as operations of a graph.
+//! Tensor-parallel communication as operations of a graph.
 //!
-//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`], or layers that do the same beside their products
-//! ([`ParallelCtx::column_parallel`], [`ParallelCtx::row_parallel`]); groups of one rank record nothing, so a model has no
-//! `if tp > 1`. Between the two calls each rank works with its own part of the weights, and gradients of what all of them hold
-//! are summands.
+//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`], or layers that fuse the same communication
+//! with their matrix products ([`ParallelCtx::column_parallel`], [`ParallelCtx::row_parallel`]). Groups of one rank record
+//! nothing, so a model has no `if tp > 1`. Between the two calls each rank works with its own shard of the weights, and
+//! gradients of replicated values are partial sums.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.

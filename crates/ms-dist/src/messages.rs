@@ -1,12 +1,12 @@
-//! Ranks that are processes: collectives made of messages.
+//! Ranks as processes: collectives built from point-to-point messages.
 //!
-//! A [`Wire`] carries bytes to another process and never waits; what arrives is given to the [`Office`], where it lies until
-//! somebody asks for it. Nothing else is asked of a transport, so one that is a channel inside a process tests everything
-//! here, and MPI needs no more than its messages.
+//! A [`Wire`] sends bytes to another process and never blocks; received messages are handed to the [`Office`], which holds
+//! them until they are requested. Nothing else is required of a transport, so an in-process channel is enough to test
+//! everything here, and MPI provides only its messages.
 //!
-//! Every sum is formed in rank order by the function that ranks as threads use, each part of it on the rank that owns the
-//! part, so the bits are the same: an all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are
-//! handed to everybody as a whole.
+//! Every sum is computed in rank order by the same function that threaded ranks use, each part on the rank that owns it, so
+//! the bits are the same. An all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are sent
+//! whole to every rank.
 
 use crate::office::{ENDED, FAILED, LOST, Letter, Office, Topic, Wire, encode};
 use crate::reduce::reduce;

@@ -1,7 +1,7 @@
-//! Groups of one rank that stands for all: what is exchanged has the sizes that it would have, and is counted.
+//! A single rank that stands for a whole group: exchanged tensors get the sizes they would have, and traffic is counted.
 //!
-//! Every other rank of a group is taken to do and to hold what this one does, so a rank's part in a run of thousands of them is
-//! tried out alone.
+//! Every other rank of a group is assumed to do and to hold what this one does, so one rank's part of a run on thousands of
+//! ranks can be tried alone.
 
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};

@@ -1,14 +1,14 @@
-//! Ranks that MPI starts: `mpirun -np 4 PROGRAM`.
+//! Ranks started by MPI: `mpirun -np 4 PROGRAM`.
 //!
-//! [`start`] begins MPI and gives the process its place. Two threads talk to the library, so that no rank ever waits to send:
-//! one hands over what the rank posts, in order; the other takes whatever arrives and puts it where the rank looks for it.
-//! Where that would cost more than it saves the rank does it itself: it sends what is small at once, which the library copies,
-//! and looks for letters while it waits for one.
-//! Collectives are made of such messages (see `messages`), because the library's own form their sums in an order of their own.
+//! [`start`] initialises MPI and gives the process its place. Two threads talk to the library, so no rank ever blocks on a
+//! send: one sends what the rank posts, in order; the other receives whatever arrives and puts it into the rank's mailbox.
+//! Where this would cost more than it saves, the rank does it itself: it sends small messages directly (the library copies
+//! them) and polls for messages while it waits for one. Collectives are built from these messages (see `messages`), because
+//! the library's own collectives add in an order of their own.
 //!
-//! Only the safe interface of the `mpi` crate is used. Where the library itself finds an error, such as a connection that
-//! breaks, it ends the whole run, as MPI has it. A rank that is killed is noticed by `mpirun`, which names it and ends the
-//! others, in its own time (Open MPI 4: after a second); sooner by the rank before it on its machine, which looks for its process
+//! Only the safe interface of the `mpi` crate is used. If the library itself detects an error, such as a broken connection,
+//! it aborts the whole run, as MPI prescribes. A killed rank is noticed by `mpirun`, which names it and ends the others in
+//! its own time (Open MPI 4: after a second); sooner by the preceding rank on the same machine, which watches its process
 //! (see `vigil`) and tells the others.
 
 use crate::messages::MessageFabric;

@@ -1,4 +1,4 @@
-//! Data parallelism without buckets: what the bucketed one is compared with.
+//! Data parallelism without buckets: the baseline that the bucketed implementation is tested against.
 
 use crate::buckets::{Bucketing, Placed};
 use crate::{

@@ -1,4 +1,4 @@
-//! Norms over rows whose columns ranks share.
+//! Norms over rows whose columns are sharded over ranks.
 
 use crate::{Among, Communicator, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};

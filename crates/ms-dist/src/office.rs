@@ -1,4 +1,4 @@
-//! Letters between processes: how a tensor is written as bytes, and where what comes lies until it is asked for.
+//! Message encoding between processes, and the mailbox of received messages.
 
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};

@@ -1,9 +1,9 @@
-//! Linear layers whose weights tensor-parallel ranks share out, with what the ranks exchange beside what they compute.
+//! Tensor-parallel linear layers that overlap communication with their matrix products.
 //!
-//! An exchange and the product next to it are one operation here, so that one can run while the other is on its way: the
-//! gradient of a layer's input beside the gradients of its weights, and, where products are cut into pieces along the tokens,
-//! a piece of the product beside the exchange of another. Neither changes a bit: rows of a product do not know of each other
-//! (of so few that kernels sum in another order no piece is made), and sums over ranks are formed element by element.
+//! An exchange and the adjacent product are one operation here, so that one can run while the other is in progress: the input
+//! gradient is reduced while the weight gradient is computed, and, where products are cut into pieces along the tokens, one
+//! piece is computed while another is exchanged. Neither changes a bit: the rows of a product are independent of each other
+//! (pieces never get so few rows that kernels would sum in another order), and sums over ranks are element-wise.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),

@@ -1,4 +1,5 @@
-//! Pieces of documents that ranks hold, the calls in which they meet, and where queries, keys and values stand in packed rows.
+//! Document pieces held by ranks, the attention calls in which they meet, and the positions of queries, keys and values in
+//! packed rows.
 
 use ms_core::{AttentionOptions, Columns, Device, HeadLayout, Segment, Tensor};
 

@@ -1,9 +1,9 @@
-//! Ranks as threads of one process, collectives in shared memory.
+//! Ranks as threads of one process, with collectives in shared memory.
 //!
-//! A rank posts its tensor (a reference, not a copy) under the number of the collective, waits until the others
-//! have posted theirs, reads what it needs from all of them, and returns when everybody has finished reading, so
-//! that a buffer is never written while another rank reads it. All of it is safe code: a tensor in a round
-//! cannot be written, because the round refers to it.
+//! A rank posts its tensor (a reference, not a copy) under the number of the collective, waits until the others have posted
+//! theirs, reads what it needs from all of them, and returns when everybody has finished reading, so a buffer is never
+//! written while another rank reads it. All of it is safe code: a tensor in a round cannot be written, because the round
+//! holds a reference to it.
 
 mod circle;
 mod failure;

@@ -1,7 +1,7 @@
-//! Whether a process of this machine still lives, as the system's table of processes has it.
+//! Liveness of another process on this machine, from the system's process table.
 //!
-//! A rank that is killed says nothing, and `mpirun` waits before it ends the others; so every rank keeps an eye on the next one
-//! of its machine.
+//! A killed rank sends nothing, and `mpirun` takes a while to end the others; so every rank watches the next one on its
+//! machine.
 
 use std::fmt;
 use std::io;

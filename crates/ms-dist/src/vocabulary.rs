@@ -1,4 +1,4 @@
-//! Ranks that share out the rows of an output layer.
+//! Ranks that share the rows of the output layer (the vocabulary).
 
 use crate::ParallelCtx;
 use crate::parallel_linear::Sharers;

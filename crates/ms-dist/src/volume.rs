@@ -1,4 +1,4 @@
-//! Bytes that a rank sends in an operation: what the best algorithm must send, whoever carries them.
+//! Bytes that a rank sends in an operation: the minimum that the best algorithm must send, whatever the transport.
 
 use crate::Result;
 use ms_core::Tensor;

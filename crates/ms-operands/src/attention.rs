@@ -1,4 +1,4 @@
-//! Attention: which keys queries see, and penalties by distance, weights that are dropped.
+//! Attention operands: causal and window masks, distance biases, dropout of attention weights.
 
 use crate::noise::Noise;
 

@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away.
+//! Attention over a window of nearby tokens and pooled entries of distant ones.
 
 /// Sizes of a pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

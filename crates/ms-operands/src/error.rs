@@ -1,4 +1,4 @@
-//! What an operand refuses.
+//! Errors of operands.
 
 /// What can be wrong with an operand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! A residual of several streams.
+//! Hyper-connections: a residual with several streams.
 
 /// How the weights of streams are formed.
 ///

@@ -1,4 +1,4 @@
-//! What an indexer is trained by: how far its choice of keys is from attention's.
+//! The indexer's training loss: the divergence between its distribution over keys and attention's.
 
 /// How far the distribution of an indexer over the keys of a query is from that of attention, and by how much either is kept from
 /// zero. `t` is attention's, which sums to one, `p` the softmax of the indexer's scores over the same keys.

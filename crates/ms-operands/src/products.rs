@@ -1,4 +1,4 @@
-//! What all devices agree on about matrix products.
+//! Rules for matrix products that every device follows.
 
 /// Up to so many rows of `x`, a product `x · wᵀ` sums in an order of its own: it pays to leave the weight unpacked.
 pub const FEW_ROWS: usize = 8;

@@ -1,4 +1,4 @@
-//! Where copies of tokens go.
+//! Routes: which copy of which token goes to which expert.
 
 use crate::{Error, Result};
 

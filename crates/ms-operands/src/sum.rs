@@ -1,4 +1,4 @@
-//! Sums without rounding: they have one value in whatever order, and on however many ranks, they are formed.
+//! Exact (unrounded) sums: the result does not depend on the order of the terms or on the number of ranks.
 //!
 //! # Source
 //! U. Kulisch, "Computer Arithmetic and Validity", 2nd ed., chapter 8: an accumulator as wide as the type.

@@ -1,4 +1,4 @@
-//! Shares of a vocabulary.
+//! Vocabulary shards.
 
 /// Which rows of a vocabulary a table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Attention of a device, and how its operands are described.
+//! Attention of a device, and the descriptions of its operands.
 
 use super::seam::seam;
 use crate::{Alibi, Error, QkvRows, Result, Segment, Tensor, TensorMut};

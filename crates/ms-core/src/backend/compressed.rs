@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away, of a device.
+//! Device operations of attention over nearby tokens and pooled entries of distant ones.
 
 use super::seam::seam;
 use super::{HeadLayout, IndexerInputs, Rotary};

@@ -1,9 +1,9 @@
-//! A device that delays everything: it computes as another does, and the host sees no result before it has waited for it.
+//! A delayed device: it computes as another device does, but the host sees no result before it has waited for it.
 //!
-//! Memory of tensors bears the number of the work that wrote it. Waiting ([`Tensor::ready`], [`Backend::synchronize`]) makes
-//! visible what was written so far; until then the host sees bytes of ones, which as numbers are none, and the place in the
-//! sources that looked is noted. Copies between tensors of one device are its own work, and the host's writes reach it in
-//! order, as on a device with a queue.
+//! Every block of tensor memory is tagged with the number of the work that last wrote it. Waiting ([`Tensor::ready`],
+//! [`Backend::synchronize`]) makes visible everything written so far. Until then the host reads bytes of ones (NaN as
+//! floating-point numbers), and the source location of the read is recorded. Copies between tensors of one device are device
+//! work, and host writes reach the device in order, as on a device with a queue.
 
 use crate::clock::Clock;
 use crate::{Arena, Backend, DType, Device, Result, Routes};

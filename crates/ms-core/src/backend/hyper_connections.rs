@@ -1,4 +1,4 @@
-//! Hyper-connections of a device.
+//! Device operations of hyper-connections.
 
 use super::seam::seam;
 use crate::{Mixing, Result, Tensor};

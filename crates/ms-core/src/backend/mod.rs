@@ -1,9 +1,10 @@
-//! The seam between the graph and a device: fused entry points on tensors.
+//! The backend traits between the graph and a device: fused operations on tensors.
 //!
-//! One trait per family of operations, so that a device can be written and tested family by family. Every
-//! method allocates its results from the backend's arena; a gradient of a weight is accumulated in f32 into a
-//! [`TensorMut`]. Shapes use the letters `T` tokens, `H` hidden, `F` feed-forward, `N` query heads, `G` key/value
-//! groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type `E` (f32 or bf16).
+//! There is one trait per family of operations, so a device can be written and tested family by family. Every method
+//! allocates its results from the backend's arena. A weight gradient is accumulated into a [`TensorMut`] without rounding to
+//! the weight's type (in [`DType::wide`]: f32, or f64 for f64). Shapes use the letters `T` tokens, `H` hidden, `F`
+//! feed-forward, `N` query heads, `G` key/value groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type
+//! `E`: f32 or bf16, or f64 on the reference device.
 
 mod attention;
 mod compressed;

@@ -1,4 +1,4 @@
-//! Mixtures of experts of a device.
+//! Device operations of mixtures of experts.
 
 use super::seam::seam;
 use crate::{ExpertLoad, Result, Router, Routes, Tensor, TensorMut};

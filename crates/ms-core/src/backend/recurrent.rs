@@ -1,4 +1,4 @@
-//! Recurrent layers of a device.
+//! Device operations of recurrent layers.
 
 use super::seam::seam;
 use crate::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor};

@@ -1,4 +1,4 @@
-//! Gradients of weights that a backward pass puts off.
+//! Deferred weight gradients of a backward pass.
 
 use crate::gradients::GradSink;
 use crate::{Device, ParamId, Result, TensorMut};

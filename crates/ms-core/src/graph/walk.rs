@@ -1,5 +1,5 @@
-//! A backward pass that can stop where it would wait for other ranks, so that another pass works meanwhile, and what its
-//! operations may use.
+//! A backward pass that can stop where it would wait for other ranks, so that another pass can run meanwhile, and the context
+//! that its operations use.
 
 use super::later::once;
 use super::{GradSink, Grads, Graph, Later, Like, Node, Source, Var};

@@ -1,4 +1,4 @@
-//! Preparation of queries and keys, and attention.
+//! Preparation of queries and keys (norm and rotation), and attention.
 
 use super::only;
 use crate::hold::{self, Held, Holds};

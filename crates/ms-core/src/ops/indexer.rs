@@ -1,4 +1,4 @@
-//! The loss that trains an indexer beside the attention whose keys it picks.
+//! The loss that trains an indexer next to the attention whose keys it picks.
 
 use super::only;
 use crate::hold::{self, Clash, Held, Hold, Holds};

@@ -1,4 +1,4 @@
-//! Views, columns, casts and factors.
+//! Views, column maps, casts and scaling.
 
 use super::only;
 use crate::{BackwardCx, Columns, DType, Error, Graph, Like, Noise, Op, Result, Saved, Shape, Tensor, Var};

@@ -1,4 +1,4 @@
-//! How far a router's picks are from others.
+//! The margin between a router's selected experts and the others.
 
 use crate::{GroupScore, Result, Router, RouterScore, Routes, Tensor};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Mixtures of experts: routing, moving tokens, the experts' linear layers.
+//! Mixtures of experts: routing, token permutation, and the experts' linear layers.
 
 use super::layout::op;
 use super::only;

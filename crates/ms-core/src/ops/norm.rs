@@ -1,4 +1,4 @@
-//! RMSNorm, alone and behind a residual sum, and LayerNorm.
+//! RMSNorm, alone and fused with a residual addition, and LayerNorm.
 
 use super::only;
 use crate::{BackwardCx, Grads, Graph, Norm, Op, Result, Saved, Tensor, Var};

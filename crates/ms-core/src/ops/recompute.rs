@@ -1,4 +1,4 @@
-//! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
+//! Recomputation: run now without recording, run again with recording when the backward pass needs it.
 
 use crate::hold::{Held, Holds, States};
 use crate::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var};

@@ -1,4 +1,4 @@
-//! A choice of experts that spreads the tokens of a micro-batch evenly over them.
+//! Sinkhorn routing: spreads the tokens of a micro-batch evenly over the experts.
 
 use super::moe::TokenGroup;
 use crate::{Result, Tensor};

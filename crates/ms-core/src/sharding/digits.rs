@@ -1,8 +1,8 @@
-//! Digits of a rank's number, along which dense layers and experts both see the ranks.
+//! Digits of a rank number, along which dense layers and experts see the same ranks.
 //!
-//! Dense layers and experts number the same ranks along axes of their own. Written in digits that are so fine that every axis of
-//! either is a run of them, a digit belongs to one axis of dense layers and to one of experts: the ranks along `cp` may be those
-//! along `ep`, say, and then what is true along that digit is true along both.
+//! Dense layers and experts number the same ranks along different axes. The rank number is written in digits so fine that
+//! every axis of either numbering is a contiguous range of digits. A digit then belongs to one dense axis and one expert
+//! axis: the ranks along `cp` may be the ranks along `ep`, for example, and whatever holds along that digit holds along both.
 
 use crate::{Axis, Grid, Topology};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Over which of the ranks that hold the same parameters the optimizer's state is spread.
+//! How optimizer state is sharded over the ranks that hold the same parameters.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The rule that cuts a tensor.
+//! The rule by which a tensor is sharded.
 
 use crate::{Axis, Error, Region, Result, Shape};
 use serde::{Deserialize, Serialize};

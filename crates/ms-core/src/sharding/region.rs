@@ -1,4 +1,4 @@
-//! A rank's piece of a tensor.
+//! A region: one rank's shard of a tensor.
 
 use crate::Shape;
 use serde::{Deserialize, Serialize};

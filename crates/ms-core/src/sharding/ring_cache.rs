@@ -1,4 +1,4 @@
-//! What a rank keeps of the keys and values that other ranks have sent it.
+//! Which keys and values received in ring attention a rank keeps for backward.
 
 /// What is kept of the keys and values of other ranks, so that the backward pass need not ask for it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

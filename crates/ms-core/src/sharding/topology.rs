@@ -1,4 +1,4 @@
-//! The grid of ranks.
+//! The topology: a grid of ranks with named axes.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

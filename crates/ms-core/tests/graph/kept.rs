@@ -1,4 +1,4 @@
-//! What operations keep: handles to values that are here, with the host, or to be rebuilt.
+//! What operations save: handles to values that are present, on the host, or recomputed.
 
 use super::*;
 use ms_core::Host;

@@ -1,4 +1,4 @@
-//! How a graph does its work: what it records, keeps, puts off and runs again. The gradients of operations are judged by the
+//! How a graph works: what it records, saves, defers and recomputes. The gradients of operations are checked against the
 //! reference device, in its crate (`tests/ops`).
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 

@@ -1,4 +1,4 @@
-//! The auxiliary losses of routers against upstream's, with their gradients.
+//! The auxiliary losses of routers compared with upstream's, with their gradients.
 
 use super::*;
 use ms_core::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};

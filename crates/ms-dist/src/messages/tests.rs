@@ -1,4 +1,4 @@
-//! Ranks that are threads here and exchange letters as processes do.
+//! Message-based collectives, tested with ranks that are threads and exchange messages as processes do.
 
 use super::*;
 use crate::office::LETTER;

@@ -1,4 +1,4 @@
-//! Layers apart from their exchanges and together with them: the same bits, in another order.
+//! Layers with and without overlapped communication: the same bits, in another order of work.
 
 use super::*;
 use crate::Pieces;

@@ -1,4 +1,4 @@
-//! Which forward and backward passes of a stage go beside each other.
+//! Which forward and backward passes of a stage are overlapped.
 
 use super::{Action, Order, Schedule};
 use std::collections::BTreeSet;

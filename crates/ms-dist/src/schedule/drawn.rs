@@ -1,4 +1,4 @@
-//! Orders drawn at random among all that can be executed.
+//! Schedules drawn at random from all executable ones.
 
 use super::Action;
 use ms_core::Rng;

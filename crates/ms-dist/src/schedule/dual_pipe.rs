@@ -1,5 +1,5 @@
-//! DualPipeV: chunk 0 of a stage on the way down, chunk 1 on the way back, so that forwards of one meet backwards of the
-//! other, and weight gradients fill the ends.
+//! DualPipeV: chunk 0 of each stage on the way down, chunk 1 on the way back, so that forward passes of one overlap with
+//! backward passes of the other, and weight gradients fill the ends.
 
 use super::Action;
 use std::collections::VecDeque;

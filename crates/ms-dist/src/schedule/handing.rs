@@ -1,4 +1,4 @@
-//! What stages wait for between their actions where a message is taken before either side goes on.
+//! What stages wait for between their actions with rendezvous messages, which both sides complete together.
 
 use super::{Action, Deadlock, Schedule};
 

@@ -1,7 +1,7 @@
-//! Orders of work in a pipeline, as data.
+//! Pipeline schedules as data.
 //!
-//! A [`Schedule`] lists what every stage does; [`Schedule::simulate`] finds deadlocks, the bubble and how many forward
-//! passes a stage keeps; a trainer executes the same list. Any list that the simulation accepts gives the same
+//! A [`Schedule`] lists the actions of every stage. [`Schedule::simulate`] finds deadlocks, the bubble and how many forward
+//! passes a stage holds; the trainer executes the same list. Every schedule that the simulation accepts gives the same
 //! gradients up to the order of sums.
 
 mod beside;

@@ -1,4 +1,4 @@
-//! What a schedule costs, without running it.
+//! Simulation: what a schedule costs, without running it.
 
 use super::{Action, Schedule};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Orders against Megatron's, costs against the papers, and what cannot be executed.
+//! Schedules compared with Megatron's, costs with the papers', and schedules that cannot be executed.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Weight gradients in the bubble: forwards and input gradients in the order of another schedule, and what stages would wait
-//! for filled with the weight gradients of micro-batches before.
+//! Zero bubble: forward passes and input gradients in the order of another schedule, with waiting time filled by weight
+//! gradients of earlier micro-batches.
 
 use super::Action;
 use std::collections::VecDeque;

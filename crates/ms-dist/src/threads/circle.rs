@@ -1,8 +1,8 @@
-//! Ranks that wait for each other in a circle.
+//! Deadlock detection: ranks that wait for each other in a cycle.
 //!
-//! A wait that lasts is written down with the ranks it needs. A rank goes on while its own thread is not among the waits, or
-//! while one of its waits needs only ranks that go on. Whoever is left waits for ever, because a rank left out what the others
-//! wait for, or does it in another order.
+//! A wait that lasts is recorded with the ranks it needs. A rank can proceed while its own thread is not waiting, or while
+//! one of its waits needs only ranks that can proceed. All remaining ranks would wait forever, because a rank omitted an
+//! operation that the others wait for, or runs it in another order.
 
 use super::lock;
 use std::collections::{BTreeMap, BTreeSet};

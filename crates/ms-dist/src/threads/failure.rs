@@ -1,4 +1,4 @@
-//! How ranks end.
+//! How ranks fail and how the others learn of it.
 
 /// How a rank ended when it did not end well.
 #[derive(Debug)]

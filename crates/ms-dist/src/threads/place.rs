@@ -1,4 +1,4 @@
-//! A rank's place in a group, and how it waits there for what the others do.
+//! A rank's place in a group, and how it waits for the others there.
 
 use super::circle::{Needs, Noted, Wait};
 use super::{Hub, HubState, Shared, lock};

@@ -1,4 +1,4 @@
-//! Ranks as threads: what collectives give, and how ranks end that fail or disagree.
+//! Ranks as threads: results of collectives, and how ranks end that fail or diverge.
 
 use super::place::POLL;
 use super::*;
