@@ -1,6 +1,6 @@
 //! Repository tasks: `cargo xtask tidy` checks the rules that a compiler does not see, `cargo xtask docs` writes the
-//! generated reference pages, `cargo xtask counts FOLDER` counts what ARCHITECTURE.md's table does, `cargo xtask cann-emu` lays
-//! out the emulator as a toolkit's folder.
+//! generated reference pages, `cargo xtask counts FOLDER` prints the counts of the table in `docs/history.md`, and
+//! `cargo xtask cann-emu` lays out the emulator as a toolkit folder.
 
 mod cann;
 mod circles;
