@@ -10,6 +10,7 @@ mod docs;
 mod layers;
 mod mixers;
 mod models;
+mod paths;
 mod sources;
 mod unused;
 
@@ -61,6 +62,7 @@ fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::To
     findings.extend(circles::check(root, files)?);
     findings.extend(dependencies::check(root, files)?);
     findings.extend(docs::check(root)?);
+    findings.extend(paths::check(root, files)?);
     let touched = mixers::touched(root, files)?;
     findings.extend(mixers::check(&touched));
     findings.extend(counts::check(root, &counts::all(root, files)?)?);

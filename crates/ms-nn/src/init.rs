@@ -11,7 +11,7 @@ const PIECE: usize = 1 << 14;
 ///
 /// A weight's numbers are those of the stream of its own name under `seed`, by the places of its elements in the whole weight,
 /// so the initial model is the same on every topology, and a rank draws no more than its own. (Megatron draws per rank from
-/// torch's generator: other numbers of the same distribution, but for the modules that `docs/guides/pretrain.md` lists.)
+/// torch's generator: other numbers of the same distribution, but for the modules that `docs/reference/differences.md` lists.)
 ///
 /// They are drawn in f32 on purpose, whatever type the weights have: a model in f64 begins with the very values of one in f32, so
 /// that the two can be compared from the first step on.
