@@ -1,4 +1,4 @@
-//! Large files that appear whole or not at all.
+//! Large files that appear complete or not at all.
 
 use crate::{Error, Result, Unfinished};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Folders that appear whole or not at all: written under a temporary name beside the last one, synced, renamed.
+//! Folders that appear complete or not at all: written under a temporary name next to the target, synced, renamed.
 
 use crate::unfinished::{ENDING, folder_of, sync_folder, write_file};
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! Files seen as bytes in memory.
+//! Memory-mapped files.
 #![allow(unsafe_code)] // a memory map is only as constant as the file behind it
 
 use std::fs::File;

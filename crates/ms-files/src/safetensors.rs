@@ -1,7 +1,7 @@
 //! The safetensors container: a JSON header, then the bytes of the tensors, nothing else.
 //!
-//! Layout: header length (u64, little-endian), header, data. The header maps a tensor's name to its dtype, shape
-//! and byte range in the data; `__metadata__` maps text to text. Ranges lie end to end, without gap or overlap.
+//! Layout: header length (u64, little-endian), header, data. The header maps a tensor's name to its dtype, shape and byte
+//! range in the data; `__metadata__` maps strings to strings. Ranges are contiguous, without gap or overlap.
 
 use serde_json::{Map, Value, json};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Long lists of numbers that are only appended to, in bounded memory.
+//! Append-only lists of numbers in bounded memory.
 
 use crate::{Error, Result};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What can go wrong in decoding.
+//! Errors of generation.
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

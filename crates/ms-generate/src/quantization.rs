@@ -1,4 +1,4 @@
-//! Weights in fewer bits than they are computed with.
+//! Weight quantization for inference.
 
 use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot};
 use std::str::FromStr;

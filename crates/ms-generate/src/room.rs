@@ -1,4 +1,4 @@
-//! What an answer needs of the machine's memory, before weights are read.
+//! Memory that inference needs, estimated before weights are read.
 
 use ms_core::DType;
 use ms_nn::Gpt;

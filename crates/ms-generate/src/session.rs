@@ -1,4 +1,4 @@
-//! Sequences over a cache: what they share with what was computed before is not computed again.
+//! Sessions: sequences in a KV cache with prefix reuse.
 
 use crate::model::check_finite;
 use crate::{Error, LoadedModel, Result};

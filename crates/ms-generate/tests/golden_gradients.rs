@@ -1,5 +1,6 @@
-//! The gradient of every golden family's loss by every one of its parameters, those of a prediction module with drawn weights
-//! among them: in f64 against differences of the loss itself, and in f32, by the CPU's kernels, against the one in f64.
+//! The gradient of every golden family's loss with respect to each of its parameters, including those of a prediction module
+//! with random weights: in f64 against finite differences of the loss itself, and in f32, with the CPU's kernels, against the
+//! one in f64.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,4 +1,4 @@
-//! Several sequences over one cache: each as it is alone, to the bit, and nothing computed twice.
+//! Several sequences in one cache: each as it is alone, to the bit, and nothing computed twice.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,4 +1,4 @@
-//! A micro-batch: a run of tokens and where sequences begin in it.
+//! A micro-batch: packed tokens, and where sequences begin in them.
 
 use crate::{AuxiliaryLoss, Capacity, Error, IndexerLoss, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};

@@ -1,4 +1,4 @@
-//! What is kept of tokens that were seen before: keys and values, or the states of recurrent layers.
+//! KV cache and recurrent state of tokens that were processed before.
 
 use crate::{Batch, Error, Result};
 use ms_core::{DType, Device, Pooling, Segment, Tensor};

@@ -1,4 +1,4 @@
-//! What can go wrong in a model.
+//! Errors of models.
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Finding parameters by what they are.
+//! Looking up parameters by their role (slot).
 
 use ms_core::ParamId;
 use ms_spec::{ParamSpec, Part, Place, Role, Slot};

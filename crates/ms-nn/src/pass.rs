@@ -1,4 +1,4 @@
-//! A pass over the layers: what it hands from one to the next, and how layers call what ranks share.
+//! A pass over the layers: the state that one layer passes to the next, and the parallel linear layers that they call.
 
 use crate::Batch;
 use crate::batch::Place;

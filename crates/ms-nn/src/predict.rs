@@ -1,4 +1,4 @@
-//! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
+//! Multi-token prediction: modules after the decoder that predict tokens beyond the next one.
 
 use crate::attention::Shared;
 use crate::layer::{Cut, Layer};

@@ -1,4 +1,4 @@
-//! Rotary tables.
+//! Tables of rotary position embeddings.
 
 use crate::Result;
 use ms_core::{DType, Device, Rotary, Tensor};

@@ -1,5 +1,6 @@
-//! A whole model in one test: the decoder as its definition reads, over plain vectors in f64, with a backward pass by hand and
-//! nothing of the toolchain's operations; and [`Gpt`] beside it: the loss, and the gradient of every parameter, by name.
+//! A whole model in one test: the decoder as its definition reads, over plain vectors in f64 with a hand-written backward
+//! pass and none of the toolchain's operations, compared with [`Gpt`]: the loss, and the gradient of every parameter, by
+//! name.
 
 #![allow(clippy::unwrap_used)] // tests
 

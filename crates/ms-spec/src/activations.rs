@@ -1,4 +1,5 @@
-//! Bytes that forward passes keep for their backward: a walk over a chunk and its layers. What a part keeps it says itself.
+//! Activation memory: bytes that forward passes save for backward, summed over a chunk and its layers. Each part counts its
+//! own.
 
 use crate::attending::Attending;
 use crate::description::Site;

@@ -1,4 +1,4 @@
-//! What a kind of attention says of itself, beside its rule, its arguments and its flags.
+//! The trait through which a kind of attention describes itself, in addition to its rule, arguments and flags.
 
 use crate::keeping::LayerKeeping;
 use crate::kept::{Activations, Mixed};

@@ -1,4 +1,4 @@
-//! The normalised configuration.
+//! The normalised model configuration.
 
 use ms_core::DType;
 use serde::{Deserialize, Serialize};

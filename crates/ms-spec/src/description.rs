@@ -1,4 +1,4 @@
-//! What a part that only some models have says of itself, beside its weights and what passes keep.
+//! The description of an optional model part, in addition to its weights and saved bytes.
 
 use crate::field::Field;
 use crate::kept::Activations;

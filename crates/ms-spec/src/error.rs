@@ -1,4 +1,4 @@
-//! What can be wrong with a description of a model.
+//! Errors in the description of a model.
 
 /// A wish of how layers are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Families: what is known of them beside their classes.
+//! Model families: their names and properties beyond their classes.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! A field of `config.json` or an argument of Megatron's: its names, the place in the model that it describes, and what silence
-//! means. One value, read in both directions.
+//! A field of `config.json` or a Megatron argument: its names, the place in the model that it describes, and its default. One
+//! value, read in both directions.
 
 use serde_json::{Map, Value, json};
 

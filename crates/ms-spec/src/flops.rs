@@ -1,9 +1,9 @@
-//! Floating-point operations of one iteration, as the two upstream versions count them: walks over what each part says of itself.
+//! Floating-point operations of one iteration, as the two upstream versions count them, summed over the parts of a model.
 //!
-//! Both count what is multiplied forward once and backward twice. Neither counts routers, indexers and hyper-connections, nor
-//! recurrent mixers other than head's Mamba2; the other layers of a model with attention count as attention, whatever mixes
-//! their tokens. Neither tells which layers of `--first-k-dense-replace` are dense; here the layers are those that the
-//! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
+//! Both versions count each product once forward and twice backward. Neither counts routers, indexers and hyper-connections,
+//! nor recurrent mixers other than Mamba2 at head; all other layers of a model with attention count as attention, whatever
+//! mixer they have. Neither version knows which layers are dense under `--first-k-dense-replace`; here the model's actual
+//! layers count. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
 use crate::parts::{dense, ends, experts, grouped, prediction};

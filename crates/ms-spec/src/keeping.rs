@@ -1,4 +1,4 @@
-//! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
+//! What a forward pass saves for backward: which layers are recomputed, and what the others recompute or swap.
 
 use crate::sizes::Feed;
 use crate::swapped::Swapped;

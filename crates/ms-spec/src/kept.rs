@@ -1,4 +1,4 @@
-//! What decides how many bytes a forward pass keeps; [`crate::activations`] and the parts count them.
+//! Inputs to the count of saved bytes; [`crate::activations`] and the parts do the counting.
 
 use crate::ModelConfig;
 use crate::keeping::{Keeping, Recompute};

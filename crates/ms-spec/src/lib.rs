@@ -1,10 +1,10 @@
-//! A model on paper: what it is made of, before there is a single number in it.
+//! Model configuration and parameter table: everything about a model except the values of its weights.
 //!
-//! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct; [`hf`] reads and
-//!   writes Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
-//! - [`params`] lists every weight with its canonical name, global shape, partition, place and initial value.
-//!   It is a walk over the parts of the model, which say in a file each what they are made of and how ranks share them.
-//!   Initialisation, gradient buckets, checkpoints, conversion, FLOP and memory counts all read it.
+//! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct. [`hf`] reads and writes
+//!   Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
+//! - [`params`] lists every weight with its canonical name, global shape, partition, position and initial value. It is a walk
+//!   over the parts of the model; each part has a file with its weights and how ranks share them. Initialisation, gradient
+//!   buckets, checkpoints, conversion, and FLOP and memory counts all use this table.
 //! - [`Rope`] computes rotary frequencies; [`flops`] and [`memory`] count.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Bytes that a rank's copy of the weights takes in training, by kind; what passes keep is in [`crate::Activations`].
+//! Memory of a rank's model copy in training, by kind; saved activations are in [`crate::Activations`].
 
 use ms_core::Grid;
 use serde::{Deserialize, Serialize};

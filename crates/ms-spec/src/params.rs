@@ -1,4 +1,4 @@
-//! What is known of a parameter before it has a value.
+//! Parameter specifications: what is known about a parameter before it has a value.
 
 mod build;
 

@@ -1,4 +1,4 @@
-//! What a part says of the flags that describe it alone.
+//! Flags that describe one model part alone.
 
 /// A flag of one part, which its file lists, beside the argument of Megatron's that it sets.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Which part of a model each pipeline stage holds.
+//! Placement: which layers of a model each pipeline stage and chunk holds.
 
 use crate::params::ParamSpec;
 use crate::parts::tree::params;

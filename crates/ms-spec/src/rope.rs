@@ -1,6 +1,6 @@
-//! Rotary position embedding: frequencies and how they are stretched.
+//! Rotary position embedding: frequencies and their scaling.
 //!
-//! With `r` rotated elements per head, pair `i` turns by `position * f_i`, `f_i = base^(-2i/r)`.
+//! With `r` rotated elements per head, pair `i` rotates by `position * f_i`, `f_i = base^(-2i/r)`.
 
 use std::f64::consts::PI;
 

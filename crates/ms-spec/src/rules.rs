@@ -1,7 +1,7 @@
-//! How ranks share the parts of a model, and where they cannot.
+//! The table of sharding rules: how ranks share the parts of a model, and where they cannot.
 //!
-//! One table says for each part what tensor, context and expert parallelism do with it. The checks below refuse what it
-//! refuses, and `docs/reference/parity.md` is made of it.
+//! For each part, the table says what tensor, context and expert parallelism do with it. The checks below refuse what it
+//! refuses, and `docs/reference/parity.md` is generated from it.
 
 use ms_core::Axis;
 

@@ -1,5 +1,5 @@
-//! What describes the parts that a model is put together from: choices and sizes. What follows from them each part says itself,
-//! in a file of its own in `parts`.
+//! Sizes and choices of the parts that a model is composed of. Everything derived from them is in the part's own file in
+//! `parts`.
 
 mod experts;
 

@@ -1,4 +1,4 @@
-//! Where a weight stands in the tree of parts, and the name that is printed from it.
+//! Slots: a weight's position in the tree of parts, and the name printed from it.
 
 use serde::{Deserialize, Serialize};
 

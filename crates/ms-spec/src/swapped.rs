@@ -1,4 +1,4 @@
-//! Parts of a layer whose kept values go to the host, and upstream's names of them.
+//! Parts of a layer whose saved values are swapped to the host, with upstream's names for them.
 
 /// Parts of a layer: of each, what it keeps goes to the host. A part brings those within it along.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]

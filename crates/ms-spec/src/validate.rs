@@ -1,4 +1,4 @@
-//! Whether the sizes of a model fit together.
+//! Validation: whether the sizes of a model are consistent.
 
 use crate::error::{divides, lacks, needs};
 use crate::parts::{PARTS, RECURRENCES};

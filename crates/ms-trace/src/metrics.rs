@@ -1,4 +1,4 @@
-//! Numbers of each iteration as JSON lines.
+//! Metrics of each iteration as JSON lines.
 
 use crate::error::at;
 use crate::{Error, Result};

@@ -1,4 +1,5 @@
-//! `progress.txt` beside checkpoints: when jobs of a run began and what they had done at each checkpoint, in Megatron's lines.
+//! `progress.txt` next to checkpoints: when jobs of a run began and what they had done at each checkpoint, in Megatron's
+//! format.
 
 use crate::Result;
 use crate::error::at;

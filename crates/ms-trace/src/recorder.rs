@@ -1,4 +1,4 @@
-//! Spans of a running program, kept as events.
+//! Spans of a running program, recorded as events.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What multi-token prediction modules see and must predict: a micro-batch seen from further on.
+//! Inputs and targets of multi-token prediction modules: a micro-batch shifted by one or more tokens.
 
 use ms_data::MicroBatch;
 

@@ -1,9 +1,8 @@
-//! Resuming a run, and what a checkpoint of one keeps.
+//! Resuming a run, and the contents of its checkpoints.
 //!
-//! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
-//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent),
-//! each rank writing the flat ranges it owns. A run continues on any number of ranks, because the manifest speaks of global
-//! elements only.
+//! A run checkpoint has `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master copy and the
+//! moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` for SGD), each rank writing the flat
+//! ranges it owns. The manifest refers to global elements only, so a run can resume on any number of ranks.
 
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;

@@ -1,4 +1,4 @@
-//! Everything a run is told, resolved.
+//! The resolved configuration of a run.
 
 use crate::indexers::IndexerTraining;
 use crate::lr_schedule::{DecayStyle, LrSchedule, WeightDecayStyle, WsdStyle};
@@ -24,8 +24,8 @@ use std::time::Duration;
 pub struct TrainConfig {
     /// The model.
     pub model: ModelConfig,
-    /// Element type of weights and activations: f32 or bf16; f16 weights, which are computed with in f32. Master weights and
-    /// optimizer state are f32.
+    /// Element type of weights and activations: f32, bf16, or f64 on the reference device; f16 weights are computed with in
+    /// f32. Master weights and optimizer state are f32 (f64 for f64) unless [`Self::optimizer_form`] chooses a narrower form.
     pub dtype: DType,
     /// Tokens of a sample.
     pub seq_length: usize,

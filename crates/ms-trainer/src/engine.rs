@@ -1,4 +1,4 @@
-//! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
+//! One iteration: forward and backward over the micro-batches, gradient reduction, clipping, update.
 
 mod checks;
 mod experts;

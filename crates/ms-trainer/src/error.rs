@@ -1,4 +1,4 @@
-//! What can go wrong in a run.
+//! Errors of a training run.
 
 use std::path::PathBuf;
 

@@ -1,12 +1,12 @@
-//! A float32 in two halves, of which the upper one is a bf16.
+//! A float32 stored as two 16-bit halves, of which the upper one is a bf16.
 //!
-//! With `w` as a signed word and `a = w + 0x8000`, the upper half of `a` is `w` rounded to bf16 and its lower half is what
-//! brings `w` back: `w = (upper · 2^16 | lower) − 0x8000`. That rounds ties away from zero; a tie whose upper half is even is
-//! brought below it by one more subtraction, which is remembered, where they are to go to the even neighbour.
+//! With `w` as a signed integer and `a = w + 0x8000`, the upper half of `a` is `w` rounded to bf16, and with its lower half
+//! `w` is recovered: `w = (upper · 2^16 | lower) − 0x8000`. That rounds ties away from zero. To round ties to even instead, a
+//! tie with an even lower neighbour is moved down by one more subtraction, which is recorded.
 //!
 //! # Source
 //! MindSpeed, `docs/features/reuse-fp32-param.md` and `mindspeed/optimizer/optimizer.py`, `--reuse-fp32-param`. Upstream
-//! remembers ties in the sign of the second moment, which a moment of zero loses; here they have bits of their own.
+//! records ties in the sign of the second moment, which is lost if the moment is zero; here they have bits of their own.
 
 /// Upper half, lower half, and whether a tie was brought to the even neighbour below.
 pub(crate) fn split(value: f32, ties_to_even: bool) -> (u16, u16, bool) {

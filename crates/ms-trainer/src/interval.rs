@@ -1,4 +1,4 @@
-//! What iterations since the last log line have found.
+//! Values accumulated over the iterations since the last log line.
 
 use crate::StepReport;
 

@@ -1,8 +1,8 @@
-//! Megatron's log line, character for character, so that existing log parsers go on working.
+//! Megatron's log line, character for character, so that existing log parsers keep working.
 //!
 //! # Source
-//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped samples,
-//! `core_v0.12.1`.
+//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped
+//! samples, `core_v0.12.1`.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};

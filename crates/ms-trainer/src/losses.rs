@@ -1,4 +1,4 @@
-//! Losses as they are summed up and logged.
+//! Accumulation and logging of losses.
 
 use crate::Result;
 use ms_core::{Device, Tensor};

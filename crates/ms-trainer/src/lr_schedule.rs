@@ -1,4 +1,4 @@
-//! Learning rate and weight decay over the samples of a run.
+//! Schedules of learning rate and weight decay over the samples of a run.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`; expected values in

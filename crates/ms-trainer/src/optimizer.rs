@@ -1,4 +1,4 @@
-//! The update of this rank's share of the parameters.
+//! The optimizer: the update of this rank's shard of the parameters.
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};

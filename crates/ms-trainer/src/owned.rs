@@ -1,4 +1,4 @@
-//! The elements of parameters that a rank updates, and where they stand in the tensors of its optimizer's state.
+//! The parameter elements that a rank updates, and their positions in its optimizer state tensors.
 
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;

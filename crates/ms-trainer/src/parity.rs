@@ -1,8 +1,8 @@
-//! A few steps of one model on a topology, and whether they are those of one rank.
+//! Parity: a few steps of one model on a topology, compared with the same steps on one rank.
 //!
-//! [`Trial::run`] trains on threads and brings together the gradients of the first step, whole, by parameter, and the losses
-//! and norms of all. [`compare`] names the first thing in which two runs differ. Run on a device that computes in f64, what
-//! is left of rounding lies many digits below any error in what ranks exchange.
+//! [`Trial::run`] trains on threads and collects the whole gradients of the first step, by parameter, and the losses and
+//! norms of all steps. [`compare`] names the first difference between two runs. On a device that computes in f64, rounding
+//! differences are many digits below any communication error.
 
 mod compare;
 

@@ -1,8 +1,8 @@
 //! Forward and backward passes of an iteration, in the order of a schedule.
 //!
-//! A stage works through its list of actions. What a chunk hands on goes to the stage that holds the next chunk, or is put
-//! aside where that is the same one; gradients take the way back. Messages carry the micro-batch and the place in the
-//! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
+//! A stage works through its list of actions. A chunk's output goes to the stage that holds the next chunk, or is put aside
+//! if that is the same stage; gradients take the way back. Messages are tagged with the micro-batch and the position in the
+//! chain, so they match in any order of actions that the simulation accepts.
 
 mod beside;
 mod border;

@@ -1,4 +1,4 @@
-//! Whose gradients are summed over which ranks.
+//! Gradient reduction: which gradients are summed over which ranks.
 
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};

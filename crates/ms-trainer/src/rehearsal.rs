@@ -1,8 +1,8 @@
-//! What a rank of a run takes and sends, found by running it without values.
+//! Rehearsal: a rank's memory and traffic, found by running it without values.
 //!
-//! The rank's own engine works through two iterations on a device that only counts ([`Device::meta`]), among ranks that do not
-//! exist ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers
-//! spread tokens evenly here.
+//! The rank's own engine runs two iterations on a device that only counts ([`Device::meta`]), among ranks that do not exist
+//! ([`MetaFabric`]). Every model part, memory-saving option and schedule is therefore counted by the code that executes it.
+//! Routers spread tokens evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
 use ms_core::{Axis, Device, Grid};

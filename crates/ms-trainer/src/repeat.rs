@@ -1,8 +1,8 @@
-//! Actions of an iteration that repeat others, where nothing has a value.
+//! Repeated actions of a rehearsed iteration, which are counted instead of executed.
 //!
-//! On a device without values a pass of one micro-batch takes and sends what the same pass of another one does, so of the
-//! micro-batches that a stage treats alike one is worked at and the others are counted like it. Worked at are also those that
-//! meet something first or last: weights that are gathered before the first pass, gradients that are summed behind the last one.
+//! On the meta device, a pass of one micro-batch takes and sends the same as that of another. Of the micro-batches that a
+//! stage treats alike, one is executed and the others are counted like it. Also executed are those that meet something first
+//! or last: weights gathered before the first pass, gradients reduced after the last one.
 
 use ms_core::{ArenaUse, Device, Host, HostUse};
 use ms_dist::ParallelCtx;

@@ -1,4 +1,4 @@
-//! The loop: iterations, log lines, validation, checkpoints, stopping.
+//! The training loop: iterations, log lines, validation, checkpoints, stopping.
 
 mod reports;
 

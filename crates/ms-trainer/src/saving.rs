@@ -1,8 +1,8 @@
-//! Writing a checkpoint, at once or while training goes on.
+//! Saving a checkpoint, synchronously or while training continues.
 //!
-//! Every rank writes its part; when all have, the first rank puts the manifest beside the parts and gives the whole its name.
-//! Beside training both are done by a thread on copies of what changes, and the ranks agree between iterations on how far
-//! they are. Both ways write the same bytes.
+//! Every rank writes its part. When all have finished, the first rank adds the manifest and renames the folder to its final
+//! name. Asynchronously, a thread does both with copies of what changes, and the ranks agree between iterations on their
+//! progress. Both ways write the same bytes.
 
 use crate::checkpoint::{RunState, Stored, in_megatrons_words, iterations, region, state_name};
 use crate::config::{MegatronFiles, TrainConfig};

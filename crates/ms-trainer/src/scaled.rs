@@ -1,11 +1,11 @@
-//! State in 16 or 8 bits, with a scale for each part of a parameter that a rank owns.
+//! Optimizer state in 16 or 8 bits, with a scale for each part of a parameter that a rank owns.
 //!
-//! A state is read as `value · scale`, updated in f32 and kept again: the scale is the part's largest magnitude over the largest
-//! number that is used of the narrow type. A part is what a rank owns of a parameter, so what is rounded hangs on the layout, as
-//! it does upstream. Where all is zero, upstream's 8-bit form divides by zero; here it stays zero.
+//! A state is read as `value · scale`, updated in f32 and stored again: the scale is the part's largest magnitude divided by
+//! the largest number used of the narrow type. A part is what a rank owns of a parameter, so rounding depends on the
+//! sharding, as it does upstream. If all values are zero, upstream's 8-bit form divides by zero; here they stay zero.
 //!
-//! Source: `TransformerEngine`, `pytorch/optimizers/fused_adam.py`, `FusedAdam._apply_scale`, which Megatron-LM `core_v0.12.1`
-//! uses with `--use-precision-aware-optimizer`.
+//! Source: `TransformerEngine`, `pytorch/optimizers/fused_adam.py`, `FusedAdam._apply_scale`, which Megatron-LM
+//! `core_v0.12.1` uses with `--use-precision-aware-optimizer`.
 
 use crate::Result;
 use half::f16;

@@ -1,4 +1,4 @@
-//! The factor by which a loss is multiplied before its backward pass, so that float16 gradients do not vanish.
+//! The loss scale: the factor applied to a loss before its backward pass, so that float16 gradients do not underflow.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/grad_scaler.py`.

@@ -1,4 +1,4 @@
-//! The share of a micro-batch that a context-parallel rank has.
+//! A context-parallel rank's share of a micro-batch.
 
 use crate::config::CapacityShares;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! The numbers that an optimizer keeps of the elements a rank owns, and where they are.
+//! Storage of optimizer state for the elements a rank owns.
 
 use crate::Result;
 use crate::halves::{join, split};

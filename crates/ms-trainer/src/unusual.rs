@@ -1,4 +1,4 @@
-//! Values that are far from what they were in the beginning.
+//! Detection of values that deviate strongly from their initial ones.
 
 use crate::{Error, Result};
 

@@ -1,7 +1,8 @@
-//! Experts that begin as copies of a dense model's networks.
+//! Upcycling: experts initialised as copies of a dense model's MLPs.
 //!
-//! Source: Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/upcycling_utils.py`, and `megatron/training/training.py`,
-//! `setup_model_and_optimizer`: every expert is the network of its layer, routers are drawn, all else is the dense model's.
+//! Source: Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/upcycling_utils.py`, and
+//! `megatron/training/training.py`, `setup_model_and_optimizer`: every expert is the MLP of its layer, routers are drawn at
+//! random, everything else is the dense model's.
 
 use ms_ckpt::{Checkpoint, Result};
 use ms_core::{ParamId, ParamStore, Region, Shape};

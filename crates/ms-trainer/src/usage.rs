@@ -1,4 +1,4 @@
-//! What each rank took of memory and sent, as every rank knows it at the end of a run.
+//! Memory and traffic of each rank, exchanged so that every rank knows them at the end of a run.
 
 use crate::Result;
 use crate::engine::Engine;

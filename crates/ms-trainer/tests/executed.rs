@@ -1,5 +1,5 @@
-//! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, during each as many passes
-//! kept as the schedule finds. A program of its own, since what it records is what all threads do.
+//! What stages execute, as recorded in a profile, is what the schedule says: the same actions in the same order, and during
+//! each as many live passes as the schedule computes. A program of its own, since it records all threads.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

@@ -1,4 +1,4 @@
-//! Streams that are read, and streams that are refused.
+//! Streams that are accepted, and streams that are refused.
 
 use proptest::prelude::*;
 

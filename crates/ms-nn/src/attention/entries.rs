@@ -1,4 +1,4 @@
-//! The compressor of attention to pooled entries: one entry for every window of tokens that is complete.
+//! The compressor for pooled entries: one entry for every complete window of tokens.
 
 use crate::cache::PoolCache;
 use crate::params::{Linear, Scope};

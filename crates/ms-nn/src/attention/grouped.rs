@@ -1,4 +1,4 @@
-//! Attention with grouped keys and values.
+//! Grouped-query attention.
 
 use super::Shared;
 use super::training::Watch;

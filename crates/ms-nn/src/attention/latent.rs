@@ -1,9 +1,9 @@
 //! Multi-head latent attention (DeepSeek), and the indexer of its sparse form.
 //!
-//! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
-//! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are
-//! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
-//! those of its heads for all tokens; or they exchange heads of queries, keys and values for tokens.
+//! Each head's query and key are assembled with the rotated part first, padded to the larger of the key and value sizes, and
+//! use the same kernels as any other attention. If context-parallel ranks share a document and keys are picked, ranks gather
+//! latents and rotated keys, which are much smaller than the keys and values of all heads, and each computes those of its own
+//! heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
 use super::Shared;
 use super::grouped::{CoreAttention, score_options};

@@ -1,4 +1,4 @@
-//! Kinds of attention: what makes queries, keys and values, and what they are attended to.
+//! Kinds of attention: how queries, keys and values are computed, and which keys a query sees.
 
 mod compressed;
 mod entries;

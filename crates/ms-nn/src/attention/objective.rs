@@ -1,4 +1,4 @@
-//! Which loss trains indexers, and what it has come to.
+//! The indexer loss: which formula, and the accumulated values.
 
 use ms_core::{Divergence, Result, Tensor};
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
-//! What trains an indexer: the weights that attention gives the keys, and a loss by them at attention's output.
+//! Training of an indexer: attention's weights over the keys, and a loss against them at attention's output.
 //!
 //! # Source
-//! Megatron-LM (2026), `megatron/core/transformer/experimental_attention_variant/dsa.py`: what the indexer is made of has no
-//! gradient, nor have the weights, and the loss has no part in what goes on. MindSpeed-LLM (2026),
-//! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other formulas.
+//! Megatron-LM (2026), `megatron/core/transformer/experimental_attention_variant/dsa.py`: the indexer's inputs and
+//! attention's weights are detached, and the loss does not affect the output. MindSpeed-LLM (2026),
+//! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other
+//! formulas.
 
 use crate::pass::Pass;
 use ms_core::{Columns, Device, Divergence, HeadLayout, Result, Tensor, Var, ops};

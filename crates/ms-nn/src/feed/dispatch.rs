@@ -1,7 +1,7 @@
-//! Tokens on their way to experts and back.
+//! Dispatch of tokens to experts, and combine.
 //!
-//! Whichever way they go, rows of one expert stand in the order of the ranks they come from, and of a rank in the order of its
-//! tokens: sums over rows have one order.
+//! With every dispatcher, the rows of one expert are ordered by source rank, and within a rank by token, so sums over rows
+//! have one order.
 
 use crate::feed::Experts;
 use crate::pass::Pass;

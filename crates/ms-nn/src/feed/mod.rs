@@ -1,4 +1,4 @@
-//! Feed-forward networks: one for all tokens, or a mixture of experts.
+//! Feed-forward layers: a dense MLP or a mixture of experts.
 
 mod dispatch;
 mod routing;

@@ -1,4 +1,4 @@
-//! What the routers of a model report while it is trained.
+//! Router statistics collected during training.
 
 use ms_core::ops::{Auxiliary, Balance, DropPolicy, Taken, TokenGroup};
 use ms_core::{Arena, Routes, Tensor};

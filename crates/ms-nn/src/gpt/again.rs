@@ -1,4 +1,4 @@
-//! Layers that run again in the backward pass.
+//! Recomputation of layers in the backward pass.
 
 use super::{Chunk, Gpt, Home};
 use crate::layer::Layer;

@@ -1,4 +1,4 @@
-//! What the layers are given.
+//! What layers receive.
 
 use super::*;
 use half::bf16;

@@ -1,4 +1,4 @@
-//! Mamba3's mixer. It runs in f32 between its two projections.
+//! Mamba-3. It runs in f32 between its two projections.
 
 use super::{Cut, Section, Sections, TokenMixer, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};

@@ -1,4 +1,4 @@
-//! What mixes tokens in a layer; of its kinds the recurrent ones, and what they share. Their scans run in f32.
+//! Token mixers: the trait of a layer's mixer, and what the recurrent kinds share. Their scans run in f32.
 
 mod gated_delta;
 mod mamba2;

@@ -1,4 +1,4 @@
-//! What stands around a layer's parts: norms before and behind them, and the streams that they take from and give to.
+//! Residual connections: norms before and after a layer's parts, and the streams that they read and write.
 
 mod hyper_connections;
 mod norm;

@@ -1,4 +1,4 @@
-//! A class of Hugging Face: its names, what it assumes where its file is silent, and its fields.
+//! A Hugging Face class: its names, its defaults for missing fields, and its fields.
 
 use serde_json::{Map, Value, json};
 

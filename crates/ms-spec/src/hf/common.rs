@@ -1,4 +1,4 @@
-//! Fields that many classes have.
+//! Fields shared by many classes.
 
 use ms_core::DType;
 use serde_json::{Value, json};

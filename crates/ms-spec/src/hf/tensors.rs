@@ -1,8 +1,8 @@
-//! Tensors of Hugging Face tensors: data, read in both directions.
+//! Hugging Face tensor names as data, read in both directions.
 //!
-//! A family's names inherit its parent's. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
-//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`. A key that ends in
-//! `.bias`, with an empty pattern: the class has the tensor without a bias, whatever its configuration says.
+//! A family inherits its parent's names. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
+//! `.weight` also names the bias, which ends in `.bias`; any other pattern has its bias under `…_bias`. A key that ends in
+//! `.bias` with an empty pattern means that the class has the tensor without a bias, whatever its configuration says.
 
 /// The names of one family's tensors, by what a tensor is, whatever it is called.
 #[derive(Debug)]

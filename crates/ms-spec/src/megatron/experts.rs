@@ -1,4 +1,4 @@
-//! The arguments of mixtures of experts.
+//! Megatron arguments of mixtures of experts.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
+//! Megatron arguments of sparse attention: the indexer that picks keys, and which layers have their own.
 
 use crate::attending::Picks;
 use crate::field::Field;

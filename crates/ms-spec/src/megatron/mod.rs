@@ -1,4 +1,4 @@
-//! Megatron's arguments: those of a command line, and those stored in a checkpoint.
+//! Megatron's arguments, from a command line or stored in a checkpoint.
 
 mod experts;
 mod indexer;

@@ -1,4 +1,4 @@
-//! The arguments of rotary positions.
+//! Megatron arguments of rotary position embeddings.
 
 use serde_json::{Map, Value, json};
 

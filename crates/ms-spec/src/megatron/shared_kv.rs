@@ -1,4 +1,4 @@
-//! The arguments of layers that attend to keys and values of others.
+//! Megatron arguments of layers that attend to keys and values of other layers.
 
 use serde_json::json;
 

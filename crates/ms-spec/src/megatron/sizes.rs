@@ -1,4 +1,4 @@
-//! The arguments of what every model has: sizes, norms, biases, positions, factors.
+//! Megatron arguments that every model has: sizes, norms, biases, positions, factors.
 
 use ms_core::DType;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Layers that `--spec` names: modules of MindSpeed-LLM whose layers have something that no flag says.
+//! Layer specifications named by `--spec`: MindSpeed-LLM modules whose layers have properties that no flag sets.
 
 use serde_json::{Value, json};
 

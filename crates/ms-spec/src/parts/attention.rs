@@ -1,4 +1,4 @@
-//! What a layer's attention has, whichever kind it is of, and what is asked of a model's.
+//! Attention: what all kinds have in common, and queries about a model's attention.
 
 use ms_core::{HeadLayout, KeptOfRing};
 

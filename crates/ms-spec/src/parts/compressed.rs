@@ -1,9 +1,9 @@
-//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4). Some of upstream's flags for it have
+//! Attention to a window of tokens and to pooled entries of distant ones (DeepSeek-V4). Some of upstream's flags for it have
 //! other meanings in latent attention.
 //!
 //! # Source
-//! MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is what kind of layer, and
-//! which flags of the rotation count.
+//! MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is which kind of layer, and
+//! which rotary flags apply.
 
 use ms_core::{Axis, Partition};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Dense feed-forward networks.
+//! Dense MLPs.
 
 use ms_core::Axis;
 

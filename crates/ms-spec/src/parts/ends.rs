@@ -1,4 +1,4 @@
-//! The ends of a model: embedding, last norm and output layer.
+//! The ends of a model: embedding, final norm and output layer.
 
 use ms_core::{Axis, Change, Partition};
 

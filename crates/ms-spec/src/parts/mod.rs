@@ -1,9 +1,9 @@
-//! The parts a model is put together from, a file each.
+//! The parts a model is composed of, one file each.
 //!
-//! A part says in its file what follows from its sizes: its weights (names, shapes, how ranks cut them, initial values, decay),
-//! how ranks share it along every axis or why not, what a pass keeps of it, and its FLOPs where upstream counts them. The table
-//! of parameters ([`tree`]), the rules, the plan of memory and the FLOPs are walks over these. Of mixers with a state, which are
-//! many, they walk the list below.
+//! A part's file has everything that follows from its sizes: its weights (names, shapes, partitions, initial values, weight
+//! decay), how ranks share it along every axis or why not, what a pass saves of it, and its FLOPs where upstream counts them.
+//! The parameter table ([`tree`]), the rules, memory plans and FLOPs are walks over the parts. The many kinds of recurrent
+//! mixers are listed below.
 
 pub(crate) mod attention;
 pub(crate) mod compressed;

@@ -1,4 +1,4 @@
-//! Modules of multi-token prediction.
+//! Multi-token prediction modules.
 
 use ms_core::Axis;
 

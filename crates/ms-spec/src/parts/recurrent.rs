@@ -1,4 +1,4 @@
-//! What mixers with a state say of themselves, each kind in its own file, and what they have in common.
+//! The trait of recurrent mixers, each kind of which has its own file, and what they have in common.
 
 use crate::field::Field;
 use crate::kept::{Activations, Kept};

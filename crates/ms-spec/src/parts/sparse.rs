@@ -1,4 +1,4 @@
-//! Sparse attention: a scorer beside attention picks the keys that each query sees.
+//! Sparse attention: an indexer next to attention picks the keys that each query sees.
 
 use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};

@@ -1,4 +1,4 @@
-//! A model as a tree of parts, and the table of its parameters as a walk over it.
+//! A model as a tree of parts, and the parameter table as a walk over it.
 
 use crate::description::Site;
 use crate::params::{ParamSpec, Table};

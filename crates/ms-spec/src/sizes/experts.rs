@@ -1,4 +1,4 @@
-//! Choices and sizes of a mixture of experts and of its router.
+//! Sizes and choices of a mixture of experts and its router.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the benchmarks of training share: Llama shapes and a batch of tokens for them.
+//! Shared by the training benchmarks: Llama shapes and a batch of tokens for them.
 
 use ms_core::DType;
 use ms_data::MicroBatch;

@@ -1,4 +1,4 @@
-//! What an engine without weights has once a checkpoint is loaded.
+//! An engine without weights after loading a checkpoint.
 
 use super::*;
 use crate::OptimizerForm;

@@ -1,4 +1,4 @@
-//! What a run can look at beside its losses: zeros among gradients, and weights that ranks should have alike.
+//! Optional checks of a run: zeros among gradients, and weights that replicas should have in common.
 
 use super::Engine;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! What routers report, and the biases that move by it.
+//! Router statistics, and the expert biases adjusted by them.
 
 use super::{Engine, ExpertReport};
 use crate::Result;

@@ -1,4 +1,4 @@
-//! What indexers report.
+//! Indexer statistics.
 
 use super::Engine;
 use crate::Result;

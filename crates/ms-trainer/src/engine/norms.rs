@@ -1,4 +1,4 @@
-//! Norms of all ranks' gradients and weights, and whether gradients are numbers.
+//! Norms of the gradients and weights of all ranks, and whether gradients are finite.
 
 use super::{Engine, LARGEST_F16};
 use crate::Result;

@@ -1,4 +1,4 @@
-//! Whether two runs of one model are the same: every gradient of the first step, and every number of all steps.
+//! Comparison of two runs of one model: every gradient of the first step, and every number of all steps.
 
 use super::{Apart, Found};
 use crate::StepReport;

@@ -1,4 +1,4 @@
-//! What goes from chunk to chunk, and gradients on the way back.
+//! Stage boundaries: activations passed from chunk to chunk, and gradients on the way back.
 
 use super::messages::{Letter, PARTS};
 use super::{Iteration, Output};

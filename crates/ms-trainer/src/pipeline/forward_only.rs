@@ -1,4 +1,4 @@
-//! Passes that nothing goes back through.
+//! Forward-only passes (validation).
 
 use super::{Iteration, Pipeline, Size};
 use crate::Result;

@@ -1,4 +1,4 @@
-//! What messages between stages are like, which who waits for one knows before it comes.
+//! Shapes of messages between stages, which the receiver knows in advance.
 
 use crate::TrainConfig;
 use ms_core::{DType, Shape};

@@ -1,4 +1,4 @@
-//! What profiles show of a stage's work.
+//! Profiling spans of a stage's work.
 
 use ms_dist::schedule::Action;
 

@@ -1,4 +1,4 @@
-//! What the loop reports: Megatron's lines, the files of metrics, TensorBoard.
+//! Reports of the training loop: Megatron's lines, metrics files, TensorBoard.
 
 use super::Loop;
 use crate::Result;

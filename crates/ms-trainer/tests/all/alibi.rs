@@ -1,5 +1,4 @@
-//! Positions by distance (ALiBi) where a rank's keys are not its queries': the same on ranks that share sequences, whatever they
-//! exchange.
+//! ALiBi where a rank's keys are not those of its queries: the same on ranks that share sequences, whatever they exchange.
 
 use crate::parity::{Case, Fault, Wrong, run, run_with};
 use ms_core::DType;

@@ -1,4 +1,4 @@
-//! Forward and backward passes beside each other: not a bit changes, and every rank sends what it sent.
+//! Overlapped forward and backward passes: not a bit changes, and every rank sends the same.
 
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;

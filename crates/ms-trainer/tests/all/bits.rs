@@ -1,4 +1,4 @@
-//! What must be equal to the last bit, and what ranks send, counted against the formulas.
+//! What must be equal to the last bit, and what ranks send, compared with the formulas.
 
 use crate::parity::samples::{latent, picked, samples};
 use crate::parity::{Case, run, same, small_experts};

@@ -1,5 +1,5 @@
-//! That what passes the borders of stages is on its way while stages work: in time that is counted on every rank and goes with
-//! the messages, not measured.
+//! Messages across stage boundaries overlap with the stages' work: in simulated time, which every rank counts and messages
+//! carry, not in measured time.
 
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};

@@ -1,5 +1,5 @@
-//! Training on devices that delay everything: the host looks at nothing before it has waited for it, so the bits are those of a
-//! device that computes at once.
+//! Training on delayed devices: the host reads nothing before it has waited for it, so the bits are those of a device that
+//! computes at once.
 
 use crate::parity::samples::{MLA, picked, pooled, samples};
 use crate::parity::{Case, run, run_on, same, small_experts};

@@ -1,4 +1,4 @@
-//! How tokens reach experts: the same values whichever way, and the bytes that the plan says.
+//! Token dispatch to experts: the same values with every dispatcher, and the planned bytes.
 
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;

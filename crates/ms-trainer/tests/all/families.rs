@@ -1,4 +1,4 @@
-//! Every family on split topologies: gradients of all parameters, losses and norms as on one rank.
+//! Every family on sharded topologies: gradients of all parameters, losses and norms as on one rank.
 
 use crate::parity::samples::{MAMBA2, samples};
 use crate::parity::{Case, run};

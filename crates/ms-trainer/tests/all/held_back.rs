@@ -1,5 +1,5 @@
-//! That gradients of weights are formed while ranks exchange what comes behind their layer in a backward pass, in time that is
-//! counted, and that this changes no bit.
+//! Weight gradients are computed during the communication that follows their layer in the backward pass (in simulated time),
+//! and this changes no bit.
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work};

@@ -1,5 +1,5 @@
-//! The loss that trains the indexers of sparse attention: on split topologies as on one rank, by differences of what is reported,
-//! and without a trace in anything else.
+//! The indexer loss of sparse attention: equal on sharded topologies and on one rank, checked by finite differences of the
+//! reported loss, and without any effect on anything else.
 
 use crate::parity::samples::{self, samples};
 use crate::parity::{Case, run, same};

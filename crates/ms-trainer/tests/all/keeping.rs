@@ -1,4 +1,4 @@
-//! What latent attention and prediction modules keep less of: no bit changes, and the bytes are those that the plan says.
+//! Recomputation in latent attention and prediction modules: no bit changes, and the bytes are the planned ones.
 
 use crate::parity::samples::{self, dense, experts, samples};
 use crate::parity::{Case, rehearsed, run, same, small_experts};

@@ -1,5 +1,5 @@
-//! What is switched on and off changes no bit of hybrids and of models with sinks, either, and takes the bytes of the plan, also
-//! where several axes of ranks meet.
+//! Switching recomputation and swapping on and off changes no bit of hybrids and of models with sinks, and takes the planned
+//! bytes, also where several parallel axes meet.
 
 use crate::memory::far_from_plan;
 use crate::parity::samples::{delta_nets, dense, experts, latent, sinks, states};

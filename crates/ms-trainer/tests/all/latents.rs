@@ -1,5 +1,5 @@
-//! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time
-//! that is counted, not measured.
+//! Latents of keys and values are processed while those of queries and the shared part of keys are in transit (in simulated
+//! time).
 
 use crate::parity::samples;
 use crate::wire::{Time, time_of_work_where};

@@ -1,4 +1,5 @@
-//! No rank has logits of all words where ranks share them: the largest tensor that a rank's arena was asked for is its own share.
+//! No rank materialises the logits of the whole vocabulary if ranks share it: the largest tensor that a rank's arena was
+//! asked for is its own share.
 
 use crate::parity::{Case, run};
 use ms_core::DType;

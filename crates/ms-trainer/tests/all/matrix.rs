@@ -1,10 +1,11 @@
-//! Drawn models on drawn topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device and as
-//! far as float32 goes on the kernels, where a second run of more threads has the same bits; and planted faults, each of which
-//! must be noticed.
+//! Random models on random topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device
+//! and to float32 precision on the kernels, where a second run with more threads has the same bits; and injected faults, each
+//! of which must be detected.
 //!
-//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, and one each on seven and eight
-//! ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes
+//! for every pair of values to occur; without it some thirty small ones, chosen for their pairs, and one each on seven and
+//! eight ranks, run three steps. `MS_PARITY_SEED` draws others; `MS_PARITY_ONLY=17,90` takes those with these numbers in a
+//! full run.
 
 use crate::drawn::pairs::Pairs;
 use crate::drawn::{Draw, MODELS, Run, sizes};

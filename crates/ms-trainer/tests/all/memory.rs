@@ -1,4 +1,4 @@
-//! What passes keep: recomputation and swapping change no bit and take the bytes that the plan says.
+//! Saved activations: recomputation and swapping change no bit and take the planned bytes.
 
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};

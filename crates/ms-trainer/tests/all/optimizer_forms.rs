@@ -1,4 +1,4 @@
-//! Forms of the optimizer's state: what they take, and that they train alike.
+//! Forms of optimizer state: their memory, and that they train equally well.
 
 use crate::parity::{Case, run, small_experts};
 use ms_core::DType;

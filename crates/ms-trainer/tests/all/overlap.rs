@@ -1,5 +1,4 @@
-//! That what ranks exchange runs beside what they compute where they are asked to: seen in the order of what they exchange, and
-//! in time that is counted, not measured.
+//! Communication overlaps with computation where requested: seen in the order of operations, and in simulated time.
 
 use crate::wire::{Time, WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};

@@ -1,5 +1,5 @@
-//! That the gradient by what comes into the output layer is on its way while others are formed, in time that is counted, and that
-//! this changes no bit.
+//! The gradient of the output layer's input is in transit while others are computed (in simulated time), and this changes no
+//! bit.
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work_behind};

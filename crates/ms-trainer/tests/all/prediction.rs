@@ -1,4 +1,4 @@
-//! Multi-token prediction against a float64 run of the same weights in PyTorch.
+//! Multi-token prediction compared with a float64 run of the same weights in PyTorch.
 
 use ms_core::{DType, Device, ParamId};
 use ms_cpu::CpuBackend;

@@ -1,5 +1,5 @@
-//! Bytes that real runs send, by group, against closed formulas, to the byte; ranks by threes and sizes that are no powers of
-//! two are among them.
+//! Bytes that real runs send, by group, compared with closed formulas, to the byte; including multiples of three ranks and
+//! sizes that are not powers of two.
 
 use crate::formulas;
 use crate::formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};

@@ -1,4 +1,4 @@
-//! That gradients are summed beside the backward pass, in the time of a clock on the wall: everywhere else it is counted.
+//! Gradient reduction overlaps with the backward pass in wall-clock time; everywhere else, simulated time is used.
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes};
 use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};

@@ -1,7 +1,7 @@
 //! DeepSeek-V4: the published form of its configuration, and transformers' own.
 //!
 //! # Source
-//! transformers 5.23, `models/deepseek_v4/configuration_deepseek_v4.py`; for the words of published files also
+//! transformers 5.23, `models/deepseek_v4/configuration_deepseek_v4.py`; for field names of published files also
 //! MindSpeed-LLM (2026), `configs/checkpoint/model_cfg.json`.
 
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Dense decoders as Llama has them, and what differs from it.
+//! Dense decoders: Llama and its variants.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Classes with mixtures of experts behind grouped attention.
+//! Classes with grouped-query attention and mixtures of experts.
 
 use serde_json::json;
 

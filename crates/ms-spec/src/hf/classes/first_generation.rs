@@ -1,4 +1,4 @@
-//! Classes of the first generation, with words of their own for what later ones have in common.
+//! Classes of the first generation, which have their own names for fields that later ones share.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Hunyuan's classes, and its successor's.
+//! Hunyuan's classes and its successor's.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The classes, by what their models are made of.
+//! The classes, grouped by the parts that their models have.
 
 mod deepseek_v4;
 mod dense;

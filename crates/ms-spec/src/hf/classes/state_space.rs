@@ -1,8 +1,7 @@
-//! Models of one kind of layer with a state, without attention.
+//! Pure state-space models: one kind of recurrent layer, no attention.
 //!
-//! Of Mamba3 upstream's class has the sizes of a layer fixed: of the fields its block would take, it passes on `hidden_size` and
-//! `is_mimo` alone. The others are read where they are given, under the names that its block or its configuration has
-//! for them.
+//! Upstream's class for Mamba3 fixes the sizes of a layer: of the fields its block would take, it passes on `hidden_size` and
+//! `is_mimo` only. The others are read if given, under the names that its block or its configuration uses.
 
 use serde_json::json;
 

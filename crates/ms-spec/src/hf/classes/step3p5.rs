@@ -1,7 +1,7 @@
-//! Step-3.5, whose published files have words of their own for nearly everything, many of them per layer.
+//! Step-3.5, whose published files have their own names for nearly every field, many of them per layer.
 //!
 //! # Source
-//! The class `Step3p5ForCausalLM` beside the published weights, as MindSpeed-LLM carries it
+//! The class `Step3p5ForCausalLM` published with the weights, as MindSpeed-LLM carries it
 //! (`mindspeed_llm/fsdp2/models/step35`), and transformers 5.23, `models/step3p7`, whose text model is the same.
 
 use serde_json::{Value, json};

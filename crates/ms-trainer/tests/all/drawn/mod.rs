@@ -1,4 +1,4 @@
-//! Drawn models on drawn topologies, and which values of the ways in which ranks work together occur beside each other.
+//! Random models on random topologies, and which pairs of option values occur together.
 
 mod models;
 pub(crate) mod pairs;

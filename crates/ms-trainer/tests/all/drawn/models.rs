@@ -1,4 +1,4 @@
-//! Models of a kind that ranks can share out, drawn.
+//! Random models that can be sharded.
 
 use super::{Draw, Model};
 use crate::parity::Case;

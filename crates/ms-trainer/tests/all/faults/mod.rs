@@ -1,4 +1,4 @@
-//! Faults planted in what ranks exchange, one at a time, each of which must be noticed.
+//! Faults injected into communication, one at a time, each of which must be detected.
 
 use crate::drawn::{Draw, MODELS, Model, Run, model, shape};
 use crate::matrix::{DRAWN_APART, TRIES, all, drawn, seed};

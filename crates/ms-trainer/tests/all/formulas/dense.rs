@@ -1,4 +1,4 @@
-//! All that the ranks of a dense model send in an iteration, group by group.
+//! Everything that the ranks of a dense model send in an iteration, group by group.
 
 use super::{Buffer, Chunks, Heads, LOSSES, gathered, shared_out, summed};
 use std::collections::BTreeMap;

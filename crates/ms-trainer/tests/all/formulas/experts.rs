@@ -1,4 +1,4 @@
-//! What ranks send around experts, by how many copies of their tokens really go where.
+//! What ranks send around experts, from the actual routing of their tokens.
 
 use super::{gathered, shared_out};
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! Bytes that a rank sends, in closed form: from the sizes of a model and of a grid by hand, without anything of the code that
-//! runs or rehearses. All formulas of the repository's tests stand here, but those of tests that are older (`bits.rs`,
-//! `memory.rs`) and that of a layer of experts with an even load, which the plan itself uses (`ms_spec::ExpertExchange`).
+//! Bytes that a rank sends, in closed form: from the sizes of a model and of a grid by hand, independent of the code that
+//! runs or rehearses. All formulas of the repository's tests are here, except those of older tests (`bits.rs`, `memory.rs`)
+//! and that of a layer of experts with an even load, which the plan itself uses (`ms_spec::ExpertExchange`).
 //!
 //! A collective of `n` ranks sends what the best algorithm must: Thakur, Rabenseifner, Gropp, "Optimization of collective
 //! communication operations in MPICH", IJHPCA 19 (2005), section 4.

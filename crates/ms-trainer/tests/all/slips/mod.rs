@@ -1,5 +1,5 @@
-//! What ranks get wrong without an exchange: what they are given is changed, on all of them or on the last alone, and the
-//! comparison with one rank must notice.
+//! Inconsistent inputs: what ranks are given is changed, on all of them or on the last alone, and the comparison with one
+//! rank must detect it.
 
 use crate::drawn::{Draw, Model, model, shape};
 use crate::page;

@@ -1,4 +1,4 @@
-//! A rank's time on a slow wire, counted, not measured.
+//! A rank's simulated time on a slow network.
 
 use ms_dist::{Around, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_trainer::parity::{Shape, Trial, batches};
