@@ -1,8 +1,8 @@
-//! Low-rank adapters: `W' = W + (alpha / r) B A`, added on the way from a file to a file.
+//! Low-rank adapters: `W' = W + (alpha / r) B A`, added while copying from file to file.
 //!
-//! An adapter's tensors are globals of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and `[out, r]`,
-//! rows in the canonical order; those of stacked experts have the experts in front. Adapters of Hugging Face's fused-apart
-//! projections are parts of one parameter, each for rows of its own.
+//! An adapter's tensors are global tensors of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and
+//! `[out, r]`, with rows in canonical order; for stacked experts, the expert dimension comes first. Adapters of projections
+//! that Hugging Face keeps separate are parts of one parameter, each for rows of its own.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Adapters of projections that are one parameter here, as one adapter of that parameter, and apart again.
+//! Combining the adapters of separate projections into one adapter of the packed parameter, and splitting it again.
 //!
-//! A peft folder has an adapter for each of `q`, `k` and `v`; Megatron has one of the packed projection. The one is the
-//! others in blocks: with rank `r` and the three `A` one below the other, row `i` of its `B` is a row of the projection it
-//! belongs to, in the columns of that projection's block, and zero elsewhere:
+//! A peft folder has an adapter for each of `q`, `k` and `v`; Megatron has one for the packed projection. The packed adapter
+//! contains the others as blocks: its rank is `3r`, its `A` is the three `A` stacked, and row `i` of its `B` is the row of
+//! the projection it belongs to, placed in the columns of that projection's block, with zeros elsewhere:
 //!
 //! ```text
 //! B A = [ Bq  0   0 ] [ Aq ]      rows of q, k and v in the order of the packed projection
@@ -10,8 +10,8 @@
 //!       [ 0   0   Bv] [ Av ]
 //! ```
 //!
-//! Megatron knows one rank for all modules: the others are filled up with zeros. The sum is the same number by number; trained
-//! further, the zeros get values, and then the blocks cannot be told apart any more.
+//! Megatron has one rank for all modules, so the other adapters are padded with zeros. The product is the same number by
+//! number. After further training the zeros have values, and the blocks can no longer be separated.
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::params;

@@ -1,4 +1,4 @@
-//! Conversion between element types: floating-point numbers to nearest even, whole numbers as they are.
+//! Conversion between element types: floating-point numbers are rounded to nearest even, integers are kept.
 
 use half::{bf16, f16};
 use ms_core::DType;

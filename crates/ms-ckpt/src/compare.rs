@@ -1,4 +1,4 @@
-//! Two checkpoints of one model against each other, and one against itself.
+//! Comparison of two checkpoints of one model, and verification of a single one.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Values that are no finite numbers, counted while they pass.
+//! Counting of non-finite values while tensors are copied.
 
 use ms_core::DType;
 use std::sync::Mutex;

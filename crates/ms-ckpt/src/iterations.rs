@@ -1,4 +1,4 @@
-//! Folders of iterations, and the file that names the last whole one.
+//! Iteration folders, and the tracker file that names the last complete one.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Weights of a checkpoint into the memory of a model.
+//! Loading the weights of a checkpoint into the memory of a model.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

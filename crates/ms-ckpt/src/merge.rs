@@ -1,4 +1,4 @@
-//! Adapters of a checkpoint: taken from another one, and added to what is read.
+//! Adapters of a checkpoint: loaded from another checkpoint, and merged while reading.
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::Slot;

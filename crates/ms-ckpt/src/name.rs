@@ -1,8 +1,8 @@
-//! What a tensor of a checkpoint is, and the name that is printed from it.
+//! The identity of a checkpoint tensor, and the name printed from it.
 //!
-//! Names are made where tensors are listed: a layout prints what it expects and looks that up among a file's own names, and
-//! [`Names`] does so for files that hold canonical ones. From there on it is asked what a tensor is, never what its name
-//! looks like.
+//! Names are printed where tensors are listed: a layout prints the names it expects and looks them up among a file's own
+//! names, and [`Names`] does so for files that use canonical names. From there on, code asks what a tensor is, never what its
+//! name looks like.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! 4-bit weights as bitsandbytes stores them: codes of blocks of 64, their scales as codes of blocks of 256.
+//! NF4: 4-bit weights as bitsandbytes stores them: codes in blocks of 64, their scales as codes in blocks of 256.
 //!
 //! ```text
 //! X.weight                                u8  [(n+1)/2, 1]    two codes per byte, the first in the high half

@@ -1,4 +1,4 @@
-//! Opening: which layout a folder has.
+//! Opening a checkpoint: detection of a folder's layout.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! Optimizer state: what a training checkpoint holds beside the weights.
+//! Optimizer state of a training checkpoint.
 //!
-//! In a checkpoint of any form the state of a parameter are globals of their own ([`State`](crate::State)), with the
-//! parameter's shape; so they are cut, copied and read like weights. Megatron's rank files hold them as flat buffers
-//! ([`flat_places`]) or tensor by tensor.
+//! In a checkpoint of any form, each state tensor of a parameter is a global tensor of its own ([`State`](crate::State)) with
+//! the parameter's shape, so it is sharded, copied and read like a weight. Megatron's rank files hold the states as flat
+//! buffers ([`flat_places`]) or tensor by tensor.
 
 use ms_core::DType;
 use ms_spec::Slot;

@@ -1,4 +1,4 @@
-//! Which stored bytes hold which elements: contiguous runs of a global tensor and where they lie.
+//! Which stored bytes hold which elements: contiguous ranges of a global tensor and their positions in files.
 
 use ms_core::Region;
 

@@ -1,4 +1,4 @@
-//! Tensors in a safetensors container: its names of element types, and files of them.
+//! Tensors in safetensors files: the container's names of element types, and reading and writing of files.
 
 use ms_core::DType;
 use ms_files::safetensors as container;

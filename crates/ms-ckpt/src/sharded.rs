@@ -6,13 +6,13 @@
 //! DIR/iter_0000010/rank_00000.safetensors   what rank 0 wrote
 //! ```
 //!
-//! A part is a region of the global tensor (a tensor-parallel cut), or a range of the region's elements (a shard
-//! of a distributed optimizer's flat buffer). Since the manifest speaks of global elements only, any topology
-//! can read any part of any tensor, whatever topology wrote it.
+//! A part is a region of the global tensor (a tensor-parallel shard), or a range of the region's elements (a shard of a
+//! distributed optimizer's flat buffer). The manifest refers to global elements only, so any topology can read any part of
+//! any tensor, whatever topology wrote it.
 //!
-//! One rank calls [`Writer::create`]; after that every rank, thread or process, calls [`Writer::write_rank`]
-//! (processes through [`Writer::join`]); when all have returned, the first rank calls [`Writer::finish`].
-//! Nothing is visible under its final name before that.
+//! One rank calls [`Writer::create`]; after that every rank, thread or process, calls [`Writer::write_rank`] (processes
+//! through [`Writer::join`]); when all have returned, the first rank calls [`Writer::finish`]. Nothing is visible under its
+//! final name before that.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

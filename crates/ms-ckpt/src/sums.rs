@@ -1,5 +1,5 @@
-//! Checksums of the files of a converted checkpoint, in a file of their own beside them: the formats themselves have no
-//! place for them.
+//! Checksums of a converted checkpoint's files, in a file of their own next to them, since the formats have no place for
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Conversions against what upstream's converters wrote, tensor by tensor.
+//! Conversions compared with the output of upstream's converters, tensor by tensor.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! DeepSeek-V4: names, integers among weights, and the files of others.
+//! DeepSeek-V4: names, integer tensors among the weights, and files of other programs.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::Path;

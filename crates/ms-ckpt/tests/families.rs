@@ -1,4 +1,4 @@
-//! Any family, any legal cut, any way round: the same bytes.
+//! Any family, any legal sharding, in any direction: the same bytes.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What can go wrong with data.
+//! Errors of data.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Micro-batches of packed tokens, read ahead by a thread.
+//! Micro-batches of packed tokens, prefetched by a thread.
 
 use crate::sampler::{Sampler, SamplerKind};
 use crate::{Error, Result, Sample, Samples};

@@ -1,6 +1,6 @@
 //! Which rank reads which rows.
 //!
-//! Rows go out in chunks of `micro_batch_size * dp_size`; each data-parallel rank takes its slice of every chunk.
+//! Rows are distributed in chunks of `micro_batch_size * dp_size`; each data-parallel rank takes its slice of every chunk.
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/legacy/data/data_samplers.py`.
 
 use crate::random::torch_randperm;

@@ -1,4 +1,4 @@
-//! Which part of a set is for training, validation, test.
+//! Splits: which part of a dataset is for training, validation and test.
 
 use crate::{Error, Result};
 use std::ops::Range;

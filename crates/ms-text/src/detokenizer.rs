@@ -1,4 +1,4 @@
-//! Ids to text one id at a time.
+//! Streaming detokenization: ids to text, one id at a time.
 
 use crate::{Result, Tokenizer};
 

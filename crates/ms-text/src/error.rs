@@ -1,4 +1,4 @@
-//! What can go wrong with text.
+//! Errors of tokenizers and templates.
 
 use std::path::PathBuf;
 

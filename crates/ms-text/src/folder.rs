@@ -1,4 +1,4 @@
-//! What a tokenizer folder says besides its vocabulary.
+//! Settings of a tokenizer folder other than its vocabulary.
 
 use crate::vocabulary::AddedToken;
 use crate::{Error, Result};

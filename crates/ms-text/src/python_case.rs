@@ -1,4 +1,4 @@
-//! Letters as Python's `str` turns them: titles, which Rust's standard library does not have.
+//! Case conversion of Python's `str`, including title case, which Rust's standard library does not have.
 
 /// `str.capitalize`: the first character as in a title, all others lower.
 ///

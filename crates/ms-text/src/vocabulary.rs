@@ -1,4 +1,4 @@
-//! Texts and ids of a tokenizer: the model's vocabulary and the tokens added to it.
+//! The strings and ids of a tokenizer: the model's vocabulary and the added tokens.
 
 use crate::{Error, Result};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The fast engine against the reference: the same ids and the same text, on everything.
+//! The fast engine compared with the reference: the same ids and the same text, on everything.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Engine, Tokenizer, bpe};

@@ -1,4 +1,4 @@
-//! Tokenizers that were kept: the same ids and texts as those that were read.
+//! Cached tokenizers: the same ids and texts as those that were parsed.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Tokenizer, bpe};

@@ -1,4 +1,4 @@
-//! Makes `.metadata` and the small files beside it, as `torch.distributed.checkpoint` and Megatron read them.
+//! Writing `.metadata` and the small files next to it, as `torch.distributed.checkpoint` and Megatron read them.
 
 use std::collections::BTreeMap;
 

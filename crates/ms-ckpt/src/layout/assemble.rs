@@ -1,4 +1,4 @@
-//! From the tensors of rank files to the parameters of the model.
+//! Assembling the model's parameters from the tensors of rank files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Optimizer state of a distributed checkpoint that is stored as the ranks of the run had it: gradient buckets under keys of
+//! Optimizer state of a distributed checkpoint that is stored as the ranks of the run held it: gradient buckets under keys of
 //! their own (`dp_reshardable`), or gathered by one rank into an object (`dp_zero_gather_scatter`).
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Neither says which parameter lies where: that follows from the grid of ranks in `args` and from the order in which the
-//! model registers its parameters. Without Transformer Engine the first norm of a layer comes before its attention; with
-//! it, before the packed projection. Whether an order is the run's is seen from the master weights: rounded, they are
-//! the weights.
+//! model registers its parameters. Without Transformer Engine, the first norm of a layer precedes its attention; with it, the
+//! packed projection. Whether an assumed order is the run's is checked with the master weights: rounded, they must equal the
+//! weights.
 //!
 //! # Source
 //! Megatron-Core 0.16.1, `megatron/core/optimizer/distrib_optimizer.py`, `sharded_param_state_dp_reshardable` and

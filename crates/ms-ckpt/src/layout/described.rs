@@ -1,4 +1,4 @@
-//! Which model a checkpoint holds: from its arguments and a `config.json`.
+//! The model that a checkpoint holds, from its arguments and a `config.json`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which tensor holds the scales of another one's codes.
+//! Matching of FP8 code tensors and their scale tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;

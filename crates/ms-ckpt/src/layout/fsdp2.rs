@@ -1,12 +1,12 @@
-//! Distributed checkpoints with Hugging Face's names: what `torch.distributed.checkpoint` makes of a sharded `transformers`
-//! model and its optimizer.
+//! Distributed checkpoints with Hugging Face names, as `torch.distributed.checkpoint` writes a sharded `transformers` model
+//! and its optimizer.
 //!
 //! ```text
 //! model.NAME                                  [out, in] as in a Hugging Face folder, rows over the ranks
 //! optimizer.state.NAME.{exp_avg,exp_avg_sq}   the moments
 //! ```
 //!
-//! Weights that are float32 are the optimizer's own.
+//! Weights in float32 are the optimizer's own.
 //!
 //! # Source
 //! PyTorch 2.15, `torch/distributed/checkpoint/state_dict.py`; MindSpeed-LLM (2026),

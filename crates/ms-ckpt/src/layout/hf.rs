@@ -1,5 +1,4 @@
-//! Hugging Face folders: `config.json` and safetensors, one file or several with an index; `pytorch_model*.bin` is
-//! read too.
+//! Hugging Face folders: `config.json` and safetensors, one file or several with an index; `pytorch_model*.bin` is read too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

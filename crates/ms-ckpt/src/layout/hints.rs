@@ -1,4 +1,4 @@
-//! What a caller knows of a checkpoint.
+//! Hints: what a caller knows about a checkpoint.
 
 use ms_spec::ModelConfig;
 use serde_json::Value;

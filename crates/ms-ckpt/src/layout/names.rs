@@ -1,7 +1,7 @@
 //! The lens between Hugging Face tensors and canonical ones.
 //!
-//! A Hugging Face tensor is always a selection of a canonical tensor, possibly transposed, so one table reads both
-//! ways: rows of the packed `linear_qkv` by group, halves of `linear_fc1`, one expert of a stack, everything else
+//! A Hugging Face tensor is always a selection of a canonical tensor, possibly transposed, so one table serves both
+//! directions: rows of the packed `linear_qkv` by group, halves of `linear_fc1`, one expert of a stack, everything else
 //! whole.
 
 use std::ops::Range;

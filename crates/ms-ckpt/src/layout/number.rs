@@ -1,4 +1,4 @@
-//! Numbers of layers in names of tensors.
+//! Layer numbers in tensor names.
 
 /// The number that stands behind `prefix` in a name.
 pub(super) fn number_in(name: &str, prefix: &str) -> Option<usize> {

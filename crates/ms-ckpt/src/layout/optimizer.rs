@@ -1,4 +1,4 @@
-//! Optimizer state of rank files: flat buffers of a distributed optimizer, or tensors of one that is not.
+//! Optimizer state in rank files: the flat buffers of a distributed optimizer, or the tensors of an ordinary one.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What lies in one rank's `.pt` file.
+//! The contents of one rank's `.pt` file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

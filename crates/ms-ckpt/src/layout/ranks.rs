@@ -1,4 +1,4 @@
-//! The rank files of an iteration, opened: what their names, args and tensors say of the cut.
+//! The rank files of an iteration: the sharding according to their names, args and tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

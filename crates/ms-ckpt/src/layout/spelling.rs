@@ -1,4 +1,4 @@
-//! What Megatron's files call the tensors of a rank, and how they hold experts.
+//! Tensor names in Megatron's rank files, and how they store experts.
 
 use ms_core::{Axis, DType, Region};
 use ms_spec::{Attention, Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};

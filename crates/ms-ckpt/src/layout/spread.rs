@@ -1,4 +1,4 @@
-//! How a model is spread over the files of a checkpoint: a grid of ranks and its stages.
+//! How a model is distributed over the files of a checkpoint: a grid of ranks and its stages.
 
 use ms_core::{Axis, Grid, GridRules, GridSizes, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, Stages};

@@ -1,4 +1,4 @@
-//! Folders whose configuration ties the output layer to the embedding, and whose files hold both or the wrong one.
+//! Folders whose configuration ties the output layer to the embedding, but whose files hold both or the wrong one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

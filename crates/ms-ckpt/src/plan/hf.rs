@@ -1,4 +1,4 @@
-//! Plans of Hugging Face folders: made anew, or like an original.
+//! Plans for Hugging Face folders: from scratch, or laid out like an original.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Plans of Megatron-core checkpoints, and of the sharded form of the same ranks.
+//! Plans for Megatron-core checkpoints, and for the sharded form with the same ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

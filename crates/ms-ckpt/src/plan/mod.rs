@@ -1,8 +1,8 @@
-//! Conversion as data: which output file holds which tensors, of which canonical elements.
+//! Conversion as data: which output file holds which tensors, made of which canonical elements.
 //!
-//! A plan is made from a model's configuration alone and can be printed; [`Plan::run`] then copies, file by file,
-//! from a [`Checkpoint`]. Source bytes are mapped and written from where they lie, so private memory stays at a
-//! few megabytes per worker whatever the model's size.
+//! A plan is made from a model's configuration alone and can be printed; [`Plan::run`] then copies, file by file, from a
+//! [`Checkpoint`]. Source files are memory-mapped and written directly from there, so private memory stays at a few megabytes
+//! per worker whatever the model's size.
 
 mod hf;
 mod items;

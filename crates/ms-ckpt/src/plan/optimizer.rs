@@ -1,4 +1,5 @@
-//! Optimizer state of rank files: a file of flat buffers beside the weights, or tensors in the file of the weights.
+//! Plans for optimizer state in rank files: a file of flat buffers next to the weights, or tensors in the file of the
+//! weights.
 
 use std::path::Path;
 

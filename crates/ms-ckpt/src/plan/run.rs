@@ -1,4 +1,4 @@
-//! What a training checkpoint holds beside the weights, on its way into a plan.
+//! Run state: everything in a training checkpoint other than the weights, passed into a plan.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Plans of Megatron's distributed checkpoints: global tensors in chunks, as ranks of a cut would write them.
+//! Plans for Megatron's distributed checkpoints: global tensors in chunks, as the ranks of a given sharding would write them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Writes one planned file, in its container.
+//! Writing one planned file in its container.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Writes `.pt` files as `torch.save` does: stored entries, payloads at multiples of 64 bytes, protocol 2.
+//! Writing `.pt` files as `torch.save` does: stored entries, payloads at multiples of 64 bytes, protocol 2.
 
 use std::io::Write;
 

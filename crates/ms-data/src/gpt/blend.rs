@@ -1,4 +1,4 @@
-//! Several pretraining sets as one, and the three splits of a run.
+//! Blends of several pretraining datasets, and the three splits of a run.
 
 use super::cache::{BlendKey, SetKey};
 use super::{BlendIndex, GptDataset, GptOptions, MockSequences, Source};

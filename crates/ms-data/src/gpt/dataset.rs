@@ -1,4 +1,4 @@
-//! Samples of one pretraining set and split.
+//! Samples of one pretraining dataset and split.
 
 use super::IndexCache;
 use super::cache::SetKey;

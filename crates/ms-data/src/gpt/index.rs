@@ -1,4 +1,4 @@
-//! The document, sample and shuffle indices of one set and split.
+//! The document, sample and shuffle indices of one dataset and split.
 
 use crate::random::RandomState;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! Where a set's sequences come from: files, or a rule.
+//! Where a dataset's sequences come from: files, or a rule (mock data).
 
 use crate::Result;
 use crate::indexed::IndexedDataset;

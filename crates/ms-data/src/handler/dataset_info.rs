@@ -1,6 +1,6 @@
-//! LlamaFactory's `dataset_info.json`: names of sets, their files, their fields.
+//! LlamaFactory's `dataset_info.json`: names of datasets, their files, their fields.
 //!
-//! Source: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/utils.py`; the form is LlamaFactory's.
+//! Source: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/utils.py`; the format is LlamaFactory's.
 
 use super::{FieldMap, RecordKind};
 use crate::{Error, Result};

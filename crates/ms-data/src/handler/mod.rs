@@ -1,7 +1,7 @@
-//! Records to rows of tokens, as upstream's handlers make them.
+//! Handlers: records to rows of tokens, as upstream's handlers make them.
 //!
-//! A [`Handler`] holds everything a record needs: its kind, the tokenizer (already fitted to the prompt template), the
-//! names of the fields. [`Handler::encode`] is pure, so records can be encoded on any number of threads.
+//! A [`Handler`] holds everything a record needs: its kind, the tokenizer (already fitted to the prompt template), the names
+//! of the fields. [`Handler::encode`] is pure, so records can be encoded on any number of threads.
 //!
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{data_handler,utils}.py`.
 

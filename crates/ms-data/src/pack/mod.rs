@@ -1,7 +1,7 @@
 //! Packing samples into rows of one length.
 //!
-//! [`Packer`] collects samples and gives rows: by upstream's [`knapsack`], which needs all lengths first, or as they come,
-//! with a bounded number of rows open ([`Packing`]).
+//! [`Packer`] collects samples and produces rows: by upstream's [`knapsack`], which needs all lengths first, or as samples
+//! arrive, with a bounded number of open rows ([`Packing`]).
 
 mod knapsack;
 mod mapped_rows;

@@ -1,4 +1,4 @@
-//! Rows, whatever the packing and wherever samples wait.
+//! Rows are the same with any packing, wherever samples wait.
 
 use super::*;
 use proptest::prelude::*;

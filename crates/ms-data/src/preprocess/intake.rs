@@ -1,4 +1,4 @@
-//! Which records are taken, and what becomes of those that cannot be used.
+//! Which records are used, and what happens to those that cannot be.
 
 use super::{Chunk, Encoding};
 use crate::handler::{Encoded, Handler};

@@ -1,4 +1,4 @@
-//! What a dataset was made of.
+//! The manifest: what a dataset was made from.
 
 use super::Report;
 use crate::records::FileDigest;

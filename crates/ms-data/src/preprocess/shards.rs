@@ -1,9 +1,9 @@
-//! The rows of every input file kept apart, until all are there.
+//! Shards: the rows of every input file are kept separate until all are complete.
 //!
-//! Every input file becomes a token stream in a work folder, and a note beside it once it is complete. What is noted is
-//! not done again, so an interrupted run goes on where it was; and several processes with one file system can share the
-//! files. [`Shards::merge`] then passes all rows, in the order of the inputs, through the same output as a run in one go:
-//! the same bytes.
+//! Every input file becomes a token stream in a work folder, with a note next to it once it is complete. Noted files are not
+//! processed again, so an interrupted run resumes where it was, and several processes with one file system can share the
+//! files. [`Shards::merge`] then passes all rows, in the order of the inputs, through the same output as a single run: the
+//! same bytes.
 
 use super::intake::{Intake, Reject};
 use super::manifest::{hex, size_and_time};

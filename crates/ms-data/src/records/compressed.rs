@@ -1,4 +1,4 @@
-//! Compressed inputs, read as they come.
+//! Compressed inputs, decompressed while reading.
 
 use std::io::{BufReader, Read, Result};
 use std::path::Path;

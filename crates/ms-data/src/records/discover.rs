@@ -1,4 +1,4 @@
-//! Which files an input names.
+//! Which files an input refers to.
 
 use super::{Compression, MAX_RECORD_BYTES};
 use crate::{Error, Result};

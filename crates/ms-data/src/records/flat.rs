@@ -1,8 +1,8 @@
-//! Objects whose values are all texts, as most records are, without a parser of everything.
+//! A fast parser of JSON objects whose values are all strings, as most records are.
 //!
-//! A general parser makes every text with an escape twice: in a buffer that grows as it goes, then as a value. Here it is
-//! made once, and a text without escapes not at all where it is only looked at. Whatever is not a flat object of texts, or is
-//! wrong in any way, is left to that parser, whose errors are ours.
+//! A general parser copies every string with an escape twice: into a growing buffer, then into a value. Here it is copied
+//! once, and a string without escapes not at all if it is only looked at. Anything that is not a flat object of strings, or
+//! is malformed in any way, is left to the general parser, whose errors are reported.
 
 use memchr::memchr2;
 use serde_json::{Map, Value};

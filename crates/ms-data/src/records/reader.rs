@@ -1,4 +1,4 @@
-//! Records of a file, one after the other.
+//! Records of a file, one after another.
 
 use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object, row_bytes};

@@ -1,4 +1,4 @@
-//! Rules that a record must keep.
+//! Filters on records.
 
 use super::words;
 use crate::{Error, Result};

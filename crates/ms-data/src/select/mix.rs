@@ -1,4 +1,4 @@
-//! Sets of records taken in turns (`--mix-strategy`, `--interleave-probs`).
+//! Mixtures: records of several datasets taken in turn (`--mix-strategy`, `--interleave-probs`).
 
 use crate::random::Choice;
 use crate::records::RawRecord;

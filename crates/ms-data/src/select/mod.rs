@@ -1,6 +1,6 @@
-//! Which records are taken: samples, filters, duplicates, mixtures, and in which order.
+//! Which records are used and in which order: sampling, filters, deduplication, mixtures, shuffling.
 //!
-//! Everything here is deterministic: it depends on the records, their places and the seed, not on threads or time.
+//! Everything here is deterministic: it depends on the records, their positions and the seed, not on threads or time.
 
 mod dedup;
 mod filter;

@@ -1,4 +1,4 @@
-//! Several fine-tuning sets as one.
+//! Blends of several fine-tuning datasets.
 
 use super::{SftDataset, SftOptions};
 use crate::gpt::{Blend, BlendIndex, BlendList};

@@ -1,4 +1,4 @@
-//! Items of a fine-tuning set and their training rows.
+//! Items of a fine-tuning dataset and their training rows.
 
 use super::cut::{cut_pair, cut_turns};
 use super::{IGNORED, Order, index_file, order};

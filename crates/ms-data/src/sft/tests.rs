@@ -1,4 +1,4 @@
-//! Order, items and batches of fine-tuning sets against upstream's.
+//! Order, items and batches of fine-tuning datasets compared with upstream's.
 
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};

@@ -1,4 +1,4 @@
-//! Where the rows of a record batch lie in its body, checked.
+//! Positions of a record batch's rows in its body, validated.
 
 use super::StreamInfo;
 use arrow_ipc::{MessageHeader, RecordBatch, Schema, Type};

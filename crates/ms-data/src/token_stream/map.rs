@@ -1,4 +1,4 @@
-//! A stream that is a file: mapped, so that its rows can be taken in any order without copies.
+//! A memory-mapped stream file, whose rows can be taken in any order without copies.
 
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};

@@ -1,4 +1,4 @@
-//! Reading a stream, with its end mark demanded.
+//! Reading a stream; the end marker is required.
 
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};

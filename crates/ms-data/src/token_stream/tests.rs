@@ -1,4 +1,4 @@
-//! Round trips, and streams that are cut or lie.
+//! Round trips, and streams that are truncated or corrupt.
 
 use super::*;
 use crate::handler::Row;

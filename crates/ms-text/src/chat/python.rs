@@ -1,4 +1,4 @@
-//! What templates find in Python and Jinja and the engine does not bring along.
+//! Python and Jinja functions that templates use and the engine does not provide.
 //!
 //! # Source
 //! Python 3.11, `str`, `list` and `dict`; Jinja 3.1, `filters.py` and `tests.py`, in its immutable sandbox.

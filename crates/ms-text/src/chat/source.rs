@@ -1,4 +1,4 @@
-//! What Jinja's syntax has and the engine's does not, in the engine's words.
+//! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use std::ops::Range;
 

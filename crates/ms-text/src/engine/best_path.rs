@@ -1,8 +1,8 @@
-//! The likeliest segmentation of a text by a model of scored pieces (Unigram), in three bytes of memory a byte of text.
+//! The most likely segmentation of a text by a model of scored pieces (Unigram), in three bytes of memory per byte of text.
 //!
-//! Of every place only the length of the last piece of the best way there is kept, and its score as long as a piece can
-//! still begin there. So a text without breaks of any length is segmented as a whole, with the sums it has as a whole: no
-//! tie falls another way, which cutting it into pieces could not promise.
+//! For every position, only the length of the last piece of the best path to it is kept, and its score as long as a piece can
+//! still begin there. So a text of any length without breaks is segmented as a whole, with the sums it has as a whole: ties
+//! are resolved as in the original, which cutting the text into pieces could not guarantee.
 //!
 //! Source: sentencepiece `src/unigram_model.cc`, `EncodeOptimized`.
 

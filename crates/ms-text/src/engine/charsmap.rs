@@ -1,4 +1,4 @@
-//! SentencePiece's normalisation: a table of replacements in the model, then white space.
+//! SentencePiece's normalisation: a table of replacements in the model, then whitespace.
 //!
 //! Source: sentencepiece `src/normalizer.cc`; the table is a double array of darts-clone (`darts.h`).
 

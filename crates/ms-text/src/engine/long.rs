@@ -1,4 +1,4 @@
-//! Which way a long text is encoded: in parts where its tokens allow it, and as a whole up to a bound.
+//! How a long text is encoded: in parts if its tokens allow it, otherwise as a whole up to a limit.
 
 use super::encode_error;
 use super::pieces::Pieces;

@@ -1,10 +1,10 @@
-//! Long texts in pieces that have the ids of the whole.
+//! Long texts encoded in pieces, with the ids of the whole.
 //!
-//! Merging a word takes some forty times its length of memory, and a text without breaks is one word. Pairs merge by rank,
-//! so a sequence of tokens is the encoding of its text exactly if every two neighbours are the encoding of theirs: two
-//! encodings may therefore be joined wherever the two tokens that meet also meet in an encoding of the text around the cut.
-//! That is looked at for every cut, so what else stands in the way of one (words, normal forms, special tokens, white space
-//! that looks ahead) shows there too, and another place is tried.
+//! Merging a word takes some forty times its length in memory, and a text without breaks is one word. Pairs merge by rank, so
+//! a sequence of tokens is the encoding of its text exactly if every two neighbours are the encoding of theirs. Two encodings
+//! may therefore be joined wherever the two tokens that meet also meet in an encoding of the text around the cut. This is
+//! checked for every cut, so anything else that prevents one (words, normal forms, special tokens, whitespace that looks
+//! ahead) is detected as well, and another position is tried.
 
 use super::whole::{WHOLE, Whole};
 use crate::Result;

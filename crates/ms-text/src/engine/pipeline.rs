@@ -1,8 +1,8 @@
 //! The fast engine: the read-only pipeline of the 1.0 line of the `tokenizers` crate.
 //!
-//! It knows another version of Unicode than the reference does; what is in a text of the characters that they disagree
-//! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
-//! words around these characters.
+//! It uses another version of Unicode than the reference; `unicode` finds the characters of a text on which they disagree.
+//! The reference, which is then built, encodes such a text; where words end at spaces, only the words around these
+//! characters.
 
 use super::long::{Long, Shape, added_tokens, check_whole, is_cut, separable};
 use super::pieces::PIECE;

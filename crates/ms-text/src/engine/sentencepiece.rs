@@ -1,7 +1,7 @@
-//! SentencePiece's own segmentation, for the tokenizer types of Megatron that use it as it is.
+//! SentencePiece's own segmentation, for the Megatron tokenizer types that use it directly.
 //!
-//! Not the same as a converted `tokenizer.json`: pairs that give the same piece are merged from left to right, control
-//! pieces never match, and neighbouring unknown pieces count once.
+//! It differs from a converted `tokenizer.json`: pairs that give the same piece are merged from left to right, control pieces
+//! never match, and adjacent unknown pieces count once.
 //!
 //! Source: sentencepiece `src/{bpe_model,unigram_model,sentencepiece_processor}.cc`.
 

@@ -1,9 +1,9 @@
-//! An engine that starts at once: byte-pair merges over two sorted lists, which a file can hold as they are.
+//! An engine that starts immediately: byte-pair merges over two sorted lists, which a file can hold as they are.
 //!
-//! The fast engine takes up to a second to build its tables, which pays for megabytes of text and not for a prompt. This
-//! one needs none: text is cut by the fast engine's own rules (built over an empty model, which costs nothing), and each
-//! word is merged by looking pairs up. What it does not know how to encode is left to the other engines, and so is
-//! everything once a caller has encoded [`ENOUGH`].
+//! The fast engine takes up to a second to build its tables, which pays off for megabytes of text but not for a prompt. This
+//! one needs none: text is cut by the fast engine's own rules (built over an empty model, which costs nothing), and each word
+//! is merged by looking up pairs. What it cannot encode is left to the other engines, and so is everything once a caller has
+//! encoded [`ENOUGH`].
 
 use super::unicode::Disputed;
 use super::{decode_error, encode_error};

@@ -1,4 +1,4 @@
-//! Characters that the two engines treat differently, because they know different versions of Unicode.
+//! Characters that the two engines treat differently, because they use different versions of Unicode.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Texts that are encoded at once.
+//! Texts encoded as a whole.
 
 use super::Encode;
 use crate::Result;

@@ -1,10 +1,10 @@
-//! Sentences of a text, as NLTK's Punkt finds them.
+//! Sentence splitting, as NLTK's Punkt does it.
 //!
-//! A [`SentenceSplitter`] is a trained model (abbreviations, words that go together across a period, words that begin
-//! sentences, and in which case words were seen where) and the rules that apply it. The model is the user's: the folder
-//! `punkt_tab/LANGUAGE` of NLTK's data, or one of the older pickles. Training is not part of this.
+//! A [`SentenceSplitter`] is a trained model (abbreviations, collocations across a period, sentence starters, and the case in
+//! which words were seen where) and the rules that apply it. The user provides the model: the folder `punkt_tab/LANGUAGE` of
+//! NLTK's data, or one of the older pickles. Training is not included.
 //!
-//! Spans are those of NLTK for the same model: `crates/ms-text/tests/sentences.rs` compares them. Letters that Unicode got
+//! Spans are those of NLTK for the same model: `crates/ms-text/tests/sentences.rs` compares them. Letters added to Unicode
 //! after Python's tables were made can differ.
 //!
 //! # Source

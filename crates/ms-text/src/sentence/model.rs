@@ -1,4 +1,4 @@
-//! A trained model: its files and its questions.
+//! A trained model: its files and its queries.
 
 use super::trained::{Context, Trained};
 use super::words::Forms;

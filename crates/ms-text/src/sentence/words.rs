@@ -1,4 +1,4 @@
-//! Words of a context, as Punkt cuts and classifies them.
+//! Words of a context, as Punkt tokenizes and classifies them.
 
 use super::Edition;
 use regex::Regex;

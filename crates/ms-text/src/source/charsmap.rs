@@ -1,7 +1,7 @@
-//! The table of characters of a `Precompiled` normaliser: whether following it stays inside it.
+//! The character table of a `Precompiled` normaliser: whether lookups stay inside it.
 //!
-//! The reference engine walks the table without looking where it goes, so a table that leads outside must be refused
-//! before an engine sees it.
+//! The reference engine walks the table without bounds checks, so a table that leads outside must be refused before an engine
+//! sees it.
 
 use super::base64;
 use serde_json::Value;

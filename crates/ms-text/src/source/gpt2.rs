@@ -1,4 +1,4 @@
-//! `vocab.json` and `merges.txt`, as GPT-2 brought them; and `vocab.txt` of BERT.
+//! `vocab.json` and `merges.txt` in GPT-2's format; and `vocab.txt` of BERT.
 
 use super::byte_level;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! A conversation to pairs of (prompt, answer) ids.
+//! Encoding of a conversation into pairs of (prompt, answer) ids.
 
 use super::{Algorithm, Message, Piece, Role, Template, ToolFormat, Turn, cut, deepseek4, reasoning, tools};
 use crate::{Error, Result, Tokenizer, python_json};

@@ -1,4 +1,4 @@
-//! Messages of a conversation and what they become.
+//! Messages of a conversation and how they are rendered.
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

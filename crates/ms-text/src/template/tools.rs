@@ -1,4 +1,4 @@
-//! Descriptions of tools that go into the system text, and calls.
+//! Tool descriptions, which go into the system text, and tool calls.
 
 use crate::python_json::{dumps, str_of};
 use serde_json::{Value, json};

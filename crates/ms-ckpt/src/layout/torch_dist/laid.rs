@@ -1,4 +1,5 @@
-//! How parameters lie in the tensors of a distributed checkpoint: the keys that each may have, and what of it a key holds.
+//! How parameters map to the tensors of a distributed checkpoint: the keys that each may have, and which part of it a key
+//! holds.
 
 use std::ops::Range;
 
