@@ -1,4 +1,4 @@
-//! One writer per output.
+//! Claims: one writer per output.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};

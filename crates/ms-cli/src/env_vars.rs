@@ -1,4 +1,4 @@
-//! Every environment variable that the programs read by themselves. `ms-profile npu-doctor` also prints those of Ascend's
+//! Every environment variable that the programs themselves read. `ms-profile npu-doctor` also prints those of Ascend's
 //! toolkit, by which `hccl-sys` finds its libraries.
 
 /// Filter of log messages in `tracing` syntax, for example `ms_dist=debug`. Wins over `-v` and `--quiet`.

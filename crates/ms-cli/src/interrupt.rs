@@ -1,4 +1,4 @@
-//! INT, TERM and HUP: what is unfinished is removed before the process ends.
+//! INT, TERM and HUP: unfinished files are removed before the process ends.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

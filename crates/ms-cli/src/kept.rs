@@ -1,4 +1,4 @@
-//! Where programs keep what is slow to read.
+//! Cache files of the programs.
 
 use crate::env_vars;
 use std::ffi::OsString;

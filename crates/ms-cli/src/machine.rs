@@ -1,4 +1,4 @@
-//! What the machine has left: memory and disk.
+//! Available memory and disk space of the machine.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Recurrent mixers over 2048 tokens, as a share of the f32 multiply-add peak.
 //!
-//! Work is that of the chunked form with 64 rows a chunk: products with the states, and triangles of scores as half squares;
-//! what heads share counts once. The states that the backward pass forms again count, and the outputs in front of Mamba-3's gate.
+//! Work is that of the chunked form with 64 rows per chunk: products with the states, and triangles of scores counted as half
+//! squares; what heads share counts once. States recomputed by the backward pass count, as do the outputs before Mamba-3's
+//! gate.
 //!
 //! `cargo bench -p ms-kernels --bench recurrent -- [--json] [--threads N] [--quick] [mamba2|delta|mamba3] [forward|backward]`
 #![allow(clippy::print_stdout)] // its output

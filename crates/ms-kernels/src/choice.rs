@@ -1,8 +1,8 @@
-//! Which instruction set and order of sums are the fastest here: measured, not read off the processor's flags.
+//! Choice of the fastest instruction set and summation order: measured, not read off the processor's flags.
 //!
-//! `vdpbf16ps` does twice the work of a multiply-add on Zen 4 and half of it on Sapphire Rapids, and tiles may be there
-//! but slow, so a short product of each candidate decides. The decision is kept in a file with the processor's name, for
-//! two runs of one machine must not differ by the noise of a measurement.
+//! `vdpbf16ps` does twice the work of a multiply-add on Zen 4 and half of it on Sapphire Rapids, and AMX tiles may be present
+//! but slow, so a short product with each candidate decides. The decision is kept in a file with the processor's name,
+//! because two runs on one machine must not differ by measurement noise.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a kernel refuses.
+//! Errors of kernels.
 
 use crate::Isa;
 

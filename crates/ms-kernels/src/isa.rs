@@ -1,4 +1,4 @@
-//! Which instruction set the kernels use, and how one body becomes an instance for each.
+//! Instruction sets, and how one body is compiled into an instance for each.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What this machine can do at most, and processor time: the yardstick of benchmarks.
+//! Peak rates of this machine, and processor time: the yardstick of benchmarks.
 
 mod bandwidth;
 mod flops;

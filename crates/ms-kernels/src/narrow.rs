@@ -1,9 +1,9 @@
-//! Sixteen values at a time, narrowed to the element type by the instruction that the processor has for it.
+//! Rounding of sixteen values at a time to the element type, with the processor's own instruction where there is one.
 //!
-//! Rounding to bf16 in plain operations takes eleven of them, more than most kernels have otherwise, and no compiler makes
-//! the one instruction of them. So a body that writes bf16 is generic over [`Narrow`], and is built once more for
-//! processors that have the instruction, and for those with AVX2, where rows in registers of eight need it said how they lie:
-//! the compiler, left alone, took elements of several blocks together one by one. The bits are the same.
+//! Rounding to bf16 takes eleven plain operations, more than most kernels have otherwise, and no compiler turns them into the
+//! single instruction. So a body that writes bf16 is generic over [`Narrow`] and is compiled once more for processors that
+//! have the instruction, and for those with AVX2, where rows in 8-element registers need an explicit layout: left alone, the
+//! compiler gathered elements of several blocks one by one. The bits are the same.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;

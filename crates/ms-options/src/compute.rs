@@ -1,4 +1,4 @@
-//! Where a program computes, and the model loaded there.
+//! The device that a program computes on, and the model loaded there.
 
 use crate::ModelFlags;
 use anyhow::{Result, bail};

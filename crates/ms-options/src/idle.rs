@@ -1,4 +1,4 @@
-//! Flags of models that describe nothing of the model at hand: it is the same whatever they say.
+//! Idle flags: model flags that do not affect the model at hand, which is the same whatever they say.
 
 use crate::given::{Given, same_number};
 use crate::model::{ModelFlags, apply};

@@ -1,4 +1,4 @@
-//! The model of a checkpoint with flags in place of what it says.
+//! The model of a checkpoint, with flags overriding what it says.
 
 use crate::flags;
 use crate::given::{Given, Known, plain, same_number};

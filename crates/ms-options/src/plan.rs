@@ -1,4 +1,4 @@
-//! What a run would be, without starting it: what its ranks hold, take and send.
+//! The plan of a run without starting it: what its ranks hold, allocate and send.
 
 mod communication;
 mod layouts;

@@ -1,5 +1,5 @@
-//! A training run from flags: [`resolve`] makes one configuration of flags, checkpoint, tokenizer and data, by which every rank
-//! trains ([`Resolved::train`]).
+//! A training run from flags: [`resolve`] makes one configuration from flags, checkpoint, tokenizer and data, with which
+//! every rank trains ([`Resolved::train`]).
 
 use anyhow::{Context, Result};
 use ms_cli::Usage;

@@ -1,4 +1,4 @@
-//! What versions of upstream make of flags, each in its own way.
+//! Flags that upstream's versions interpret differently.
 
 use crate::given::Given;
 use anyhow::Result;

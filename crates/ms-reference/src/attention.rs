@@ -1,4 +1,4 @@
-//! Attention: preparation of heads, softmax over visible keys, joining of blocks, sinks, caches.
+//! Attention: preparation of heads, softmax over visible keys, merging of blocks, sinks, caches.
 
 use crate::Reference;
 use crate::norm::reciprocal_root_mean_square;

@@ -1,4 +1,4 @@
-//! What trains an indexer: the weights of attention, and how far its own are from them.
+//! Training of an indexer: attention's weights, and the divergence of the indexer's distribution from them.
 
 use crate::operand::reals;
 use crate::picked::{rows_of, softmax};

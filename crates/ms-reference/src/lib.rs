@@ -1,9 +1,10 @@
-//! The reference device: every operation of the seam in f64, written as its definition reads.
+//! The reference device: every operation of the backend traits in f64, written as its definition reads.
 //!
-//! It is slow and obvious on purpose. The fast backend is judged by it, operation by operation; topologies are compared on
-//! it to ten digits; gradients of whole models are compared with differences of its losses. One file holds one family of
-//! operations. Where the gradient of an operation is not as plain as the operation itself, it is not written down at all: the
-//! definition is run on numbers that remember how they were made (`tape`), and the chain rule does the rest.
+//! It is slow and obvious on purpose. The fast backend is compared with it, operation by operation; topologies are compared
+//! on it to ten digits; gradients of whole models are compared with finite differences of its losses. One file holds one
+//! family of operations. Where the gradient of an operation is not as simple as the operation itself, it is not written down
+//! at all: the definition is evaluated on numbers that record how they were computed (`tape`), and the chain rule does the
+//! rest.
 
 mod act;
 mod attention;

@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away.
+//! Attention over nearby tokens and pooled entries of distant ones.
 
 use crate::Reference;
 use crate::indexer;

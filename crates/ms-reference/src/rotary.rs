@@ -1,4 +1,4 @@
-//! Rotation of heads.
+//! Rotary position embedding of heads.
 
 use crate::norm::rms_norm;
 use crate::operand::{numbers, reals};

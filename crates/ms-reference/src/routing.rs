@@ -1,4 +1,4 @@
-//! Routers: which experts a token goes to, with what weights, and the loss that spreads tokens.
+//! Routers: which experts a token goes to, with what weights, and the load-balancing loss.
 
 use crate::tape::{Real, sum};
 use ms_core::{Error, ExpertLoad, GroupScore, Result, Router, RouterScore};

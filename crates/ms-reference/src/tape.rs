@@ -1,7 +1,7 @@
-//! Numbers that remember how they were made, and the gradient of whatever was computed with them.
+//! Numbers that record how they were computed, for automatic differentiation.
 //!
-//! A definition is written once, over [`Real`]. Run on `f64` it gives values; run on [`Traced`] it leaves a tape, from which
-//! [`gradient`] reads the derivatives by the chain rule, last operation first.
+//! A definition is written once, over [`Real`]. Evaluated on `f64` it gives values; evaluated on [`Traced`] it leaves a tape,
+//! from which [`gradient`] computes the derivatives by the chain rule, last operation first.
 
 use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};

@@ -1,4 +1,4 @@
-//! Sets of tokens that are made up, under index files that upstream wrote.
+//! Synthetic token datasets with index files that upstream wrote.
 
 use crate::golden;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The tiny models with known logits: where they live and what they are called.
+//! The tiny models with known logits: where they are and what they are called.
 
 use crate::{golden_or_shared, shared, workspace_root};
 use std::collections::BTreeSet;

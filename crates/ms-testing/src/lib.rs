@@ -1,11 +1,11 @@
-//! What the tests of several crates share: where reference values live and how floats are compared.
+//! Shared by the tests of several crates: where reference values are, and how floats are compared.
 //!
 //! A dev-dependency only; no product crate depends on it.
 //!
-//! Reference values that were made by running other software live in `tests/golden`, where [`golden`] finds them, as far as they
-//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it;
-//! a test that needs it returns early when it is absent, unless `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test
-//! cannot be skipped unnoticed.
+//! Reference values produced by other software are in `tests/golden`, where [`golden`] finds them, if they are small and
+//! numeric. The others are in a folder `shared` next to the repository, which users do not have. [`shared`] finds it; a test
+//! that needs it returns early if it is absent, unless `MS_REQUIRE_SHARED=1` is set, as in CI, so that such a test cannot be
+//! skipped unnoticed.
 
 mod data;
 mod families;

@@ -1,4 +1,4 @@
-//! What a command line said: values by name, with the table's defaults behind them.
+//! The values of a command line by name, with the table's defaults for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

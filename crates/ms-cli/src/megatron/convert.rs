@@ -1,4 +1,4 @@
-//! From the text of a value to JSON, as Python's argparse types do it.
+//! Conversion of a value's text to JSON, as Python's argparse types do it.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! A program's flags: upstream's argparse facts (`flags.tsv`), what becomes of flags that nothing acts on (`others.tsv`), and
-//! the options that the program reads.
+//! A program's flags: upstream's argparse facts (`flags.tsv`), flags that nothing acts on (`others.tsv`), and the options
+//! that the program reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

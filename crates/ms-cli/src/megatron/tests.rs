@@ -1,4 +1,4 @@
-//! The parser against upstream's recorded command lines.
+//! The parser compared with upstream's recorded command lines.
 
 use std::path::Path;
 

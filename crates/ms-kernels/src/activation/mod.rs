@@ -1,4 +1,4 @@
-//! Activations, alone, as a gate inside one row, and as a gate from another tensor.
+//! Activation functions: alone, as a gate within one row, and as a gate from another tensor.
 
 #[cfg(test)]
 mod tests;

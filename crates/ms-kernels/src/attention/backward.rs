@@ -1,8 +1,8 @@
 //! The blocked backward pass.
 //!
-//! A unit is one group of one segment. For each head, block of queries and block of keys it recomputes the scores, then
-//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. Where that makes few units, each head is
-//! one; then their `dk` and `dv` wait in f32 and are added in head order.
+//! A work unit is one group of one segment. For each head, block of queries and block of keys it recomputes the scores, then
+//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. If there are few such units, each head is its
+//! own unit; then `dk` and `dv` are stored per head in f32 and added in head order.
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Products of blocks, on the tiles of the matrix kernels.
 //!
 //! f32 operands are summed in natural order on every instruction set, bf16 ones in the order of their kernel's arithmetic.
-//! What comes out of a block of scores is the left operand of the products that follow, in the order of their terms, where it
-//! stands: in f32, or pairs of bf16. Only for matrix tiles it is packed once more.
+//! The result of a block of scores is the left operand of the products that follow, in place and in the order of their terms:
+//! in f32, or pairs of bf16. Only for AMX tiles it is packed once more.
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,8 @@
-//! Dropout of attention's weights: which of them count, by counters.
+//! Dropout of attention weights, drawn by counters.
 //!
-//! Whether a query takes a key follows from the query's own key of the noise, the layer's place, the head and how far the key
-//! is behind the query: not from blocks, ranks or the order of work. So ring attention, whose queries stay while keys pass by,
-//! draws what one rank would, and a backward pass draws again what the forward pass drew.
+//! Whether a query keeps a key follows from the query's noise key, the layer's place, the head and the distance from query to
+//! key: not from blocks, ranks or the order of work. So ring attention, where queries stay while keys pass by, draws the same
+//! values as one rank would, and a backward pass draws the values of the forward pass again.
 
 use super::body::{BQ, Write};
 use super::{Dropout, Segment};

@@ -1,7 +1,7 @@
 //! The blocked forward pass.
 //!
-//! A unit is a group of a segment, with all heads of it, where that makes units enough; otherwise a block of queries of one
-//! head, after keys and values were packed.
+//! A work unit is a group of a segment with all its heads, if there are enough such units; otherwise a block of queries of
+//! one head, after keys and values have been packed.
 
 use std::marker::PhantomData;
 

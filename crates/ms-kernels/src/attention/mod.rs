@@ -1,8 +1,8 @@
 //! Scaled dot-product attention with grouped key/value heads, over several documents at once.
 //!
-//! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see:
-//! all, or with `causal` those with `j <= i + k_len − q_len + ahead`, or with a window the last few of these.
-//! No score matrix is stored: blocks of scores are made, used and dropped.
+//! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see: all, or
+//! with `causal` those with `j <= i + k_len − q_len + ahead`, or with a window the last few of these. No score matrix is
+//! stored: blocks of scores are computed, used and discarded.
 
 mod backward;
 mod blocks;

@@ -1,4 +1,4 @@
-//! Rows that attention reads and rows that its gradients go to.
+//! Rows that attention reads, and rows that its gradients are written to.
 
 use super::QkvRows;
 use crate::Result;

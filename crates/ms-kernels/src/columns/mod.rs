@@ -1,7 +1,7 @@
 //! Rearranging the columns of a matrix: selecting, reordering, repeating, padding.
 //!
-//! The layouts of attention inputs differ between families only in the order of columns; this is the one kernel
-//! that turns one into another.
+//! The layouts of attention inputs differ between families only in the order of columns; this one kernel converts between
+//! them.
 
 #[cfg(test)]
 mod tests;

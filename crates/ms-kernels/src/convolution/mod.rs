@@ -1,4 +1,4 @@
-//! The short causal convolution in front of a recurrent layer, with SiLU behind it.
+//! The short causal convolution before a recurrent layer, followed by SiLU.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The way back through the delta rule.
+//! Backward pass of the delta rule.
 
 use super::{Keys, Numbers, Scan, Shape, expect_len, unit_backward};
 use crate::attention::Segment;

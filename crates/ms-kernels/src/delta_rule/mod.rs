@@ -1,7 +1,7 @@
 //! The gated delta rule of Gated DeltaNet.
 //!
-//! Up to four heads with one key go through a document together, 64 tokens at a time: `recurrence`. They share the
-//! products of queries and keys.
+//! Up to four heads with a common key are processed together, 64 tokens at a time (see `recurrence`). They share the products
+//! of queries and keys.
 
 mod gradient;
 #[cfg(test)]

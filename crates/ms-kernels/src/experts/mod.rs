@@ -1,4 +1,4 @@
-//! Moving tokens to their experts and back.
+//! Permuting tokens to their experts and back.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! Hyper-connections: a residual of several streams, from which a sublayer's input is taken and to which its output is
-//! given back.
+//! Hyper-connections: a residual with several streams, from which a sublayer's input is mixed and to which its output is
+//! distributed.
 //!
-//! `n` is the number of streams. A token's streams lie one after the other, `[T,n·H]`; their weights are one row, see [`Mixing`].
+//! `n` is the number of streams. The streams of a token are contiguous, `[T,n·H]`; their weights are one row, see [`Mixing`].
 
 #[cfg(test)]
 mod tests;

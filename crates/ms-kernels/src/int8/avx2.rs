@@ -1,5 +1,5 @@
-//! The sums of [`super::body::products`] with AVX2: magnitudes of the weight times codes of `x` with the weight's sign, in
-//! pairs of sixteen bits, which products of numbers up to 127 fit, then in fours.
+//! The sums of [`super::body::products`] with AVX2: magnitudes of the weight times codes of `x` with the weight's sign,
+//! summed in pairs in 16 bits, which products of numbers up to 127 fit, then in fours.
 
 use std::arch::x86_64::*;
 

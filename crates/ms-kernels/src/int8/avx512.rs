@@ -1,7 +1,7 @@
-//! The sums of [`super::body::products`] with the dot instruction of bytes.
+//! The sums of [`super::body::products`] with the 8-bit dot-product instruction.
 //!
-//! It takes one operand without a sign, which is why `x` is kept with 128 for zero; what that adds to the sums of a line is
-//! formed once for all rows, as the product with 128 alone.
+//! It takes one unsigned operand, so `x` is stored with an offset of 128; what the offset adds to the sums of a line is
+//! computed once for all rows, as the product with 128 alone.
 
 use std::arch::x86_64::*;
 

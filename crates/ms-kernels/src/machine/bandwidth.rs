@@ -1,4 +1,4 @@
-//! Reading, updating and copying blocks that no cache holds.
+//! Reading, updating and copying blocks larger than any cache.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What is not a product of matrices, built for each instruction set.
+//! Everything that is not a matrix product, compiled for each instruction set.
 
 use crate::float::{exp, sigmoid, softplus, tanh};
 use crate::recurrence::body::dot;

@@ -1,4 +1,4 @@
-//! The way back through a scan.
+//! Backward pass of a scan.
 
 use super::body::{self, Gated};
 use super::head::{Document, Head, State, Walk};

@@ -1,4 +1,4 @@
-//! One head on its way through a document, chunk by chunk.
+//! Processing of one head over a document, chunk by chunk.
 
 use super::{Pairs, Scan, body, chunk_sizes};
 use crate::Isa;

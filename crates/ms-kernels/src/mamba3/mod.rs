@@ -1,8 +1,8 @@
-//! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles, several ranks of inputs and
-//! outputs.
+//! The state space of Mamba-3: trapezoidal steps, keys and queries rotated by accumulated angles, inputs and outputs of
+//! several ranks (MIMO).
 //!
-//! Four heads go through a document together by chunks of 64 rows of keys: `recurrence`. They read the same keys and
-//! queries, and sum their gradients.
+//! Four heads are processed together in chunks of 64 rows of keys (see `recurrence`). They read the same keys and queries,
+//! and sum their gradients.
 
 mod body;
 mod gradient;

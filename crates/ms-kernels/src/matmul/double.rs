@@ -1,4 +1,4 @@
-//! Products in f64, for the few columns of a router whose logits are formed so: plain loops, in one order everywhere.
+//! Products in f64, for the few columns of a router whose logits are computed in f64: plain loops, in one order everywhere.
 
 use super::{Dims, Form};
 use crate::cpu::Disjoint;

@@ -1,4 +1,4 @@
-//! Rounding to bf16 in the operations that AVX2 has: seven for eight values, four where neither denormals nor odd NaN come.
+//! Rounding to bf16 with AVX2 operations: seven for eight values, four if neither denormals nor odd NaN occur.
 
 use std::arch::asm;
 use std::arch::x86_64::*;

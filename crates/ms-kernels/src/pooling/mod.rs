@@ -1,7 +1,7 @@
 //! Pooling of windows of tokens into one entry each (the compressors of DeepSeek-V4's attention).
 //!
-//! A window is `ratio` tokens, its slots. Without overlap an entry is made of its own window; with overlap also of the
-//! window before, of whose tokens the first `D` columns count, while of its own tokens the last `D` do.
+//! A window has `ratio` tokens, its slots. Without overlap an entry is pooled from its own window; with overlap also from the
+//! preceding window, using the first `D` columns of its tokens and the last `D` columns of the entry's own tokens.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What is not a product of matrices: factors, their gradients, triangular systems.
+//! Everything that is not a matrix product: factors, their gradients, triangular systems.
 
 use super::Step;
 use crate::rms_norm::body::lane_sum;

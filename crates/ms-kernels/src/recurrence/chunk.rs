@@ -1,4 +1,4 @@
-//! One head's way through one chunk, and back.
+//! Processing of one chunk of one head, forward and backward.
 
 use super::product::{Band, View, product};
 use super::{

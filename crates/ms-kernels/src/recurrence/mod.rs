@@ -1,17 +1,17 @@
-//! What recurrent mixers share: a linear recurrence with decay, a chunk of tokens at a time, as products of matrices.
+//! Shared by the recurrent mixers: a linear recurrence with decay, computed chunk by chunk as matrix products.
 //!
-//! A head's state `H` is `[S,P]`. Token `t` multiplies it by `a_t` and adds `unit_t · k_t ⊗ v_t`, its output is `q_t H`. Within a
-//! chunk that begins with state `H_0` this is
+//! A head's state `H` is `[S,P]`. Token `t` multiplies it by `a_t` and adds `unit_t · k_t ⊗ v_t`; its output is `q_t H`.
+//! Within a chunk that begins with state `H_0` this is
 //!
 //! `y_t = p_t q_t H_0 + Σ_{j≤t} L[t,j] (q_t·k_j) v_j`, `H = p H_0 + Σ_j w_j k_j ⊗ v_j`,
 //!
-//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So all
-//! but the factors are products of matrices, and there are as many chunks, not tokens, that wait for each other. A token may also
-//! add `extra_t` times what the token before it wrote, before it multiplies, and may have several rows of queries, keys and
+//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So
+//! everything except the factors is a matrix product, and the sequential steps are chunks, not tokens. A token may also add
+//! `extra_t` times what the preceding token wrote, before it multiplies, and may have several rows of queries, keys and
 //! values, which see each other.
 //!
-//! The factors are products of the decays themselves, from row to row: none is above what the recurrence has, nothing overflows,
-//! and no two sums of logarithms cancel.
+//! The factors are products of the decays themselves, from row to row: none is larger than in the recurrence, nothing
+//! overflows, and there is no cancellation between sums of logarithms.
 //!
 //! Sources: Dao and Gu, arXiv:2405.21060, section 6; Yang et al., arXiv:2412.06464, section 3.3.
 

@@ -1,7 +1,7 @@
 //! Products of small f32 matrices by one thread, on the tiles of the matrix kernels.
 //!
-//! The left operand is read where it stands, the right one is packed. Terms are summed in their order, one fused multiply-add
-//! each, on every instruction set.
+//! The left operand is read in place, the right one is packed. Terms are summed in order, one fused multiply-add each, on
+//! every instruction set.
 
 use crate::Isa;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};

@@ -1,4 +1,4 @@
-//! What the tokens of a chunk write when each takes off what is there under its key: a triangular system.
+//! What the tokens of a chunk write if each subtracts what is stored under its key: a triangular system.
 //!
 //! `e_t = v_t − k_t (a_t H_{t−1})`, `u_t = β_t e_t` is what is written. Within a chunk
 //! `e_t = v_t − p_t k_t H_0 − Σ_{j<t} L[t,j] (k_t·k_j) u_j`.

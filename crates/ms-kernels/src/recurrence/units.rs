@@ -1,4 +1,4 @@
-//! Units of work: heads that share keys go through a document together.
+//! Work units: heads that share keys are processed together.
 
 use crate::attention::Segment;
 use crate::cpu::Disjoint;

@@ -1,4 +1,4 @@
-//! Sums of squares without rounding, many at a time.
+//! Exact sums of squares, many at a time.
 //!
 //! # Source
 //! Squares of f32 are cut in two by an addition, as in J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE

@@ -1,4 +1,4 @@
-//! Upstream's routers on the same logits, and finite differences.
+//! Compared with upstream's routers on the same logits, and with finite differences.
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};

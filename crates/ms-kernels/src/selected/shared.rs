@@ -1,4 +1,4 @@
-//! Attention over picked rows that are key and value at once, shared by all heads (DeepSeek-V4).
+//! Attention over picked rows that are both key and value, shared by all heads (DeepSeek-V4).
 
 use super::{check_picks, row};
 use crate::cpu::Disjoint;

@@ -1,8 +1,8 @@
-//! Attention sinks: one more score a head, of a key whose value is zero.
+//! Attention sinks: one extra score per head, for a key whose value is zero.
 //!
-//! The sink only enlarges the denominator, so it can join after the attention kernel: an output times
-//! `σ(lse − s)` and a log-sum-exp of `lse + softplus(s − lse)` are those of the softmax with the sink, and
-//! [`crate::attention::backward`] on them gives the right gradients of queries, keys and values.
+//! The sink only enlarges the denominator, so it can be applied after the attention kernel: an output times `σ(lse − s)` and
+//! a log-sum-exp of `lse + softplus(s − lse)` are those of the softmax with the sink, and [`crate::attention::backward`] on
+//! them gives the right gradients of queries, keys and values.
 
 #[cfg(test)]
 mod tests;

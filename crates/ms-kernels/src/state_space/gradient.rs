@@ -1,4 +1,4 @@
-//! The way back through the state space.
+//! Backward pass of the state space.
 
 use super::{Scan, Shape, Steps, blend, exp, expect_len};
 use crate::attention::Segment;

@@ -1,7 +1,7 @@
 //! The selective state space of Mamba-2.
 //!
-//! Up to four heads of a group go through a document together, 64 tokens at a time: `recurrence`. They share the scores
-//! of `C` and `B`.
+//! Up to four heads of a group are processed together, 64 tokens at a time (see `recurrence`). They share the scores of `C`
+//! and `B`.
 
 mod gradient;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a rank sends in an iteration, by formulas: layouts are compared by it before the best of them are tried out, and where a
-//! run cannot be tried out, it is all that a plan says.
+//! What a rank sends in an iteration, by formulas. Layouts are compared by it before the best of them are rehearsed, and for
+//! a run that cannot be rehearsed it is all that a plan says.
 
 use crate::resolve::Resolved;
 use crate::resolve::stages;

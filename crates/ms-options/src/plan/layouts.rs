@@ -1,4 +1,4 @@
-//! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
+//! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most that much memory, best first.
 
 use crate::plan::{self, communication, rehearse};
 use crate::resolve::Resolved;

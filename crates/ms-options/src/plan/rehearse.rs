@@ -1,4 +1,4 @@
-//! What ranks take and send, for the plan: one rank of every stage is tried out without values.
+//! Rehearsal for the plan: one rank of every stage is run without values, to find what ranks allocate and send.
 
 use crate::resolve::Resolved;
 use ms_core::Axis;

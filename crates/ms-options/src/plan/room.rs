@@ -1,4 +1,4 @@
-//! What a run needs of the machine's memory, before it starts.
+//! Memory that a run needs, compared with what the machine has, before it starts.
 
 use crate::resolve::Resolved;
 use crate::resolve::data::{DataConfig, DataKind};

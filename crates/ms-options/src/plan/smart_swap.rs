@@ -1,8 +1,8 @@
-//! `--smart-swap`: what leaves a rank's memory is chosen by what ranks take.
+//! `--smart-swap`: values to swap out of a rank's memory are chosen by the memory that ranks need.
 //!
-//! Upstream watches allocations of the first steps and swaps what lets the rest fit the device. Here the plan knows what ranks
-//! take before they start: ways to swap are tried out without values, in the order of what goes to the file, and the first that
-//! fits is taken. None of them changes a bit.
+//! Upstream watches the allocations of the first steps and swaps whatever makes the rest fit the device. Here the plan knows
+//! the memory of ranks before they start: combinations of swaps are rehearsed without values, in the order of the bytes they
+//! write to the file, and the first one that fits is used. None of them changes a bit.
 //!
 //! # Source
 //! MindSpeed (2026), `docs/zh/features/smart_swap.md` and `mindspeed/core/memory/smart_swap/swap_policy_config.py`, whose

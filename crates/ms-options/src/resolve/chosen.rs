@@ -1,4 +1,4 @@
-//! What `--smart-swap` has chosen.
+//! The choice of `--smart-swap`.
 
 use ms_nn::Swapped;
 use serde_json::{Value, json};

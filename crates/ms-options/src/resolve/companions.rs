@@ -1,4 +1,4 @@
-//! Flags that go with others: what changes nothing since these are not there is said.
+//! Flags that need other flags: those without effect because the others are missing are reported.
 
 use crate::resolve::Resolved;
 use crate::resolve::options::Options;

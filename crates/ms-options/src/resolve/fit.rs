@@ -1,4 +1,4 @@
-//! Whether datasets, tokenizer and model belong together: looked at before the first iteration.
+//! Whether datasets, tokenizer and model match: checked before the first iteration.
 
 use crate::resolve::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};

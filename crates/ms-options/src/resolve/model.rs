@@ -1,4 +1,4 @@
-//! The model of a run: from flags, or from a checkpoint with flags in place of what it says.
+//! The model of a run: from flags, or from a checkpoint with flags overriding what it says.
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;

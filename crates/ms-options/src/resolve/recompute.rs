@@ -1,4 +1,4 @@
-//! What passes keep: the flags of recomputation and of swapped attention.
+//! Activation memory: the flags of recomputation and of swapped attention.
 
 pub(crate) mod passes;
 

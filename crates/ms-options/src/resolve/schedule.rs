@@ -1,7 +1,7 @@
-//! Learning rate and weight decay: from flags to a schedule.
+//! Schedules of learning rate and weight decay, from flags.
 //!
-//! A run is counted in iterations (`--train-iters`) or in samples (`--train-samples`), and so are the lengths of its
-//! schedule; a length of the other kind is an error, as it is upstream.
+//! A run is measured in iterations (`--train-iters`) or in samples (`--train-samples`), and so are the lengths of its
+//! schedule; a length in the other unit is an error, as it is upstream.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`, and `megatron/training/training.py`,

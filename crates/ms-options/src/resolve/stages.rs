@@ -1,4 +1,4 @@
-//! What a resolved run says of its stages and of what their passes keep.
+//! The stages of a resolved run, and what their passes save.
 
 use crate::resolve::Resolved;
 use ms_core::{Axis, DType};

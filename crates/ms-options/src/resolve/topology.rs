@@ -1,4 +1,4 @@
-//! From flags to the grid of ranks, the stages and the order of work.
+//! From flags to the grid of ranks, the stages and the schedule.
 
 mod context;
 

@@ -1,4 +1,4 @@
-//! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles.
+//! The state space of Mamba-3: trapezoidal steps, keys and queries rotated by accumulated angles.
 
 use crate::tape::{Real, dot};
 use ms_core::{Mamba3Shape, Segment, TurnedPairs};

@@ -1,4 +1,4 @@
-//! The CPU backend judged by the reference device, operation by operation: one table of cases, run in f32 and bf16 on the
+//! The CPU backend compared with the reference device, operation by operation: one table of cases, run in f32 and bf16 on the
 //! kernels and in f64 here, on the same (rounded) operands.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself

@@ -1,4 +1,4 @@
-//! Operations on rows: products, norms, activations, columns, the loss, and parts that run again.
+//! Operations on rows: products, norms, activations, columns, the loss, and recomputed regions.
 
 use crate::{Case, case};
 use ms_core::ops::{self, Head};

@@ -1,4 +1,4 @@
-//! Attention of all kinds, and what trains those who pick its keys.
+//! Attention of all kinds, and the training of indexers.
 
 use crate::{Case, Made, case};
 use ms_core::ops::{self, IndexerTarget};

@@ -1,5 +1,5 @@
-//! The gradients of every operation of a graph: on the reference device by fourth-order differences of what the operation
-//! computes, and those of the CPU, in every form that this machine can run, by those of the reference.
+//! The gradients of every operation of a graph: on the reference device compared with fourth-order finite differences of the
+//! operation, and on the CPU, in every form that this machine can run, with those of the reference.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

@@ -1,4 +1,4 @@
-//! Tiles of [`super::product`] with matrix tiles: 32 x 32 sums of a line in four of them, whose operands are four more.
+//! Tiles of [`super::product`] with AMX: 32 x 32 sums of a line in four tiles, whose operands are four more.
 
 use std::arch::asm;
 use std::arch::x86_64::*;

@@ -1,4 +1,4 @@
-//! Tiles of [`super::product`] with AVX2: products of sixteen bits, summed in pairs.
+//! Tiles of [`super::product`] with AVX2: 16-bit products, summed in pairs.
 
 use std::arch::x86_64::*;
 

@@ -1,6 +1,6 @@
-//! Tiles of [`super::product`] with the dot instruction of bytes.
+//! Tiles of [`super::product`] with the 8-bit dot-product instruction.
 //!
-//! It takes one operand without a sign: the weight, with 128 for zero. What that adds to a line's sum is the same for all
+//! It takes one unsigned operand: the weight, with an offset of 128. What the offset adds to a line's sum is the same for all
 //! columns.
 
 use std::arch::x86_64::*;

@@ -1,7 +1,7 @@
-//! Products of many rows with a weight of eight bits, in whole numbers.
+//! Products of many rows with an 8-bit weight, in integers.
 //!
-//! Rows of `x` are rounded as few of them are. What a line of 64 terms adds to a sum is a whole number, exact in any order; one
-//! chain in f32 adds these, each times the line's scale of `x`, over rising lines.
+//! Rows of `x` are rounded in the same way as for few rows. What a line of 64 terms adds to a sum is an integer, exact in any
+//! order; one chain in f32 adds these integers, each times the line's scale of `x`, over ascending lines.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;

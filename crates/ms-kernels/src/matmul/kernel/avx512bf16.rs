@@ -1,7 +1,7 @@
-//! AVX-512 with the bf16 dot: tiles of 6 x 64 on pairs of bf16.
+//! AVX-512 with the bf16 dot product: tiles of 6 x 64 on pairs of bf16.
 //!
-//! The instruction sums the odd element of a pair first, then the even one, each with one rounding: the canonical
-//! order, so the bits are those of the widened kernels.
+//! The instruction adds the odd element of a pair first, then the even one, each with one rounding: the canonical order, so
+//! the bits are those of the widened kernels.
 
 use std::arch::x86_64::*;
 

@@ -1,8 +1,8 @@
 //! Packing and the register tile, one type per instruction set.
 //!
-//! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The
-//! terms of `k` stand in the order in which they are summed, see [`Order`], and are filled up with zero terms to whole
-//! pairs, or to whole tiles of [`tile32`]. Unused rows of the last panel are zero.
+//! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The terms of `k`
+//! are in the order in which they are summed, see [`Order`], and are padded with zero terms to whole pairs, or to whole tiles
+//! of [`tile32`]. Unused rows of the last panel are zero.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;

@@ -1,14 +1,14 @@
-//! Sums of few rows with AVX2.
+//! Products with few rows, with AVX2.
 //!
-//! For one or two rows of `a`, all chains of a row of the weight fit the registers and memory bandwidth is the bound: the
-//! weight is read one row after the other and each line is prefetched twice into the second-level cache. Two rows of the weight
-//! at a time, or prefetches into the first level, halve the rate on Zen 4.
+//! With one or two rows of `a`, all chains of a row of the weight fit into registers and memory bandwidth is the limit: the
+//! weight is read one row after the other, and each line is prefetched twice into the second-level cache. Reading two rows of
+//! the weight at a time, or prefetching into the first level, halves the rate on Zen 4.
 //!
-//! A line of bf16 falls into its even and its odd terms by a shift and a mask. For three to eight rows, sixteen registers hold
-//! one of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are computed in four
-//! passes over a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the
-//! stack. `a` is stored in the order of the passes. The processor sees no stream in the weight: the next block is prefetched in
-//! the order of memory.
+//! A line of bf16 is split into its even and odd terms by a shift and a mask. With three to eight rows, sixteen registers
+//! hold one of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are computed
+//! in four passes over a part of `a` that fits into the first-level cache, while the chains of a block of rows of the weight
+//! are kept on the stack. `a` is stored in the order of the passes. The hardware prefetcher sees no stream in the weight, so
+//! the next block is prefetched in memory order.
 
 use std::arch::x86_64::*;
 use std::ops::Range;

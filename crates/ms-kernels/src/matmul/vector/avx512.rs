@@ -1,17 +1,18 @@
-//! The sums of few rows of bf16 with AVX-512.
+//! Products with few rows of bf16, with AVX-512.
 //!
-//! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
-//! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
-//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own
-//! lines keep what guesses streams busy. Then blocks of rows of the weight are asked for, a block ahead and in the order of
-//! memory, into the second level. Each line is asked for twice, for requests are dropped while too many wait.
+//! With the dot-product instruction and one row of `a`, each cache line of the weight takes a load and a multiplication, one
+//! row of the weight after another: with so few instructions the processor requests many lines at once, and it reads as fast
+//! as a read-only loop once it is told of the line some fifty ahead. More rows of `a` hide the upcoming lines from it, and
+//! their own lines keep the stream predictor busy. Then blocks of rows of the weight are prefetched, one block ahead and in
+//! memory order, into the second level. Each line is prefetched twice, because requests are dropped while too many are
+//! pending.
 //!
-//! What is left is the first level: `a` is taken in parts that it holds, while the chains of a block wait on the stack. From six
-//! rows of `a` on there would be more loads of it than the processor makes; then two rows of the weight share them, the even
-//! steps of a part first and then the odd ones, for want of registers.
+//! What remains is the first level: `a` is processed in parts that fit into it, while the chains of a block are kept on the
+//! stack. From six rows of `a` on there would be more loads of it than the processor can do; then two rows of the weight
+//! share them, the even steps of a part first and then the odd ones, for lack of registers.
 //!
-//! Without the instruction a line falls into its even and its odd terms by a shift and a mask, and four rows of the weight at
-//! once, which share what is loaded of `a`, are faster than one.
+//! Without the instruction, a line is split into its even and odd terms by a shift and a mask; processing four rows of the
+//! weight at once, which share what is loaded of `a`, is faster than one.
 
 use std::arch::x86_64::*;
 use std::ops::Range;

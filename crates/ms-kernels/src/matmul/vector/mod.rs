@@ -1,4 +1,4 @@
-//! Products with few rows, form `Nt`: each row of the weight is read once and met by every row of `a`.
+//! Products with few rows, form `Nt`: each row of the weight is read once and multiplied with every row of `a`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,4 +1,4 @@
-//! What an indexer is trained by: the weights that attention gives the keys, and how far the indexer's are from them.
+//! Training of an indexer: attention's weights over the keys, and the divergence of the indexer's distribution from them.
 
 #[cfg(test)]
 mod tests;

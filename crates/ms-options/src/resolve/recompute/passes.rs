@@ -1,4 +1,4 @@
-//! `--moe-fb-overlap`: forward passes beside backward passes of other micro-batches.
+//! `--moe-fb-overlap`: forward passes overlapped with backward passes of other micro-batches.
 
 use super::{Again, OfExperts};
 use crate::resolve::topology::Topology;

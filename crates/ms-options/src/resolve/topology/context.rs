@@ -1,4 +1,4 @@
-//! From flags to how ranks share a sequence.
+//! From flags to context parallelism.
 
 use super::Spread;
 use anyhow::{Result, bail};

@@ -1,7 +1,8 @@
 //! Packing with AVX-512.
 //!
-//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each three permutations
-//! of two lines and two blends. One masked store of six lanes a step, which it was before, took twice the time on Zen 4.
+//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each made with three
+//! permutations of two lines and two blends. The earlier version, one masked store of six lanes per step, took twice the time
+//! on Zen 4.
 
 use std::arch::x86_64::*;
 
