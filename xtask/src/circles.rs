@@ -1,8 +1,8 @@
-//! Circles of imports: files of a crate that take something from each other in a round.
+//! Import cycles: files of a crate that import from each other in a cycle.
 //!
-//! What counts is what a file takes by `crate::` or `super::`, followed through re-exports to the file that defines it. That a
-//! folder's own file speaks of what it holds does not count, nor do tests. A circle that stays stands in `circles.tsv`, with the
-//! reason; a new one is a finding, and so is a listed one that is gone or has changed.
+//! What counts is what a file imports through `crate::` or `super::`, followed through re-exports to the file that defines
+//! it. A folder's `mod.rs` referring to its own modules does not count, nor do tests. A cycle that stays is listed in
+//! `circles.tsv` with the reason; a new one is a finding, and so is a listed one that is gone or has changed.
 
 use anyhow::{Context, Result};
 use proc_macro2::{TokenStream, TokenTree};

@@ -1,10 +1,11 @@
-//! Public items of libraries that nobody uses outside tests: neither their own crate nor any other crate, program, bench, example
-//! or fuzzer. Of crates that exist for tests, tests of others are users.
+//! Public items of libraries that nobody uses outside tests: neither their own crate nor any other crate, program, bench,
+//! example or fuzzer. For crates that exist for tests, tests of other crates count as users.
 //!
-//! A compiler does not report them, because a stranger might use them. The rule is by name: an item counts as used if its name
-//! occurs as an identifier anywhere but in its own definition, in `impl` blocks of the type it names, in re-exports and in
-//! tests. An item that shares its name with a used one is therefore never found, and what is found is unused, but
-//! for names that only a macro puts together. What is public for another reason stands in `unused.tsv`, with the reason.
+//! A compiler does not report them, because an external user might use them. The rule is by name: an item counts as used if
+//! its name occurs as an identifier anywhere except in its own definition, in `impl` blocks of the type it names, in
+//! re-exports and in tests. An item that shares its name with a used one is therefore never found, and what is found is
+//! unused, except for names that only a macro assembles. Items that are public for another reason are listed in `unused.tsv`,
+//! with the reason.
 
 use anyhow::{Context, Result, bail};
 use proc_macro2::{TokenStream, TokenTree};

@@ -1,4 +1,4 @@
-//! HCCL communicators: collectives on device buffers, entered into streams.
+//! HCCL communicators: collectives on device buffers, enqueued on streams.
 
 use crate::device::Context;
 use crate::memory::Buffer;

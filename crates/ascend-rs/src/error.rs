@@ -1,4 +1,4 @@
-//! What can go wrong, with the toolkit's code, its own message, the function and the shapes.
+//! Errors, with the toolkit's code, its own message, the function and the shapes.
 
 use std::fmt;
 

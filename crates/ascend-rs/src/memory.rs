@@ -1,9 +1,9 @@
 //! Device buffers from a pool, and page-locked host buffers.
 //!
-//! A buffer remembers the stream that used it last. A use on another stream is ordered after that one by an event, a
-//! look from the host waits for it, and a buffer that is dropped goes back to the pool together with an event: the next
-//! owner on the same stream may have it at once, one on another stream when the event is complete. So neither reuse nor
-//! an early drop can race with work under way.
+//! A buffer remembers the stream that used it last. A use on another stream is ordered after that one by an event, a host
+//! read waits for it, and a dropped buffer returns to the pool together with an event: the next owner on the same stream may
+//! have it at once, one on another stream when the event is complete. So neither reuse nor an early drop can race with
+//! pending work.
 
 use crate::device::Context;
 use crate::stream::StreamInner;

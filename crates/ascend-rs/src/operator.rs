@@ -1,4 +1,4 @@
-//! Calling an operator: descriptions of tensors, the plan of the first phase, and its one run.
+//! Calling an operator: tensor descriptions, the plan of the first phase, and its single run.
 
 use crate::comm::Comm;
 use crate::memory::Buffer;

@@ -1,7 +1,7 @@
-//! The operators of a dense and a mixture-of-experts transformer, each both phases on a stream.
+//! The operators of a dense and a mixture-of-experts transformer, each with both phases on a stream.
 //!
-//! Shapes, element types and masks are those of the operators' pages; what an operator refuses comes back as an error with
-//! its own text and the shapes. Outputs are views too: the order of uses is kept by the buffers, whoever reads or writes.
+//! Shapes, element types and masks are those of the operators' documentation; what an operator refuses comes back as an error
+//! with its own text and the shapes. Outputs are views too: the buffers keep the order of uses, whoever reads or writes.
 
 use crate::operator::{Argument, Call, Number, View};
 use crate::{Result, Stream};

@@ -1,6 +1,7 @@
-//! Where ranks leave the few kilobytes by which they find each other: a root's information, and the news of a failure.
+//! Rendezvous: where ranks exchange the few kilobytes by which they find each other (a root's information) and news of a
+//! failure.
 //!
-//! Data never goes this way. Ranks that MPI started meet over MPI: [`Over`] takes its communicator of all ranks.
+//! Data never goes this way. Ranks started by MPI meet over MPI: [`Over`] takes its communicator of all ranks.
 
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};

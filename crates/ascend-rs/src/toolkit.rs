@@ -1,4 +1,4 @@
-//! The opened libraries, initialised.
+//! The loaded libraries, initialised.
 
 use crate::{CallError, Error, Result};
 use hccl_sys::{Cann, Search};

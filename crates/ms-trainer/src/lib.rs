@@ -1,6 +1,8 @@
 //! The training loop.
 //!
-//! [`run`] trains one rank according to a [`TrainConfig`]: it takes micro-batches from a [`DataSource`], runs [`Engine::step`] on them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and stops. The program resolves the configuration; nothing here reads flags or the environment.
+//! [`run`] trains one rank as a [`TrainConfig`] says: it takes micro-batches from a [`DataSource`], runs [`Engine::step`] on
+//! them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and stops. The configuration is
+//! resolved by the program; nothing here reads flags or the environment.
 //!
 //! Weights and activations are f32, bf16, fp16 (computed in f32) or, on the reference device, f64. By default gradients,
 //! master weights and optimizer state are f32 (f64 for f64 weights); gradients can also be kept in bf16, the moments in fp16

@@ -1,4 +1,4 @@
-//! Adapters: from where they come, and what becomes of them.
+//! Adapters: where they come from, and what happens to them.
 
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;

@@ -1,4 +1,4 @@
-//! `ms-convert inspect DIR`: what a checkpoint holds.
+//! `ms-convert inspect DIR`: the contents of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What a command line asks for, resolved into one plain struct.
+//! The request of a command line, resolved into one plain struct.
 
 use std::path::PathBuf;
 

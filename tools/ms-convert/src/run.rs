@@ -1,4 +1,4 @@
-//! Carries out a conversion: open, plan, show or copy.
+//! Running a conversion: open, plan, show or copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Command lines of upstream's converters that have flags of their own: v2.0.0's for DeepSeek-V3.
+//! Command lines of upstream converters with their own flags: v2.0.0's for DeepSeek-V3.
 //!
 //! # Source
 //! MindSpeed-LLM v2.0.0 and its head (2026-08-21), `convert_ckpt_deepseek3.py` and `convert_ckpt_deepseek3_mcore2hf.py`.

@@ -1,4 +1,4 @@
-//! Models of experts, through the program.
+//! Mixtures of experts, through the program.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 mod made;

@@ -1,4 +1,4 @@
-//! Benchmarks that come as JSON lines: which files of a folder, and their rows.
+//! Benchmarks stored as JSON lines: which files of a folder, and their rows.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What pandas makes of the cells of a column of a CSV file, and prints.
+//! How pandas parses the cells of a CSV column, and prints them.
 //!
 //! # Source
 //! pandas 2.2, `_libs/parsers.pyx` (`_convert_tokens`: whole numbers, numbers, truth values, else text) and

@@ -1,4 +1,5 @@
-//! The benchmarks: of each its name, what its folder holds and how it is asked. Help, errors and runs read this one table.
+//! The benchmarks: the name of each, the contents of its folder and how its questions are asked. Help, errors and runs read
+//! this one table.
 
 use crate::chinese::{self, Benchmark};
 use crate::question::Question;

@@ -1,4 +1,4 @@
-//! What every command needs: model, tokenizer, sampling rule.
+//! Setup common to all commands: model, tokenizer, sampling.
 
 use crate::options::Options;
 use anyhow::Result;

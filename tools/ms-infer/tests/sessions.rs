@@ -1,4 +1,4 @@
-//! Long conversations, of which what was computed once is not computed again, and prompts side by side.
+//! Long conversations, whose prefix is not computed again, and several prompts at once.
 
 #![allow(clippy::unwrap_used)] // tests
 

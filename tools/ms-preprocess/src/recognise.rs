@@ -1,4 +1,4 @@
-//! What records are, by the first one: styles, and where lists of messages have their parts.
+//! Recognising the kind of records from the first one: styles, and where message lists have their fields.
 
 use ms_data::handler::RecordKind;
 use ms_data::records::{InputFile, RecordReader};

@@ -1,4 +1,4 @@
-//! What a run takes of memory, about, before it does its work.
+//! The approximate memory of a run, estimated before it starts.
 
 use crate::cli::{Tokenize, Vocabulary};
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! Upstream's command lines through the program, and upstream's bytes out of it.
+//! Upstream's command lines through the program produce upstream's bytes.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;

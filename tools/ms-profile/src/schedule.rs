@@ -1,4 +1,4 @@
-//! `ms-profile schedule`: an order of work in a pipeline, drawn.
+//! `ms-profile schedule`: draws a pipeline schedule.
 
 use crate::cli;
 use anyhow::{Result, anyhow};

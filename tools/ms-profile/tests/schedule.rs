@@ -1,4 +1,4 @@
-//! `ms-profile schedule`: known orders with their bubbles, through the program.
+//! `ms-profile schedule`: known schedules with their bubbles, through the program.
 
 use assert_cmd::Command;
 use serde_json::Value;

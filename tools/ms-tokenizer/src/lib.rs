@@ -1,4 +1,4 @@
-//! The program behind `ms-tokenizer`.
+//! The implementation of `ms-tokenizer`.
 
 mod cli;
 mod compare;

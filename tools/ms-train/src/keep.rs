@@ -1,4 +1,5 @@
-//! That no work is lost: the folder of checkpoints before the first iteration, and signals while a run goes on.
+//! Protection against losing work: the checkpoint folder is checked before the first iteration, and signals are handled
+//! during a run.
 
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};

@@ -1,6 +1,6 @@
 //! `ms-train parity`: whether the user's model trains on the user's topology as on one rank.
 //!
-//! The model is made small, its parts and their order kept; a few steps run in f64 on threads, on the topology and on one
+//! The model is shrunk, keeping its parts and their order. A few steps run in f64 on threads, on the topology and on one
 //! rank, and every gradient, loss and norm is compared.
 
 mod shrink;

@@ -1,4 +1,4 @@
-//! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
+//! Where the ranks of a run are: threads of this process, or processes started by `mpirun`.
 
 use anyhow::{Result, anyhow};
 use ms_cli::megatron::Args;

@@ -1,6 +1,5 @@
-//! What goes wrong in a run of several ranks: a rank that dies, an exchange that one leaves out, a disk that is full, a
-//! checkpoint that is damaged. Every rank ends, the message says who and why, only what was not saved is lost, and the run goes
-//! on with fewer ranks.
+//! Faults in a run of several ranks: a rank that dies, an exchange that one leaves out, a full disk, a damaged checkpoint.
+//! Every rank ends, the message says who and why, only unsaved work is lost, and the run resumes with fewer ranks.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself

@@ -1,4 +1,4 @@
-//! `mpirun -np N ms-train`: what threads compute, on ranks that are processes. `just mpi` runs it; without `mpirun` it fails.
+//! `mpirun -np N ms-train`: ranks as processes compute the same as threads. Run by `just mpi`; without `mpirun` it fails.
 
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself

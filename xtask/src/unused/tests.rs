@@ -1,4 +1,4 @@
-//! The rule over small workspaces in memory.
+//! The rule applied to small workspaces in memory.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A group of ranks over HCCL, as the ranks' interface wants it.
+//! A group of ranks over HCCL, as a [`ms_dist::Communicator`].
 
 use super::lane::{Lane, Worker};
 use super::mail::{self, Letter, Mailbox};

@@ -1,4 +1,4 @@
-//! A thread that owns a communicator and does its jobs in order.
+//! A lane: a thread that owns a communicator and does its jobs in order.
 
 use super::{Run, lock, transport};
 use crate::{Comm, Device, Error, Result, Stream};

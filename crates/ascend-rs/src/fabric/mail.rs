@@ -1,4 +1,4 @@
-//! Messages from one rank to another: a head of fixed size, then the bytes.
+//! Messages from one rank to another: a fixed-size header, then the bytes.
 
 use super::lane::Worker;
 use crate::{Buffer, Error, Result};

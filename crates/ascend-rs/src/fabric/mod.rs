@@ -1,9 +1,9 @@
-//! HCCL as the ranks' [`Fabric`]: tensors of the host cross the device on their way.
+//! HCCL as a [`Fabric`] of ranks: host tensors are copied to the device, exchanged and copied back.
 //!
-//! Every communicator has a thread of its own (a lane) with a stream, so that a collective of one group never stands behind
-//! one of another, and a call only hands a job to a lane. Messages between two ranks go through a communicator of these two
-//! for each direction, made when the first is sent: HCCL pairs sends with receives in their order and lets a rank wait for
-//! its peer, but nothing here waits but the lane.
+//! Every communicator has a thread of its own (a lane) with a stream, so a collective of one group never queues behind one of
+//! another, and a call only hands a job to a lane. Messages between two ranks use one communicator of these two per
+//! direction, made when the first message is sent: HCCL pairs sends with receives in their order and lets a rank wait for its
+//! peer, but nothing here waits except the lane.
 
 mod group;
 mod lane;

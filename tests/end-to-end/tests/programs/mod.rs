@@ -1,4 +1,4 @@
-//! The programs, built as the tests are, and a folder with what they work on.
+//! The programs, built as the tests are, and a folder with their inputs.
 
 #![allow(dead_code)] // each test file uses its part
 

@@ -1,4 +1,4 @@
-//! A model of the same parts, small enough for a few steps in f64.
+//! Shrinking a model: the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
 use ms_spec::{Indexer, Layer, ModelConfig, Moe, SharedExpert, Stages, Windowed};

@@ -1,4 +1,4 @@
-//! DeepSeek-V4 by the flags of upstream's script, made small.
+//! DeepSeek-V4 with the flags of upstream's script, made small.
 
 use assert_cmd::Command;
 use safetensors::tensor::{Dtype, TensorView};

@@ -1,4 +1,5 @@
-//! Golden runs of pretraining and fine-tuning on at least ten split topologies each: losses and gradient norm of every iteration.
+//! Golden runs of pretraining and fine-tuning on at least ten sharded topologies each: losses and gradient norm of every
+//! iteration.
 
 use crate::tiny::{metrics, ms_train};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `ms-train parity`: the user's flags, the model made small, the topology compared with one rank.
+//! `ms-train parity`: the user's flags, the model shrunk, the topology compared with one rank.
 
 use crate::tiny::{ms_train, refused};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `--dry-run --json` against the expected values of topologies: bytes of ranks, groups, flat buffers, rings.
+//! `--dry-run --json` compared with the expected values of topologies: bytes of ranks, groups, flat buffers, rings.
 
 use crate::tiny::ms_train;
 use serde_json::{Map, Value, json};

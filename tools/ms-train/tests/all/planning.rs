@@ -1,4 +1,4 @@
-//! Plans: layouts that fit, what becomes of flags, and that a plan of a very large model takes no time and no memory.
+//! Plans: layouts that fit, the effect of flags, and that planning a very large model takes no time and no memory.
 
 use crate::tiny::{model, ms_train, refused};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What `ms-train` refuses before the first iteration, and what it says about defaults of upstream's that it does not have.
+//! What `ms-train` refuses before the first iteration, and what it says about upstream defaults that it does not have.
 
 use crate::tiny::{SEQ, counting, metrics, model, ms_train, refused, samples};
 use ms_data::indexed::{IndexedWriter, TokenType};

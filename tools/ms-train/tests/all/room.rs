@@ -1,4 +1,4 @@
-//! What a run needs of memory is compared with what there is, before it starts.
+//! The memory that a run needs is compared with the available memory before it starts.
 
 use crate::tiny::{counting, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Checkpoints that are written while training goes on.
+//! Asynchronous checkpoints.
 
 #![cfg(unix)]
 

@@ -1,4 +1,4 @@
-//! Learning rates and weight decays as the program uses them: whole columns of its metrics against Megatron's own.
+//! Learning rates and weight decays as the program uses them: whole columns of its metrics compared with Megatron's.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Stages and chunks with unequal numbers of layers train the same model, and their checkpoints go on anywhere.
+//! Stages and chunks with unequal numbers of layers train the same model, and their checkpoints resume anywhere.
 
 use crate::tiny::{counting, for_megatron, metrics, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! What `--swap-modules` and `--smart-swap` send out of a rank's memory, and latents gathered beside products, as a user asks for
-//! them.
+//! What `--swap-modules` and `--smart-swap` move out of a rank's memory, and latents gathered while products are computed, as
+//! a user requests them.
 
 use crate::tiny::{counting, model, ms_train, refused, samples_of};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! `ms-train` on split topologies: checkpoints go from any to any, plans say what a run does, impossible sizes are refused.
+//! `ms-train` on sharded topologies: checkpoints convert between any two, plans say what a run does, impossible sizes are
+//! refused.
 
 use crate::tiny;
 use crate::tiny::{counting, metrics, ms_train, refused, samples};

@@ -1,4 +1,4 @@
-//! A dense model becomes one with experts (`--moe-use-upcycling`).
+//! Upcycling a dense model to a mixture of experts (`--moe-use-upcycling`).
 
 use crate::tiny::{counting, metrics, ms_train, refused, samples};
 use serde_json::Value;

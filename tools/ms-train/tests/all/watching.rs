@@ -1,4 +1,4 @@
-//! What a run is asked to look at, and iterations that it passes over.
+//! Optional checks of a run, and iterations that it skips.
 
 use crate::tiny::{SEQ, counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A drawn run in flags of `ms-train`.
+//! A random run as flags of `ms-train`.
 
 use super::{GLOBAL, LENGTH, model, plain};
 use crate::drawn::Run;

@@ -1,4 +1,4 @@
-//! Runs of the matrix of parity, drawn as it draws them, in flags of `ms-train`.
+//! Random runs of the parity matrix, drawn as it draws them, as flags of `ms-train`.
 
 mod flags;
 
