@@ -17,7 +17,7 @@ const ALLOWED: &str = include_str!("circles.tsv");
 /// A file of a crate, by its module.
 type Module = Vec<String>;
 
-/// What a file takes and what it hands on.
+/// What a file takes and what it passes on.
 #[derive(Debug, Default)]
 struct File {
     /// Paths from the crate's root.

@@ -284,8 +284,8 @@ impl Names {
         }
     }
 
-    /// A private import is a use (a compiler reports one that is none); a public one hands on what it names; one that renames
-    /// hides the name from the rest of the file.
+    /// A private import is a use (a compiler reports one that is none); a public one passes on what it names; one that
+    /// renames hides the name from the rest of the file.
     fn imports(&mut self, tree: &UseTree, public: bool, place: &Place) {
         match tree {
             UseTree::Path(path) => self.imports(&path.tree, public, place),
@@ -347,7 +347,7 @@ impl Names {
     }
 }
 
-/// Whether a string hands on the item `word`: as what a format prints, or as all it says (a path in an attribute).
+/// Whether a string passes on the item `word`: as what a format prints, or as all it says (a path in an attribute).
 fn named_in(text: &str, word: &str) -> bool {
     let inner = text.trim_start_matches(['b', 'r', '#']).trim_end_matches('#').trim_matches('"');
     let path = inner.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':'));

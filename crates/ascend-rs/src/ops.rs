@@ -116,7 +116,7 @@ operators! {
     aclnnIndexSelect = fn index_select(x: View<'a>, dim: i64, index: View<'a>, out: View<'a>);
     /// Rows of `weight` by index.
     aclnnEmbedding = fn embedding(weight: View<'a>, index: View<'a>, out: View<'a>);
-    /// Gradient of [`embedding`] by its weight.
+    /// Gradient of [`embedding`] with respect to its weight.
     aclnnEmbeddingDenseBackward = fn embedding_backward(dy: View<'a>, index: View<'a>, rows: u64, padding: u64, by_frequency: bool, dweight: View<'a>);
     /// `y = x / rms(x) · gamma`; `rstd` in f32, one per row.
     aclnnRmsNorm = fn rms_norm(x: View<'a>, gamma: View<'a>, epsilon: f64, y: View<'a>, rstd: View<'a>);

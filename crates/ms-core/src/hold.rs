@@ -153,10 +153,10 @@ pub fn together(inputs: Holds<'_>) -> Held {
     known(inputs, out)
 }
 
-/// Of an operation that adds its inputs or rearranges one: summands stay summands.
+/// For an operation that adds its inputs or rearranges one: partial sums stay partial sums.
 ///
 /// # Errors
-/// As [`together`]; if only some are summands.
+/// As [`together`]; if only some are partial sums.
 pub fn added(inputs: Holds<'_>) -> Held {
     if let [one] = inputs {
         return Ok(*one);
@@ -164,17 +164,17 @@ pub fn added(inputs: Holds<'_>) -> Held {
     let is = |of: Hold| move |hold: &Option<Hold>| *hold == Some(of);
     match inputs.iter().any(is(Hold::Partial)) {
         true if inputs.iter().all(is(Hold::Partial)) => Ok(Some(Hold::Partial)),
-        // What is not known may be a summand.
+        // What is not known may be a partial sum.
         true if inputs.iter().all(|hold| hold.is_none() || is(Hold::Partial)(hold)) => Ok(None),
         true => Err(Clash),
         false => together(inputs),
     }
 }
 
-/// Of a product of values element by element or row by row: a summand times what all ranks hold is a summand.
+/// For a product of values, element by element or row by row: a partial sum times a replicated value is a partial sum.
 ///
 /// # Errors
-/// As [`together`]; if both are summands, or the other differs from rank to rank.
+/// As [`together`]; if both are partial sums, or the other differs from rank to rank.
 pub fn multiplied(inputs: Holds<'_>) -> Held {
     let holds = || inputs.iter().flatten();
     match holds().filter(|hold| **hold == Hold::Partial).count() {
@@ -186,7 +186,8 @@ pub fn multiplied(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of each token's sum over rows of its experts, of `[rows, weights]`: of rows of a rank's own experts a summand.
+/// For the combine of each token's expert rows, with inputs `[rows, weights]`: from rows of a rank's own experts, a partial
+/// sum.
 ///
 /// # Errors
 /// As [`multiplied`]; if rows of a rank's experts, of whichever tokens, meet the weights of the rank's own tokens.
@@ -200,11 +201,11 @@ pub fn combined(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of a linear layer of `[x, w]` and perhaps a bias.
+/// For a linear layer with inputs `[x, w]` and possibly a bias.
 ///
 /// # Errors
-/// As [`together`]; if a weight whose columns are shared out meets an input that is not; if one whose rows are meets an input
-/// that is not the same on all ranks.
+/// As [`together`]; if a weight sharded by columns gets an input that is not sharded; if one sharded by rows gets an input
+/// that is not replicated.
 pub fn projected(inputs: Holds<'_>) -> Held {
     match *inputs {
         [x, Some(Hold::ShardedInputs), ref bias @ ..] => match x {
@@ -220,10 +221,11 @@ pub fn projected(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of a linear layer of experts: as [`projected`]; rows that were sent to the ranks of their experts meet these.
+/// For a linear layer of experts: as [`projected`]; rows that were sent to the ranks of their experts are multiplied with
+/// these.
 ///
 /// # Errors
-/// As [`projected`]; if such rows meet weights that are the same on all ranks.
+/// As [`projected`]; if such rows get replicated weights.
 pub fn by_expert(inputs: Holds<'_>) -> Held {
     match *inputs {
         [Some(Hold::Routed), ref layer @ ..] => {
@@ -236,7 +238,7 @@ pub fn by_expert(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of an operation in which tokens of a document see each other's rows of the inputs `seen`.
+/// For an operation in which tokens of a document see each other's rows of the inputs `seen`.
 ///
 /// # Errors
 /// As [`together`]; if ranks hold tokens of the same documents.
@@ -248,11 +250,11 @@ pub fn in_sequence(along: Digit, inputs: Holds<'_>, seen: std::ops::Range<usize>
 }
 
 impl Digits {
-    /// Of what ranks that differ along these digits exchange: from one of the states `before` to `behind`. Along other digits it
-    /// is as before.
+    /// For an exchange between the ranks along these digits: from one of the states `before` to `behind`. Along other digits
+    /// the state is unchanged.
     ///
     /// # Errors
-    /// If an input is in no such state.
+    /// If an input is in none of these states.
     pub fn exchanged(self, along: Digit, inputs: Holds<'_>, before: &[Hold], behind: Hold) -> Held {
         if !self.contains(along) {
             return added(inputs);

@@ -16,7 +16,7 @@ pub struct MetaBackend {
     pub(crate) arena: Arena,
     /// Element type of what is kept unrounded.
     pub(crate) wide: DType,
-    /// What was sorted, which is the same every time.
+    /// Sorted routes, which are the same every time.
     routes: Mutex<BTreeMap<Sorted, Arc<Routes>>>,
 }
 
@@ -47,7 +47,7 @@ impl MetaBackend {
         self.uninit(t.dtype(), &[t.as_matrix().0, width])
     }
 
-    /// Statistics that are kept unrounded.
+    /// Unrounded statistics.
     pub(crate) fn wide(&self, shape: &[usize]) -> Tensor {
         self.uninit(self.wide, shape)
     }

@@ -14,7 +14,7 @@ const KEYS: u64 = 0;
 const QUERIES: u64 = 3;
 const BACK: u64 = 6;
 
-/// What a rank works at in a round: queries of rank `row` with keys and values of rank `column`.
+/// What a rank works on in a round: queries of rank `row` with keys and values of rank `column`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Task {
     row: usize,
@@ -36,7 +36,7 @@ impl Rounds {
         Self(rounds.map(|round| round.into_iter().map(task).collect()).collect())
     }
 
-    /// Runs the rounds on `rank`: inputs for the next round are sent before this one is worked at, and what comes back of
+    /// Runs the rounds on `rank`: inputs for the next round are sent before this one is worked on, and what comes back of
     /// another's work of a round is taken in behind it. `send(task, from, to)` sends what `to` needs for its task,
     /// `work(task)` does this rank's, `take(task, from)` takes the result of another's for this one.
     fn run(

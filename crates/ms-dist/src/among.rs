@@ -12,7 +12,7 @@ pub struct Among {
     pub comm: Arc<dyn Communicator>,
     /// The digits.
     pub over: Digits,
-    /// Whether they form gradients of weights while those of values are on their way.
+    /// Whether they form gradients of weights while those of values are in transit.
     pub(crate) beside: bool,
 }
 

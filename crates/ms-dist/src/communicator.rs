@@ -15,12 +15,12 @@ pub enum ReduceOp {
 
 /// A collective that was started. Its buffers come back from [`Pending::wait`].
 ///
-/// All ranks of a group wait for their pending collectives in the same order, which may be another one than that in which they
-/// started them: a short exchange between long ones, say.
+/// All ranks of a group wait for their pending collectives in the same order, which may be another one than that in which
+/// they started them: a short exchange between long ones, say.
 ///
-/// Between processes a rank's part is on its way once it has begun, so the others finish although it computes on and waits later;
-/// but for large all-reduces, whose summed parts a rank hands on when it waits for them. Ranks that are threads read each other's
-/// tensors where they lie, and all are waited for.
+/// Between processes a rank's part is in transit once it has begun, so the others finish although it computes on and waits
+/// later; but for large all-reduces, whose summed parts a rank passes on when it waits for them. Ranks that are threads read
+/// each other's tensors where they lie, and all are waited for.
 #[must_use = "a collective finishes only when it is waited for"]
 pub struct Pending(Box<dyn FnOnce() -> Result<Tensor> + Send>);
 

@@ -15,7 +15,7 @@ pub struct Sharing {
     pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
-    /// Experts that all tokens share work while tokens are on their way to the others.
+    /// Experts that all tokens share work while tokens are in transit to the others.
     pub overlap_experts: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct ParallelCtx {
     pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
-    /// Experts that all tokens share work while tokens are on their way to the others.
+    /// Experts that all tokens share work while tokens are in transit to the others.
     pub overlap_experts: bool,
     /// Ranks that hold pieces of one matrix.
     pub tp: Arc<dyn Communicator>,

@@ -283,8 +283,8 @@ impl RingAttention {
         let receive = |parts: Vec<Pending>, sum: &mut Option<Tensor>| -> Result<()> {
             parts.into_iter().try_for_each(|part| Ok(add(sum, part.wait()?)?))
         };
-        // The sum of this rank's own, to which others' are added in the order of the ring; those of a visit come while the next
-        // is worked at.
+        // The sum of this rank's own, to which others' are added in the order of the ring; those of a visit come while the
+        // next is worked on.
         let (mut dq, mut sum, mut coming, mut visit) = (None, None, Vec::new(), 0);
         self.visit_again(device, &own, |block, kv| {
             let rows = QkvRows::Apart { q: &q, kv };

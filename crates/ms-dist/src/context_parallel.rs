@@ -97,8 +97,8 @@ impl ContextParallel {
             .collect()
     }
 
-    /// The tokens of each of `cp` ranks of a row of `len` tokens, whose `documents` follow each other, where they hang on these:
-    /// ranks that exchange heads for tokens share out what their group has, in order.
+    /// The tokens of each of `cp` ranks of a row of `len` tokens, whose `documents` follow each other, where they depend on
+    /// these: ranks that exchange heads for tokens share out what their group has, in order.
     pub fn remapped(
         &self,
         cp: usize,

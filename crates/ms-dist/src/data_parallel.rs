@@ -66,8 +66,8 @@ struct Buffer {
 pub struct DataParallel {
     buffers: Vec<Buffer>,
     layout: Arc<ParamLayout>,
-    /// Buckets in the order in which a forward pass needs them: by the first turn of their parameters. It hangs on shapes and
-    /// places alone, so all ranks that hold the same have one order.
+    /// Buckets in the order in which a forward pass needs them: by the first turn of their parameters. It depends on shapes
+    /// and places alone, so all ranks that hold the same have one order.
     order: Vec<usize>,
 }
 
@@ -189,7 +189,7 @@ impl DataParallel {
     }
 }
 
-/// New weights on their way from the ranks that update them, bucket by bucket; all ranks begin them in one order.
+/// New weights in transit from the ranks that update them, bucket by bucket; all ranks begin them in one order.
 pub struct Gathering<'a> {
     /// What each bucket belongs to.
     buckets: Vec<&'a Buffer>,

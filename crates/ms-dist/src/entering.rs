@@ -9,7 +9,7 @@ use ms_core::{Graph, Result, Tensor, Var};
 
 const NAME: &str = "enter_tp";
 
-/// A value whose shares are on their way to all ranks, where ranks have shares of the tokens.
+/// A value whose shares are in transit to all ranks, where ranks have shares of the tokens.
 pub struct Entering {
     pub(crate) x: Var,
     /// `None`: every rank has all tokens.

@@ -181,8 +181,8 @@ impl ParallelCtx {
     }
 
     /// `x` as what routers and experts begin with. Where tokens are gathered, all of the ranks that share an expert; where
-    /// experts are cut less than dense layers, or ranks send their own, each tensor-parallel rank takes its share of the tokens
-    /// first. Gradients by weights that all ranks hold are summands.
+    /// experts are cut less than dense layers, or ranks send their own, each tensor-parallel rank takes its share of the
+    /// tokens first. Gradients with respect to weights that all ranks hold are partial sums.
     ///
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
@@ -299,7 +299,7 @@ impl ParallelCtx {
                 Columns::Copy { start: 0, len },
                 Columns::Zero { len: (ranks - 1 - rank) * len },
             ];
-            // Beside zeros a part is a summand of the whole.
+            // Beside zeros a part is a partial sum of the whole.
             let placed = ops::columns(g, y, &place.into())?;
             return Ok(placed.turned(
                 "columns among zeros",

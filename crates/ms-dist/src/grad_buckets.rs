@@ -15,9 +15,9 @@ struct Place {
     shape: Shape,
 }
 
-/// The main gradients of one model copy, cut as data parallelism reduces them. One bucket can be on its way to other ranks while
-/// another is written. They are of the type that [`DType::wide`] says of the weights', or bf16, and then every gradient that is
-/// added is rounded, and so is the sum.
+/// The main gradients of one model copy, cut as data parallelism reduces them. One bucket can be in transit to other ranks
+/// while another is written. They are of the type that [`DType::wide`] says of the weights', or bf16, and then every gradient
+/// that is added is rounded, and so is the sum.
 #[derive(Debug)]
 pub struct GradBuckets {
     arena: Arena,
@@ -185,8 +185,8 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Gives what was started to the thread that waits for it; where nothing has a value there is nothing to wait for, and what
-    /// is taken meanwhile must not hang on when a thread gets on.
+    /// Gives what was started to the thread that waits for it; where nothing has a value there is nothing to wait for, and
+    /// what is taken meanwhile must not depend on when a thread gets on.
     fn hand_over(&mut self) -> Result<()> {
         if self.started.is_empty() {
             return Ok(());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Begins an exchange; what it gives may still have to be added up.
 type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
 
-/// Gradients on their way back.
+/// Gradients in transit back.
 type Back = Arc<Mutex<Option<Arriving>>>;
 
 /// How they go, and the digits of the ranks that are on the way.
@@ -85,7 +85,7 @@ impl Op for Arrive {
     }
 }
 
-/// Rows that are on their way.
+/// Rows that are in transit.
 pub struct InFlight {
     arriving: Arriving,
     /// Stands for the rows in the graph until they are there.

@@ -5,7 +5,7 @@ use ms_core::FEW_ROWS;
 /// What layers compute while their ranks exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearOverlap {
-    /// Gradients of weights, while that of the layer's input is on its way, or what comes next in a backward pass: rows of
+    /// Gradients of weights, while that of the layer's input is in transit, or what comes next in a backward pass: rows of
     /// experts, heads for tokens, gathered rows. Off, every exchange is waited for at once.
     pub weight_gradients: bool,
     /// Into how many pieces a product is cut whose exchange comes right before or behind it.

@@ -33,7 +33,7 @@ pub(crate) enum Topic {
     Message { tag: u64 },
 }
 
-/// A tensor on its way.
+/// A tensor in transit.
 pub(crate) struct Letter {
     /// What the sender called, as text to compare.
     pub(crate) call: String,

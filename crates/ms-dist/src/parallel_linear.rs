@@ -64,7 +64,8 @@ impl Sharers {
         ((0..shares).map(|rank| rank * share + piece * run).collect(), run)
     }
 
-    /// All tokens of the shares `x`, piece by piece: `made` gets the rows of one while the next is on its way, with their places.
+    /// All tokens of the shares `x`, piece by piece: `made` gets the rows of one while the next is in transit, with their
+    /// places.
     fn gathered(
         &self,
         name: &'static str,
@@ -86,8 +87,8 @@ impl Sharers {
         Ok(())
     }
 
-    /// The sum over the ranks of the rows that `make` makes of rows of `x`, piece by piece: one is made while those before are
-    /// on their way.
+    /// The sum over the ranks of the rows that `make` makes of rows of `x`, piece by piece: one is made while those before
+    /// are in transit.
     fn summed(
         &self,
         name: &'static str,

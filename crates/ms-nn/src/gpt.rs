@@ -256,7 +256,7 @@ impl Gpt {
         Ok(())
     }
 
-    /// Waits for the weights at the places that are `wanted`, where they are on their way from other ranks.
+    /// Waits for the weights at the places that are `wanted`, where they are in transit from other ranks.
     fn await_weights(&self, store: &ParamStore, wanted: impl Fn(Home) -> bool) -> Result<()> {
         if store.is_whole() {
             return Ok(());
@@ -302,8 +302,8 @@ impl Gpt {
         self.finish(g, store, ctx, batch, (carry, &inputs), None)
     }
 
-    /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens. Where tokens
-    /// are on their way to experts and back, the pass `beside` works.
+    /// The layers of `chunk`, behind what an earlier chunk passed on, or behind the embedding of the batch's tokens. Where
+    /// tokens are in transit to experts and back, the pass `beside` works.
     ///
     /// # Errors
     /// If a token or position is outside the model, a rank fails, or what the chunk needs is not there.
@@ -387,12 +387,12 @@ impl Gpt {
         self.head.as_ref().ok_or(Error::Elsewhere { what: "the output layer" })
     }
 
-    /// The embedding `[T,H]` as what layers hand on, `[T,n·H]`.
+    /// The embedding `[T,H]` as what layers pass on, `[T,n·H]`.
     fn begin(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
         Ok(residual::spread(pass, &self.config, x)?)
     }
 
-    /// What is taken behind the last layer of what layers hand on, `[T,H]`.
+    /// What is taken behind the last layer of what layers pass on, `[T,H]`.
     fn end(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
         match &self.end {
             Some(end) => Ok(end.collapse(pass, &x)?),

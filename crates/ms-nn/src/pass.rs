@@ -55,7 +55,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) passing: Vec<Var>,
     /// Values that go to the host there.
     pub(crate) leaving: Vec<Saved>,
-    /// Rows on their way to experts that are forgotten once these have run.
+    /// Rows in transit to experts that are forgotten once these have run.
     pub(crate) on_their_way: Vec<Var>,
     /// The shared experts of the layer at hand.
     pub(crate) meanwhile: Option<Meanwhile>,
@@ -63,7 +63,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) beside: Option<&'a dyn Beside>,
 }
 
-/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens on their way between ranks.
+/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens in transit between ranks.
 pub trait Beside {
     /// Goes on until it has sent tokens itself and would wait for them, or to its end.
     ///
@@ -72,7 +72,7 @@ pub trait Beside {
     fn go_on(&self) -> ms_core::Result<()>;
 }
 
-/// The work of shared experts, which may be done while tokens are on their way to others.
+/// The work of shared experts, which may be done while tokens are in transit to others.
 #[derive(Clone, Debug)]
 pub(crate) enum Meanwhile {
     /// Their input.
@@ -112,12 +112,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Lets the other pass work while tokens are on their way, if there is one.
+    /// Lets the other pass work while tokens are in transit, if there is one.
     pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
         self.beside.map_or(Ok(()), Beside::go_on)
     }
 
-    /// Takes up what an earlier chunk handed on.
+    /// Takes up what an earlier chunk passed on.
     pub(crate) fn resume(&mut self, carry: &Carry) {
         self.lent.clone_from(&carry.lent);
         self.picks.clone_from(&carry.picks);
@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
         self.g.param(self.store, id)
     }
 
-    /// [`ParallelCtx::enter_tp`]; where norms are formed again, so is what ranks gather of them.
+    /// [`ParallelCtx::enter_tp`]; where norms are recomputed, so is what ranks gather of them.
     pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
         let entered = self.ctx.enter_tp(self.g, x)?;
         Ok(self.gathered_again(x, entered))
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
         Ok(self.gathered_again(x, entered))
     }
 
-    /// `entered`, which ranks have gathered of `x`, and gather again where norms are formed again.
+    /// `entered`, which ranks have gathered of `x`, and gather again where norms are recomputed.
     fn gathered_again(&mut self, x: &Var, entered: Var) -> Var {
         let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
         if !self.keeping.norms_again || !gathered || !self.g.records() {
@@ -222,8 +222,8 @@ impl<'a> Pass<'a> {
         ops::linear(self.g, x, &w, b.as_ref())
     }
 
-    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` forms again where the network at hand
-    /// does so.
+    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` recomputes where the network at
+    /// hand does so.
     pub(crate) fn inner_again(
         &self,
         y: Var,
@@ -241,7 +241,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Once a network has run: forgets what is formed again before its activation and behind it.
+    /// Once a network has run: forgets what is recomputed before its activation and behind it.
     pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
         if self.keeping.activations_again {
             behind.forget();
@@ -336,7 +336,7 @@ impl<'a> Pass<'a> {
         Ok(done)
     }
 
-    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`, and sends away what leaves.
+    /// At the end of a sublayer: forgets what is recomputed of it, and its input `normed`, and sends away what leaves.
     pub(crate) fn forget(&mut self, normed: Option<&Var>) -> ms_core::Result<()> {
         let again = normed.filter(|_| self.keeping.norms_again);
         again.into_iter().chain(&self.passing).for_each(Var::forget);
@@ -393,7 +393,7 @@ impl<'a> Pass<'a> {
             Columns::Copy { start: 0, len: width },
             Columns::Zero { len: (size - 1 - rank) * width },
         ];
-        // Beside zeros a part is a summand of the whole.
+        // Beside zeros a part is a partial sum of the whole.
         let y = ops::columns(self.g, &y, &place.into())?;
         let y = y.turned("columns among zeros", self.ctx.among_tp().over, Hold::Sharded, Hold::Partial);
         self.ctx.leave_tp(self.g, &y)

@@ -17,7 +17,8 @@ const FACTORS: [f64; 6] = [0.125, 0.03125, 0.0625, 0.25, 0.09375, 0.125];
 
 /// Values of weights, or their gradients, by the weights' names.
 type Table = BTreeMap<String, Vec<f64>>;
-/// The way back through a function: takes the gradient by its values to that by its input, and adds those of weights to a table.
+/// The way back through a function: takes the gradient with respect to its values to that by its input, and adds those of
+/// weights to a table.
 type Back<'a> = Box<dyn FnOnce(&[f64], &mut Table) -> Vec<f64> + 'a>;
 /// The values of a function, and the way back.
 type Made<'a> = (Vec<f64>, Back<'a>);

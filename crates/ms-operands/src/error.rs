@@ -1,6 +1,6 @@
 //! Errors of operands.
 
-/// What can be wrong with an operand.
+/// An invalid operand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

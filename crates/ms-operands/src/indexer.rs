@@ -1,7 +1,7 @@
 //! The indexer's training loss: the divergence between its distribution over keys and attention's.
 
-/// How far the distribution of an indexer over the keys of a query is from that of attention, and by how much either is kept from
-/// zero. `t` is attention's, which sums to one, `p` the softmax of the indexer's scores over the same keys.
+/// The divergence between an indexer's distribution over the keys of a query and attention's, and how zeros are avoided. `t`
+/// is attention's, which sums to one, `p` the softmax of the indexer's scores over the same keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Divergence {
     /// `Σ (t + eps) · (ln(t + eps) - ln(p + eps))`.

@@ -196,7 +196,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
                 now.kept = now.kept.saturating_add(pass.kept);
                 now.sent = now.sent.saturating_add(pass.sent);
             }
-            // Gradients of weights that are put off need what the products of the pass took.
+            // Gradients of weights that are deferred need what the products of the pass took.
             Action::Backward { .. } | Action::BackwardWeight { .. } => {
                 now.kept = now.kept.saturating_sub(pass.kept);
                 now.sent = now.sent.saturating_sub(pass.sent);

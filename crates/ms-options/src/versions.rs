@@ -114,11 +114,11 @@ pub(crate) fn say_unread(flag: &str, kind: Option<&str>) {
     tracing::warn!("{flag} changes nothing: upstream's {kind} makes nothing of it in this version");
 }
 
-/// What this version of upstream makes nothing of beside the type of router. v2.0.0 scales, divides and groups where there is no
-/// balance (`none`, `noaux_tc`) or a limit of groups; the others take the softmax as it is, and what is divided there hangs on
-/// the score alone. The head divides by `--norm-topk-prob` in `aux_loss`, by its sum what was scaled, in `softmax_topk` and
-/// `group_limited_greedy`, and scales and scores in the types of Megatron's own function. In both, a limit of groups is one of
-/// softmax scores.
+/// What this version of upstream makes nothing of beside the type of router. v2.0.0 scales, divides and groups where there is
+/// no balance (`none`, `noaux_tc`) or a limit of groups; the others take the softmax as it is, and what is divided there
+/// depends on the score alone. The head divides by `--norm-topk-prob` in `aux_loss`, by its sum what was scaled, in
+/// `softmax_topk` and `group_limited_greedy`, and scales and scores in the types of Megatron's own function. In both, a limit
+/// of groups is one of softmax scores.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, and

@@ -181,8 +181,8 @@ fn attend(
     (out, lse)
 }
 
-/// Gradients by queries, keys and values, each in rows as its operand's with zeros elsewhere, with the output and denominators of
-/// all the keys that the softmax ran over, which may be more than those at hand.
+/// Gradients with respect to queries, keys and values, each in rows as its operand's with zeros elsewhere, with the output
+/// and denominators of all the keys that the softmax ran over, which may be more than those at hand.
 fn attend_backward(
     dout: &[f64],
     x: &Operands<'_>,
@@ -224,7 +224,7 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
 }
 
 impl Reference {
-    /// Gradients by queries, keys and values as those of `rows`.
+    /// Gradients with respect to queries, keys and values as those of `rows`.
     fn by_rows(&self, rows: QkvRows<&Tensor>, [dq, dk, dv]: [Vec<f64>; 3]) -> Result<QkvRows<Tensor>> {
         Ok(match rows {
             QkvRows::Packed(qkv) => QkvRows::Packed(self.give_as(qkv, &together(&[dq, dk, dv]))?),

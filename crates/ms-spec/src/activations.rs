@@ -88,7 +88,7 @@ impl Activations {
             Item::Layer { .. } | Item::Noop { .. } => 0,
         });
         let mut sum = PassBytes { kept: others.fold(fixed, usize::saturating_add), ..PassBytes::default() };
-        // What a chunk hands on stays until its gradient comes.
+        // What a chunk passes on stays until its gradient comes.
         if head == 0 {
             sum.kept = sum.kept.saturating_add(carried);
         }

@@ -54,18 +54,18 @@ impl Recompute {
 pub struct Keeping {
     /// Attention between projections runs again (`--recompute-granularity selective`).
     pub core_attention_again: bool,
-    /// Outputs of activation functions are formed again: by the first so many layers that do not run again as a whole
+    /// Outputs of activation functions are recomputed: by the first so many layers that do not run again as a whole
     /// (`--recompute-activation-function`).
     pub activations_again: usize,
     /// So are the outputs of the norms before mixer and network (`--recompute-norm`).
     pub norms_again: usize,
-    /// Outputs of the activation functions of routed experts are formed again in all layers (`--recompute-modules moe_act`).
+    /// Outputs of the activation functions of routed experts are recomputed in all layers (`--recompute-modules moe_act`).
     pub expert_activations_again: bool,
     /// Dense networks run again (`--recompute-modules mlp`).
     pub dense_networks_again: bool,
     /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents, up to turned queries, keys and values, is formed again
+    /// What latent attention makes of its latents, up to turned queries, keys and values, is recomputed
     /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
     pub operands_again: bool,
     /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
@@ -79,16 +79,16 @@ pub struct Keeping {
     pub swap_inputs: bool,
     /// The layers of prediction modules run again (`--recompute-mtp-layer`).
     pub predictor_layers_again: bool,
-    /// The outputs of the norms before them are formed again (`--recompute-mtp-norm`).
+    /// The outputs of the norms before them are recomputed (`--recompute-mtp-norm`).
     pub predictor_norms_again: bool,
     /// What these parts keep goes to the host (`--swap-attention`, `--swap-modules`).
     pub swapped: Swapped,
     /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
-    /// Layers of experts form again what goes into experts and what their activation functions give, and send what comes out of
-    /// them to the host (`--moe-zero-memory level0`).
+    /// Layers of experts recompute what goes into experts and what their activation functions give, and send what comes out
+    /// of them to the host (`--moe-zero-memory level0`).
     pub experts_again: bool,
-    /// Of those, so many of a stage also form again what goes into activation functions, shared experts' too (`level1`).
+    /// Of those, so many of a stage also recompute what goes into activation functions, shared experts' too (`level1`).
     pub expert_inner_again: usize,
     /// What comes out of experts goes to the host without that, too (`--moe-unperm2-mem-optim-swap`).
     pub swap_expert_outputs: bool,
@@ -103,17 +103,17 @@ pub struct Keeping {
 pub struct LayerKeeping {
     /// Attention between projections runs again.
     pub core_attention_again: bool,
-    /// The outputs of activation functions are formed again, but those of routed experts.
+    /// The outputs of activation functions are recomputed, but those of routed experts.
     pub activations_again: bool,
-    /// The outputs of the activation functions of routed experts are formed again.
+    /// The outputs of the activation functions of routed experts are recomputed.
     pub expert_activations_again: bool,
-    /// The outputs of the norms before mixer and network are formed again.
+    /// The outputs of the norms before mixer and network are recomputed.
     pub norms_again: bool,
     /// A dense network runs again.
     pub dense_networks_again: bool,
     /// Experts run again.
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents is formed again.
+    /// What latent attention makes of its latents is recomputed.
     pub operands_again: bool,
     /// Latent attention runs again, but its output projection.
     pub attention_again: bool,
@@ -121,11 +121,11 @@ pub struct LayerKeeping {
     pub swap_heads: bool,
     /// What these parts keep goes to the host.
     pub swapped: Swapped,
-    /// What goes into experts is formed again.
+    /// What goes into experts is recomputed.
     pub experts_again: bool,
     /// What comes out of them goes to the host.
     pub swap_expert_outputs: bool,
-    /// The outputs of the first linear layers of experts are formed again.
+    /// The outputs of the first linear layers of experts are recomputed.
     pub expert_inner_again: bool,
     /// So are those of the network at hand.
     pub inner_again: bool,

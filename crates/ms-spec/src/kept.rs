@@ -99,7 +99,7 @@ pub(crate) struct OfExperts {
     pub(crate) router: usize,
     /// Numbers of choices; they stay.
     pub(crate) choices: usize,
-    /// Weights of choices, and columns that rows are formed again from.
+    /// Weights of choices, and columns that rows are recomputed from.
     pub(crate) around: usize,
     /// Rows that go into experts.
     pub(crate) into: usize,

@@ -118,8 +118,8 @@ impl ParamSpec {
         if inputs { Hold::ShardedInputs } else { Hold::Sharded }
     }
 
-    /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of experts,
-    /// as these do, are summands: always of ranks with other samples or other tokens of a sequence.
+    /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of
+    /// experts, as these do, are partial sums: always of ranks with other samples or other tokens of a sequence.
     pub fn sums_over(&self, axis: Axis, sequence_parallel: bool) -> bool {
         match (axis, self.sum_grad_over) {
             (Axis::Cp | Axis::Dp, _) | (Axis::Tp, SumGrad::OverTp) => true,

@@ -67,12 +67,12 @@ pub struct TrainConfig {
     pub stages: Stages,
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
-    /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are on their
-    /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
+    /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are in
+    /// transit to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then in transit beside
     /// other work in all passes.
     pub passes_beside: bool,
-    /// Stages wait for what they hand each other as soon as it is there: who sends it until it is taken, who gets it before it
-    /// begins anything else. Otherwise it is on its way while both work.
+    /// Stages wait for what they hand each other as soon as it is there: who sends it until it is taken, who gets it before
+    /// it begins anything else. Otherwise it is in transit while both work.
     pub waits_at_borders: bool,
     /// Of so many micro-batches of an iteration the gradient of the output layer's weights is formed when the last stage has done
     /// all else of it, while other stages still work.
@@ -258,7 +258,7 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// The samples of a global batch of `global` that `dp` data-parallel ranks work at.
+    /// The samples of a global batch of `global` that `dp` data-parallel ranks work on.
     ///
     /// # Source
     /// Megatron-LM `core_v0.12.1`, `megatron/core/num_microbatches_calculator.py`, `current_running_global_batch_size`.
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(at, [4, 4, 8, 12, 16, 16]);
         assert!(sizes.validate(3).is_err());
         assert!(BatchSizes { rampup: Some((3, 4, 60)), ..sizes }.validate(1).is_err());
-        // Of batches that do not divide among three ranks what does is worked at.
+        // Of batches that do not divide among three ranks what does is worked on.
         assert!(sizes.validate(3).is_err());
         let lowered = BatchSizes { lowered: true, rampup: Some((8, 4, 60)), ..sizes };
         assert!(lowered.validate(3).is_ok() && lowered.validate(5).is_err());

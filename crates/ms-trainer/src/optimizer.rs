@@ -341,8 +341,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by `grad_scale`, in the
-    /// `order` of buckets, and hands on each bucket's number and new weights, of the type of `store`, when it has them.
+    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by `grad_scale`, in
+    /// the `order` of buckets, and passes on each bucket's number and new weights, of the type of `store`, when it has them.
     ///
     /// # Errors
     /// If a state tensor is in use elsewhere; as `updated`.

@@ -38,7 +38,7 @@ pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     indexer_losses: Arc<IndexerLosses>,
     load: Arc<RouterLoad>,
-    /// Whether chunks hand on more than the stream.
+    /// Whether chunks pass on more than the stream.
     lends: bool,
     messages: Messages,
 }
@@ -55,7 +55,7 @@ struct Pass {
     graph: Graph,
     /// What came in, where a chunk before made it.
     input: Option<Carry>,
-    /// What was handed on, or the loss.
+    /// What was passed on, or the loss.
     output: Output,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Work {
     pub(crate) repeats: Repeats,
 }
 
-/// What waits of an iteration: passes for their backward, and weight gradients that are put off, by micro-batch and chunk.
+/// What waits of an iteration: passes for their backward, and weight gradients that are deferred, by micro-batch and chunk.
 #[derive(Default)]
 struct Held {
     kept: BTreeMap<(usize, usize), Kept>,
@@ -239,7 +239,7 @@ impl Pipeline {
         Ok((run.losses, kept_bytes))
     }
 
-    /// The weights of which the gradient by a micro-batch is put off behind all else, if there are such in its chunk.
+    /// The weights of which the gradient by a micro-batch is deferred behind all else, if there are such in its chunk.
     fn puts_off(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
         let counts = self.config.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
@@ -405,7 +405,7 @@ impl Iteration<'_> {
         Ok(Tensor::from_reals(self.device.arena(), wide, [weights.len()], &weights)?)
     }
 
-    /// A forward pass through a chunk behind `input`, up to what it hands on or the loss.
+    /// A forward pass through a chunk behind `input`, up to what it passes on or the loss.
     fn pass(
         &mut self,
         g: &mut Graph,
@@ -515,7 +515,7 @@ impl Iteration<'_> {
             Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
         if self.this.config.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
-            // While the gradient is on its way.
+            // While the gradient is in transit.
             graph.prepare_backward()?;
         }
         let mut roots = Vec::with_capacity(2);

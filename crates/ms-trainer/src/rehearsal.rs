@@ -79,7 +79,7 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
         PipelineOrder::DualPipeV => (2 * stages, 3 * stages),
         PipelineOrder::Drawn(_) => (micro_batches, micro_batches),
     };
-    // What is put off of the output layer gathers with micro-batches.
+    // What is deferred of the output layer gathers with micro-batches.
     let gathered = config.head_later.map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
     (round.min(micro_batches), (full + gathered).min(micro_batches))
 }

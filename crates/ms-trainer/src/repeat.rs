@@ -33,7 +33,7 @@ pub(crate) type On<'a> = (&'a Device, &'a ParallelCtx, Option<&'a Host>);
 /// Which micro-batches are counted like which others, and what those took.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    /// Of each micro-batch that is not worked at the one that stands for it.
+    /// Of each micro-batch that is not worked on the one that stands for it.
     like: BTreeMap<usize, usize>,
     costs: BTreeMap<Action, Cost>,
     /// Of actions that go beside each other what both took, by what they are.
@@ -104,7 +104,7 @@ impl Repeats {
         Self { like, ..Self::default() }
     }
 
-    /// How many of `micro_batches` are worked at.
+    /// How many of `micro_batches` are worked on.
     pub(crate) fn worked(&self, micro_batches: usize) -> usize {
         micro_batches - self.like.len()
     }
@@ -154,7 +154,7 @@ impl Repeats {
         let (worked, kind) = if counted[0] { (pair[1], kinds[1]) } else { (pair[0], kinds[0]) };
         // What a backward pass gives back a forward pass takes, so the backward pass comes first.
         if matches!(worked, Action::Forward { .. }) {
-            // A forward pass that was worked at alone may be the first, which gathers weights besides.
+            // A forward pass that was worked on alone may be the first, which gathers weights besides.
             let backward = if counted[0] { kinds[0] } else { kinds[1] };
             let rest = match self.alone.get(&backward) {
                 Some(known) => known.clone(),
@@ -212,7 +212,7 @@ mod tests {
         for stage in 0..8 {
             // The first, one in the middle, the last.
             assert_eq!(repeats(Order::OneFOneB, &chain, stage, 100).worked(100), 3);
-            // Whose weight gradients are put off is another kind of micro-batch.
+            // Whose weight gradients are deferred is another kind of micro-batch.
             let few = repeats(Order::DualPipeV, &v, stage, 100).worked(100);
             assert!((3..=10).contains(&few), "{few}");
             assert_eq!(repeats(Order::DualPipeV, &v, stage, 1000).worked(1000), few);
@@ -232,7 +232,7 @@ mod tests {
                     let schedule = Schedule::new(order, &chain, many).unwrap().with_passes_beside(order);
                     let (actions, beside) = (&schedule.stages[stage], &schedule.beside[stage]);
                     let repeats = Repeats::of(actions, beside, &BTreeSet::new());
-                    // The first of two that go beside each other so is worked at.
+                    // The first of two that go beside each other so is worked on.
                     let mut shown = BTreeSet::new();
                     for &at in beside {
                         let pair = [actions[at], actions[at + 1]];

@@ -181,7 +181,7 @@ impl State {
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, all.dtype().wide())?,
             Self::Away(all) => widened(device, all.read(device.arena(), at, len)?)?,
             Self::Scaled(all) => all.read(device, (at, len))?,
-            // What is kept as a whole does not wait for weights on their way.
+            // What is kept as a whole does not wait for weights in transit.
             Self::InWeights(all) => match all.whole.get(&at) {
                 Some(whole) => whole.copied()?,
                 None => all.read(device, (at, len), &upper()?)?,

@@ -87,7 +87,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
     for ((pp, micro, chunks, dual, order), (beside, experts, in_bubble, (tp, dp, recompute))) in
         cases.into_iter().flat_map(|case| ways.map(|way| (case, way)))
     {
-        // Weight gradients that are put off, and chunks from both ends, have no passes that keep inputs alone.
+        // Weight gradients that are deferred, and chunks from both ends, have no passes that keep inputs alone.
         let in_bubble = in_bubble && matches!(order, PipelineOrder::Plain { .. });
         let config = model(pp * chunks, experts).validate().unwrap();
         let mut case = Case::of(tp * dp * pp, tp, 1, pp, 1);
@@ -129,7 +129,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             seen += first.len();
         }
     }
-    // What is put off of the output layer comes behind all else of the last stage.
+    // What is deferred of the output layer comes behind all else of the last stage.
     let (config, mut case) = (model(2, false).validate().unwrap(), Case::of(2, 1, 1, 2, 1));
     case.head_later = Some(3);
     drop(recorder.take());

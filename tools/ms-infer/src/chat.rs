@@ -23,7 +23,7 @@ enum Form {
     Hf(ChatTemplate),
     /// A prompt template of MindSpeed-LLM (`--prompt-type`).
     Prompt(Template),
-    /// Questions and answers as they stand, one behind the other.
+    /// Questions and answers as they stand, one after the other.
     Plain,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Lane {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A job's result on its way.
+/// A job's result in transit.
 pub(crate) struct Reply<T> {
     what: String,
     result: Receiver<Result<T>>,

@@ -101,7 +101,7 @@ enum Container {
         chunks: usize,
         end: Vec<(String, Object)>,
     },
-    /// An archive for each tensor, one behind the other.
+    /// An archive for each tensor, one after the other.
     Chunks,
     /// Flat buffers that targets lie in.
     Buffers {

@@ -17,7 +17,7 @@ impl Op for Swiglu {
     }
 }
 
-/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Keeps `x`, of which the result can be formed again.
+/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Keeps `x`, of which the result can be recomputed.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -63,8 +63,8 @@ op!(Activate, "activation", |op, cx, dy| {
     Ok(vec![Some(cx.device.activation_backward(&dy, &op.x.get(cx.device)?, op.kind, op.gated)?)])
 });
 
-/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`, of which the
-/// result can be formed again.
+/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`, of which the result
+/// can be recomputed.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

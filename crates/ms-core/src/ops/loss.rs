@@ -41,7 +41,8 @@ pub trait VocabGroup {
     /// If a rank fails.
     fn enter(&self, x: Tensor) -> Result<Tensor>;
 
-    /// Begins the sum over the ranks of gradients by all tokens, `dx[R,H]`: whole, or this rank's share `[R/shares,H]` of it.
+    /// Begins the sum over the ranks of gradients with respect to all tokens, `dx[R,H]`: whole, or this rank's share
+    /// `[R/shares,H]` of it.
     ///
     /// # Errors
     /// If a rank failed, or the tokens do not divide.
@@ -154,7 +155,7 @@ struct Gradients {
 enum WeightGradient {
     /// Formed with the loss, in its wide type.
     Formed(Tensor),
-    /// What it is formed of: gradients by logits `[T,V]`, chunk by chunk, and the layer's input.
+    /// What it is formed of: gradients with respect to logits `[T,V]`, chunk by chunk, and the layer's input.
     Of { d: Tensor, x: Tensor, chunks: Chunks },
 }
 
@@ -174,7 +175,8 @@ impl WeightGradient {
     }
 }
 
-/// How tokens are worked at: of every share of them the same rows at once, so that gradients by them are shares of a sum.
+/// How tokens are worked on: of every share of them the same rows at once, so that gradients with respect to them are shares
+/// of a sum.
 #[derive(Clone, Copy)]
 struct Chunks {
     shares: usize,
@@ -182,7 +184,7 @@ struct Chunks {
     own: usize,
 }
 
-/// Rows of every share that are worked at together.
+/// Rows of every share that are worked on together.
 #[derive(Clone, Copy)]
 struct Chunk {
     /// The first, in a share.
@@ -227,7 +229,7 @@ impl Chunks {
     }
 }
 
-/// The gradient of a chunk's input that is on its way.
+/// The gradient of a chunk's input that is in transit.
 struct OnItsWay(Chunk, Coming);
 
 impl OnItsWay {
@@ -238,16 +240,17 @@ impl OnItsWay {
     }
 }
 
-/// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by
-/// `weights[T]` (f32, or f64 as the layer).
+/// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by `weights[T]`
+/// (f32, or f64 as the layer).
 ///
-/// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
-/// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32), never `[T,V]`, but
-/// where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be zero.
+/// The logits exist for 256 tokens at a time. When the graph records, the gradients with respect to `x` and the layer are
+/// formed in the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32), never
+/// `[T,V]`, but where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be
+/// zero.
 ///
-/// Where ranks share the vocabulary `x` is what each brings ([`VocabGroup::shares`]). They exchange three numbers a token, and
-/// the gradient by `x` is summed over them chunk by chunk: one is on its way while the layer's gradient is formed of the same
-/// chunk, and logits of the next.
+/// Where ranks share the vocabulary `x` is what each brings ([`VocabGroup::shares`]). They exchange three numbers a token,
+/// and the gradient with respect to `x` is summed over them chunk by chunk: one is in transit while the layer's gradient is
+/// formed of the same chunk, and logits of the next.
 ///
 /// # Errors
 /// If shapes, element types or targets do not fit, or a rank fails.

@@ -98,7 +98,7 @@ pub struct Routed {
     pub routes: Arc<Routes>,
     /// Where the router's own picks would go: what its losses and its load are counted by.
     pub picked: Arc<Routes>,
-    /// The auxiliary losses that are asked for, with their coefficients; of tokens that ranks share this rank's summands.
+    /// The auxiliary losses that are asked for, with their coefficients; of tokens that ranks share this rank's partial sums.
     pub balance: Option<Auxiliary>,
 }
 

@@ -54,7 +54,7 @@ impl Op for AddRmsNorm {
     }
 }
 
-/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Keeps `x`, `w`, of which the result can be formed again, and the
+/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Keeps `x`, `w`, of which the result can be recomputed, and the
 /// reciprocal root mean squares `[T]`.
 ///
 /// # Errors
@@ -70,8 +70,8 @@ fn normed_again(y: Var, [x, w]: [Saved; 2], norm: Norm) -> Var {
     y.rebuilt_by(move |device| Ok(device.rms_norm(&x.get(device)?, &w.get(device)?, &norm)?.0))
 }
 
-/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Keeps `sum`, `w`, of which `y` can be formed
-/// again, and `[T]` numbers.
+/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Keeps `sum`, `w`, of which `y` can be recomputed, and
+/// `[T]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -109,8 +109,8 @@ impl Op for LayerNorm {
     }
 }
 
-/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w`, `b`, of which the result can be formed
-/// again, and `[T,2]` numbers.
+/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w`, `b`, of which the result can be
+/// recomputed, and `[T,2]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

@@ -87,9 +87,10 @@ pub fn recompute(
     Ok(made.remove(0))
 }
 
-/// [`recompute`] of a part with any number of inputs and outputs, whose first run is that of `first`, which gives what `f` gives
-/// and may let other work be done in between. Gradients by an input go on from what came to it from elsewhere before, so that
-/// their sums have the order that they have where nothing runs again. `holds` says of each output what ranks hold of it.
+/// [`recompute`] of a part with any number of inputs and outputs, whose first run is that of `first`, which gives what `f`
+/// gives and may let other work be done in between. Gradients with respect to an input go on from what came to it from
+/// elsewhere before, so that their sums have the order that they have where nothing runs again. `holds` says of each output
+/// what ranks hold of it.
 ///
 /// # Errors
 /// As `first`.

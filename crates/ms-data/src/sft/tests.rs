@@ -28,7 +28,7 @@ fn every_golden_order_item_and_batch_is_reproduced() {
     }
 }
 
-/// Orders hang on how many sequences there are. The items, which are of other people's texts, lie beside the project.
+/// Orders depend on how many sequences there are. The items, which are of other people's texts, lie beside the project.
 #[test]
 fn every_golden_order_is_reproduced_of_as_many_made_up_sequences() {
     let specs = std::fs::read(ms_testing::golden("data/sftdataset.json")).unwrap();

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 impl Schedule {
     /// The same order, in which a forward and a backward pass of two micro-batches that follow each other go beside each
-    /// other: each works while what the other has sent is on its way. A plain pipeline of several stages is left as it is: a
+    /// other: each works while what the other has sent is in transit. A plain pipeline of several stages is left as it is: a
     /// stage hands the next one its output just before that needs it, and would do so later.
     ///
     /// # Source
-    /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more comes
-    /// before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
+    /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more
+    /// comes before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
     #[must_use]
     pub fn with_passes_beside(mut self, order: Order) -> Self {
         let backward_first = match order {

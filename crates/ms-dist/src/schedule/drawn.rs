@@ -9,7 +9,7 @@ struct Progress {
     forward: bool,
     /// The gradient of what came in is there.
     backward: bool,
-    /// Weight gradients were put off.
+    /// Weight gradients were deferred.
     owes_weights: bool,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
         lane.forward(1);
         lane.backward(0);
     }
-    // In the second half of what is left, weight gradients are put off.
+    // In the second half of what is left, weight gradients are deferred.
     let (left, mut put_off) = (r + 1, false);
     for i in 0..left {
         for chunk in [1, 0] {

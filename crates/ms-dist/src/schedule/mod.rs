@@ -43,7 +43,7 @@ pub enum Action {
         /// Chunk of the stage, from 0.
         chunk: usize,
     },
-    /// The weight gradients that [`Action::BackwardInput`] put off.
+    /// The weight gradients that [`Action::BackwardInput`] deferred.
     BackwardWeight {
         /// Micro-batch, from 0.
         micro: usize,
@@ -83,7 +83,7 @@ impl fmt::Display for Action {
 pub enum Order {
     /// One forward, one backward; one chunk a stage.
     OneFOneB,
-    /// One forward, one backward, or several chunks a stage, with weight gradients put off into the bubble (ZB-H1).
+    /// One forward, one backward, or several chunks a stage, with weight gradients deferred into the bubble (ZB-H1).
     ZeroBubble {
         /// Micro-batches that pass a chunk before the next chunk runs, where there are several; at least the stages.
         group: usize,

@@ -291,7 +291,7 @@ struct Lefts<P> {
 impl Scores<'_> {
     /// Forms probabilities and gradients of scores, which go to `p_to` and `ds_to`.
     ///
-    /// With weights `w = m·p` of the values, the gradient by `p` is `m` times that by `w`, and `dv` takes `w`.
+    /// With weights `w = m·p` of the values, the gradient with respect to `p` is `m` times that by `w`, and `dv` takes `w`.
     fn form<P: Write, S: Write>(&mut self, isa: Isa, p_to: P, ds_to: S) {
         let Self { columns, limits, options, tilt, lse, delta, thin, .. } = *self;
         let (p, ds) = (&mut *self.products, &mut *self.gradients);

@@ -343,5 +343,5 @@ impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
     }
 }
 
-/// Panels of keys that their rows are asked for ahead.
+/// Panels of keys that their rows are prefetched.
 const AHEAD: usize = 2;

@@ -269,9 +269,9 @@ pub fn forward<E: Element>(
 /// | `out`  | `[T,N·D]`       | `E`   | output of the forward call                                       |
 /// | `lse`  | `[N,T]`         | f32   | from the forward call                                            |
 ///
-/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys' share
-/// of them, and those of queries a summand. Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once;
-/// between the products, probabilities and gradients of scores of bf16 tensors are rounded to bf16.
+/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys'
+/// share of them, and those of queries a partial sum. Scores are recomputed from `lse`. Gradients are summed in f32 and
+/// rounded once; between the products, probabilities and gradients of scores of bf16 tensors are rounded to bf16.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.

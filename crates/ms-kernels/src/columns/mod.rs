@@ -61,7 +61,7 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: 
     Ok(())
 }
 
-/// Gradient of [`forward`] by `x`: the sum over all runs that read a column; 0 where none does.
+/// Gradient of [`forward`] with respect to `x`: the sum over all runs that read a column; 0 where none does.
 ///
 /// # Errors
 /// As [`forward`].
@@ -195,7 +195,7 @@ pub fn scale<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[E]) -> Result<()>
     Ok(())
 }
 
-/// Gradient of [`scale`] by `s`, added to `ds[W]`; that by `x` is `scale(dy, s)`.
+/// Gradient of [`scale`] with respect to `s`, added to `ds[W]`; that by `x` is `scale(dy, s)`.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
@@ -233,7 +233,7 @@ fn length<E: Element>(x: &[E]) -> f32 {
     x.iter().map(|v| v.to_f32() * v.to_f32()).sum::<f32>().sqrt().max(1e-12)
 }
 
-/// Gradient of [`unit_rows`] by `x`, added to `dx[T,W]` f32.
+/// Gradient of [`unit_rows`] with respect to `x`, added to `dx[T,W]` f32.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

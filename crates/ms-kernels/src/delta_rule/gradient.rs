@@ -34,7 +34,7 @@ struct To<'a> {
 
 /// Gradients of [`super::forward`] from zero states.
 ///
-/// The states in front of the chunks and what was written are formed again. Gradients of shared queries and keys sum over value
+/// The states in front of the chunks and what was written are recomputed. Gradients of shared queries and keys sum over value
 /// heads in order.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ struct Head<'a> {
     fronts: &'a mut [f32],
     /// What each token found other than it wanted, `[T,V]`.
     e: &'a mut [f32],
-    /// Gradient by the state, `[K,V]`.
+    /// Gradient with respect to the state, `[K,V]`.
     dh: &'a mut [f32],
 }
 

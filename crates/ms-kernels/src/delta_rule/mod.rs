@@ -55,7 +55,7 @@ mod body {
         }
     }
 
-    /// Gradient of [`units`] by `x` for one row.
+    /// Gradient of [`units`] with respect to `x` for one row.
     #[inline(always)]
     pub(super) fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) {
         use crate::recurrence::body::dot;

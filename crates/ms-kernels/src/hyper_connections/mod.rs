@@ -122,7 +122,7 @@ fn check_weights(
     Ok((tokens, width))
 }
 
-/// Gradients of [`weights`]: `dmixes[T,C]`, and those by `base` and `scale` one behind the other, added to
+/// Gradients of [`weights`]: `dmixes[T,C]`, and those by `base` and `scale` one after the other, added to
 /// `dfixed[C + scales]`.
 ///
 /// # Errors
@@ -169,7 +169,7 @@ pub fn weights_backward(
     Ok(())
 }
 
-/// Gradient by the logits `z` of `comb`, from that by the finished matrix.
+/// Gradient with respect to the logits `z` of `comb`, from that by the finished matrix.
 fn comb_backward(dz: &mut [f32], dcomb: &[f32], z: Vec<f32>, rounds: usize, mixing: &Mixing) {
     let (n, eps) = (mixing.streams, mixing.eps as f32);
     let mut probabilities = z;

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::body::{Few, LANES, LINE, ZERO, scale_of};
 use crate::rms_norm::lane_sum;
 
-/// Bytes of the weight between what is prefetched and what is used.
+/// Bytes of the weight that are prefetched ahead of their use.
 const AHEAD: usize = 16 * 1024;
 
 /// Bytes between the first and the second prefetch of a line: the processor drops some while too many are outstanding.

@@ -249,7 +249,8 @@ pub(super) fn gated_back(
     by_d
 }
 
-/// From the gradients by `v` and the outputs `[R,P]` of one token to that by `x` (written) and by its factors (added).
+/// From the gradients with respect to `v` and the outputs `[R,P]` of one token to that by `x` (written) and by its factors
+/// (added).
 #[inline(always)]
 pub(super) fn by_rank_back(
     dx: &mut [f32],

@@ -346,7 +346,7 @@ impl Way<'_> {
 
 /// Gradients of [`super::forward`] from nothing remembered. Those of tokens are written, those of weights added to.
 ///
-/// The states in front of the chunks are formed again. What all heads share sums over the heads in order.
+/// The states in front of the chunks are recomputed. What all heads share sums over the heads in order.
 ///
 /// # Errors
 /// As [`super::forward`].

@@ -12,7 +12,8 @@ pub use ms_operands::noise::{Noise, after, beginning, mix, uniforms};
 
 const STEP: usize = 16 * 1024;
 
-/// `y[t,w] = x[t,w] · factor(keys[t], site, w)`. The gradient by `x` is the same function of the gradient by `y`.
+/// `y[t,w] = x[t,w] · factor(keys[t], site, w)`. The gradient with respect to `x` is the same function of the gradient with
+/// respect to `y`.
 ///
 /// | arg    | shape   | dtype | meaning                                   |
 /// |--------|---------|-------|-------------------------------------------|

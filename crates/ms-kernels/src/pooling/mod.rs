@@ -171,7 +171,7 @@ pub fn forward<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`forward`] by `kv` and `gate` (0 where no window reads), and that by `ape`, added to `dape`.
+/// Gradients of [`forward`] with respect to `kv` and `gate` (0 where no window reads), and that by `ape`, added to `dape`.
 ///
 /// No two windows may read the same columns of a row, as those of a sequence do not.
 ///

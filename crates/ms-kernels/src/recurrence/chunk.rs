@@ -82,7 +82,7 @@ pub(crate) struct Work<'a> {
     /// Gradients by that, and by `L`.
     pub(super) d: &'a mut [f32],
     pub(super) c: &'a mut [f32],
-    /// Gradients by `p`, `w`, a row each.
+    /// Gradients with respect to `p`, `w`, a row each.
     pub(super) f: &'a mut [f32],
     by_row: &'a mut [f32],
     by_start: f32,
@@ -170,10 +170,11 @@ impl<'a> Work<'a> {
         product::<K>((h, p), !fresh, rows.k.t(), View::of(self.wide, p), [s, p, n], Band::All);
     }
 
-    /// First part of the way back: the gradients by values, those by queries and keys through the states, and those by scores.
+    /// First part of the way back: the gradients by values, those by queries and keys through the states, and those by
+    /// scores.
     ///
-    /// `dy` is `[n,P]`, rows so far apart as it says; `h` the state in front of the chunk, unless that is zero; `dh` the gradient
-    /// by the state behind it, unless nothing is.
+    /// `dy` is `[n,P]`, rows so far apart as it says; `h` the state in front of the chunk, unless that is zero; `dh` the
+    /// gradient with respect to the state behind it, unless nothing is.
     pub(crate) fn back<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,
@@ -231,8 +232,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Second part: the gradient by the state in front of the chunk in `dh`, in the place of that behind it, unless nothing asks
-    /// for it; and the gradients by the steps. `ended` says that nothing is behind the chunk.
+    /// Second part: the gradient with respect to the state in front of the chunk in `dh`, in the place of that behind it,
+    /// unless nothing asks for it; and the gradients by the steps. `ended` says that nothing is behind the chunk.
     pub(crate) fn back_through<K: Kernel<Packed = f32>>(
         &mut self,
         d: &mut [Step],

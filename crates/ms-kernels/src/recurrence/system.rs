@@ -39,9 +39,9 @@ impl Work<'_> {
         solve(isa, e, u, p, self.m, ld, system.beta);
     }
 
-    /// The way back, between [`Work::back`] and [`Work::back_through`]: from the gradient by `u` in `to.v` to that by the values
-    /// in the same place, and those by keys (added), `d_overlaps` (added) and `dbeta` (written). What else comes through the
-    /// state in front of the chunk [`Work::taken_off`] adds.
+    /// The way back, between [`Work::back`] and [`Work::back_through`]: from the gradient with respect to `u` in `to.v` to
+    /// that by the values in the same place, and those by keys (added), `d_overlaps` (added) and `dbeta` (written). What else
+    /// comes through the state in front of the chunk [`Work::taken_off`] adds.
     pub(crate) fn back_solve<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,
@@ -85,7 +85,8 @@ impl Work<'_> {
         }
     }
 
-    /// After [`Work::back_through`]: what [`Work::back_solve`] adds to the gradient by the state in front of the chunk.
+    /// After [`Work::back_through`]: what [`Work::back_solve`] adds to the gradient with respect to the state in front of the
+    /// chunk.
     pub(crate) fn taken_off<K: Kernel<Packed = f32>>(&mut self, k: View<'_>, dh: &mut [f32]) {
         let (n, s, p) = (self.rows(), self.sizes.s, self.sizes.p);
         scale_rows(self.isa, &mut self.own[..n * p], p, self.p, 1);

@@ -19,7 +19,7 @@ const MANTISSA: u32 = 23;
 const LARGEST: u32 = 254;
 /// Of a unit the first part is looked at twice, so there are many.
 pub(super) const PARTS_PER_UNIT: usize = 64;
-/// Elements that are asked for ahead of their use, by bodies that compute so much that the processor sees few lines to come.
+/// Elements that are prefetched ahead of their use, by bodies that compute so much that the processor sees few lines to come.
 const AHEAD: usize = 512;
 /// Up to so many elements of a part are added one by one.
 const FEW: u32 = 32;
@@ -38,8 +38,8 @@ const LOWER: i32 = 300 + 2 * SPAN as i32;
 ///
 /// `guess`, at first 0, is what the part before says of this one: an exponent that no element exceeds, 0 for none. If it
 /// holds, one pass is enough, but for zeros, which are looked for once more, and for a few elements that are too small, which
-/// are added one by one; the sum is exact either way. `ask`: memory is asked for ahead, by which eight lanes at a time gain
-/// (Zen 3) and sixteen lose (Zen 4).
+/// are added one by one; the sum is exact either way. `ask`: memory is prefetched, by which eight lanes at a time gain (Zen
+/// 3) and sixteen lose (Zen 4).
 #[inline(always)]
 pub(super) fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: bool) {
     if *guess > 0 {

@@ -322,7 +322,7 @@ fn gradient<R: Real>(router: &Router, dlogits: &mut [R], dweights: &[R], picked:
     through_score(dlogits, &score, logits, router.score);
 }
 
-/// Turns the gradient by scores, in place, into the gradient by logits.
+/// Turns the gradient by scores, in place, into the gradient with respect to logits.
 fn through_score<R: Real>(d: &mut [R], score: &[R], logits: &[R], kind: Score) {
     match kind {
         Score::Softmax => {
@@ -354,11 +354,11 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
-/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
-/// `bias`, normalised to sum 1 where they are not a softmax, unless they are to stay undivided. The load-balancing loss of
-/// Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`;
-/// with a group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and
-/// gradients are summands. The gradient is that of `grad_scale · loss`.
+/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus `bias`,
+/// normalised to sum 1 where they are not a softmax, unless they are to stay undivided. The load-balancing loss of Switch
+/// Transformer, `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a
+/// group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and
+/// gradients are partial sums. The gradient is that of `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
@@ -370,9 +370,9 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 /// [`Error::Shape`] if an operand does not fit.
 ///
 /// # Source
-/// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
-/// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`,
-/// `sequence_load_balancing_loss_func`; z-loss: Zoph et al., arXiv:2202.08906, eq. 5.
+/// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0` `megatron/core/transformer/moe/moe_utils.py`,
+/// `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`, `sequence_load_balancing_loss_func`; z-loss: Zoph et al.,
+/// arXiv:2202.08906, eq. 5.
 pub fn balance<R: Real>(
     cpu: &Cpu,
     dlogits: &mut [R],

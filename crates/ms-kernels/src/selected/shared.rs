@@ -91,7 +91,7 @@ const TOKENS: usize = 32;
 /// Columns of the rows' gradients that a unit sums.
 const COLUMNS: usize = 64;
 
-/// Gradients of [`forward`] by queries and rows; `out` and `lse` may have sinks in them.
+/// Gradients of [`forward`] with respect to queries and rows; `out` and `lse` may have sinks in them.
 ///
 /// | arg             | shape          | dtype | meaning                      |
 /// |-----------------|----------------|-------|------------------------------|

@@ -53,7 +53,7 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], lse: &mut [f32], sinks: &[f
     Ok(())
 }
 
-/// Adds the gradient by the sinks: `dsinks[n] −= Σ_t exp(sinks[n] − lse[n,t]) · (dout · out)[t,n]`.
+/// Adds the gradient with respect to the sinks: `dsinks[n] −= Σ_t exp(sinks[n] − lse[n,t]) · (dout · out)[t,n]`.
 ///
 /// `out[T,N·D]` and `lse[N,T]` are those with the sinks. Sums run over rising tokens.
 ///

@@ -262,8 +262,8 @@ impl Latent {
         ops::scale(pass.g, &q, self.shape.sizes.q_scale)
     }
 
-    /// Queries, and keys and values without the part that heads share, of their latents; and that part of all tokens. Where ranks
-    /// have shares of the tokens these are gathered together, if that is asked for, and what has arrived is worked at.
+    /// Queries, and keys and values without the part that heads share, of their latents; and that part of all tokens. Where
+    /// ranks have shares of the tokens these are gathered together, if that is asked for, and what has arrived is worked on.
     ///
     /// # Source
     /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/mla_up_proj_overlap_tp_comm.py`.
@@ -512,7 +512,7 @@ impl Indexer {
         let [q, k, w] = operands.each_ref().map(Var::value);
         let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
         let longest = pass.batch.documents()?.0.iter().map(|s| s.k_len).max().unwrap_or(0);
-        // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there
+        // Keys that stand behind a query take part unseen: where scores are equal, what is picked depends on how many there
         // are.
         let sights = |s: Stretch| {
             (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })

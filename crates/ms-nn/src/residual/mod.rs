@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 /// What a sublayer takes its input of and gives its output to, where that is not a sum with one stream.
 pub(crate) trait Residual: Debug + Send + Sync {
-    /// The input `[T,H]` of the sublayer, of what layers hand on, `[T,n·H]`, and what [`Residual::expand`] needs.
+    /// The input `[T,H]` of the sublayer, of what layers pass on, `[T,n·H]`, and what [`Residual::expand`] needs.
     fn collapse(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Var)>;
 
-    /// What is handed on behind a sublayer that made `y[T,H]` of `x[T,n·H]`.
+    /// What is passed on behind a sublayer that made `y[T,H]` of `x[T,n·H]`.
     fn expand(&self, pass: &mut Pass<'_>, x: &Var, y: &Var, w: &Var) -> Result<Var>;
 }
 
@@ -27,7 +27,7 @@ pub(crate) trait End: Debug + Send + Sync {
     /// What layers begin with, `[T,n·H]`, of `x[T,H]`.
     fn spread(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var>;
 
-    /// What is behind the last, `[T,H]`, of what it hands on.
+    /// What is behind the last, `[T,H]`, of what it passes on.
     fn collapse(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var>;
 }
 

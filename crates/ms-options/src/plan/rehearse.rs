@@ -55,7 +55,7 @@ pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
 pub(crate) fn stages(r: &Resolved, micro_batches: usize, stages: &[usize]) -> Vec<Option<Stage>> {
     let grid = &r.topology.grid;
     let (ulysses, ring) = r.topology.ulysses_and_ring();
-    // Which blocks of attention a rank works at hangs on its place, and on the masks of micro-batches.
+    // Which blocks of attention a rank works on depends on its place, and on the masks of micro-batches.
     let places =
         if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
     let of_place = |stage: usize, place: usize| {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 const OF_EXPERTS: [&str; 4] =
     ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-per-layer-logging", "--moe-z-loss-coeff"];
 
-/// Flags by which shared experts work while tokens are on their way to others.
+/// Flags by which shared experts work while tokens are in transit to others.
 const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-alltoall-mc2",
     "--moe-alltoall-overlap-comm",

@@ -111,7 +111,7 @@ impl<'a> Trial<'a> {
         y.to_reals().unwrap().iter().zip(self.dy(y)).map(|(y, w)| y * w).sum::<f64>() + made.beside
     }
 
-    /// The output, and the gradients by the input and each weight.
+    /// The output, and the gradients with respect to the input and each weight.
     fn gradients(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
         let mut g = Graph::train(self.device);
         let (x, made) = self.made(&mut g);

@@ -24,7 +24,7 @@ use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
-/// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
+/// All arguments that describe a model, in the order in which they are read: what is behind may depend on what is before.
 fn arguments() -> impl Iterator<Item = &'static Field> {
     let parts = PARTS.into_iter().map(|part| part.arguments);
     let states = RECURRENCES.into_iter().map(|kind| kind.arguments);

@@ -13,7 +13,7 @@ use crate::{Error, Norm, QkNorm, Result};
 /// What messages call these arguments.
 pub(super) const SOURCE: &str = "megatron arguments";
 
-/// In this order: what is behind may hang on what is before.
+/// In this order: what is behind may depend on what is before.
 pub(super) const SIZES: &[Field] = &[
     Field::size("hidden_size", |c| Some(&mut c.hidden)).needed(),
     Field::size("num_attention_heads", |c| Some(&mut c.heads)).needed(),

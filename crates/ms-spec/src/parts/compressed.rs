@@ -391,8 +391,8 @@ impl Activations {
         (rows + entries * (2 * dim * element + 4) + added, entries * wide)
     }
 
-    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients by queries,
-    /// entries and weights of heads.
+    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients with
+    /// respect to queries, entries and weights of heads.
     fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
         let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
             return (0, 0);

@@ -98,7 +98,7 @@ impl ModelConfig {
         RECURRENCES.into_iter().filter(|kind| (kind.of)(self).is_some())
     }
 
-    /// Elements of a token that layers hand on: of every row of the stream that it has between them.
+    /// Elements of a token that layers pass on: of every row of the stream that it has between them.
     pub fn carried(&self) -> usize {
         around().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
     }

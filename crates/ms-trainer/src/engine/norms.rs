@@ -23,7 +23,7 @@ impl Engine {
         self.root_of_sum(&self.optimizer.sum_squares(&self.device, parts)?)
     }
 
-    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which summands.
+    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which partial sums.
     fn root_of_sum(&self, squares: &ExactSum) -> Result<f64> {
         let digits = squares.to_digits();
         let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;

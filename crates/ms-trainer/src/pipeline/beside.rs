@@ -15,7 +15,7 @@ use ms_nn::Beside;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// A backward pass that works where a forward pass waits, and what it puts off.
+/// A backward pass that works where a forward pass waits, and what it defers.
 struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink, Option<&'a mut Later>)>);
 
 impl Beside for Meanwhile<'_> {

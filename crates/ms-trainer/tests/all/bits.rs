@@ -201,9 +201,9 @@ fn stages_that_wait_for_each_other_change_no_bit() {
 }
 
 /// In all orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where
-/// weight gradients are put off: each weight sums the same terms in the same order, so nothing has to be arranged. The models are
-/// not tied, or two stages would each sum a part of one gradient. Layers stand on other stages and in other buckets, but the
-/// squares of the norm are summed without rounding.
+/// weight gradients are deferred: each weight sums the same terms in the same order, so nothing has to be arranged. The
+/// models are not tied, or two stages would each sum a part of one gradient. Layers stand on other stages and in other
+/// buckets, but the squares of the norm are summed without rounding.
 #[test]
 fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
     let c = model();
@@ -229,7 +229,7 @@ fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
     }
 }
 
-/// Two stages of two chunks in turn, with weight gradients put off, both, and from both ends.
+/// Two stages of two chunks in turn, with weight gradients deferred, both, and from both ends.
 fn orders(plain: &Case) -> [Case; 4] {
     [
         Case { stages: interleaved(), ..plain.clone() },
@@ -239,7 +239,8 @@ fn orders(plain: &Case) -> [Case; 4] {
     ]
 }
 
-/// Experts with losses and biases of their routers: what they are given, and what comes of it, hangs on no order of the stages.
+/// Experts with losses and biases of their routers: what they are given, and what comes of it, depends on no order of the
+/// stages.
 #[test]
 fn experts_have_the_same_bits_in_every_order_of_a_pipeline() {
     let c = ModelConfig { layers: 4, pattern: Vec::new(), ..small_experts() };

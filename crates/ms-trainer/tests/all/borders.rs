@@ -69,8 +69,8 @@ impl Around for Wire {
     }
 }
 
-/// When the last rank is through with a step, and the most that a rank's wire took; stages wait for what they hand each other, or
-/// it is on its way while they work.
+/// When the last rank is through with a step, and the most that a rank's wire took; stages wait for what they hand each
+/// other, or it is in transit while they work.
 fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_byte: f64) -> (f64, f64) {
     let model = ModelConfig { layers: 8, init_std: 0.02, ..ModelConfig::tiny() };
     let shape = Shape { rows: 1, length: 64, micro: MICRO, packed: false };

@@ -157,7 +157,7 @@ fn ranks_send_around_experts_what_the_formulas_say() {
     }
 }
 
-/// Of all schedules, with recomputation, what goes to a file or is sent again, and gradients and weights on their way besides.
+/// Of all schedules, with recomputation, what goes to a file or is sent again, and gradients and weights in transit besides.
 #[test]
 fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };

@@ -128,8 +128,8 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
     (pass.kept, pass.sent)
 }
 
-/// Every way on every case: the same bits, less kept on some stage (what a stage has sent back is its memory until the one before
-/// has taken it in, so that one number hangs on time), and without stages as much as planned.
+/// Every way on every case: the same bits, less kept on some stage (what a stage has sent back is its memory until the one
+/// before has taken it in, so that one number depends on time), and without stages as much as planned.
 fn check(c: &ModelConfig, cases: &[Case], ways: &[(&'static str, Keeping)]) {
     let mut wrong = Vec::new();
     for case in cases {

@@ -118,7 +118,8 @@ fn hybrids_and_sinks_and_all_kinds_on_several_axes_take_what_is_planned() {
         recompute: Recompute::Block(1),
         keeping: norms,
         stages: Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() },
-        // Sums are waited for where they begin: how long a bucket that is in flight is held hangs on other threads (3 % once).
+        // Sums are waited for where they begin: how long a bucket that is in flight is held depends on other threads (3 %
+        // once).
         bucket_size: Some(3000),
         ..Case::of(4, 1, 1, 2, 1)
     };

@@ -44,7 +44,7 @@ fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
 #[test]
 fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
     let none = Keeping::default();
-    // Of each pass through a layer three are gathered, and two again where they are formed again.
+    // Of each pass through a layer three are gathered, and two again where they are recomputed.
     for (what, keeping, exchanges) in [
         ("kept", none, 3 * PASSES),
         ("formed again", Keeping { operands_again: true, ..none }, 5 * PASSES),

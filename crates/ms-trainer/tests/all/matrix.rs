@@ -94,12 +94,12 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     compare(&want, &got, strict(case.dtype)).map_err(told)?;
     let loads = want.reports.iter().filter_map(|r| r.experts.as_ref());
     let without_tokens = loads.flat_map(|e| e.tokens.values().flatten()).any(|&n| n == 0);
-    // What goes from rank to rank hangs on routers where each token is sent to its experts.
+    // What goes from rank to rank depends on routers where each token is sent to its experts.
     let counted = match (&config.moe, case.dispatcher) {
         // Nor do ranks share out of packed documents what they share out of a rehearsal's rows.
         _ if matches!(case.context, ContextParallel::Adaptive { .. }) && shape.packed => false,
         (None, _) => true,
-        // How often a choice is balanced hangs on values, too, and how many copies have experts with weights.
+        // How often a choice is balanced depends on values, too, and how many copies have experts with weights.
         (Some(moe), dispatcher) => {
             let all_come = dispatcher == Dispatcher::AllGather;
             !routing.even_choice && (all_come || (case.sizes.ep == 1 && moe.zero_experts == 0))

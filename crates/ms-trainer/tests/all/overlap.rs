@@ -83,7 +83,7 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     }
 }
 
-/// What rank 0 begins next whenever it has asked for gradients of what it handed on, with layers that run again.
+/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with layers that run again.
 fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
@@ -438,7 +438,7 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         (order, Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() })
     };
     let whole = (PipelineOrder::default(), Stages::default());
-    // None that all tokens share: their work is what tokens meet on their way without another pass.
+    // None that all tokens share: their work is what tokens meet in transit without another pass.
     let moe = |shared: bool| {
         let mut moe = experts().moe.unwrap();
         (moe.shared, moe.ffn) = (moe.shared.filter(|_| shared), 32);
@@ -462,7 +462,7 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         };
         let micro = 8 * 4 / sizes.pp;
         let grown = |passes_beside: bool, overlap: bool| {
-            // Gradients of weights would be formed while rows are on their way.
+            // Gradients of weights would be formed while rows are in transit.
             let config = TrainConfig { passes_beside, tp_overlap: WAITING, ..config.clone() };
             let time = |per_byte| {
                 let ways = (Dispatcher::AllToAll, overlap);

@@ -369,8 +369,8 @@ fn instances_sum_inside_and_then_among_each_other() {
     }
 }
 
-/// Rows of `length` tokens that `cp` ranks share, every rank's part of a row a document of its own, so that what a rank routes
-/// does not hang on others.
+/// Rows of `length` tokens that `cp` ranks share, every rank's part of a row a document of its own, so that what a rank
+/// routes does not depend on others.
 fn apart(mb: &MicroBatch, length: usize, cp: usize) -> MicroBatch {
     let part = length / cp;
     let documents = mb.tokens.len() / part;

@@ -62,7 +62,7 @@ pub(super) fn stages(c: &ModelConfig, s: &Stages, chunks: usize) -> ms_spec::Res
 }
 
 /// The model with fewer layers, heads and experts and narrower matrices. Sizes of heads stay, since frequencies and scales
-/// hang on them.
+/// depend on them.
 ///
 /// # Errors
 /// If the parts do not fit together at a small size.

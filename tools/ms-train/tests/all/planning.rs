@@ -116,7 +116,7 @@ fn a_layout_of_the_line_is_set_aside_and_named() {
     ] {
         let found = plan(&format!("{RING} {given} --fit 64GiB"));
         assert_eq!(found["set_aside"], serde_json::json!(aside), "{given}");
-        // What is proposed does not hang on what was given.
+        // What is proposed does not depend on what was given.
         assert_eq!(found["best"], plain["best"], "{given}");
     }
     let mut command = ms_train();

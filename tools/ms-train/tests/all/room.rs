@@ -381,7 +381,7 @@ fn what_ranks_take_that_pass_blocks_around_is_planned() {
         (4, "--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --num-attention-heads 4"),
         (4, "--context-parallel-algo kvallgather_cp_algo"),
     ] {
-        // Blocks on their way, which are memory of the ranks that send them, are a small part of these layers.
+        // Blocks in transit, which are memory of the ranks that send them, are a small part of these layers.
         let flags = format!("--nproc-per-node {cp} --cp {cp} {more} --ffn-hidden-size 1024");
         let [plan, run] = planned_and_run(&data, &flags);
         let far = far_apart(&plan, &run);

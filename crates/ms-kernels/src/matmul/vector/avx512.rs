@@ -28,7 +28,7 @@ const NEAR: usize = 16 * 1024;
 /// Rows of the weight whose chains wait at a time.
 const WAITING: usize = 16;
 
-/// Elements of the weight that are asked for ahead of their use where there is no dot instruction.
+/// Elements of the weight that are prefetched ahead of their use where there is no dot instruction.
 const AHEAD: usize = 8192;
 
 /// Chains of `ROWS` rows of `a` with `COLS` of the weight: of even steps, then of odd ones.
@@ -212,7 +212,7 @@ pub(super) unsafe fn any_rows(
 /// Rows of the weight that are taken together where memory is asked for.
 const BLOCK: usize = 8;
 
-/// Elements of the weight that are asked for ahead of one row of `a`: not much less or more, or it is slower than nothing.
+/// Elements of the weight that are prefetched ahead of one row of `a`: not much less or more, or it is slower than nothing.
 const SOON: usize = 1536;
 
 /// How far behind the first request the second one follows, in elements.

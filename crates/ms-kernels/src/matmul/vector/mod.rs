@@ -17,7 +17,7 @@ use half::bf16;
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
 
-/// The same where memory is asked for ahead, which at the end of a unit may be of another thread's.
+/// The same where memory is prefetched, which at the end of a unit may be of another thread's.
 const UNIT_AHEAD: usize = 256 * 1024;
 
 /// Rows of the weight that are summed at once, so that several streams come from memory.

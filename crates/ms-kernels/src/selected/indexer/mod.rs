@@ -63,7 +63,7 @@ pub fn attention_weights<E: Element>(
     Ok(())
 }
 
-/// The divergence of a query and its gradients by the indexer's scores, which replace them.
+/// The divergence of a query and its gradients with respect to the indexer's scores, which replace them.
 fn of_query(divergence: Divergence, attention: impl Iterator<Item = f32> + Clone, scores: &mut [f32]) -> f64 {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let shares: Vec<f64> = scores.iter().map(|s| f64::from(exp(s - max))).collect();
@@ -104,7 +104,7 @@ fn of_query(divergence: Divergence, attention: impl Iterator<Item = f32> + Clone
     loss
 }
 
-/// Gradients of [`loss`] by the indexer's operands; outputs.
+/// Gradients of [`loss`] with respect to the indexer's operands; outputs.
 pub struct Gradients<'a> {
     /// `[T,N·D]`.
     pub q: &'a mut [f32],

@@ -27,7 +27,7 @@ pub(crate) enum Model {
     Hybrid,
     /// Attention with sinks, windowed in every other layer.
     Sinks,
-    /// Latent attention to picked keys. Not among the drawn: what is picked on the kernels may hang on rounding.
+    /// Latent attention to picked keys. Not among the drawn: what is picked on the kernels may depend on rounding.
     Picked,
     /// Attention to a window and to pooled entries, picked or all. Not among the drawn, for the same reason.
     Pooled,
@@ -474,7 +474,7 @@ fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
     if case.keeping.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 
-/// Whether the gradient of the output layer's weights is put off behind all else, and of how many micro-batches.
+/// Whether the gradient of the output layer's weights is deferred behind all else, and of how many micro-batches.
 fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
     let may = case.sizes.pp > 1 && !c.tied;
     draw.of(&[None, None, Some(1), Some(usize::MAX)]).filter(|_| may)

@@ -86,7 +86,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("tokens for columns", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("columns for tokens", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("router logits", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
-    // Blocks of attention that other ranks work at.
+    // Blocks of attention that other ranks work on.
     ("queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
     ("outputs of queries", Wrong::Stale, Model::Dense, [1, 4, 1, 1, 1]),
     ("gradients of queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),

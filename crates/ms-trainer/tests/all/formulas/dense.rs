@@ -145,7 +145,7 @@ impl Dense {
         of.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(group, bytes)| (group, bytes as u64)).collect()
     }
 
-    /// With sequence parallelism each rank hands on its tokens.
+    /// With sequence parallelism each rank passes on its tokens.
     fn border(&self, stream: usize) -> usize {
         if self.sequence_parallel { stream / self.ranks[0] } else { stream }
     }

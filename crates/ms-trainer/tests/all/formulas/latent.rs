@@ -77,8 +77,8 @@ impl Matrices {
         self.embedding() + projected + self.layer() + self.loss()
     }
 
-    /// Elements of gradients in a layer of which each rank has a summand: norms of the stream under sequence parallelism, and
-    /// what is made of shares of the tokens; without latents of queries, of the heads of one rank.
+    /// Elements of gradients in a layer of which each rank has a partial sum: norms of the stream under sequence parallelism,
+    /// and what is made of shares of the tokens; without latents of queries, of the heads of one rank.
     fn summands_of_layer(&self) -> usize {
         let norms = 2 * self.hidden;
         let shared = if self.sequence_parallel { norms } else { 0 };
@@ -93,7 +93,7 @@ impl Matrices {
             }
     }
 
-    /// Of an iteration: gradients of which each rank has a summand, unrounded, in a model of so many layers and modules.
+    /// Of an iteration: gradients of which each rank has a partial sum, unrounded, in a model of so many layers and modules.
     pub(crate) fn summands(&self, layers: usize, modules: usize) -> usize {
         // Two norms before a module's projection, one behind its layer, and that behind the last layer.
         let norms = if self.sequence_parallel { (3 * modules + 1) * self.hidden } else { 0 };

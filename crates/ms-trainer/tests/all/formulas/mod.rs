@@ -117,9 +117,9 @@ pub(crate) enum Chunks {
 }
 
 impl Chunks {
-    /// How often a stage hands on the stream of a micro-batch, or the gradient of one. In turn, every chunk but the last hands on
-    /// a stream, and every chunk but the first a gradient. Both ways, the last stage hands its stream to itself, and the first
-    /// has the beginning and the end.
+    /// How often a stage passes on the stream of a micro-batch, or the gradient of one. In turn, every chunk but the last
+    /// passes on a stream, and every chunk but the first a gradient. Both ways, the last stage hands its stream to itself,
+    /// and the first has the beginning and the end.
     ///
     /// # Source
     /// Narayanan et al., arXiv:2104.04473, section 2.2.2: `v` chunks send `v` times as much. `DualPipeV`: DeepSeek,

@@ -37,7 +37,7 @@ pub(crate) struct Case {
     pub(crate) context: ContextParallel,
     pub(crate) ring_cache: RingCache,
     pub(crate) dispatcher: Dispatcher,
-    /// Shared experts work while tokens are on their way to the others.
+    /// Shared experts work while tokens are in transit to the others.
     pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
@@ -45,7 +45,7 @@ pub(crate) struct Case {
     pub(crate) passes_beside: bool,
     /// Stages wait for what they hand each other.
     pub(crate) waits_at_borders: bool,
-    /// Micro-batches of which the gradient of the output layer's weights is put off.
+    /// Micro-batches of which the gradient of the output layer's weights is deferred.
     pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
     pub(crate) keeping: Keeping,
@@ -304,7 +304,8 @@ fn trial(
     Ok(Trial { config, grid, sharing, rates: Rates::from((case.lr(), 0.1)) })
 }
 
-/// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
+/// How one rank routes to be compared with the ranks of the case: what depends on their shares of the tokens is counted over
+/// these.
 pub(crate) fn alone_routing(
     config: &ModelConfig,
     case: &Case,
