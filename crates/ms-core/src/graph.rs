@@ -87,7 +87,7 @@ impl Var {
         self.saved.keep()
     }
 
-    /// The same value, which `recipe` can recompute, to the same bits, from other values that are kept.
+    /// The same value, which `recipe` can recompute, to the same bits, from other saved values.
     #[must_use]
     pub fn rebuilt_by(self, recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static) -> Self {
         if self.source.is_some() {
@@ -134,7 +134,7 @@ enum Source {
     Param(ParamId),
 }
 
-/// A gradient by each of several values; `None` where none flows.
+/// A gradient for each of several values; `None` where none flows.
 pub type Grads = Vec<Option<Tensor>>;
 
 /// A fused operation that was recorded: it holds what its backward needs.
@@ -153,7 +153,7 @@ pub trait Op: Send {
     /// Does the part of backward that needs no gradient: recomputation.
     ///
     /// # Errors
-    /// As what runs again.
+    /// Those of the recomputation.
     fn prepare(&self, _device: &Device) -> Result<()> {
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Graph {
     /// Runs now the recomputation that the backward pass would run.
     ///
     /// # Errors
-    /// As what runs again.
+    /// Those of the recomputation.
     pub fn prepare_backward(&self) -> Result<()> {
         self.nodes.iter().rev().try_for_each(|node| node.op.prepare(&self.device))
     }

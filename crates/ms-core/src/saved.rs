@@ -21,7 +21,7 @@ enum Place {
 struct State {
     place: Place,
     recipe: Option<Recipe>,
-    /// How often operations keep it.
+    /// How many operations save it.
     kept: usize,
 }
 
@@ -56,7 +56,7 @@ impl Saved {
         self.clone()
     }
 
-    /// How often operations keep it.
+    /// How many operations save it.
     pub(crate) fn kept(&self) -> usize {
         self.lock().kept
     }

@@ -9,7 +9,7 @@ use ms_core::{Graph, Result, Tensor, Var};
 
 const NAME: &str = "enter_tp";
 
-/// A value whose shares are in transit to all ranks, where ranks have shares of the tokens.
+/// A value being gathered to all ranks, if it is sharded by tokens.
 pub struct Entering {
     pub(crate) x: Var,
     /// `None`: every rank has all tokens.
@@ -17,7 +17,7 @@ pub struct Entering {
 }
 
 impl Entering {
-    /// All tokens of it, once they are there, `[T,H]`.
+    /// All tokens `[T,H]`, once they have arrived.
     pub(crate) fn wait(self) -> Result<(Var, Tensor)> {
         let all = match self.all {
             Some(pending) => pending.wait()?,
@@ -28,7 +28,7 @@ impl Entering {
 }
 
 impl ParallelCtx {
-    /// Begins to gather `x[T/tp,H]` for [`ParallelCtx::entered`] or [`ParallelCtx::column_parallel_of`].
+    /// Starts gathering `x[T/tp,H]` for [`ParallelCtx::entered`] or [`ParallelCtx::column_parallel_of`].
     ///
     /// # Errors
     /// If a rank fails.
@@ -41,7 +41,7 @@ impl ParallelCtx {
         Ok(Entering { x: x.clone(), all })
     }
 
-    /// [`ParallelCtx::enter_tp`] of what has begun to.
+    /// Completes [`ParallelCtx::enter_tp`] for a gather that was started.
     ///
     /// # Errors
     /// If a rank fails.
