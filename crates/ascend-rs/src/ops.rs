@@ -20,7 +20,7 @@ macro_rules! operators {
                 $(call.note(stringify!($arg), &$arg);)*
                 $(let $arg = Argument::pass($arg, &mut call)?;)*
                 let functions = stream.0.context.toolkit.cann().$table.$symbol;
-                // SAFETY: the published types, as the table declares them; handles live until `call` ends, texts for ever.
+                // SAFETY: the published types, as the table declares them; handles live until `call` ends, texts forever.
                 call.plan(functions, |first, size, executor| unsafe { first($($arg,)* size, executor) })?.run()
             }
         )*)*
@@ -41,7 +41,7 @@ pub fn available(toolkit: &crate::Toolkit) -> Vec<(&'static str, bool)> {
     [listed(toolkit), versions::available(toolkit), inference::available(toolkit)].concat()
 }
 
-/// A C string that lives for ever: names of layouts and reductions.
+/// A C string that lives forever: names of layouts and reductions.
 type Text = &'static CStr;
 
 operators! {

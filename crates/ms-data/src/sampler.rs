@@ -12,7 +12,7 @@ pub enum SamplerKind {
     /// `--dataloader-type single`: in order, once; a last chunk that is not full is dropped.
     #[default]
     Single,
-    /// `--dataloader-type cyclic`: for ever; each epoch, every rank permutes its own share.
+    /// `--dataloader-type cyclic`: forever; each epoch, every rank permutes its own share.
     Cyclic,
     /// The same with `--no-data-sharding`: each epoch, all rows are permuted as one, and ranks take them in turns.
     CyclicInTurns,

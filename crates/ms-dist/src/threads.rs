@@ -458,7 +458,7 @@ impl Communicator for ThreadComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.place.shared.check()?;
         self.count(volume::bytes(&t));
-        // What is under way belongs to neither rank, so that no rank's memory depends on when another comes to it.
+        // A message in transit belongs to neither rank, so that no rank's memory depends on when another comes to it.
         let t = t.ready()?.copied_to(&self.place.hub.under_way)?;
         lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
         self.place.hub.changed.notify_all();

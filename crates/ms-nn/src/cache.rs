@@ -111,7 +111,7 @@ impl LayerCache {
         }
     }
 
-    /// Gives every slot `to` places instead of `from`; what slots hold, so many tokens each, stays.
+    /// Gives every slot `to` places instead of `from`; the tokens in the slots are kept.
     fn grow(&mut self, [from, to]: [usize; 2], held: &[usize]) -> ms_core::Result<()> {
         match self {
             Self::Attention { keys, values, index } => {
@@ -234,7 +234,7 @@ impl PoolCache {
         Ok(out)
     }
 
-    /// Keeps the last of the rows `rows` of `new`, whose first is at position `first` of a slot.
+    /// Stores the last of the rows `rows` of `new`, the first of which is at position `first` of a slot.
     pub(crate) fn remember(
         &mut self,
         slot: usize,
@@ -324,8 +324,8 @@ impl KvCache {
         self.lengths[slot]
     }
 
-    /// Makes room for new tokens and returns the batch that fills it, with each token's cache row. `first` is the position of
-    /// the first token of a sequence that has so many in the end.
+    /// Reserves space for new tokens and returns the batch that fills it, with each token's cache row. `first` gives the
+    /// position of a sequence's first token from its final length.
     ///
     /// # Errors
     /// [`Error::CacheFull`] if a sequence does not fit, and what `first` fails with.

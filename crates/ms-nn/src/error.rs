@@ -42,10 +42,10 @@ pub enum Error {
         /// The part.
         part: &'static str,
     },
-    /// Another pipeline stage holds what was asked for.
+    /// Another pipeline stage holds what was requested.
     #[error("{what} is on another pipeline stage")]
     Elsewhere {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
     /// The model on paper is not sound.

@@ -30,9 +30,10 @@ pub struct Gpt {
     embedding: Option<Embedding>,
     chunks: Vec<Chunk>,
     max_position: usize,
-    /// Tokens of sequences that turn by other frequencies than longer ones, whose rows of the tables stand behind theirs.
+    /// Length up to which sequences use other rotary frequencies than longer ones; the tables hold the rows of the longer
+    /// ones after theirs.
     short: Option<usize>,
-    /// What is behind the layers' residual, where that is another than a sum.
+    /// The end of the layers' residual, if it is not a sum.
     end: Option<Arc<dyn End>>,
     head: Option<Head>,
     norm: NormShape,
@@ -47,7 +48,7 @@ struct Chunk {
     layers: Vec<Arc<Layer>>,
     /// Whether the embedding is before them.
     begins: bool,
-    /// Whether the output layer is behind them.
+    /// Whether the output layer follows them.
     ends: bool,
 }
 
@@ -185,7 +186,7 @@ impl Gpt {
         })
     }
 
-    /// The same model with another choice of what is kept for the backward pass.
+    /// The same model with another choice of what is saved for the backward pass.
     pub fn with_recompute(self, recompute: Recompute) -> Self {
         Self { recompute, ..self }
     }
@@ -223,13 +224,13 @@ impl Gpt {
         (self.chunks[chunk].begins, self.chunks[chunk].ends)
     }
 
-    /// Positions that can be told apart.
+    /// The number of distinct positions.
     pub fn max_position(&self) -> usize {
         self.max_position
     }
 
-    /// Whether a sequence of `tokens` tokens turns by other frequencies than one of all positions: what a cache holds of it is
-    /// of no use to a longer one.
+    /// Whether a sequence of `tokens` tokens uses other rotary frequencies than one of all positions: its cache contents are
+    /// then of no use to a longer one.
     pub fn is_short(&self, tokens: usize) -> bool {
         self.short.is_some_and(|short| tokens <= short)
     }
@@ -302,8 +303,8 @@ impl Gpt {
         self.finish(g, store, ctx, batch, (carry, &inputs), None)
     }
 
-    /// The layers of `chunk`, behind what an earlier chunk passed on, or behind the embedding of the batch's tokens. Where
-    /// tokens are in transit to experts and back, the pass `beside` works.
+    /// The layers of `chunk`, applied to the output of an earlier chunk or to the embedding of the batch's tokens. While
+    /// tokens are in transit to experts and back, the pass `beside` runs.
     ///
     /// # Errors
     /// If a token or position is outside the model, a rank fails, or what the chunk needs is not there.
@@ -344,8 +345,8 @@ impl Gpt {
         Ok(pass.hand_on(x))
     }
 
-    /// The normed states behind the last layer, and those of the prediction modules, as [`Gpt::forward_ahead`] has them; the pass
-    /// `beside` works as in [`Gpt::forward_chunk`].
+    /// The normed states after the last layer, and those of the prediction modules, as in [`Gpt::forward_ahead`]; the pass
+    /// `beside` runs as in [`Gpt::forward_chunk`].
     ///
     /// # Errors
     /// If a rank fails, or this one does not hold the end of the model.
@@ -392,7 +393,7 @@ impl Gpt {
         Ok(residual::spread(pass, &self.config, x)?)
     }
 
-    /// What is taken behind the last layer of what layers pass on, `[T,H]`.
+    /// The final state `[T,H]` from what the last layer passes on.
     fn end(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
         match &self.end {
             Some(end) => Ok(end.collapse(pass, &x)?),
@@ -491,7 +492,7 @@ impl Gpt {
         self.loss_formed((g, store, ctx), hidden, (targets, weights), false)
     }
 
-    /// [`Gpt::loss`], of which the gradient of the output layer's weights is formed only when it is added, if `later`.
+    /// [`Gpt::loss`]; with `later`, the gradient of the output layer's weights is computed only when it is added.
     ///
     /// # Errors
     /// As [`Gpt::loss`].

@@ -58,12 +58,12 @@ impl Scope<'_> {
         self.table.find(&self.slot(role, true))
     }
 
-    /// Another part beside this one.
+    /// Another part at the same place.
     pub(crate) const fn of(&self, part: Part) -> Self {
         Self { part, ..*self }
     }
 
-    /// The same part of the whole layer, of which this is a half.
+    /// The same part of the whole layer, if this is a half.
     pub(crate) const fn whole(&self) -> Self {
         Self { half: None, ..*self }
     }

@@ -13,8 +13,8 @@ use ms_spec::{LayerKeeping, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
-/// of a pipeline stage.
+/// What a layer passes to the next: the residual stream, and values that later layers borrow. It crosses pipeline stage
+/// boundaries.
 #[derive(Clone)]
 pub struct Carry {
     /// The residual stream `[T,H]`, or streams `[T,n·H]`.
@@ -25,7 +25,7 @@ pub struct Carry {
     pub picks: Option<Tensor>,
 }
 
-/// What a forward pass hands from layer to layer beside the stream.
+/// What a forward pass carries from layer to layer in addition to the stream.
 pub(crate) struct Pass<'a> {
     pub(crate) g: &'a mut Graph,
     pub(crate) store: &'a ParamStore,
@@ -77,7 +77,7 @@ pub trait Beside {
 pub(crate) enum Meanwhile {
     /// Their input.
     ToDo(Var),
-    /// What they have made of it.
+    /// Their results.
     Done(Var),
 }
 
@@ -123,7 +123,7 @@ impl<'a> Pass<'a> {
         self.picks.clone_from(&carry.picks);
     }
 
-    /// What the next chunk needs beside its own weights.
+    /// What the next chunk needs in addition to its own weights.
     pub(crate) fn hand_on(self, stream: Var) -> Carry {
         Carry { stream, lent: self.lent, picks: self.picks }
     }
@@ -183,9 +183,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the
-    /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
-    /// gathered again in the backward pass.
+    /// The rows that queries of the batch may see, gathered from this rank's rows `x` and those of the other context-parallel
+    /// ranks, in the order of the whole micro-batch. Unless the layer saves keys and values of other ranks (these rows are
+    /// both), they are gathered again in the backward pass.
     pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
         let Some(sharding) = self.batch.sharding.clone() else { return Ok(x.clone()) };
         let all = of.gather(self.g, self.ctx, x, &sharding)?;
@@ -222,8 +222,8 @@ impl<'a> Pass<'a> {
         ops::linear(self.g, x, &w, b.as_ref())
     }
 
-    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` recomputes where the network at
-    /// hand does so.
+    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` recomputes if this MLP is
+    /// recomputed.
     pub(crate) fn inner_again(
         &self,
         y: Var,
@@ -241,7 +241,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Once a network has run: forgets what is recomputed before its activation and behind it.
+    /// After an MLP has run: forgets the values before and after its activation that are to be recomputed.
     pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
         if self.keeping.activations_again {
             behind.forget();
@@ -251,7 +251,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// `y`, which `recipe` makes of `x` on the way to experts, and again where rows on that way are not kept.
+    /// `y`, which `recipe` computes from `x` on the way to experts, and recomputes if rows on that way are not saved.
     pub(crate) fn on_the_way(
         &mut self,
         y: Var,
@@ -296,8 +296,8 @@ impl<'a> Pass<'a> {
         self.ctx.row_parallel(self.g, x, &w, b.as_ref())
     }
 
-    /// The columns `values` of what heads have given, which are taken again from `out` where that is formed `again` or goes to
-    /// the host.
+    /// The columns `values` of the heads' outputs, which are taken again from `out` if that is recomputed (`again`) or
+    /// swapped.
     pub(crate) fn values_of(
         &mut self,
         out: &Var,
@@ -380,8 +380,8 @@ impl<'a> Pass<'a> {
         self.noisy(x, &chance.keys[tokens], place, Noise::Jitter { eps })
     }
 
-    /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
-    /// place in a row of zeros, and the ranks' rows are summed.
+    /// A column-parallel layer whose outputs are gathered: this rank's columns are placed in a row of zeros, and the ranks'
+    /// rows are summed.
     pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
         let [y] = self.column_parallel(x, [layer])?;
         let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
@@ -400,7 +400,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What `run` makes of `x`, of which ranks hold as of `x`; it keeps only `x` and runs again, alone, for its backward.
+/// Applies `run` to `x`; the output has the sharding states of `x`. It saves only `x` and is recomputed on its own for its
+/// backward.
 pub(crate) fn run_again(
     g: &mut Graph,
     x: &Var,

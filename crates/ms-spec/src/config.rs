@@ -77,7 +77,7 @@ pub struct ModelConfig {
     /// The mixture of experts of [`Feed::Moe`] layers.
     #[serde(default)]
     pub moe: Option<Moe>,
-    /// What each layer is made of; empty: attention and a dense network in all. See [`ModelConfig::layer`].
+    /// The parts of each layer; empty: attention and a dense MLP in every layer. See [`ModelConfig::layer`].
     #[serde(default)]
     pub pattern: Vec<Layer>,
     /// How sublayers follow each other.

@@ -6,15 +6,15 @@ use crate::swapped::Swapped;
 /// Which layers keep only their input and run again in the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
-    /// None: everything a backward needs is kept.
+    /// None: everything a backward pass needs is saved.
     #[default]
     None,
     /// The first `n` layers, each by itself (`--recompute-method block`).
     Block(usize),
-    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: of its layers, the chunks taken in turns,
-    /// the first (`--enable-recompute-layers-per-pp-rank`).
+    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: the first ones, taking the chunks in
+    /// turn (`--enable-recompute-layers-per-pp-rank`).
     BlockOfStage(usize),
-    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
+    /// All layers, in groups of `n` that save only their input (`--recompute-method uniform`).
     Uniform(usize),
 }
 
@@ -54,25 +54,25 @@ impl Recompute {
 pub struct Keeping {
     /// Attention between projections runs again (`--recompute-granularity selective`).
     pub core_attention_again: bool,
-    /// Outputs of activation functions are recomputed: by the first so many layers that do not run again as a whole
+    /// Outputs of activation functions are recomputed, in this many of the first layers that are not recomputed as a whole
     /// (`--recompute-activation-function`).
     pub activations_again: usize,
-    /// So are the outputs of the norms before mixer and network (`--recompute-norm`).
+    /// So are the outputs of the norms before mixer and MLP (`--recompute-norm`).
     pub norms_again: usize,
     /// Outputs of the activation functions of routed experts are recomputed in all layers (`--recompute-modules moe_act`).
     pub expert_activations_again: bool,
-    /// Dense networks run again (`--recompute-modules mlp`).
+    /// Dense MLPs are recomputed (`--recompute-modules mlp`).
     pub dense_networks_again: bool,
     /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents, up to turned queries, keys and values, is recomputed
+    /// What latent attention computes from its latents, up to rotated queries, keys and values, is recomputed
     /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
     pub operands_again: bool,
     /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
     pub attention_again: bool,
     /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
     pub swap_heads: bool,
-    /// Of the inputs of layers that run again as a whole, tensor-parallel ranks keep a part each
+    /// Of the inputs of layers that is recomputed as a whole, tensor-parallel ranks keep a part each
     /// (`--distribute-saved-activations`).
     pub inputs_shared: bool,
     /// Those inputs go to the host (`--swap-layer-input`).
@@ -83,16 +83,17 @@ pub struct Keeping {
     pub predictor_norms_again: bool,
     /// What these parts keep goes to the host (`--swap-attention`, `--swap-modules`).
     pub swapped: Swapped,
-    /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
+    /// The MLPs of this many of the first layers are recomputed (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
     /// Layers of experts recompute what goes into experts and what their activation functions give, and send what comes out
     /// of them to the host (`--moe-zero-memory level0`).
     pub experts_again: bool,
-    /// Of those, so many of a stage also recompute what goes into activation functions, shared experts' too (`level1`).
+    /// Among those, this many per stage also recompute the inputs of activation functions, including those of shared experts
+    /// (`level1`).
     pub expert_inner_again: usize,
     /// What comes out of experts goes to the host without that, too (`--moe-unperm2-mem-optim-swap`).
     pub swap_expert_outputs: bool,
-    /// Layers are counted over the chunks of a stage, taken in turns (`--enable-recompute-layers-per-pp-rank`).
+    /// Layers are counted over the chunks of a stage, taken in turn (`--enable-recompute-layers-per-pp-rank`).
     pub of_stage: bool,
     /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
     pub spare_last: bool,
@@ -107,9 +108,9 @@ pub struct LayerKeeping {
     pub activations_again: bool,
     /// The outputs of the activation functions of routed experts are recomputed.
     pub expert_activations_again: bool,
-    /// The outputs of the norms before mixer and network are recomputed.
+    /// The outputs of the norms before mixer and MLP are recomputed.
     pub norms_again: bool,
-    /// A dense network runs again.
+    /// A dense MLP is recomputed.
     pub dense_networks_again: bool,
     /// Experts run again.
     pub expert_networks_again: bool,
@@ -127,7 +128,7 @@ pub struct LayerKeeping {
     pub swap_expert_outputs: bool,
     /// The outputs of the first linear layers of experts are recomputed.
     pub expert_inner_again: bool,
-    /// So are those of the network at hand.
+    /// So are those of this MLP.
     pub inner_again: bool,
 }
 
@@ -149,7 +150,7 @@ impl LayerKeeping {
         Self { activations_again: of_all.activations_again || self.expert_activations_again, ..of_all }
     }
 
-    /// Whether the network runs again, which is of this kind.
+    /// Whether a feed-forward layer of this kind is recomputed.
     pub fn network_again(&self, feed: Feed) -> bool {
         match feed {
             Feed::Dense => self.dense_networks_again,
@@ -170,7 +171,7 @@ impl Keeping {
         };
         let among = |n: usize| n > 0 && place < whole.saturating_add(n);
         let activations_again = among(self.activations_again);
-        // A network that is swapped does not run again, as upstream has it.
+        // An MLP that is swapped is not recomputed, as upstream.
         let network_again = place < self.networks_again && !self.swapped.has(Swapped::NETWORK);
         LayerKeeping {
             activations_again,
@@ -229,10 +230,10 @@ mod tests {
         let keeping = Keeping { activations_again: 2, norms_again: usize::MAX, ..Keeping::default() };
         let of = |layer| keeping.of_layer(Recompute::Block(1), layer, (0, 1));
         let some: Vec<bool> = (0..5).map(|l| of(l).activations_again).collect();
-        // The first one runs again whatever is said of it here.
+        // The first one is recomputed regardless of this setting.
         assert_eq!(some, [true, true, true, false, false]);
         assert!(of(4).norms_again && !of(0).network_again(Feed::Dense));
-        // Two chunks of two layers in turns: the places are 0 and 2, 1 and 3.
+        // Two chunks of two layers in turn: the places are 0 and 2, 1 and 3.
         let keeping = Keeping { activations_again: 3, of_stage: true, ..Keeping::default() };
         let of = |layer, chunk| keeping.of_layer(Recompute::None, layer, (chunk, 2)).activations_again;
         assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [true, true, true, false]);

@@ -36,19 +36,19 @@ pub struct Activations {
     pub keeping: Keeping,
 }
 
-/// Bytes that a mixer keeps behind its norm: rows, and small numbers of each token that stay where rows leave.
+/// Bytes that a mixer saves after its norm: rows, and small per-token values that stay when rows are swapped out.
 pub(crate) type Kept = (usize, usize);
 
-/// Bytes that a mixer keeps behind its norm: rows before its core and behind it, and small numbers of each token that stay where
-/// rows leave.
+/// Bytes that a mixer saves after its norm: rows before and after its core, and small per-token values that stay when rows
+/// are swapped out.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mixed {
     pub(crate) before: usize,
     pub(crate) behind: usize,
     pub(crate) statistics: usize,
-    /// What of `before` and of `behind` the core keeps; of those that are told apart.
+    /// The part of `before` and of `behind` that the core saves, if they are distinguished.
     pub(crate) core: (usize, usize),
-    /// What of `behind` the last projection takes.
+    /// The part of `behind` that the last projection saves.
     pub(crate) joined: usize,
 }
 
@@ -65,7 +65,7 @@ impl Mixed {
     }
 }
 
-/// Bytes that a network of two linear layers keeps behind its input: before its activation and behind it.
+/// Bytes that an MLP saves in addition to its input: before and after its activation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Inner {
     pub(crate) before: usize,
@@ -92,7 +92,7 @@ impl Inner {
     }
 }
 
-/// Bytes that a layer of experts keeps behind its norm.
+/// Bytes that a layer of experts saves after its norm.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct OfExperts {
     /// The router's rows and scores.
@@ -114,7 +114,7 @@ pub(crate) struct OfExperts {
 }
 
 impl OfExperts {
-    /// All that is kept, wherever.
+    /// Everything that is saved, wherever it is.
     pub(crate) fn all(&self) -> usize {
         let rows = self.router + self.choices + self.around + self.into + self.out + self.sent + self.gate;
         rows + self.routed.all() + self.shared.all()
@@ -167,7 +167,7 @@ impl Activations {
         self.stream() * c.hidden * self.element_bytes
     }
 
-    /// Bytes of rows of `width` elements of which tensor-parallel ranks share the columns.
+    /// Bytes of rows of `width` elements whose columns are sharded over tensor-parallel ranks.
     pub(crate) fn inside(&self, width: usize) -> usize {
         self.tokens * width / self.tp * self.element_bytes
     }

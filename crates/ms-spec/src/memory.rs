@@ -16,7 +16,7 @@ pub struct Memory {
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type, or its lower halves.
     pub master: usize,
-    /// First and second moments, or momentum, float32 (beside float64 weights float64).
+    /// First and second moments, or momentum, in float32 (float64 for float64 weights).
     pub moments: usize,
 }
 
@@ -30,7 +30,7 @@ impl Memory {
 /// Bytes that the parameters `held` take on `rank`: of each element those of the weight and of its gradient, and those of its
 /// master copy and of what else the optimizer keeps, its moments.
 ///
-/// The master copy and the moments are shared out as the grid's optimizer keeps them.
+/// The master copy and the moments are sharded as the grid's optimizer setting says.
 ///
 /// # Errors
 /// A parameter that does not divide by the sizes of the grid.

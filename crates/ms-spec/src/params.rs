@@ -53,7 +53,7 @@ pub enum Init {
 pub enum SumGrad {
     /// None: every rank has the whole gradient, or its own piece of it.
     No,
-    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. Of a weight of experts,
+    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. For an expert weight,
     /// along the ranks that share an expert.
     OverTp,
     /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
@@ -79,14 +79,14 @@ pub struct ParamSpec {
     pub sum_grad_over: SumGrad,
     /// What changes it. What no gradient moves, such as the bias of a router, stays float32.
     pub change: Change,
-    /// Whether it holds whole numbers, such as the table that says which experts a token goes to. Files hold them as
-    /// integers; a program holds them as float32, whatever the type of the others.
+    /// Whether it holds integers, such as the table that maps tokens to experts. Files store integers; a program stores them
+    /// as float32, whatever the type of the other weights.
     pub integral: bool,
 }
 
 /// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
 ///
-/// Stages are not looked at: which layers a rank has is a question of [`crate::Placement`].
+/// Stages are not considered: [`crate::Placement`] says which layers a rank has.
 ///
 /// # Errors
 /// As [`Partition::region_on`].

@@ -12,7 +12,7 @@ use crate::{Error, Mixer, ModelConfig, Result};
 /// How ranks share attention of any kind.
 static OF_ATTENTION: [Rule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
 
-/// How they share what stands beside mixers.
+/// How they share other parts than mixers.
 static OF_OTHERS: [Rule; 10] = [
     dense::RULE,
     experts::RULE,
@@ -47,7 +47,7 @@ static OF_OTHERS: [Rule; 10] = [
     },
 ];
 
-/// The parts of all models, of which each says in its own file how ranks share it.
+/// The parts of all models; each part's file says how ranks share it.
 fn all() -> impl Iterator<Item = &'static Rule> {
     let parts = PARTS.into_iter().map(|part| &part.rule);
     OF_ATTENTION.iter().chain(parts).chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
@@ -58,7 +58,7 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
     all().filter(|rule| (rule.has)(config))
 }
 
-/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `whole`: each
+/// Checks that `ranks` along `axis` can share every part, of which a rank already holds one of `cut` shards; `whole`: each
 /// sees whole documents.
 fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool) -> Result<()> {
     for rule in rules(config) {
@@ -125,7 +125,7 @@ pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that experts can be shared out to `ep` ranks and each cut by `etp`.
+/// Checks that experts can be distributed over `ep` ranks and each sharded by `etp`.
 ///
 /// # Errors
 /// [`Error::Cut`] naming what does not divide.

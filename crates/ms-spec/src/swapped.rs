@@ -13,17 +13,17 @@ impl Swapped {
     pub const MIXER: Self = Self(1 << 1);
     /// Of grouped and latent attention the first projection: its input.
     pub const QKV: Self = Self(1 << 2);
-    /// Attention between the projections: turned queries, keys and values, and what heads give.
+    /// Attention between the projections: rotated queries, keys and values, and head outputs.
     pub const CORE: Self = Self(1 << 3);
     /// Of grouped and latent attention the last projection: its input.
     pub const PROJ: Self = Self(1 << 4);
-    /// The norm behind what mixes tokens, in layers that have one.
+    /// The norm after the mixer, in layers that have one.
     pub const POST_MIXER_NORM: Self = Self(1 << 5);
-    /// The norm before the network.
+    /// The norm before the MLP.
     pub const NETWORK_NORM: Self = Self(1 << 6);
-    /// The network, dense or of experts.
+    /// The feed-forward layer, dense or of experts.
     pub const NETWORK: Self = Self(1 << 7);
-    /// The first linear layer of networks and experts: its input.
+    /// The first linear layer of MLPs and experts: its input.
     pub const FC1: Self = Self(1 << 8);
     /// The second: its input.
     pub const FC2: Self = Self(1 << 9);
@@ -33,7 +33,7 @@ impl Swapped {
     pub const EXPERTS: Self = Self(1 << 11);
     /// Experts that all tokens pass.
     pub const SHARED_EXPERTS: Self = Self(1 << 12);
-    /// The norm behind the network, in layers that have one.
+    /// The norm after the MLP, in layers that have one.
     pub const POST_NETWORK_NORM: Self = Self(1 << 13);
     /// Attention and the norm before it: what `--swap-attention` swaps where nothing is said.
     pub const ATTENTION: Self = Self::INPUT_NORM.and(Self::MIXER);

@@ -226,7 +226,7 @@ fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>)
         let there = |k: &usize| by_name.contains_key(&mark.replace("{K}", &k.to_string()));
         config.mtp = (0..config.mtp).take_while(there).count();
     } else if config.mtp > 0 {
-        // They stand behind the last layer, under numbers that go on.
+        // They stand after the last layer, under numbers that go on.
         let before = mark.split_once("{L}").map_or("", |(before, _)| before);
         let number = |name: &String| number_in(name, before).filter(|_| !before.is_empty());
         let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));

@@ -43,7 +43,7 @@ impl GptIndex {
         let row = row_tokens as i64;
         let per_epoch: i64 = sequences.clone().map(|i| length(i) as i64).sum();
         if per_epoch == 0 {
-            // Upstream adds epochs for ever here.
+            // Upstream adds epochs forever here.
             return Err("it holds no tokens".into());
         }
         let epochs = match samples {

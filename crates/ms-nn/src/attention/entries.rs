@@ -39,7 +39,7 @@ pub(crate) struct Compressor {
 pub(crate) struct Entries {
     /// `[B,D]`.
     pub(crate) rows: Var,
-    /// Of each document: the row of its first entry, and how many it has.
+    /// For each document: the row of its first entry, and how many it has.
     pub(crate) documents: Vec<(usize, usize)>,
 }
 
@@ -51,7 +51,7 @@ struct Complete {
     positions: Vec<i32>,
     /// Where entries are kept, with a cache.
     places: Vec<usize>,
-    /// Of each document: the row of its first entry, and how many it has in the end.
+    /// For each document: the row of its first entry, and how many it has in the end.
     documents: Vec<(usize, usize)>,
 }
 
@@ -72,8 +72,9 @@ impl Compressor {
         self.shape
     }
 
-    /// The entries of every document, of the stream `x[T,H]` and what the cache remembers. Where context-parallel ranks share
-    /// documents, rows are gathered and every rank forms all entries: windows lie as on one rank, wherever a rank's tokens begin.
+    /// The entries of every document, computed from the stream `x[T,H]` and the cache contents. If context-parallel ranks
+    /// share documents, rows are gathered and every rank computes all entries: windows are those of a single rank, wherever a
+    /// rank's tokens begin.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,

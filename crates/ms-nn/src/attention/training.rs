@@ -69,7 +69,7 @@ enum Look {
     Ahead(Option<Tensor>),
     /// The weights.
     Seen(Tensor),
-    /// They have been taken: further runs are not looked at.
+    /// They have been taken: further runs are ignored.
     Over,
 }
 
@@ -85,8 +85,8 @@ fn each_head(
 }
 
 impl Watch {
-    /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, of which each query has picked `picks`. Where ranks have
-    /// `exchanged` heads for tokens, these are of all tokens.
+    /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, from which each query has picked `picks`. If ranks have
+    /// `exchanged` heads for tokens, these cover all tokens.
     fn see(
         &self,
         pass: &Pass<'_>,
@@ -125,8 +125,8 @@ impl Watch {
         self.see(pass, [&q, &k], heads, of)
     }
 
-    /// Attention of prepared queries `q[T,N·D]` over keys and values `kv[C,N·2·D]`, of which each query has picked the first of
-    /// `of`, with a scale, and whether ranks have exchanged heads for tokens.
+    /// Attention of prepared queries `q[T,N·D]` over keys and values `kv[C,N·2·D]`. `of` has each query's picks, a scale, and
+    /// whether ranks have exchanged heads for tokens.
     pub(super) fn see_apart(
         &self,
         pass: &Pass<'_>,

@@ -19,10 +19,10 @@ pub struct AuxiliaryLoss {
     pub undivided: bool,
     /// Copies count that experts take, where they have a capacity, and not all that routers pick.
     pub of_taken: bool,
-    /// Of a single sequence, each expert counts as having as many copies as its capacity: it is filled up to it.
+    /// With a single sequence, each expert counts as having as many copies as its capacity, because it is padded to it.
     pub filled: bool,
-    /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
-    /// the mean is taken; empty: one loss over all tokens.
+    /// For each token of the batch `[T]`, its sequence, if every sequence has a loss of its own and their mean is taken;
+    /// empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
     /// Number of sequences.
     pub sequences: usize,
@@ -48,7 +48,7 @@ impl Capacity {
 pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
 
 impl Sharers<'_> {
-    /// Those that there are beside this rank.
+    /// The ranks other than this one.
     pub(crate) fn others(&self) -> Option<&dyn TokenGroup> {
         (self.0.cp.size() > 1 || self.spread()).then_some(self as &dyn TokenGroup)
     }
@@ -125,7 +125,7 @@ pub struct LayerLoad {
     pub passes: u64,
     /// Token copies that were meant for each expert.
     pub tokens: Vec<u64>,
-    /// Of those, copies that each expert did not take.
+    /// Copies among these that each expert dropped.
     pub dropped: Vec<u64>,
     /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took
     /// of what it did not ([`ms_core::ops::drop_margin`]), where that is watched.

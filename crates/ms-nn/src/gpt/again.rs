@@ -17,7 +17,7 @@ impl Gpt {
         recompute.layers(all).min(all - spared.min(all)) * self.halves()
     }
 
-    /// Runs the layers of which only the input is kept.
+    /// Runs the layers that save only their input.
     pub(super) fn recomputed_layers(
         &self,
         g: &mut Graph,
@@ -45,7 +45,7 @@ impl Gpt {
         Ok(carry)
     }
 
-    /// Runs layers of which only what they take is kept: the stream, and what earlier ones lend them.
+    /// Runs layers that save only their inputs: the stream, and what earlier layers lend them.
     fn group_again(
         &self,
         g: &mut Graph,
@@ -87,7 +87,7 @@ impl Gpt {
         Ok(Carry { stream, lent: lent.or(carry.lent), picks })
     }
 
-    /// Keeps less of the input of layers that run again, once they have run.
+    /// Saves less of the input of recomputed layers, once they have run.
     fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
         if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
             return Ok(input.send(host)?);

@@ -19,7 +19,7 @@ pub(crate) struct Mamba3Mixer {
     /// Inputs, gates and outputs by rank.
     by_rank: Option<[ParamId; 3]>,
     out: Linear,
-    /// Of the rank's heads.
+    /// For the rank's heads.
     sizes: Mamba3,
     shape: Mamba3Shape,
 }

@@ -104,7 +104,7 @@ impl<'a> Rank<'a> {
         let c = &self.r.config.model;
         let kind = c.layer(number);
         let mut sent = Sent::default();
-        // Two attentions, and two dense networks beside the experts.
+        // Two attentions, and two dense MLPs beside the experts.
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
             sent.tp += twice * (self.enter(c.entering(number)) + self.leave() + self.handed(number));
@@ -115,7 +115,7 @@ impl<'a> Rank<'a> {
             Feed::None => {}
             Feed::Dense => sent.tp += dense,
             Feed::Moe => {
-                // Shared experts are entered as dense networks are.
+                // Shared experts are entered as dense MLPs are.
                 let shared = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some());
                 let again = usize::from(shared && self.r.topology.sharing.sequence_parallel);
                 let ExpertBytes { ep, etp, tp_ep, tp } = self.experts;

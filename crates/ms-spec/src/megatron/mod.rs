@@ -24,7 +24,7 @@ use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
-/// All arguments that describe a model, in the order in which they are read: what is behind may depend on what is before.
+/// All arguments that describe a model, in the order in which they are read: later ones may depend on earlier ones.
 fn arguments() -> impl Iterator<Item = &'static Field> {
     let parts = PARTS.into_iter().map(|part| part.arguments);
     let states = RECURRENCES.into_iter().map(|kind| kind.arguments);
@@ -88,7 +88,7 @@ pub fn from_args_of(family: Family, args: &Map<String, Value>) -> Result<ModelCo
     read(&Fields { source: SOURCE, map: args, asked: None }, Some(family))
 }
 
-/// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
+/// The names of the arguments that [`from_args`] reads, whatever it does with them.
 pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
     let asked = RefCell::default();
     let _ = read(&Fields { source: SOURCE, map: args, asked: Some(&asked) }, None);
@@ -181,7 +181,7 @@ mod tests {
             }))
         };
         assert_eq!((long("outer"), long("mul")), (24, 12));
-        // Not a run's: a model of one's own, whose arguments say what is turned.
+        // Not from a run: a custom model, whose arguments say what is rotated.
         assert_eq!(rotated(json!({"rope_scaling_type": yarn})), 12);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let one = of(json!({"noop_layers": "1,2,3"}));
         assert_eq!((one.layers, std_of(&one)), (1, crate::Init::Normal { std: 0.2 / 8f64.sqrt() }));
 
-        // Models whose layers differ, put into slots of which some are empty, are what their arguments say.
+        // Models with different layers, in slots of which some are empty, are described by their arguments.
         let places = [vec![0], vec![1], vec![0, 2, 3], vec![6, 7]];
         for flags in [
             json!({}),
@@ -433,7 +433,7 @@ mod tests {
             }
             assert_eq!(config.frequencies(0, 32).magnitude, of(kind, 1.0).frequencies(0, 32).magnitude);
         }
-        // No class of Hugging Face's has a word for it.
+        // No Hugging Face class can express it.
         let mut llama = json!({
             "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
             "num_attention_heads": 4, "vocab_size": 100

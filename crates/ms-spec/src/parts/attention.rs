@@ -10,7 +10,7 @@ use crate::parts::sparse;
 use crate::sizes::Position;
 use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
-/// The weights of a layer's attention whose heads have values that one matrix projects, of which `own` pushes those of its kind.
+/// The weights of a layer's attention with one output projection; `own` adds those of its kind.
 pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, own: impl FnOnce(&mut Table<'_>)) {
     t.of(Part::Attention);
     let heads = c.heads_of(index).0;
@@ -62,8 +62,8 @@ impl ModelConfig {
         rope.frequencies(rotated, tokens)
     }
 
-    /// Tokens up to which a sequence turns by other frequencies than one of `positions` tokens, where there are such: they have
-    /// tables of their own.
+    /// Length up to which a sequence uses other rotary frequencies than one of `positions` tokens, if any: such sequences
+    /// have tables of their own.
     pub fn switches_behind(&self, positions: usize) -> Option<usize> {
         let original = (0..self.layers).find_map(|layer| self.rope_of(layer).switches_behind());
         original.filter(|&n| self.position == Position::Rope && n < positions)
@@ -122,7 +122,7 @@ impl ModelConfig {
         self.attention.kind().head_parts(role)
     }
 
-    /// MindSpeed-LLM v2.0.0's word for a weight, if it is another.
+    /// MindSpeed-LLM v2.0.0's name of a weight, if it differs.
     pub fn old_word(&self, role: Role) -> Option<&'static str> {
         self.attention.kind().old_word(role)
     }

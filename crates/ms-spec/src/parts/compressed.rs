@@ -336,9 +336,9 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
 }
 
 impl Activations {
-    /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what
-    /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees. Ranks
-    /// that share documents have all entries, and of others' rows what the layer is told to keep.
+    /// The query latent before and after its norm, queries before their norm and rotated, rows of keys, entries with what
+    /// they are pooled from, outputs before and after the inverse rotation, and those of each group; the rows that a token
+    /// sees. Ranks that share documents hold all entries, and other ranks' rows as far as the layer is told to save them.
     fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
         let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
         let heads = c.heads / self.tp;

@@ -29,7 +29,7 @@ use crate::sizes::{Attention, Mixer};
 use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
 
-/// What only some models have beside them.
+/// Optional parts in addition to them.
 pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
 
 /// Those of them that stand around what is in a layer.
@@ -37,7 +37,7 @@ fn around() -> impl Iterator<Item = &'static Around> {
     PARTS.into_iter().filter_map(|part| part.around.as_ref())
 }
 
-/// The weights of what stands around a layer's mixer or its network, or behind the last layer.
+/// The weights of parts around a layer's mixer or its MLP, or after the last layer.
 pub(crate) fn params_around(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     around().for_each(|part| (part.params)(t, c, site));
 }
@@ -103,14 +103,13 @@ impl ModelConfig {
         around().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
     }
 
-    /// The part that a flag of a run means something beside, where the model does not have it, with the flag that makes a model
-    /// have it.
+    /// The part that a flag of a run requires, if the model does not have it, with the flag that adds it.
     pub fn lacks_for(&self, flag: &str) -> Option<String> {
         let part = PARTS.into_iter().find(|part| part.runs.1.contains(&flag))?;
         (!(part.there)(self)).then(|| format!("{} ({})", part.rule.part, part.runs.0))
     }
 
-    /// The norm behind the last layer.
+    /// The norm after the last layer.
     pub fn last_norm(&self) -> Role {
         self.states().map(|kind| kind.last_norm).next().unwrap_or(Role::FinalLayernorm)
     }

@@ -8,7 +8,7 @@ use crate::rule::Rule;
 use crate::sizes::Mixer;
 use crate::{Made, ModelConfig, Result, Role};
 
-/// A kind of mixer with a state, whatever sizes a model has of it.
+/// A kind of recurrent mixer, independent of a model's sizes.
 pub(crate) struct Recurrence {
     pub(crate) mixer: Mixer,
     /// What it is called where a model lacks its sizes or they are none.
@@ -25,7 +25,7 @@ pub(crate) struct Recurrence {
     pub(crate) flags: &'static [PartFlag],
     /// Those of Megatron's arguments that name one number of it.
     pub(crate) same_number: &'static [&'static [&'static str]],
-    /// The norm behind the last layer of a model that has it.
+    /// The norm after the last layer of a model with this mixer.
     pub(crate) last_norm: Role,
     /// Whether layers of such a model that are alike may stand in front of each other in Megatron's distributed checkpoints.
     pub(crate) stacked: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Recurrence {
 
 /// What follows from the sizes of a mixer with a state.
 pub(crate) trait Recurrent {
-    /// All sizes, and products of them, of which none may be 0 or beyond any model.
+    /// All sizes, and products of them, none of which may be 0 or absurdly large.
     fn sizes(&self) -> Vec<usize>;
 
     /// Checks that they fit together.

@@ -15,7 +15,7 @@ pub(crate) struct Size {
     pub(crate) layers: usize,
     pub(crate) heads: usize,
     pub(crate) groups: usize,
-    /// Width of the feed-forward networks, with experts of each.
+    /// Width of the feed-forward layers, with experts of each.
     pub(crate) ffn: usize,
     pub(crate) seq: usize,
     pub(crate) batch: usize,

@@ -277,7 +277,7 @@ fn what_trained_indexers_keep_is_planned() {
     let mut wrong = Vec::new();
     for (name, c) in [("picked", samples::picked()), ("pooled", samples::pooled())] {
         for (case, keeping) in cases.iter().flat_map(|case| ways.map(|way| (case, way))) {
-            // Attention to pooled entries has no core that runs again.
+            // Attention to pooled entries has no core that is recomputed.
             if keeping.core_attention_again && name == "pooled" {
                 continue;
             }

@@ -83,7 +83,7 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     }
 }
 
-/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with layers that run again.
+/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with layers that is recomputed.
 fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
@@ -94,7 +94,7 @@ fn behind_gradients(replay: Replay) -> Vec<&'static str> {
 
 #[test]
 fn layers_run_again_while_their_gradient_is_on_its_way() {
-    // A layer that runs again leaves tensor parallelism first; a backward pass enters it.
+    // A layer that is recomputed leaves tensor parallelism first; a backward pass enters it.
     let (late, early) = (behind_gradients(Replay::WithGradient), behind_gradients(Replay::InAdvance));
     assert!(!late.is_empty() && late.len() == early.len());
     assert!(late.iter().all(|next| *next == "leave_tp"), "{late:?}");

@@ -419,7 +419,7 @@ fn what_is_held_for_a_checkpoint_is_in_the_planned_peak() {
     }
 }
 
-/// Sample models with parts that keep other things than attention and a dense network do.
+/// Sample models with parts that keep other things than attention and a dense MLP do.
 const OTHERS: [&str; 19] = [
     "qwen3_next",
     "mamba2",

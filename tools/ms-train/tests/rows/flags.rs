@@ -253,7 +253,7 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     let of_stage = "--enable-recompute-layers-per-pp-rank";
     match case.recompute {
         Recompute::None => line.add_if(k.core_attention_again, "--recompute-granularity selective"),
-        // Layers that run again form attention again anyway.
+        // Layers that is recomputed form attention again anyway.
         Recompute::Block(n) => line.add(&format!("{full} block --recompute-num-layers {n}")),
         Recompute::Uniform(n) => line.add(&format!("{full} uniform --recompute-num-layers {n}")),
         Recompute::BlockOfStage(n) => {

@@ -2,7 +2,7 @@
 
 use super::{gathered, shared_out, summed};
 
-/// Ranks that share the matrices of a model whose layers have dense networks, and its sizes.
+/// Ranks that share the matrices of a model whose layers have dense MLPs, and its sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrices {
     pub(crate) tp: usize,
@@ -95,7 +95,7 @@ impl Matrices {
 
     /// Of an iteration: gradients of which each rank has a partial sum, unrounded, in a model of so many layers and modules.
     pub(crate) fn summands(&self, layers: usize, modules: usize) -> usize {
-        // Two norms before a module's projection, one behind its layer, and that behind the last layer.
+        // Two norms before a module's projection, one behind its layer, and that after the last layer.
         let norms = if self.sequence_parallel { (3 * modules + 1) * self.hidden } else { 0 };
         summed(4 * ((layers + modules) * self.summands_of_layer() + norms), self.tp)
     }
