@@ -82,10 +82,10 @@ pub(crate) fn lenses(spec: &ParamSpec, lens: &Lens, rank: usize) -> [(Shape, Len
     [(a, form(a_part)), (b, form(b_part))]
 }
 
-/// What stands behind the name of a tensor that is no module's weight: of experts in one tensor.
+/// The suffix after the name of a tensor that is not a module's weight: of experts in one tensor.
 pub(crate) const GROUPED: [&str; 2] = ["_lora_a", "_lora_b"];
 
-/// What a file calls the two matrices beside a tensor, which may be a module's weight.
+/// A file's names of the two adapter matrices of a tensor, which may be a module's weight.
 pub(crate) fn local_names(name: &str, module: Option<&str>) -> [String; 2] {
     match module {
         Some(module) => Matrix::BOTH.map(|matrix| matrix.beside(module)),

@@ -49,8 +49,8 @@ impl Matrix {
 }
 
 impl Checkpoint {
-    /// With one adapter for each adapted parameter, of one rank for all. A checkpoint that has such already is returned as it
-    /// is. Adapters are held in memory.
+    /// With one adapter per adapted parameter, all of the same rank. A checkpoint that already has such adapters is returned
+    /// unchanged. Adapters are held in memory.
     ///
     /// # Errors
     /// Adapters of different ranks, or of rows that are no projection.
@@ -113,8 +113,8 @@ impl Checkpoint {
         Ok(this)
     }
 
-    /// With the adapters of projections apart that [`Checkpoint::with_joined_adapters`] joined. A checkpoint that has none
-    /// such, or in which they were trained on together, is returned as it is.
+    /// With the adapters that [`Checkpoint::with_joined_adapters`] joined separated by projection. A checkpoint without
+    /// joined adapters, or in which they were trained further together, is returned unchanged.
     ///
     /// # Errors
     /// What reading returns.

@@ -59,7 +59,7 @@ pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
     }
 }
 
-/// By way of f32, as PyTorch's `copy_`; `from_f64` forgets the last bits of what lies beside a tie.
+/// Via f32, like PyTorch's `copy_`; `from_f64` drops the last bits of values next to a tie.
 fn narrow_f16(x: f64) -> f16 {
     f16::from_f32(x as f32)
 }

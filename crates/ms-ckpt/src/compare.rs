@@ -72,8 +72,8 @@ fn slices(shape: &Shape) -> Vec<Region> {
 }
 
 impl Checkpoint {
-    /// Compares the files with the checksums that were noted when they were written, where there are some: in checkpoints of
-    /// this toolchain's own form, and beside those that it converted.
+    /// Compares the files with the checksums recorded when they were written, if any: in checkpoints of this toolchain's own
+    /// form, and next to those that it converted.
     ///
     /// # Errors
     /// The file whose bytes are not those that were written; what the operating system refuses.
@@ -96,7 +96,7 @@ impl Checkpoint {
 
     /// Compares every tensor of the model with that of another checkpoint, whatever forms and cuts they have.
     ///
-    /// Rows of padding in vocabulary tensors take no part. `each` is told the outcomes in the order of names.
+    /// Padding rows of vocabulary tensors are ignored. `each` is called with the outcomes in the order of names.
     ///
     /// # Errors
     /// What reading them shows to be damaged.

@@ -98,10 +98,10 @@ pub enum Error {
         /// As wanted.
         to: ms_core::DType,
     },
-    /// A model that cannot be shared out to ranks as asked.
+    /// A model that cannot be sharded as requested.
     #[error(transparent)]
     Share(ms_spec::Error),
-    /// A model that training shares out so, but whose files nobody else would read.
+    /// A model that training can shard in this way, but whose files no other program would read.
     #[error("{0}, and upstream's Megatron reads no such files")]
     Unread(ms_spec::Error),
     /// A way of cutting that cannot be.

@@ -18,7 +18,7 @@ use crate::cast::cast;
 /// The container's name of the codes' type.
 pub(crate) const CODES: &str = "F8_E4M3";
 
-/// Codes of which the scales are known.
+/// Codes with known scales.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     /// File, first byte and type of the scales.

@@ -62,7 +62,7 @@ pub use plan::{
 pub use sums::NAME as CHECKSUMS;
 
 impl Checkpoint {
-    /// Rounds every element to `dtype` before it is converted to what is asked for.
+    /// Rounds every element to `dtype` before it is converted to the requested type.
     ///
     /// Upstream's first converter loads weights in the type that `config.json` names, whatever the files hold.
     pub fn rounded_through(mut self, dtype: Option<ms_core::DType>) -> Self {

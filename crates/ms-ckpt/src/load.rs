@@ -12,9 +12,9 @@ use crate::{Checkpoint, Error, Result};
 const READERS: usize = 4;
 
 impl Checkpoint {
-    /// Reads weights into `store`, in its element type, several at a time: from files that the system has in memory this is
-    /// copying alone. Of each weight comes what it is, and which part of it the store has. What an optimizer keeps of weights is
-    /// read by [`Checkpoint::read_named`], one after another.
+    /// Reads weights into `store`, in its element type, several at a time: from files in the system's cache this is a plain
+    /// copy. Each weight is given with its specification and the region that the store holds. Optimizer state is read by
+    /// [`Checkpoint::read_named`], one tensor after another.
     ///
     /// # Errors
     /// If the checkpoint lacks a weight or has it in another shape: of several the first in `weights`. If a graph still uses

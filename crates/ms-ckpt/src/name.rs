@@ -68,7 +68,7 @@ impl Matrix {
         }
     }
 
-    /// What Megatron's files call it beside a module's weight.
+    /// Its name in Megatron's files, relative to a module's weight.
     pub(crate) fn beside(self, module: &str) -> String {
         format!("{module}.{}.default.weight", self.word())
     }
@@ -83,7 +83,7 @@ pub enum What {
     State(State, Slot),
     /// A low-rank part of a weight: of all its rows, or of those of one projection among several.
     LowRank(Matrix, Slot, Option<usize>),
-    /// What a program keeps beside a model.
+    /// What a program stores in addition to a model.
     Other,
 }
 
@@ -95,18 +95,19 @@ pub struct Name {
 }
 
 impl Name {
-    /// Of a weight.
+    /// The name of a weight.
     pub fn weight(slot: &Slot) -> Self {
         Self { text: slot.name(), what: What::Weight(*slot) }
     }
 
-    /// Of what an optimizer keeps of a weight: `optimizer.state.exp_avg.X`.
+    /// The name of an optimizer state of a weight: `optimizer.state.exp_avg.X`.
     pub fn state(state: State, slot: &Slot) -> Self {
         let text = format!("{}{}", state.prefix(), slot.name());
         Self { text, what: What::State(state, *slot) }
     }
 
-    /// Of a low-rank part of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one projection's rows.
+    /// The name of a low-rank matrix of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one
+    /// projection's rows.
     pub fn low_rank(matrix: Matrix, slot: &Slot, projection: Option<usize>) -> Self {
         let module = slot.module_name();
         let text = match projection {

@@ -99,10 +99,10 @@ impl Quantised {
     }
 }
 
-/// The sizes in the JSON beside a quantised tensor: type, dimensions, offset.
+/// The metadata in the JSON of a quantised tensor: type, dimensions, offset.
 ///
 /// # Errors
-/// What is not as this module reads it, in words.
+/// A description of what this module cannot read.
 pub(crate) fn state(text: &[u8]) -> Result<(DType, Vec<usize>, f32), String> {
     let json: Value = serde_json::from_slice(text).map_err(|e| format!("quantisation state: {e}"))?;
     let size = |key: &str| json[key].as_u64();

@@ -15,11 +15,11 @@ use crate::{Error, Result};
 /// What the flat buffers of a distributed optimizer call what AdamW keeps.
 pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
 
-/// Name of the file of a distributed optimizer, beside the weights of a rank.
+/// Name of a distributed optimizer's file, next to the weights of a rank.
 pub(crate) const FILE: &str = "distrib_optim.pt";
 
-/// What a Megatron file says of a run beside tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
-/// groups and the scale of the loss.
+/// A Megatron file's run state other than tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
+/// groups and the loss scale.
 ///
 /// # Errors
 /// A scale that is not one number.
@@ -47,11 +47,11 @@ pub(crate) fn run_state(torch: &TorchFile) -> Result<Value> {
 /// Where an optimizer keeps the scale of the loss.
 pub(crate) const SCALER: &str = "grad_scaler";
 
-/// What is kept of the loss's scale, in which tensors are single numbers; `bytes` are those that places in the archive
-/// count from.
+/// What is kept of the loss's scale, in which tensors are single numbers; `bytes` are those that places in the archive count
+/// from.
 ///
 /// # Errors
-/// A tensor of another shape, or one that is no number.
+/// A tensor of another shape, or one that is not numeric.
 pub(crate) fn grad_scaler(archive: &Archive, bytes: &[u8], node: &Node) -> Result<Value> {
     let Node::Dict(entries) = node else { return Ok(node.to_json()) };
     let field = |(key, node): &(String, Node)| match node {
@@ -117,7 +117,7 @@ pub(crate) struct Held {
     pub(crate) numel: usize,
     /// It has weight decay: neither a bias nor a vector.
     pub(crate) decay: bool,
-    /// It is a table of words, which can have a learning rate of its own.
+    /// It is a vocabulary matrix, which can have its own learning rate.
     pub(crate) words: bool,
     /// It belongs to experts that other ranks do not have.
     pub(crate) expert: bool,
@@ -197,7 +197,7 @@ mod tests {
         let params = [held(100, false), held(70, false), held(10, false)];
         let list: Vec<&Held> = params.iter().collect();
         assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
-        // The bucket of the last two closes at 134 elements; the first begins a new one right behind.
+        // The bucket of the last two closes at 134 elements; the first begins a new one right after.
         assert_eq!(flat_places(&list, Some(120)), (vec![134, 64, 0], 234));
         let tied = [held(100, true), held(70, false), held(10, false)];
         let list: Vec<&Held> = tied.iter().collect();

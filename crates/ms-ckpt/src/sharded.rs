@@ -321,9 +321,8 @@ impl Writer {
     }
 }
 
-/// Compares the files of a checkpoint of this form with the checksums in its manifest, and what was written beside them, such
-/// as Megatron's files, with those that are noted there, at the speed of memory or of the disk. `folder` is that of one
-/// iteration.
+/// Compares the files of a checkpoint of this form, and accompanying files such as Megatron's, with the checksums in its
+/// manifest, at the speed of memory or of the disk. `folder` is that of one iteration.
 ///
 /// # Errors
 /// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.

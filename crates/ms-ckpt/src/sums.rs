@@ -34,7 +34,7 @@ impl Sum {
         Self { bytes: bytes.len() as u64, crc32c }
     }
 
-    /// Of these bytes and more behind them.
+    /// The checksum of these bytes followed by more.
     pub(crate) fn followed_by(self, next: Self) -> Self {
         let crc32c = crc32c::crc32c_combine(self.crc32c, next.crc32c, next.bytes as usize);
         Self { bytes: self.bytes + next.bytes, crc32c }

@@ -44,7 +44,7 @@ impl MicroBatch {
         Self { ahead, ..self.window(0, n) }
     }
 
-    /// The window of each row that leaves out its first `offset` tokens, and of the last `n` those behind it.
+    /// The window of each row that omits its first `offset` tokens, and those of the last `n` after it.
     fn window(&self, offset: usize, n: usize) -> Self {
         let mut seen = Self { samples: self.samples.clone(), cu_seqlens: vec![0], ..Self::default() };
         let mut start = 0;
@@ -84,9 +84,9 @@ pub enum RowLayout {
     /// As they are, without padding.
     #[default]
     Packed,
-    /// All filled up to the longest of the micro-batch, rounded up to a multiple. With the row length as multiple every
-    /// micro-batch has the same shape (upstream's default); with 8 it is `--variable-seq-lengths`. Padding is a stretch
-    /// of its own, so nothing attends to it, and has no loss.
+    /// All padded to the longest of the micro-batch, rounded up to a multiple. With the row length as multiple every
+    /// micro-batch has the same shape (upstream's default); with 8 it is `--variable-seq-lengths`. Padding is a segment of
+    /// its own, so nothing attends to it, and has no loss.
     Padded {
         /// Row lengths are multiples of this many tokens.
         multiple: usize,

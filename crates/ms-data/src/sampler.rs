@@ -14,7 +14,7 @@ pub enum SamplerKind {
     Single,
     /// `--dataloader-type cyclic`: forever; each epoch, every rank permutes its own share.
     Cyclic,
-    /// The same with `--no-data-sharding`: each epoch, all rows are permuted as one, and ranks take them in turns.
+    /// The same with `--no-data-sharding`: each epoch, all rows are permuted together, and ranks take them in turn.
     CyclicInTurns,
 }
 

@@ -48,7 +48,7 @@ impl<S: Samples + ?Sized> Samples for std::sync::Arc<S> {
     }
 }
 
-/// Rows whose documents are not looked at: every `length` tokens attend only within themselves, whatever they are.
+/// Rows whose document boundaries are ignored: every `length` tokens attend only within themselves.
 ///
 /// # Source
 /// MindSpeed-LLM, `--fix-sub-seq-length`: for measurements.

@@ -24,11 +24,11 @@ impl PartialEq for Split {
 pub type SplitRanges = [Option<Range<usize>>; 3];
 
 impl Split {
-    /// Parses `a,b,c`, `a/b/c` or fewer numbers, the missing ones being 0: every run of digits and points counts.
-    /// Letters and signs, which Megatron skips in silence, are refused.
+    /// Parses `a,b,c`, `a/b/c` or fewer numbers, the missing ones being 0: every run of digits and points counts. Letters and
+    /// signs, which Megatron skips silently, are refused.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no number, more than three, only zeros, or something else than numbers.
+    /// [`Error::Options`] if there is no number, more than three, only zeros, or anything other than numbers.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::options(format!("split {text:?}: {reason}"));
         let mut shares = [0.0; 3];

@@ -48,7 +48,7 @@ struct Taken {
 
 impl Activations {
     /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the
-    /// operands of every operation that has a backward; of layers that is recomputed their input.
+    /// operands of every operation that has a backward; for recomputed layers, their input.
     ///
     /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none returned its input.
     /// Sparse attention counts as dense where documents are not shared by ranks.
@@ -107,7 +107,7 @@ impl Activations {
             sum.kept = sum.kept.saturating_add(layer.kept);
             sum.sent = sum.sent.saturating_add(layer.sent);
         }
-        // Groups of layers that is recomputed together, from the first on.
+        // Groups of layers that are recomputed together, from the first on.
         let group = match full {
             Recompute::Uniform(n) => n.max(1),
             Recompute::None | Recompute::Block(_) | Recompute::BlockOfStage(_) => 1,

@@ -72,8 +72,7 @@ pub struct Keeping {
     pub attention_again: bool,
     /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
     pub swap_heads: bool,
-    /// Of the inputs of layers that is recomputed as a whole, tensor-parallel ranks keep a part each
-    /// (`--distribute-saved-activations`).
+    /// The inputs of fully recomputed layers are sharded over tensor-parallel ranks (`--distribute-saved-activations`).
     pub inputs_shared: bool,
     /// Those inputs go to the host (`--swap-layer-input`).
     pub swap_inputs: bool,

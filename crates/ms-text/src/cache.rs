@@ -131,7 +131,7 @@ fn compose(facts: Facts, texts: &Texts, parts: &Parts) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes a file under another name beside it, then renames it. What goes wrong is only logged.
+/// Writes a file under another name next to it, then renames it. Failures are only logged.
 pub(crate) fn write(path: &Path, facts: Facts, texts: &Texts, parts: &Parts) {
     let Some(bytes) = compose(facts, texts, parts) else { return };
     let write = || -> Result<(), Box<dyn std::error::Error>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A token beside the model's vocabulary and how it matches.
+/// An added token, outside the model's vocabulary, and how it matches.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddedToken {
     pub(crate) content: String,

@@ -72,8 +72,8 @@ impl Opened<'_> {
         keys.into_iter().any(|k| k.contains(COMMON))
     }
 
-    /// What such a checkpoint keeps beside the buckets: parameter groups, and the scale of the loss where it has one, of
-    /// which, as of a chain's in one file, the first counts.
+    /// What such a checkpoint stores in addition to the buckets: parameter groups, and the loss scale if it has one; of
+    /// several, the first counts, as for chained optimizers in one file.
     pub(super) fn beside_buckets(&mut self, state: &mut Value) -> Result<()> {
         let (metadata, mut groups) = (self.metadata, Vec::new());
         for chained in ["", "chained_0.", "chained_1."] {
@@ -426,7 +426,7 @@ pub(super) fn settle(checkpoint: &mut Checkpoint, folder: &Path, ways: Vec<Resul
     Ok(())
 }
 
-/// Whether the optimizer's master weights, rounded, are the weights: looked at for the first elements of each.
+/// Whether the optimizer's master weights, rounded, equal the weights: checked for the first elements of each.
 fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
     const LOOKED_AT: usize = 256;
     for spec in ms_spec::params(&checkpoint.config).iter().filter(|s| s.trained()) {
@@ -471,7 +471,7 @@ fn registered(
     if order == Order::Local {
         return Ok(all);
     }
-    // The first norm of a layer belongs to the packed projection, which is made after the one behind attention.
+    // The first norm of a layer belongs to the packed projection, which is created after the one following attention.
     let mut moved = Vec::with_capacity(all.len());
     let mut held: Vec<Local> = Vec::new();
     for local in all {

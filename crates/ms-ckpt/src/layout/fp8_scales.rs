@@ -11,7 +11,7 @@ use crate::fp8::Blocks;
 use crate::stored::{Codes, Stored};
 use crate::{Error, Mapped, Result};
 
-/// What the name of the scales has behind that of the codes.
+/// The suffix of the scales' name after that of the codes.
 const SCALES: &str = "_scale_inv";
 
 /// Rows and columns that share a scale, from `config.json`.

@@ -66,7 +66,7 @@ impl Opened<'_> {
         Ok(globals)
     }
 
-    /// What the optimizer says beside its moments: how many steps it made. Null if there is none.
+    /// The optimizer's state other than its moments: the number of steps. Null if there is none.
     ///
     /// # Errors
     /// A damaged chunk.

@@ -57,7 +57,7 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<String>> {
     let Some(index) = [INDEX, BIN_INDEX].iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
         let (files, bins) = (weight_files(path), named(path, ".bin", "pytorch_model"));
         let usual = |files: &[String], start: &str| files.first().is_some_and(|f| f.starts_with(start));
-        // Safetensors of other names may be anything, beside weights in PyTorch's files.
+        // If the weights are in PyTorch's files, safetensors with other names may be anything.
         let bin = !usual(&files, "model") && (files.is_empty() || usual(&bins, "pytorch_model"));
         return Ok(if bin { bins } else { files });
     };
@@ -82,7 +82,7 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
     if path.extension().is_some_and(|e| e == "safetensors") {
         let mapped = Mapped::open(path)?;
         for t in safetensors::read_header(&mapped)?.tensors {
-            // Codes stand for bfloat16; whoever asked for the file finds their scales.
+            // Codes stand for bfloat16; the caller finds their scales.
             let codes = (t.dtype == fp8::CODES).then(|| Arc::new(Codes::Unscaled));
             let dtype =
                 safetensors::dtype(&t.dtype).or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
@@ -334,8 +334,8 @@ pub(crate) fn is_tied_head(config: &ModelConfig, name: &str) -> bool {
     head.is_some_and(|head| name == head || config.family.usual(name).as_deref() == Some(head))
 }
 
-/// Whether a tensor is what classes keep beside weights and make anew: frequencies of rotations, and a causal mask with its
-/// filling.
+/// Whether a tensor is a buffer that classes store with the weights and recreate: rotary frequencies, and a causal mask with
+/// its fill value.
 fn is_buffer(name: &str, stored: &Stored) -> bool {
     let mut words = name.rsplit('.');
     match (words.next(), words.next(), &stored.shape[..]) {

@@ -10,7 +10,7 @@ use crate::stored::Stored;
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 
-/// The state that lies beside a rank's weights.
+/// The state stored next to a rank's weights.
 #[derive(Debug)]
 pub(super) struct States {
     path: std::path::PathBuf,
@@ -76,7 +76,7 @@ pub(super) fn flat_buffers(path: &Path, optimizer: &Node, view: View<'_>) -> Res
 #[derive(Debug)]
 struct Group {
     decay: bool,
-    /// Of tables of words, with a learning rate of their own.
+    /// For vocabulary matrices, with their own learning rate.
     decoupled: bool,
     params: Vec<[Option<Stored>; 3]>,
 }

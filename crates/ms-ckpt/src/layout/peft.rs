@@ -114,7 +114,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
                         return Err(Error::Shape { path: weights.clone(), name, want, got });
                     }
                     let region = of_expert(&shape, named.lens.region.lead.clone(), None);
-                    // Of a stack, the stride from one expert to the next is never used.
+                    // In a stack, the stride from one expert to the next is never used.
                     let view = s.strides.clone().map(|s| [&vec![0; shape.len() - 2][..], &s[..]].concat());
                     pieces.push(Piece { stored: i, region, flat: None, view });
                     used.insert(i);
@@ -164,8 +164,8 @@ pub(crate) struct PeftTensor {
 
 /// The tensors that an adapter has in Hugging Face's names, and the modules they belong to.
 ///
-/// Where a parameter is several projections there, `A` is written once for each and the rows of `B` are shared out. Of stacked
-/// experts each has its own, as in MindSpeed-LLM's `convert_mg2hf.py` (2026), `set_model_layer_mlp_lora`.
+/// If a parameter is several projections there, `A` is written once for each and the rows of `B` are divided. Each stacked
+/// expert has its own adapter, as in MindSpeed-LLM's `convert_mg2hf.py` (2026), `set_model_layer_mlp_lora`.
 ///
 /// # Errors
 /// An adapter of a part of the model without a Hugging Face name, or of experts that are one tensor there.

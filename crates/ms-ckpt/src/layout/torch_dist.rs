@@ -110,7 +110,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
 pub struct Key {
     /// Its name.
     pub name: String,
-    /// Element type, in PyTorch's words.
+    /// Element type, by PyTorch's name.
     pub dtype: String,
     /// Dimensions, layers and experts in front.
     pub shape: Vec<usize>,

@@ -138,7 +138,7 @@ impl Plan {
     }
 }
 
-/// The two matrices of an adapter beside a rank's part of its parameter.
+/// The two matrices of an adapter, next to a rank's part of its parameter.
 fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
     let names = adapter::local_names(&local.name, local.module.as_deref());
     let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);

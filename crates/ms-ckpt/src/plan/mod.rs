@@ -65,7 +65,7 @@ impl Target {
         (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
     }
 
-    /// Takes note of elements in float32, of which `seen` have come before.
+    /// Counts elements in float32; `seen` elements were counted before.
     ///
     /// # Errors
     /// [`Error::NotZero`].
@@ -95,7 +95,7 @@ enum Container {
     Safetensors {
         header: String,
     },
-    /// `top` stands before the model, `end` behind it.
+    /// `top` comes before the model, `end` after it.
     Torch {
         top: Vec<(String, Object)>,
         chunks: usize,
@@ -200,8 +200,8 @@ impl Plan {
 
     /// Writes everything into `dir`, which appears when it is complete.
     ///
-    /// `progress` is told the bytes of tensors written, from several threads. Values that are not finite are written as
-    /// they are and counted in the result; those in files that an interrupted run has finished are not.
+    /// `progress` is called with the bytes of tensors written, from several threads. Non-finite values are written unchanged
+    /// and counted in the result, except those in files that an interrupted run has finished.
     ///
     /// # Errors
     /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`];
@@ -305,7 +305,7 @@ impl Plan {
 /// How a Hugging Face folder is cut into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Files of at most so many bytes, one tensor at least.
+    /// Files of at most this many bytes, with at least one tensor.
     Bytes(u64),
     /// One file per layer, as head's converter writes them.
     PerLayer,

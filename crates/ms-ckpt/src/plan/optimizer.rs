@@ -49,7 +49,7 @@ impl Run {
         self.args.get("use_distributed_optimizer").and_then(Value::as_bool).unwrap_or(true)
     }
 
-    /// The file of a distributed optimizer, beside the file of the weights at `path`.
+    /// The file of a distributed optimizer, next to the file of the weights at `path`.
     pub(super) fn flat_file(&self, path: &Path, parameters: &[Parameter<'_>], stage: usize) -> FilePlan {
         let mut tensors = Vec::new();
         let mut buffers: Vec<Buffer> = Vec::new();

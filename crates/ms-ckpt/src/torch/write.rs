@@ -22,7 +22,7 @@ pub(crate) enum Object {
     Namespace(Map<String, Value>),
     /// The tensor whose storage is entry `data/N`.
     Tensor { storage: usize, dtype: DType, shape: Vec<usize> },
-    /// A float32 tensor of one element, with a storage of its own behind those that others name.
+    /// A float32 tensor of one element, with a storage of its own after those of other tensors.
     Scalar(f32),
 }
 
@@ -37,7 +37,7 @@ impl Object {
         }
     }
 
-    /// The number behind those of all storages that it names.
+    /// The first number after those of all storages that it uses.
     fn storages(&mut self) -> usize {
         match self {
             Self::Tensor { storage, .. } => *storage + 1,

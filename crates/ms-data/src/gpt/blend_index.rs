@@ -10,8 +10,8 @@ pub struct BlendIndex {
 }
 
 impl BlendIndex {
-    /// `size` draws: each time from the set that lags most behind its weight.
-    /// Source: Megatron-LM `core_r0.8.0` `megatron/core/datasets/helpers.cpp`, `build_blending_indices`.
+    /// `size` draws: each time from the dataset that lags furthest behind its weight. Source: Megatron-LM `core_r0.8.0`
+    /// `megatron/core/datasets/helpers.cpp`, `build_blending_indices`.
     pub fn weighted(weights: &[f64], size: usize) -> Self {
         Self::draw(weights, size, |_, _| true)
     }

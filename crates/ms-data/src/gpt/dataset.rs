@@ -151,7 +151,7 @@ impl Samples for GptDataset {
     }
 }
 
-/// Inputs, targets, mask and positions of one stretch of text, of which the first `known` tokens are data.
+/// Inputs, targets, mask and positions of one piece of text, whose first `known` tokens are data.
 fn align(text: &[i32], known: usize, options: &GptOptions) -> Sample {
     let rows = text.len() - 1;
     let (mut tokens, mut labels) = (text[..rows].to_vec(), text[1..].to_vec());

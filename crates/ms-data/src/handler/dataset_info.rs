@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct DescribedSet {
     /// Its name in the file.
     pub name: String,
-    /// File or folder, beside the description.
+    /// File or folder, next to the description.
     pub path: PathBuf,
     /// Where its records have their parts.
     pub fields: FieldMap,

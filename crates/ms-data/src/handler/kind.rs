@@ -87,8 +87,8 @@ impl RecordKind {
         })
     }
 
-    /// The kind of upstream's `--handler-name`; empty is pretraining. Upstream takes any unknown name for
-    /// pretraining too, in silence; here that is an error.
+    /// The kind of upstream's `--handler-name`; empty is pretraining. Upstream silently treats any unknown name as
+    /// pretraining too; here that is an error.
     ///
     /// # Errors
     /// [`Error::Options`] for an unknown name, or one that is not supported.

@@ -147,7 +147,7 @@ impl IndexedDataset {
         Ok(())
     }
 
-    /// The least and the greatest token among the first `most_bytes` bytes of tokens; `None` if there is none.
+    /// The least and the greatest token among the first `most_bytes` bytes of tokens; `None` if there are none.
     ///
     /// Reads at the speed of memory, or of the disk where the file is not in memory.
     pub fn extremes(&self, most_bytes: u64) -> Option<(i64, i64)> {

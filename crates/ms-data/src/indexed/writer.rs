@@ -199,7 +199,7 @@ impl IndexedWriter {
     }
 }
 
-/// A set that is on the disk and has not its names yet. Dropped, it leaves nothing behind.
+/// A dataset that is on disk but does not have its final names yet. If dropped, it leaves nothing behind.
 pub struct Complete {
     bin: Settled,
     idx: Settled,
@@ -216,7 +216,7 @@ impl Complete {
     }
 }
 
-/// A name beside the set for what does not stay.
+/// A temporary name next to the dataset.
 fn temporary(prefix: &Path, what: &str) -> PathBuf {
     let mut name = prefix.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{what}.{}.part", std::process::id()));

@@ -18,7 +18,7 @@ pub(super) struct SampleStore {
     numbers: Spill<i32>,
     /// Where each sample starts, in numbers; one entry more than samples.
     starts: Vec<u64>,
-    /// A sample as it is kept, and the labels of the one that was asked for last.
+    /// A stored sample, and the labels of the one requested last.
     kept: Vec<i32>,
     labels: Vec<i32>,
 }

@@ -21,8 +21,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Columns behind those of the rows: a list where the document goes on and null where it ends, and what duplicates are compared
-/// by.
+/// Columns after those of the rows: a list where the document continues and null where it ends, and the keys for
+/// deduplication.
 const CONTINUES_COLUMN: &str = "continues";
 const KEY_COLUMN: &str = "dedup key";
 
@@ -37,7 +37,7 @@ pub struct Shards<'a> {
     info: StreamInfo,
 }
 
-/// What is written beside a shard that is complete.
+/// The note written next to a complete shard.
 #[derive(Serialize, Deserialize)]
 struct Note {
     fingerprint: String,

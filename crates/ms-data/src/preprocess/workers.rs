@@ -213,7 +213,7 @@ where
     }
 }
 
-/// The value behind a lock; a holder that panicked ends the run anyway.
+/// The value inside a lock; a holder that panicked ends the run anyway.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

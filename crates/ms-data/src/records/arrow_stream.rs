@@ -74,7 +74,7 @@ impl ArrowBatches {
             self.started = true;
             if start == FILE_MAGIC {
                 self.is_file = true;
-                // Writers may fill up to 64 bytes behind the magic.
+                // Writers may pad up to 64 bytes after the magic number.
                 for _ in 0..8 {
                     start = self.bytes(8)?;
                     if start != [0; 8] {

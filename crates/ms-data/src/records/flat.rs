@@ -36,8 +36,8 @@ pub(super) fn field<'b>(bytes: &'b [u8], key: &str) -> Option<Cow<'b, str>> {
 /// Gives every key of an object of texts with its value to `take`; `None` if anything is not as it must be.
 #[inline(always)]
 fn each<'b>(bytes: &'b [u8], mut take: impl FnMut(Cow<'b, str>, Cow<'b, str>)) -> Option<()> {
-    // Control characters stand in no text; between values only white space may, and that is rare enough.
-    // All are looked at, as a loop that may end early is not made of vectors.
+    // Strings contain no control characters; between values only whitespace may, which is rare enough. All bytes are checked,
+    // because a loop with an early exit is not vectorised.
     if bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < b' ' {
         return None;
     }

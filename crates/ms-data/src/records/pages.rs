@@ -122,7 +122,7 @@ impl Chunk {
         let (mut first, mut inside, mut held, mut most) = (0, 0u64, 0u128, 0u128);
         for (last, page) in self.pages.iter().enumerate() {
             held += bytes(page);
-            // Of the pages between the first and the last all rows are inside.
+            // All rows of the pages between the first and the last are inside.
             if last > first + 1 {
                 inside += self.pages[last - 1].rows;
             }

@@ -20,12 +20,12 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// The set of each record of the mixture, for sets of so many records. The records of a set come in their order, and
-    /// from its first one again after its last one.
+    /// The dataset of each record of the mixture, for datasets with these numbers of records. The records of a dataset come
+    /// in order, starting over after the last one.
     ///
     /// # Errors
-    /// [`Error::Options`] for an empty set, a number of probabilities that is not the one of the sets, probabilities that
-    /// do not add up to 1, or one of 0 where every set has to end.
+    /// [`Error::Options`] for an empty set, a number of probabilities that is not the one of the sets, probabilities that do
+    /// not add up to 1, or one of 0 where every set has to end.
     pub fn order(&self, lengths: &[u64]) -> Result<impl Iterator<Item = usize> + use<>> {
         if let Some(empty) = lengths.iter().position(|&length| length == 0) {
             return Err(Error::options(format!("set {} of the mixture has no record", empty + 1)));

@@ -67,7 +67,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The text that is looked at; parts are joined by line ends.
+    /// The text that is examined; parts are joined by line ends.
     ///
     /// # Errors
     /// The field that is missing or null.

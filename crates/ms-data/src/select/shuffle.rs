@@ -163,7 +163,7 @@ impl State {
                 if let Some(parent) = self.how.folder.parent() {
                     std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
                 }
-                // Another's folder must not be used, as it is removed at the end.
+                // The folder of another run must not be used, as it is removed at the end.
                 std::fs::create_dir(&self.how.folder).map_err(Error::io(&self.how.folder))?;
                 self.spill = Some(SpillFolder(self.how.folder.clone()));
                 self.how.folder.clone()

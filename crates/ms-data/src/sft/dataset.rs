@@ -47,8 +47,8 @@ pub struct SftOptions {
     /// Repeat upstream's defect that puts −100 into the input ids of over-long conversations with a closing end of
     /// sequence. Only to compare with upstream: such rows cannot be trained on.
     pub negative_ids_as_upstream: bool,
-    /// Whether orders are read from files beside the data, where upstream has them, and written where they are missing. Not with
-    /// [`Order::full_shuffle`], which their names do not tell.
+    /// Whether orders are read from files next to the data, where upstream has them, and written if missing. Not with
+    /// [`Order::full_shuffle`], which their names do not encode.
     pub index_files: bool,
 }
 
@@ -139,7 +139,7 @@ impl SftDataset {
         &self.order
     }
 
-    /// The item behind row `index`, in upstream's terms.
+    /// The item of row `index`, in upstream's terms.
     ///
     /// # Errors
     /// [`Error::NoSuchSample`]; what reading gives.

@@ -100,7 +100,7 @@ impl TokenMap {
 /// Where the header and the body of a message lie.
 type Message = (Range<usize>, Range<usize>);
 
-/// Header and body of the message at `at`, which moves behind it; `None` at the end mark.
+/// Header and body of the message at `at`, which is advanced past it; `None` at the end marker.
 fn next_message(bytes: &[u8], at: &mut usize) -> std::result::Result<Option<Message>, String> {
     let mut take = |length: u64| -> Option<Range<usize>> {
         let end = at.checked_add(usize::try_from(length).ok()?).filter(|&end| end <= bytes.len())?;

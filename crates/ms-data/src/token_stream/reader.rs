@@ -149,7 +149,7 @@ impl<R: Read> TokenReader<R> {
     }
 }
 
-/// Some rows of a stream, of which nothing is copied.
+/// Some rows of a stream, without copies.
 pub struct Rows<'a> {
     batch: Batch,
     body: &'a [u8],

@@ -43,7 +43,7 @@ fn batches(bytes: &[u8]) -> Result<Vec<Row>, String> {
     Ok(all)
 }
 
-/// The same from a file, by rows that are asked for.
+/// The same from a file, by requested rows.
 fn mapped(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();

@@ -15,7 +15,7 @@ struct Table {
 }
 
 impl Table {
-    /// The bytes are a length, so many bytes of units, and texts that each end with a zero.
+    /// The bytes are a length, that many bytes of units, and zero-terminated strings.
     fn parse(blob: &[u8]) -> Option<Self> {
         let (size, rest) = blob.split_first_chunk::<4>()?;
         let size = u32::from_le_bytes(*size) as usize;

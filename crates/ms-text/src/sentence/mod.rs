@@ -25,7 +25,7 @@ pub use model::find_model;
 use std::ops::Range;
 use std::path::Path;
 
-/// Whose rules: NLTK changed them twice.
+/// The version of the rules: NLTK changed them twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Edition {
     /// NLTK 3.8 to 3.10.1: `"` and `'` are the only quotation marks.
@@ -54,7 +54,7 @@ pub struct Rules {
     /// Sentences keep the white space that follows them, line breaks above all. Source: the language variables of
     /// Megatron-LM's `preprocess_data.py --keep-newlines`.
     pub keep_newlines: bool,
-    /// Whose rules.
+    /// The version of the rules.
     pub edition: Edition,
 }
 
@@ -70,7 +70,7 @@ impl SentenceSplitter {
     /// hold and never executed.
     ///
     /// # Errors
-    /// [`crate::Error::Io`]; [`crate::Error::SentenceModel`] if it is none.
+    /// [`crate::Error::Io`]; [`crate::Error::SentenceModel`] if it is not a model.
     pub fn load(path: &Path, rules: Rules) -> Result<Self> {
         Ok(Self { model: Model::load(path, rules.edition)?, rules })
     }

@@ -28,7 +28,7 @@ pub(super) fn check(normalizer: &Value) -> Result<(), String> {
 
 /// Whether every step from every unit leads to a unit, and every value to the beginning of a text.
 ///
-/// The bytes are a length, so many bytes of units, and texts that each end with a zero.
+/// The bytes are a length, that many bytes of units, and zero-terminated strings.
 fn is_closed(table: &[u8]) -> bool {
     let Some((size, rest)) = table.split_first_chunk::<4>() else { return false };
     let size = u32::from_le_bytes(*size) as usize;

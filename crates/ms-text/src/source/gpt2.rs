@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// How a vocabulary with merges cuts text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// GPT-2's pattern; with a space put in front of a text if asked for.
+    /// GPT-2's pattern; with a space prepended to a text if requested.
     Gpt2 { add_prefix_space: bool },
     /// Qwen2's pattern after NFC.
     Qwen2,

@@ -32,7 +32,7 @@ pub enum Piece {
     Eos,
 }
 
-/// How the pieces of a conversation are put together.
+/// How the pieces of a conversation are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Algorithm {
     /// System pieces come before the first message.
@@ -78,7 +78,7 @@ pub struct Template {
     pub name: String,
     /// Exists only in the August 2026 head of upstream, not in v2.0.0.
     pub head_only: bool,
-    /// How pieces are put together.
+    /// How pieces are combined.
     pub algorithm: Algorithm,
     /// Before everything else.
     pub prefix: Vec<Piece>,

@@ -83,7 +83,7 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     }
 }
 
-/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with layers that is recomputed.
+/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with recomputed layers.
 fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);

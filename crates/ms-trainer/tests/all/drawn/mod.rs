@@ -445,7 +445,8 @@ fn optimizer(case: &Case, draw: &mut Draw) -> OptimizerSharding {
     draw.of(&ways)
 }
 
-/// What is kept less of besides: inputs of layers that is recomputed, and what latent attention and prediction modules form.
+/// Other saved values that can be reduced: inputs of recomputed layers, and what latent attention and prediction modules
+/// compute.
 fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
     let mut k = case.keeping;
     if case.recompute != Recompute::None {

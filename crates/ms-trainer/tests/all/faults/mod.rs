@@ -66,8 +66,8 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("shared gradients", Wrong::Stale, Model::Hybrid, [2, 1, 1, 1, 1]),
     // Logits or labels of another rank's share of the vocabulary (findings 1 and 2).
     ("loss statistics", Wrong::Stale, Model::Latent, [3, 1, 1, 1, 1]),
-    // Values of another replica or of the pass before (finding 4: inputs of layers that is recomputed, of which each rank
-    // keeps a part).
+    // Values of another replica or of the pass before (finding 4: inputs of recomputed layers, of which each rank keeps a
+    // part).
     ("inputs of layers", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
     ("inputs of layers", Wrong::Reversed, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Stale, Model::Dense, [2, 1, 1, 1, 1]),
