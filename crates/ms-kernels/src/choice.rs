@@ -28,13 +28,13 @@ pub struct Choice {
 pub struct Rate {
     /// The candidate.
     pub choice: Choice,
-    /// Of a bf16 product of 96 x 512 x 512 on one thread, packing included, in GFLOP/s of processor time.
+    /// Rate of a bf16 product of 96 x 512 x 512 on one thread, including packing, in GFLOP/s of processor time.
     pub gflops: f64,
     /// Whether the candidate gives the bits of the slowest body of its order, which has no special instruction.
     pub exact: bool,
 }
 
-/// A candidate must be so many times as fast as the one that needs fewer instructions to be taken instead of it.
+/// A candidate must be faster by this factor to be chosen over one that needs fewer instruction sets.
 const CLEARLY: f64 = 1.1;
 
 /// Sizes of the product that is timed.
@@ -97,7 +97,7 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
                 (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
                 // The dot instruction has another order.
                 (Arithmetic::Tile32, Isa::Avx512Bf16) => false,
-                // An order that nobody asked for is a candidate only where an instruction has it.
+                // An order that was not requested is a candidate only if an instruction implements it.
                 (Arithmetic::Tile32, _) => asked.is_some(),
             };
             if is_candidate {
@@ -111,7 +111,7 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     }
     let (a, b) = (numbers(DIMS.m * DIMS.k, 3), numbers(DIMS.n * DIMS.k, 5));
     let mut trials: Vec<Trial> = candidates.into_iter().filter_map(|c| Trial::new(c, &a, &b)).collect();
-    // In turns, so that a neighbour's burst does not fall on one of them.
+    // Alternating, so that a burst of other load does not hit only one of them.
     let started = Instant::now();
     for round in 0..12 {
         trials.iter_mut().for_each(|trial| trial.run(&a, &b));
@@ -196,7 +196,7 @@ pub fn processor_name() -> String {
     if parts.is_empty() { std::env::consts::ARCH.to_owned() } else { parts.join(" ") }
 }
 
-/// What a choice depends on: the version of this crate, the processor and its instruction sets, the order asked for.
+/// What a choice depends on: the version of this crate, the processor and its instruction sets, the requested order.
 fn key(name: &str, asked: Option<Arithmetic>) -> String {
     let asked = asked.map_or_else(|| "any".to_owned(), |a| a.to_string());
     format!("{}\t{name}\t{}\t{asked}\t", env!("CARGO_PKG_VERSION"), Isa::available_names())
@@ -275,7 +275,7 @@ mod tests {
             Isa::Avx512
         );
         assert_eq!(fastest(&[]).isa, Isa::Portable);
-        // An order that was asked for is kept to, whatever was measured.
+        // A requested order is respected, whatever was measured.
         let plain = Choice { isa: Isa::Portable, arithmetic: Tile32 };
         assert_eq!(Choice::fastest(&[rate(Isa::Avx2, Tile32, 1.0, false)], Some(Tile32)), plain);
     }

@@ -22,8 +22,8 @@ pub(crate) type Lanes = [f32; LANES];
 
 /// A way of rounding sixteen values to bf16.
 pub(crate) trait Narrow: Copy {
-    /// Whether elements stay beside each other where sums have their order: with registers of sixteen lanes that costs less than
-    /// to bring those of [`split_two`] back into order.
+    /// Whether elements stay adjacent where sums use their order: with registers of sixteen lanes this costs less than
+    /// reordering those of [`split_two`].
     const BESIDE: bool = false;
 
     /// The same for values that arithmetic in a unit has made of bf16 (and of other numbers, none of them NaN): no denormals are
@@ -36,7 +36,7 @@ pub(crate) trait Narrow: Copy {
     /// What `bf16::from_f32` of [`Element`] makes of each value.
     fn narrow(self, values: Lanes) -> [bf16; LANES];
 
-    /// Two rows rounded, and their values beside each other: the first row's in the lower halves.
+    /// Two rows rounded and interleaved: the first row's values in the lower halves.
     fn two(self, first: Lanes, second: Lanes) -> Two;
 
     /// The values in element type `E`.
@@ -253,7 +253,7 @@ impl Narrow for Convert {
             __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_loadu_si512,
             _mm512_permutexvar_epi16,
         };
-        // Lane l of the first row beside lane l of the second.
+        // Lane l of the first row next to lane l of the second.
         const BESIDE: [u16; 2 * LANES] = {
             let mut beside = [0; 2 * LANES];
             let mut l = 0;
@@ -339,10 +339,10 @@ pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
     wide
 }
 
-/// What is left of an array behind its last whole chunk, filled up with zeros.
+/// The remainder of an array after its last whole chunk, padded with zeros.
 ///
-/// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is whole
-/// is compiled to scalars.
+/// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is
+/// whole is compiled to scalars.
 #[inline(always)]
 pub(crate) fn filled<E: Element, const N: usize>(rest: &[E]) -> [E; N] {
     let mut all = [E::default(); N];

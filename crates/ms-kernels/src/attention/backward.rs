@@ -48,7 +48,7 @@ pub(super) struct Call<'a, E> {
     pub(super) dropout: Option<&'a Dropout<'a>>,
 }
 
-/// With so many groups and segments each is a unit; with fewer each of their heads is one.
+/// With at least this many groups and segments, each is a unit; with fewer, each of their heads is one.
 const GROUPS: usize = 4;
 
 /// Runs all heads.
@@ -102,7 +102,7 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     });
 }
 
-/// Rows that are written together, while the next ones are asked for.
+/// Rows that are written together, while the next ones are prefetched.
 const STORED: usize = 16;
 
 /// Writes the gradients of a group's keys and values.
@@ -186,7 +186,7 @@ fn heads<K: Kernel, E: Element>(
             for (n, q0) in heads.flat_map(|n| (0..blocks).map(move |block| (n, block * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
                 let [q, g, y] = query_rows(n, q0);
-                // The next head's may be another group's, or beyond the end: they are only asked for.
+                // The next head's may be another group's, or beyond the end: they are only prefetched.
                 let next =
                     if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { query_rows(n + 1, 0) };
                 let to = q_heads.at(segment.q_start + q0, group, n % shape.heads_per_group);

@@ -14,7 +14,7 @@ use crate::noise::{after, beginning};
 pub(super) struct Thinning {
     /// Where each query's numbers begin.
     from: [u64; BQ],
-    /// How far key 0 of the segment is behind query 0 of the block.
+    /// Distance from query 0 of the block back to key 0 of the segment.
     ahead: i64,
     /// Numbers below it are dropped.
     below: u64,
@@ -22,7 +22,7 @@ pub(super) struct Thinning {
 }
 
 impl Thinning {
-    /// Of the queries of `segment` from `q0` on.
+    /// For the queries of `segment` from `q0` on.
     pub(super) fn new(dropout: &Dropout<'_>, segment: &Segment, n: usize, q0: usize, queries: usize) -> Self {
         let mut from = [0; BQ];
         let site = dropout.site_of(n);
@@ -47,7 +47,7 @@ impl Thinning {
 #[derive(Clone, Copy)]
 pub(super) struct Thin<'a> {
     all: &'a Thinning,
-    /// How far the first row's key is behind the first column's query.
+    /// Distance from the first column's query back to the first row's key.
     ahead: i64,
 }
 

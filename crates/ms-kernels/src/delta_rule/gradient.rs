@@ -172,7 +172,7 @@ impl<'a> Chunk<'a> {
         c * most..segment.q_len.min((c + 1) * most)
     }
 
-    /// Forms what the tokens of chunk `c` write, and the state behind it if a chunk follows.
+    /// Computes what the tokens of chunk `c` write, and the state after it if a chunk follows.
     fn forward<K: Kernel<Packed = f32>>(
         &mut self,
         work: &mut Work<'_>,

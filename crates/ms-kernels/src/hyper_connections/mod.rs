@@ -222,7 +222,7 @@ pub fn collapse<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], w: &[f32], mixing: 
     Ok(())
 }
 
-/// Gradients of [`collapse`]: `dx[T,n·H]`, and `dw[T,C]` f32, which is 0 beside `pre`.
+/// Gradients of [`collapse`]: `dx[T,n·H]`, and `dw[T,C]` f32, which is 0 outside `pre`.
 ///
 /// # Errors
 /// As [`collapse`].

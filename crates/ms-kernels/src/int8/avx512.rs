@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 use super::body::{Few, LINE, ZERO, scale_of};
 use crate::matmul::vector::avx512::lane_sum;
 
-/// Bytes of the weight that are prefetched ahead of their use, where three rows of `x` or more leave the processor no room to
-/// see so far. Requests are dropped while too many wait, so each line is asked for once more, `AGAIN` bytes later.
+/// Bytes of the weight that are prefetched ahead of their use, where three or more rows of `x` leave the processor no room to
+/// look that far ahead. Requests are dropped while too many are pending, so each line is prefetched once more, `AGAIN` bytes
+/// later.
 const AHEAD: usize = 32 * 1024;
 const AGAIN: usize = 2048;
 

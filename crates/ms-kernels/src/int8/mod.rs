@@ -28,7 +28,7 @@ use crate::{Cpu, Element, Isa, Result};
 use body::{Few, LINE, Line};
 pub use ms_operands::int8_row_bytes as row_bytes;
 
-/// Up to so many rows of `x` are few, for which the weight is read as it is.
+/// Up to this many rows of `x`, the weight is read unpacked.
 pub const MAX_ROWS: usize = 8;
 
 /// Rows of the weight that a unit takes: about this many bytes.
@@ -47,7 +47,7 @@ instances! {
 /// | `bytes` | `[N,` [`row_bytes`]`(K)]` | u8 | result |
 /// | `w` | `[N,K]` | `E` | weight |
 ///
-/// A row with a value that is no number, or infinite, gets a scale that is no number.
+/// A row with a NaN or infinite value gets a NaN scale.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if a size does not fit.

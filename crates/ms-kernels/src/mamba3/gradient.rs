@@ -77,7 +77,7 @@ struct One<'a> {
     fronts: &'a mut [f32],
     /// Keys `[chunks,R,S]` of the token in front of it.
     before: &'a mut [f32],
-    /// Angles behind every token `[T,A]`.
+    /// Angles after every token `[T,A]`.
     angles: &'a mut [f32],
     /// By the state `[S,P]`.
     dh: &'a mut [f32],
@@ -88,7 +88,7 @@ struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    /// Elements of scratch in a document of so many tokens.
+    /// Scratch elements for a document of this many tokens.
     fn len(shape: &Shape, tokens: usize) -> usize {
         let (sizes, chunks) = (chunk_sizes(shape), tokens.div_ceil(chunk_sizes(shape).tokens()));
         let (state, keys, values) = (sizes.s * sizes.p, sizes.ranks * sizes.s, sizes.ranks * sizes.p);
@@ -124,7 +124,7 @@ impl<'a> Back<'a> {
     }
 }
 
-/// The way back of a unit's heads through a document.
+/// Backward of a unit's heads through a document.
 struct Way<'a> {
     cpu: &'a Cpu,
     scan: &'a Scan<'a>,

@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn forms_agree_with_sums_of_whole_numbers_on_any_number_of_threads() {
-        // Whole numbers have one sum in any order; 2^40 beside 1 that nothing is rounded to f32.
+        // Integers have the same sum in any order; 2^40 next to 1 shows that nothing is rounded to f32.
         let dims = Dims { m: 5, n: 7, k: 19 };
         let value = |i: usize| if i.is_multiple_of(11) { 2f64.powi(40) } else { (i * 37 % 23) as f64 - 11.0 };
         let a: Vec<f64> = (0..dims.m * dims.k).map(value).collect();

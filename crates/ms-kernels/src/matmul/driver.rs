@@ -147,7 +147,7 @@ impl<E: Element> Unit<'_, E> {
         let (rows, width) = (self.m.next_multiple_of(K::MR), self.n.next_multiple_of(K::NR));
         let kept = if blocks > 1 { rows * width } else { 0 };
         let most = even(self.m, K::BLOCK_ROWS, K::MR);
-        // Panels of `b` are kept for the blocks of rows behind the first.
+        // Panels of `b` are kept for the blocks of rows after the first.
         let panels = if self.m > most { width } else { K::NR };
         with_scratch(Scratch::PanelsB, panels * depth, |pb: &mut [K::Packed]| {
             with_scratch(Scratch::PanelsA, most * depth, |pa: &mut [K::Packed]| {

@@ -254,8 +254,7 @@ fn solve_columns<const W: usize>(
     }
 }
 
-/// The way back through [`solve`]: `de` holds the gradient with respect to `u`, on return that by `e`, and `dbeta` is added
-/// to.
+/// Backward of [`solve`]: `de` holds the gradient with respect to `u`, on return that of `e`, and `dbeta` is added to.
 #[inline(always)]
 pub(super) fn solve_back(
     de: &mut [f32],

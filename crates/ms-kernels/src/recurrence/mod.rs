@@ -26,14 +26,14 @@ use crate::isa::instances;
 /// Rows of a chunk, at most: of all tokens and their rows.
 pub(crate) const ROWS: usize = 64;
 
-/// What a token does to the state beside its vectors.
+/// A token's scalar effects on the state, in addition to its vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Step {
     /// `a_t`; as a gradient, that by its logarithm.
     pub(crate) decay: f32,
     /// Factor of what the token writes.
     pub(crate) unit: f32,
-    /// Factor of what the token before it wrote and it writes again. That of a chunk's first token is not looked at.
+    /// Factor with which the token repeats what the preceding token wrote. Ignored for a chunk's first token.
     pub(crate) extra: f32,
 }
 

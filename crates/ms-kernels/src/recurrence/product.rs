@@ -43,9 +43,9 @@ impl<'a> View<'a> {
 pub(crate) enum Band {
     /// All.
     All,
-    /// Up to the end of the row's own block of so many terms.
+    /// Up to the end of the row's own block of this many terms.
     UpTo(usize),
-    /// From the begin of the row's own block of so many terms.
+    /// From the beginning of the row's own block of this many terms.
     From(usize),
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use crate::Isa;
     use crate::trial::random;
 
-    /// Every layout and band, beside plain sums in the same order.
+    /// Every layout and band, compared with plain sums in the same order.
     #[test]
     fn products_are_those_of_the_definition() {
         for [m, n, k] in [[1, 1, 1], [7, 5, 3], [64, 70, 33], [13, 130, 64]] {

@@ -8,7 +8,7 @@ use super::product::{Band, View, product};
 use super::{add_scaled_rows, gather, negative, scale_rows, solve, solve_back, subtract_from, weigh};
 use crate::matmul::kernel::Kernel;
 
-/// What a system is of, beside its rows.
+/// The inputs of a system, in addition to its rows.
 #[derive(Clone, Copy)]
 pub(crate) struct System<'a> {
     /// `k kᵀ`, `[n,n]`.
@@ -39,9 +39,9 @@ impl Work<'_> {
         solve(isa, e, u, p, self.m, ld, system.beta);
     }
 
-    /// The way back, between [`Work::back`] and [`Work::back_through`]: from the gradient with respect to `u` in `to.v` to
-    /// that by the values in the same place, and those by keys (added), `d_overlaps` (added) and `dbeta` (written). What else
-    /// comes through the state in front of the chunk [`Work::taken_off`] adds.
+    /// The backward step between [`Work::back`] and [`Work::back_through`]: from the gradient with respect to `u` in `to.v`
+    /// to that of the values in the same place, and those of keys (added), `d_overlaps` (added) and `dbeta` (written).
+    /// [`Work::taken_off`] adds the rest, through the state before the chunk.
     pub(crate) fn back_solve<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,

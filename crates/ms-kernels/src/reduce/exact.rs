@@ -17,11 +17,11 @@ pub(super) const PART: usize = LANES << 8;
 const MANTISSA: u32 = 23;
 /// Largest biased exponent of a finite number.
 const LARGEST: u32 = 254;
-/// Of a unit the first part is looked at twice, so there are many.
+/// The first part of a unit is read twice, so there are many parts.
 pub(super) const PARTS_PER_UNIT: usize = 64;
 /// Elements that are prefetched ahead of their use, by bodies that compute so much that the processor sees few lines to come.
 const AHEAD: usize = 512;
-/// Up to so many elements of a part are added one by one.
+/// Up to this many elements of a part are added one by one.
 const FEW: u32 = 32;
 /// By how much exponents of one sum differ at most.
 const SPAN: u32 = 21;
@@ -67,7 +67,7 @@ pub(super) fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: b
     }
     let mut most = largest;
     while most > 0 {
-        // Elements with the largest exponent, and with those that can be summed beside it.
+        // Elements with the largest exponent, and with exponents that can be summed together with it.
         let high = (most >> MANTISSA).max(1);
         let low = high.saturating_sub(SPAN) << MANTISSA;
         let (sums, _) = match most == largest && least >= low {

@@ -10,7 +10,7 @@ use crate::{Cpu, Error, Result};
 pub use ms_operands::{ExpertLoad as Load, GroupScore, Router, RouterScore as Score};
 pub use real::Real;
 
-/// Checks that the router can pick among so many experts.
+/// Checks that the router can pick among this many experts.
 fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
     let open = match router.groups {
         Some((groups, keep, judge)) => {
@@ -92,7 +92,7 @@ fn scores<R: Real>(out: &mut [R], logits: &[R], kind: Score) {
 /// Whether the experts whose softmax the pick of `best` shares include `e`.
 fn mixes<R: Real>(logits: &[R], best: usize, e: usize, jitter: f64) -> bool {
     let max = logits[best];
-    // Of the best itself the distance is 0, also where all logits are 0 and there is nothing to be relative to.
+    // The distance of the best itself is 0, also if all logits are 0 and there is nothing to be relative to.
     e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= R::of(2.0) * R::of(jitter)
 }
 

@@ -126,7 +126,7 @@ pub fn backward<E: Element>(
     check_picks(OP, picks, places, tokens, count)?;
     let (dq, dkeys) = (Disjoint::new(dq), Disjoint::new(dkeys));
     let width = heads * places;
-    // Of each head and pick: the gradient of the score, and the probability.
+    // For each head and pick: the gradient of the score, and the probability.
     let mut held = vec![(0f32, 0f32); TOKENS.min(tokens) * width];
     for first in (0..tokens).step_by(TOKENS) {
         let n = TOKENS.min(tokens - first);

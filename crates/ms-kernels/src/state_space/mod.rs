@@ -88,7 +88,7 @@ struct Steps {
     step: Vec<f32>,
     /// `a_t`.
     decay: Vec<f32>,
-    /// Of the step, by `dt`.
+    /// Derivative of the step with respect to `dt`.
     slope: Vec<f32>,
 }
 

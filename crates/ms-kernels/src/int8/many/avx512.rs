@@ -61,7 +61,7 @@ unsafe fn add(tile: &mut Tile<'_, Vnni>) {
     tile.check();
     let (mut panel, sums) = (tile.panel.as_ptr(), tile.sums.as_mut_ptr());
     for l in 0..tile.depth() {
-        // SAFETY: `check` looked at the lengths.
+        // SAFETY: `check` has verified the lengths.
         unsafe {
             let codes = tile.codes.as_ptr().add(l * ROWS * LINE);
             let lines = tile.rounded.as_ptr().add(l * ROWS);

@@ -201,7 +201,7 @@ unsafe fn store_group<const W: usize>(to: *mut f32, v: __m256i) {
     }
 }
 
-/// A register of elements from `from` on, of which `count` exist; the rest is zero.
+/// A register of elements from `from` on; `count` of them exist, the rest is zero.
 ///
 /// # Safety
 /// Those that exist must be readable.
@@ -273,7 +273,7 @@ unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mu
     }
 }
 
-/// Eight elements as f32, of which `count` exist; the rest is zero.
+/// Eight elements as f32; `count` of them exist, the rest is zero.
 ///
 /// # Safety
 /// Those that exist must be readable.

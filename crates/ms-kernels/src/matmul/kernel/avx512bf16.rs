@@ -127,7 +127,7 @@ unsafe fn terms_to_six(source: Source<u16>, to: *mut u32) {
     }
 }
 
-/// The tile with `ROWS` rows, of whose columns the first `WIDE` registers are computed.
+/// The tile with `ROWS` rows; the first `WIDE` registers of columns are computed.
 ///
 /// # Safety
 /// As for [`Kernel::tile`].

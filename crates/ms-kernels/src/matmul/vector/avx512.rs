@@ -69,8 +69,8 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what
-/// stands `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
+/// Adds the terms of `steps`, the first of which is even, to the chains, in the order of [`super::body`], and prefetches
+/// `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -209,13 +209,13 @@ pub(super) unsafe fn any_rows(
     }
 }
 
-/// Rows of the weight that are taken together where memory is asked for.
+/// Rows of the weight that are processed together with prefetching.
 const BLOCK: usize = 8;
 
 /// Elements of the weight that are prefetched ahead of one row of `a`: not much less or more, or it is slower than nothing.
 const SOON: usize = 1536;
 
-/// How far behind the first request the second one follows, in elements.
+/// Distance of the second prefetch of a line from the first one, in elements.
 const AGAIN: usize = 1024;
 
 /// Sums of dots: of even steps, then of odd ones, for each row of the weight and each of `a`.
@@ -239,7 +239,7 @@ impl Ahead {
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even. A line is asked for with each that is used.
+/// Adds the terms of `steps`, the first of which is even. One line is prefetched for each line used.
 ///
 /// # Safety
 /// As for [`add_terms`], with rows of `a` in bf16.
@@ -330,7 +330,7 @@ unsafe fn dot_rows<const ROWS: usize, const COLS: usize>(
     let sums = sums.as_chunks_mut::<ROWS>().0;
     let steps = a.len() / ROWS;
     let row = |j: usize| b[j * stride..][..k].as_ptr();
-    // One row of `a` may fill the first-level cache, for only one line of the weight at a time is beside it.
+    // One row of `a` may fill the first-level cache, because only one line of the weight at a time is needed with it.
     let most = if ROWS > 1 { NEAR / (ROWS * size_of::<[bf16; CHAINS]>()) } else { steps };
     let part = steps.div_ceil(steps.div_ceil(most).max(1)).next_multiple_of(2);
     let zero = [[[_mm512_setzero_ps(); ROWS]; COLS]; 2];

@@ -34,10 +34,10 @@ struct TileConfig {
     rows: [u8; 16],
 }
 
-/// Whether the processor has bf16 tiles and the system lets this process use them, which is asked for once.
+/// Whether the processor has bf16 tiles and the system lets this process use them; the permission is requested once.
 ///
-/// Linux gives the eight kilobytes of tile state to processes that ask (`arch_prctl`, `ARCH_REQ_XCOMP_PERM`); threads
-/// that exist by then have it too.
+/// Linux gives the eight kilobytes of tile state to processes that ask (`arch_prctl`, `ARCH_REQ_XCOMP_PERM`); threads that
+/// exist by then have it too.
 pub(crate) fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| {

@@ -83,7 +83,7 @@ fn register(registers: &[i64; 23], n: u8) -> u64 {
 struct Address {
     base: u64,
     index: u64,
-    /// Bytes of the instruction behind its `ModRM` byte.
+    /// Bytes of the instruction after its `ModRM` byte.
     length: usize,
 }
 
