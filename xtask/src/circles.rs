@@ -24,7 +24,7 @@ struct File {
     takes: BTreeSet<Vec<String>>,
     /// Names that it re-exports, with the paths they come from.
     hands_on: BTreeMap<String, Vec<String>>,
-    /// Modules of which it re-exports all.
+    /// Modules that it re-exports completely.
     hands_on_all: Vec<Vec<String>>,
     /// Names of what it defines.
     defines: BTreeSet<String>,
@@ -96,7 +96,7 @@ fn module(name: &str) -> Option<(String, Module)> {
     Some((krate.to_owned(), module))
 }
 
-/// The circles among files, which are named by their modules; the crate's own file is `lib`.
+/// The import cycles among files, which are named by their modules; the crate's own file is `lib`.
 fn circles(texts: &BTreeMap<Module, String>) -> Result<Vec<BTreeSet<String>>> {
     let mut files = BTreeMap::new();
     for (module, text) in texts {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const PAGE: &str = "docs/history.md";
 const BEGIN: &str = "<!-- counts: the last column is written by `cargo xtask docs` -->\n";
 const END: &str = "<!-- /counts -->";
-/// Numbers may be off by so many in a hundred.
+/// Numbers may be off by this many per cent.
 const OFF: usize = 3;
 /// Where a width of numbers may be named: kernels and devices, and what is computed in f32 by definition.
 const WIDTHS: [&str; 8] = [

@@ -71,7 +71,7 @@ fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::To
 
 /// What was counted.
 struct Counts {
-    /// Files that were looked at.
+    /// Files that were checked.
     files: usize,
     /// Files that name each kind of mixer.
     touched: Vec<mixers::Touched>,

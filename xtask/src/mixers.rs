@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The list of kinds: `&name::KIND`.
 const KINDS: &str = "crates/ms-spec/src/parts/mod.rs";
-/// The words of weights, to which a kind adds its own.
+/// The names of weights, to which a kind adds its own.
 const WORDS: &str = "crates/ms-spec/src/slot.rs";
 /// A file for each operation of recurrent mixers.
 const OPERATIONS: &str = "crates/ms-reference/src/recurrent/";
@@ -211,7 +211,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The identifiers of code and its texts that may be an argument, beside tests; flags as the arguments that they set.
+/// The identifiers of code and its strings that may be an argument, except in tests; flags as the arguments that they set.
 fn words_of(text: &str) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut names, mut texts) = (BTreeSet::new(), BTreeSet::new());
     for item in &syn::parse_file(text)?.items {

@@ -30,7 +30,7 @@ struct Definition {
     name: String,
 }
 
-/// Whose text a name occurs in.
+/// The crates in whose text a name occurs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     krate: String,
@@ -49,7 +49,7 @@ struct Place {
 struct Names {
     definitions: Vec<Definition>,
     occurs: BTreeMap<String, BTreeSet<Place>>,
-    /// Of every crate, those that depend on it, directly or through others.
+    /// For every crate, those that depend on it, directly or through others.
     users: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -107,8 +107,8 @@ fn collect(
     Ok(names)
 }
 
-/// Of every crate of the workspace, the crates that depend on it, in any way and through others; and the fuzzers, which are no
-/// part of the workspace and may use all.
+/// For every crate of the workspace, the crates that depend on it, in any way and through others; and the fuzzers, which are
+/// not part of the workspace and may use all.
 fn users(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let metadata =
         cargo_metadata::MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
@@ -284,8 +284,8 @@ impl Names {
         }
     }
 
-    /// A private import is a use (a compiler reports one that is none); a public one passes on what it names; one that
-    /// renames hides the name from the rest of the file.
+    /// A private import is a use (the compiler reports unused ones); a public one re-exports what it names; one that renames
+    /// hides the name from the rest of the file.
     fn imports(&mut self, tree: &UseTree, public: bool, place: &Place) {
         match tree {
             UseTree::Path(path) => self.imports(&path.tree, public, place),
@@ -413,7 +413,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, …))]`; what is there without tests (`not(test)`) is none.
+/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, …))]`; what exists without tests (`not(test)`) does not count.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| {
         let text = a.meta.to_token_stream().to_string();

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use crate::{Interrupt, Usage};
 
-/// The right to write an output, for as long as it lives: a locked file beside it, which is gone afterwards.
+/// The right to write an output, for as long as it lives: a locked file next to it, which is removed afterwards.
 ///
 /// The system releases the lock of a process that is killed; its file is then taken over by the next one.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
 /// Number of processes that a launcher of MPI started: Open MPI's, and launchers' with PMI.
 pub const OF_MPI: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
-/// Number of ranks, by torchrun; plans of `ms-train` are for so many, and MPI's must agree.
+/// Number of ranks, by torchrun; plans of `ms-train` use it, and MPI's number must agree.
 pub const WORLD_SIZE: &str = "WORLD_SIZE";
 
 /// This process's rank, by torchrun; MPI's must agree.

@@ -17,7 +17,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Ends a function with [`Usage`] of a text that is put together as [`format!`] does it.
+/// Returns a [`Usage`] error from a function, with a message formatted like [`format!`].
 #[macro_export]
 macro_rules! refuse {
     ($($text:tt)*) => {

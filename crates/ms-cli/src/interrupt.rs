@@ -49,7 +49,7 @@ impl Interrupt {
         this
     }
 
-    /// Names an output that this process writes, as path or prefix of paths: temporary files beside it that belong to this
+    /// Names an output that this process writes, as path or prefix of paths: temporary files next to it that belong to this
     /// process are removed at a signal, those of dead processes now.
     pub fn output(&self, output: &Path) {
         leftovers::remove_of_dead(output);

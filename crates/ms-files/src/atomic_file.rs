@@ -27,7 +27,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Opens the temporary file beside `path`, in a folder that is made if missing.
+    /// Opens the temporary file next to `path`, in a folder that is created if missing.
     ///
     /// # Errors
     /// [`Error`] if the folder or the temporary file cannot be made.
@@ -113,7 +113,7 @@ impl AtomicFile {
     }
 }
 
-/// A file that is on the disk and has not its name yet. Dropped, it leaves nothing behind.
+/// A file that is on disk but does not have its final name yet. If dropped, it leaves nothing behind.
 pub struct Settled(AtomicFile);
 
 impl Settled {

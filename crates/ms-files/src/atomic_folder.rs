@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A folder that is written as `.NAME.partial` beside its last name and gets that in [`AtomicFolder::commit`].
+/// A folder that is written as `.NAME.partial` next to its final name and renamed in [`AtomicFolder::commit`].
 ///
-/// Dropped without a commit it leaves nothing behind, unless a later run may go on with it ([`AtomicFolder::resume`]).
+/// Dropped without a commit, it leaves nothing behind, unless a later run may resume it ([`AtomicFolder::resume`]).
 #[derive(Debug)]
 pub struct AtomicFolder {
     target: PathBuf,

@@ -129,7 +129,7 @@ pub fn make_header(tensors: &[(String, &str, Vec<usize>)], metadata: &[(&str, &s
         at = end;
     }
     let mut text = Value::Object(map).to_string();
-    // Data starts at a multiple of 8 bytes: the header is filled up with spaces.
+    // Data starts at a multiple of 8 bytes: the header is padded with spaces.
     text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
     text
 }

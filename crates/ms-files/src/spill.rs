@@ -9,14 +9,14 @@ use std::path::PathBuf;
 /// A list of numbers; the earlier ones are in a file when there are many. The file goes away with the list.
 #[derive(Debug)]
 pub struct Spill<T> {
-    /// The numbers behind those in the file.
+    /// The numbers after those in the file.
     held: Vec<T>,
     limit: usize,
     file: Option<File>,
     /// Numbers in the file.
     spilled: u64,
     path: PathBuf,
-    /// Those that were asked for last, where they are in the file.
+    /// Those that were requested last, if they are in the file.
     asked: Vec<T>,
 }
 

@@ -36,7 +36,7 @@ pub enum Error {
         /// Rows of the embedding.
         vocab: usize,
     },
-    /// A model computed values that are no numbers, or too large ones: nothing can be chosen or scored by them.
+    /// A model computed NaN or infinite values: nothing can be chosen or scored by them.
     #[error(
         "logits are not finite at token {token} of sequence {sequence}: weights may hold values that are no numbers"
     )]

@@ -32,7 +32,7 @@ pub struct Needs {
     pub results: u64,
 }
 
-/// Bytes that a program takes beside what is counted: blocks are rounded to huge pages, heaps grow in steps.
+/// Bytes that a program takes in addition to what is counted: blocks are rounded to huge pages, heaps grow in steps.
 const BESIDE: u64 = 32 << 20;
 
 impl Needs {

@@ -7,9 +7,10 @@ use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// Arguments that are read beside the model: of routers, where there are experts.
+/// Arguments that are read outside the model: of routers, if there are experts.
 const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jitter_eps"];
-/// Names a module, of which most say what flags say, too, and a way to form frequencies, which tells shares of heads alone apart.
+/// Names a module, most of which repeat what flags say, and a way to compute frequencies, which only distinguishes rotary
+/// shares.
 const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];
 
 /// What is to be said in place of what was given, by Megatron's names; `None`: nothing.
@@ -62,8 +63,8 @@ impl ModelFlags {
         });
     }
 
-    /// [`ModelFlags::say_idle`] of flags beside a checkpoint's `config`, that make `model` of it; those that are `left_out` of
-    /// it were said.
+    /// [`ModelFlags::say_idle`] for flags on top of a checkpoint's `config`, which make `model`; those that are `left_out`
+    /// have been reported.
     pub(crate) fn say_idle_beside(&self, config: &ModelConfig, model: &ModelConfig, left_out: &[Given]) {
         self.say(
             model,
@@ -96,8 +97,8 @@ impl ModelFlags {
     }
 }
 
-/// Those of `asked` of which `make` makes one model whatever they say, also where none of the others of them is given, and none
-/// that names the same: of two that say one thing neither is idle.
+/// Those of `asked` with which `make` makes the same model whatever their values, also without the others, and without any
+/// that sets the same value: of two flags that say the same, neither is idle.
 fn idle<'a>(
     asked: &[&'a Given],
     choices: impl Fn(&Given) -> Vec<&'static str>,

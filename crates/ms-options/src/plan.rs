@@ -148,7 +148,7 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     Ok(buffers.into_iter().map(describe).collect())
 }
 
-/// Which tokens context-parallel ranks hold, and whose keys and values they meet in which order.
+/// Which tokens context-parallel ranks hold, and the order in which they process other ranks' keys and values.
 fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     let ring = cp / how.ulysses(cp).max(1);
     let mut cp_plan = json!({

@@ -33,8 +33,8 @@ impl Options {
     }
 }
 
-/// Resolves the flags of a training run, and says which of them change nothing. What only plans needs no data and no number of
-/// iterations, and has as many ranks as a launcher has `launched`, where the flags do not say how many.
+/// Resolves the flags of a training run, and reports which of them have no effect. A plan needs no data and no number of
+/// iterations, and has as many ranks as a launcher has `launched`, if the flags do not say how many.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint, the tokenizer or a data set cannot be read.

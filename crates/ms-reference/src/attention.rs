@@ -38,7 +38,7 @@ impl View {
         Self { row: heads.groups * group, offset: 0, group, dim: heads.head_dim }
     }
 
-    /// Rows that hold a key and behind it a value of each group.
+    /// Rows with a key followed by a value for each group.
     fn both(heads: HeadLayout) -> [Self; 2] {
         let (row, dim) = (2 * heads.groups * heads.head_dim, heads.head_dim);
         [0, dim].map(|offset| Self { row, offset, group: 2 * dim, dim })

@@ -35,7 +35,7 @@ pub(crate) fn attention_weights(
     Ok(weights)
 }
 
-/// How far the indexer is from `attention[T,P]`, summed over queries, each of which has its `rows` of keys.
+/// The divergence of the indexer from `attention[T,P]`, summed over queries, each with its `rows` of keys.
 pub(crate) fn loss<R: Real>(
     [q, k, w]: [&[R]; 3],
     rows: &[Vec<usize>],

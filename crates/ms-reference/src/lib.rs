@@ -31,12 +31,12 @@ use ms_core::{Arena, Backend, DType, Device, Result};
 #[derive(Default)]
 pub struct Reference {
     arena: Arena,
-    /// Is told the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when they
-    /// are formed, and the elements that an optimizer updates.
+    /// Called with the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when
+    /// they are computed, and with the elements that an optimizer updates.
     watch: Option<Watch>,
 }
 
-/// Is told of work, in multiply-adds.
+/// Called with work, in multiply-adds.
 pub type Watch = Box<dyn Fn(usize) + Send + Sync>;
 
 /// A reference device.

@@ -42,7 +42,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Packed rows with the heads of queries and keys normed, if there are scales `(q, k, eps)`, and turned.
+/// Packed rows with the heads of queries and keys normed, if there are scales `(q, k, eps)`, and rotated.
 pub(crate) fn prepare<R: Real>(
     x: &[R],
     heads: HeadLayout,

@@ -94,7 +94,7 @@ pub(crate) struct Traced {
 
 const CONSTANT: u32 = u32::MAX;
 
-/// Of each number the places of those it was made of, with the derivative by each.
+/// For each number, the positions of its operands, with the derivative with respect to each.
 type Made = [(u32, f64); 2];
 
 thread_local! {

@@ -164,7 +164,7 @@ pub fn assert_close(what: &str, got: &[impl Copy + Into<f64>], want: &[f64], rto
     );
 }
 
-/// A shell line's words; quotes are single ones only.
+/// The words of a shell command line; only single quotes are supported.
 pub fn words(line: &str) -> Vec<String> {
     let mut out = Vec::new();
     for (i, part) in line.split('\'').enumerate() {

@@ -14,8 +14,8 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens `path` for a run that goes on after iteration `done`: lines of later iterations, which an
-    /// interrupted run left behind, are removed. With `done == 0` the file starts empty.
+    /// Opens `path` for a run that resumes after iteration `done`: lines of later iterations, which an interrupted run left
+    /// behind, are removed. With `done == 0` the file starts empty.
     ///
     /// # Errors
     /// If the file cannot be written, or an existing one does not hold JSON objects with `iteration`.

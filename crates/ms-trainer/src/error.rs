@@ -41,7 +41,7 @@ pub enum Error {
         iteration: u64,
         /// Where.
         rank: String,
-        /// What is so large.
+        /// What is too large.
         what: &'static str,
         /// The value.
         value: f64,
@@ -51,7 +51,7 @@ pub enum Error {
         first: usize,
         /// How far a value may be from it.
         factor: f64,
-        /// The flag that asked for the check.
+        /// The flag that requested the check.
         flag: &'static str,
     },
     /// Ranks that should have the same weights do not.

@@ -16,7 +16,7 @@ pub(crate) fn split(value: f32, ties_to_even: bool) -> (u16, u16, bool) {
     ((a >> 16) as u16, a as u16, lowered)
 }
 
-/// The way back of [`split`].
+/// The inverse of [`split`].
 pub(crate) fn join(upper: u16, lower: u16, lowered: bool) -> f32 {
     let a = (u32::from(upper) << 16 | u32::from(lower)).wrapping_add(u32::from(lowered));
     f32::from_bits(a.wrapping_sub(0x8000))
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn every_pattern_comes_together_again_and_ties_go_where_they_should() {
-        // All upper halves beside the lower ones at which something turns.
+        // All upper halves combined with the lower ones at which something changes.
         let lower = [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
         for word in (0..=u32::from(u16::MAX)).flat_map(|upper| lower.map(|lower| upper << 16 | lower)) {
             let value = f32::from_bits(word);

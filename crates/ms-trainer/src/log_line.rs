@@ -20,7 +20,7 @@ pub struct LogLine {
     pub skipped_samples: u64,
     /// Milliseconds per iteration since the last line.
     pub iteration_ms: f64,
-    /// TFLOP/s per rank, if asked for.
+    /// TFLOP/s per rank, if requested.
     pub throughput: Option<f64>,
     /// Learning rate of the next iteration.
     pub learning_rate: f64,
@@ -38,9 +38,9 @@ pub struct LogLine {
     pub loss_scale: f64,
     /// Norm of the last gradient before clipping; a skipped iteration has none.
     pub grad_norm: Option<f64>,
-    /// Zeros among its elements, if asked for.
+    /// Zeros among its elements, if requested.
     pub num_zeros: Option<u64>,
-    /// Norm of the weights, if asked for.
+    /// Norm of the weights, if requested.
     pub params_norm: Option<f64>,
     /// Iterations without an update, since gradients overflowed.
     pub skipped_iterations: u64,

@@ -80,7 +80,7 @@ pub struct LrSchedule {
     pub weight_decay_samples: u64,
     /// How it moves.
     pub weight_decay_style: WeightDecayStyle,
-    /// Learning rates of the tables of words (`--decoupled-lr`), over the same samples in the same shape.
+    /// Learning rates of the vocabulary matrices (`--decoupled-lr`), over the same samples in the same shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoupled: Option<Decoupled>,
 }

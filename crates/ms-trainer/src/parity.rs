@@ -43,15 +43,15 @@ pub struct Found {
     pub reports: Vec<StepReport>,
     /// The gradients of the first step, whole, by parameter.
     pub gradients: BTreeMap<String, Vec<f64>>,
-    /// The weights behind the last step, whole and unrounded, by parameter.
+    /// The weights after the last step, whole and unrounded, by parameter.
     pub weights: BTreeMap<String, Vec<f64>>,
     /// Names of the parameters as a forward pass comes to them.
     pub order: Vec<String>,
-    /// Of each rank the bytes that the first forward and backward sent, by group.
+    /// For each rank, the bytes that the first forward and backward sent, by group.
     pub sent: Vec<BTreeMap<&'static str, u64>>,
-    /// Of each rank the bytes that the last step sent, by group.
+    /// For each rank, the bytes that the last step sent, by group.
     pub step_sent: Vec<BTreeMap<&'static str, u64>>,
-    /// Of each rank what its tensors took.
+    /// For each rank, the memory of its tensors.
     pub bytes: Vec<RankBytes>,
 }
 
@@ -62,7 +62,7 @@ pub struct RankBytes {
     pub kept: usize,
     /// Most that there were at one time, in blocks as the arena gives them.
     pub peak: usize,
-    /// Most that were asked for at one time.
+    /// Peak requested bytes.
     pub peak_asked: usize,
     /// The largest tensor.
     pub largest: usize,
@@ -276,7 +276,7 @@ fn whole<'a>(
     let mut all: BTreeMap<String, Vec<Option<f64>>> = specs.iter().map(nothing).collect();
     for (name, region, range, values) in parts {
         let whole = all.entry(name.clone()).or_default();
-        // Places of the region's elements in the whole, of which the rank owns a range.
+        // Positions of the region's elements in the whole; the rank owns a range of them.
         let places = region.runs().flat_map(|(start, len)| start..start + len);
         for (element, &value) in places.skip(range.start).zip(values) {
             if whole[element].replace(value).is_some() {
@@ -383,8 +383,8 @@ pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<Micr
 }
 
 impl Trial {
-    /// [`batches`] of which each is drawn again, up to `tries` times, until every choice of the routers on it, while the steps
-    /// are trained on one rank, is `margin` ahead of what was not chosen: rounding then picks the same experts everywhere.
+    /// [`batches`], each drawn again up to `tries` times until every choice of the routers on it, while the steps are trained
+    /// on one rank, has a margin of `margin`: rounding then picks the same experts everywhere.
     ///
     /// # Errors
     /// [`Apart::Failed`], also where no micro-batch has such choices.

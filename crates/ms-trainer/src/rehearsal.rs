@@ -32,7 +32,7 @@ pub struct Rehearsal {
     pub largest_bytes: usize,
     /// Most bytes that forward passes keep for their backward.
     pub kept_bytes: usize,
-    /// Most bytes that forward and backward passes take beside weights, gradients and state.
+    /// Peak bytes taken by forward and backward passes, in addition to weights, gradients and state.
     pub pass_bytes: usize,
     /// Most bytes that are with the host.
     pub host_bytes: u64,
@@ -63,7 +63,7 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
     let chunks = config.stages.interleaved() || config.stages.dual_pipe;
     let (round, full) = match config.order {
-        // A stage keeps the passes of those behind it, and takes one more.
+        // A stage holds as many passes as there are stages after it, and one more.
         PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
         PipelineOrder::Plain { group, forwards_first } => {
             let group = group.unwrap_or(stages);
@@ -87,7 +87,7 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
 /// Tokens of a rank up to which they are all tried out.
 const MOST: usize = 1 << 13;
 
-/// A line through two values, at a point behind the second that is as far from it as `beyond` times their distance.
+/// Linear extrapolation from two values, to `beyond` times their distance past the second.
 fn stretched(few: usize, many: usize, beyond: usize) -> usize {
     many.saturating_add(many.saturating_sub(few).saturating_mul(beyond))
 }
@@ -143,7 +143,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
     let start = engine.sent_bytes();
     engine.step(1, &steps[..round], (1e-3, 0.1))?;
     let first = engine.sent_bytes();
-    // Of the first iteration, while the second runs.
+    // From the first iteration, while the second runs.
     let _held = crate::saving::snapshot(config, &engine)?;
     engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;

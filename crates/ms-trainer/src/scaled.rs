@@ -20,7 +20,7 @@ pub enum Stored {
     Wide,
     /// f16 with scales.
     F16,
-    /// 8 bits, of which 4 are the exponent's and 3 the fraction's (E4M3), with scales.
+    /// 8 bits with 4 exponent and 3 fraction bits (E4M3), with scales.
     F8,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Scaled {
     values: Tensor,
     /// What kept values are multiplied with when they are read, by the first element of a part.
     scales: BTreeMap<usize, f32>,
-    /// Parts that change beside the update rule, as they are.
+    /// Parts that change outside the update rule, unchanged.
     pub(crate) whole: BTreeMap<usize, Tensor>,
 }
 
@@ -125,7 +125,7 @@ impl Scaled {
             return Ok(());
         }
         let values = values.ready()?.as_slice::<f32>()?;
-        // A number that is none is the largest.
+        // NaN counts as the largest number.
         let largest =
             values.iter().map(|v| v.abs()).fold(0.0, |a: f32, b| if b > a || b.is_nan() { b } else { a });
         let (inverse, factor) = self.stored.factors(choose(largest / self.stored.most(), values));

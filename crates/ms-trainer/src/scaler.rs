@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How the factor is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LossScale {
-    /// There is none.
+    /// No loss scaling.
     #[default]
     None,
     /// It stays (`--loss-scale`).
@@ -46,7 +46,7 @@ impl LossScale {
         Scaler { scale, growth_tracker: 0, hysteresis_tracker: hysteresis as i64 }
     }
 
-    /// Whether gradients are looked at for overflows.
+    /// Whether gradients are checked for overflow.
     pub(crate) fn acts(self) -> bool {
         self != Self::None
     }

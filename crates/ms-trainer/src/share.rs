@@ -91,7 +91,7 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
     Ok((runs, sharding))
 }
 
-/// Of each token of a micro-batch the share that it stands in.
+/// For each token of a micro-batch, its share.
 ///
 /// # Errors
 /// If a row does not divide into equal chunks.
@@ -133,7 +133,7 @@ impl Share {
         }
     }
 
-    /// Of each of the rank's tokens the row of the micro-batch it stands in.
+    /// For each of the rank's tokens, its row in the micro-batch.
     pub(crate) fn rows(&self, mb: &MicroBatch) -> Vec<u32> {
         let mut row_of = Vec::with_capacity(mb.tokens.len());
         for (row, &end) in mb.row_ends.iter().enumerate() {

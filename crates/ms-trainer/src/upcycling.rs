@@ -42,7 +42,7 @@ pub(crate) fn is_drawn(spec: &ParamSpec) -> bool {
     spec.slot.part == Part::Router
 }
 
-/// A rank's part of one network, where it has `region` of the stacked networks `[E,…]`, and how many it has.
+/// A rank's part of one MLP, if it has `region` of the stacked MLPs `[E,…]`, and how many it has.
 fn of_one(region: &Region) -> (Region, usize) {
     let shape = Shape::new(&region.shape[1..]);
     match region.dim {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     let checkpoint = match ms_ckpt::open(dir) {
         Ok(checkpoint) => checkpoint,
-        // The keys of a distributed checkpoint can be told without knowing the model.
+        // The keys of a distributed checkpoint can be listed without knowing the model.
         Err(why) => match torch_dist::keys(dir) {
             Ok(keys) => return show_keys(dir, &keys, &why, as_json),
             Err(_) => return Err(why.into()),

@@ -151,14 +151,14 @@ pub(crate) fn from_script(script: &Script, o: &Options) -> Result<Request, Usage
         request.spelling.nf4 = FourBit::All;
     }
     if request.from == Form::Hf {
-        // These converters store no arguments, and no prediction layers that were not asked for.
+        // These converters store no arguments, and no prediction layers that were not requested.
         request.args_form = ArgsForm::Absent;
         request.mtp.get_or_insert(Predictors { count: 0, flag: "--mtp-num-layers" });
     }
     Ok(request)
 }
 
-/// Leading dense layers of DeepSeek-V3, of which the scripts keep fewer if they are told so.
+/// Leading dense layers of DeepSeek-V3, of which the scripts keep fewer on request.
 const LEADING_DENSE: usize = 3;
 
 /// A conversion described in upstream's arguments.

@@ -95,7 +95,7 @@ mod tests {
     use super::deepseek3;
     use std::ffi::OsString;
 
-    /// The line in the words of the other converters, and how many layers and dense ones are taken.
+    /// The command line translated for the other converters, and how many layers and dense layers are taken.
     fn of(line: &str) -> Option<(String, Option<usize>, Option<usize>)> {
         let argv: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let script = deepseek3(&argv).unwrap()?;

@@ -9,8 +9,8 @@ use ms_cli::megatron::Upstream;
 use ms_cli::refuse;
 use std::path::Path;
 
-/// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many, as that
-/// version of MindSpeed-LLM has them.
+/// Reads questions from a folder: with this many solved examples before each, if a number was requested; at most this many;
+/// as in that version of MindSpeed-LLM.
 type Reader = fn(&Path, Option<usize>, usize, Upstream) -> Result<Vec<Question>>;
 
 /// A benchmark.

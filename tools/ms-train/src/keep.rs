@@ -15,8 +15,8 @@ pub(crate) struct Counts {
     pub(crate) saved: AtomicU64,
 }
 
-/// Claims and probes the folders of checkpoints: each can be made and written, and has room for one checkpoint. A run that
-/// saves nothing is told so.
+/// Claims and probes the checkpoint folders: each must be creatable and writable, and have room for one checkpoint. A run
+/// that saves nothing gets a message.
 ///
 /// # Errors
 /// If another run writes there, it cannot be written, or there is too little room.

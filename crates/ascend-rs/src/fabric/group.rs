@@ -115,7 +115,7 @@ impl HcclGroup {
     }
 }
 
-/// The first other rank that is about to do something else, with its words.
+/// The first other rank that is about to do something else, with its description.
 fn compare(worker: &Worker, call: &str) -> Result<Option<(usize, String)>> {
     let (comm, stream) = (&worker.comm, &worker.stream);
     let mut mine = [0u8; CALL];

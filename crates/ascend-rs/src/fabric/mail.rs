@@ -20,7 +20,7 @@ pub(crate) struct Letter {
     pub(crate) tensor: Tensor,
 }
 
-/// What came before anyone asked for it, and who asked before it came.
+/// Messages that arrived before they were requested, and requests that came before their message.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     pub(crate) stored: HashMap<u64, VecDeque<Letter>>,

@@ -42,7 +42,7 @@ pub enum Bootstrap {
 /// Settings of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricOptions {
-    /// Of every communicator of a group.
+    /// For every communicator of a group.
     pub comm: CommOptions,
     /// Megabytes of each of the two buffers of a communicator for messages between two ranks.
     pub message_buffer_mb: u32,
@@ -141,11 +141,11 @@ impl Run {
             return;
         }
         *lock(&self.failed) = Some((self.rank, reason.to_owned()));
-        // Who cannot be told finds out by a time-out.
+        // A rank that cannot be told finds out by a time-out.
         let _ = self.rendezvous.put(FAILED, format!("{} {reason}", self.rank).as_bytes());
     }
 
-    /// How a lane makes the communicator of `ranks`, of which this is number `place`.
+    /// How a lane creates the communicator of `ranks`, in which this rank is number `place`.
     fn maker(&self, key: String, ranks: Vec<usize>, place: usize, options: CommOptions) -> Maker {
         let (rendezvous, timeout) = (self.rendezvous.clone(), self.options.timeout);
         Box::new(move |device: &Device| {

@@ -76,7 +76,7 @@ pub struct Args {
     origin: BTreeMap<String, (Origin, &'static str)>,
     tolerated: Vec<String>,
     extended: Vec<String>,
-    /// Flags above the level of optimization that was asked for, as they were given.
+    /// Flags above the requested optimization level, as they were given.
     above: Vec<Explained>,
 }
 
@@ -117,7 +117,7 @@ impl Args {
         self.line
     }
 
-    /// Whose behaviour was asked for.
+    /// The requested upstream version.
     pub fn upstream(&self) -> Upstream {
         self.upstream
     }
@@ -138,7 +138,7 @@ impl Args {
         &self.tolerated
     }
 
-    /// Every value that was given, by `dest`: for what is kept of a command line beside its results. Values are read as
+    /// Every value that was given, by `dest`: for the record of a command line stored with its results. Values are read as
     /// [`Options`].
     pub fn record(&self) -> &Map<String, Value> {
         &self.given
@@ -158,7 +158,7 @@ impl Args {
         self.origin.iter().map(|(dest, origin)| (dest.clone(), origin.1))
     }
 
-    /// Name, value and origin of everything that the program can be told.
+    /// Name, value and origin of every setting of the program.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, Option<&Value>, Origin)> {
         self.line.flags(self.upstream).map(|flag| {
             let dest = flag.dest(self.upstream);

@@ -88,11 +88,11 @@ where
 
 /// Parses the process's arguments; help, `--generate` and `--print-args` are answered and end the process.
 ///
-/// Leading words (sub-commands, FROM and TO) must be taken off before.
+/// Leading words (sub-commands, FROM and TO) must be removed before.
 ///
 /// # Errors
-/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones;
-/// I/O errors of stdout.
+/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones; I/O errors of
+/// stdout.
 pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<Args> {
     answer(line, argv)?;
     let mut out = std::io::stdout().lock();
@@ -117,7 +117,7 @@ pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<A
     Ok(args)
 }
 
-/// Answers what is asked of the program itself, and ends the process then: `completions SHELL`, `man`, `help [WORD]`,
+/// Handles requests about the program itself, and then ends the process: `completions SHELL`, `man`, `help [WORD]`,
 /// `--generate KIND`, `--version`, `-h`, `--help`, `--help model`, `--help upstream` and `--help WORD`. `argv` are all its
 /// arguments, leading words too.
 ///
@@ -185,7 +185,7 @@ fn blank(token: &str) -> bool {
     token.trim().is_empty()
 }
 
-/// The flag that a token names, with the value behind `=`; `None` for a word or value.
+/// The flag that a token names, with the value after `=`; `None` for a word or value.
 fn as_flag<'a>(
     token: &'a str,
     line: &'static Line,

@@ -24,7 +24,7 @@ pub enum Program {
     Convert,
 }
 
-/// Whose spelling and behaviour is followed.
+/// The upstream version whose spelling and behaviour are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upstream {
     /// MindSpeed-LLM v2.0.0 with Megatron `core_r0.8.0`.
@@ -212,7 +212,7 @@ const SHORT: [(&str, &str, &[Program]); 13] = {
     ]
 };
 
-/// Upstream's programs behind one of ours, with the versions that it stands for.
+/// The upstream programs that one of ours replaces, with their versions.
 fn tools(program: Program) -> &'static [(&'static str, Versions)] {
     match program {
         Program::Train => &[("train", Versions::Both)],
@@ -428,7 +428,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The command line of a program that reads `O`, and what every program is told.
+    /// The command line of a program that reads `O`, and the options common to every program.
     ///
     /// # Panics
     /// If tables and options do not fit together: a flag that is read twice, or read and listed as one that does nothing, or

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt;
 
 /// Floating-point operations that a rank does in the time in which it sends a byte, for the order of the list: 300 TFLOP/s
-/// beside 100 GB/s, as accelerators of 2024 have them.
+/// and 100 GB/s, as for accelerators of 2024.
 const FLOPS_PER_BYTE: f64 = 3000.0;
 
 /// Rows of a product on an accelerator with which it takes twice the time of its operations: tiles of few rows are mostly empty,
@@ -39,7 +39,7 @@ struct Candidate {
     dp: usize,
     /// The global batch size, where it is not given and would be another one of these ranks.
     global: Option<usize>,
-    /// Of the rank that needs most, in bytes, by formula, and its stage.
+    /// Bytes of the rank that needs most, by formula, and its stage.
     bytes: usize,
     stage: usize,
     /// The same as it was tried out, in blocks of memory as an arena gives them.
@@ -87,7 +87,7 @@ pub(crate) fn bytes(flag: &str, text: &str) -> Result<usize> {
 /// Layouts of a run's ranks whose ranks each need at most so much memory.
 pub struct Layouts {
     ranks: usize,
-    /// The size as it was asked for, and its bytes.
+    /// The requested size as text, and in bytes.
     asked: String,
     limit: usize,
     /// Layouts that there are, those that fit by formula, and those of them that were tried out.
@@ -104,7 +104,7 @@ impl Layouts {
     /// Finds those of the ranks of `r` that need at most `asked` (64GiB, say).
     ///
     /// # Errors
-    /// A size that is none, or no layout that fits, with the smallest that there is.
+    /// An invalid size, or no layout that fits, with the smallest one.
     pub fn find(o: &Options, r: &Resolved, asked: &str) -> Result<Self> {
         let limit = bytes("--fit", asked)?;
         check(r)?;

@@ -39,7 +39,7 @@ impl Needs {
         let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes.saturating_mul(ranks) as u64);
         for stage in 0..placement.stages() {
             let held = placement.params(&c.model, stage);
-            // The state is shared out over the ranks whatever the flag says: that changes no value.
+            // The state is sharded over the ranks whatever the flag says: that changes no value.
             let rank = crate::resolve::stages::first_of_stage(r, stage);
             let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes())?;
             let sizes = crate::resolve::stages::activations(r, c.longest_row);

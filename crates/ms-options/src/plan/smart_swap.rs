@@ -58,7 +58,7 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(Keeping, OptimizerForm)> {
     ways
 }
 
-/// What the rank that takes most takes: as it is tried out, or by formula where a stage cannot be.
+/// The memory of the rank that needs most: by rehearsal, or by formula if a stage cannot be rehearsed.
 fn most(r: &Resolved) -> Result<usize> {
     let (c, grid) = (&r.config, &r.topology.grid);
     let placement = Placement::new(&c.model, &c.stages)?;
@@ -81,10 +81,10 @@ fn most(r: &Resolved) -> Result<usize> {
     Ok(most)
 }
 
-/// Chooses what is swapped, if it is asked for; the optimizer's state in so many parts.
+/// Chooses what is swapped, if requested; the optimizer state in this many parts.
 ///
 /// # Errors
-/// For a size that is none, and one that no way to swap fits.
+/// For an invalid size, and one that no combination of swaps fits.
 pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
     if !o.smart {
         return Ok(());

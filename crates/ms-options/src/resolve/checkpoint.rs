@@ -73,7 +73,7 @@ pub(super) fn checkpointing(
         );
     }
     let passing = passing(o)?;
-    // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
+    // For an interrupted run: its last non-persistent checkpoint, if there is no newer one.
     let newest = newest_passing(o, source)?;
     let pretrained = source.is_pretrained() && newest.is_none();
     Ok(Checkpointing {

@@ -9,7 +9,7 @@ use ms_dist::ContextParallel;
 use ms_spec::GroupScore;
 use std::collections::BTreeSet;
 
-/// Flags that train experts; those that describe them are told of where the model is made.
+/// Flags for training experts; flags that describe experts are reported where the model is made.
 const OF_EXPERTS: [&str; 4] =
     ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-per-layer-logging", "--moe-z-loss-coeff"];
 
@@ -21,7 +21,7 @@ const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-shared-expert-overlap",
 ];
 
-/// Flags that share out layers over the stages of a pipeline, and say how they work together.
+/// Flags that distribute layers over the stages of a pipeline, and set its schedule.
 const OF_STAGES: [&str; 4] = [
     "--no-overlap-p2p-communication",
     "--num-layer-list",
@@ -77,7 +77,7 @@ pub(crate) fn say(o: &Options, r: &Resolved) {
     }
 }
 
-/// The idle ones of the given flags, and what each goes with.
+/// The idle ones of the given flags, and what each of them needs.
 fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'static str, &'static str)> {
     const FULL: &str = "--recompute-granularity full";
     let context = &r.topology.sharing.context;
@@ -144,7 +144,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     .into_iter()
     .flatten()
     .collect();
-    // Gradients of experts' weights are formed beside exchanges in any case.
+    // Gradients of experts' weights overlap with exchanges in any case.
     let works = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some())
         || given.contains("--moe-zero-memory")
         || given.contains("--moe-fb-overlap");

@@ -24,7 +24,7 @@ pub(crate) struct DataConfig {
     pub stretch: Option<usize>,
     /// Micro-batches read ahead.
     pub ahead: usize,
-    /// Tokens of a row behind those that are trained, which prediction modules see.
+    /// Tokens of a row after the trained ones, which prediction modules see.
     pub beyond: usize,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum DataKind {
         paths: DataPaths,
         /// How samples are made of tokens.
         options: GptOptions,
-        /// Whose rules for blends.
+        /// The upstream version whose rules for blends apply.
         upstream: Upstream,
     },
     /// MindSpeed-LLM's fine-tuning sets.

@@ -10,7 +10,7 @@ use ms_data::sft;
 use ms_text::Tokenizer;
 use std::path::Path;
 
-/// Bytes of tokens of one set that are looked at before the first iteration; the rest is checked row by row.
+/// Bytes of tokens of one dataset that are checked before the first iteration; the rest is checked row by row.
 const LOOKED_AT: u64 = 4 << 30;
 
 /// Checks that the ids of every indexed set are below `rows`, those of the embedding, and that no set was made with
@@ -63,7 +63,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
     Ok(())
 }
 
-/// Compares the files of a set with the checksums of its manifest, up to the size that is looked at.
+/// Compares the files of a dataset with the checksums of its manifest, up to the size that is checked.
 fn same_bytes(prefix: &Path, path: &Path, manifest: &Manifest) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let own = [bin_path(prefix), idx_path(prefix)].map(|p| p.file_name().map(ToOwned::to_owned));

@@ -123,7 +123,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));
-    // By it the head's arguments are told from v2.0.0's.
+    // It distinguishes the head's arguments from v2.0.0's.
     put("topk_softmax_in_fp32", (o.upstream == Upstream::Head).then_some(o.routers.best_two.into()));
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
@@ -136,7 +136,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         put("n_group", Some(o.spread.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {
-        // Upstream's tokenizer without words counts the end of documents as one more.
+        // Upstream's null tokenizer counts the end of documents as one more token.
         let end = usize::from(o.samples.have_no_words() && flags.rows().is_none());
         put("vocab_size", Some((tokens + end).into()));
     }

@@ -202,7 +202,7 @@ pub(crate) fn resolve(
         );
     }
     let replay = replay(o, method, count, stages)?;
-    // Of swapped layers the networks alone run again, and in the bubble whole passes do.
+    // In swapped layers only the MLPs are recomputed, and in the bubble whole passes are.
     let whole = o.granularity.as_deref() == Some("full") && !o.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,

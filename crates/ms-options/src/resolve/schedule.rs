@@ -113,7 +113,7 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
     }
     let max_lr = match rates.lr {
         Some(lr) => lr,
-        // A plan needs no rate: any that goes with the others.
+        // A plan needs no learning rate: any that is consistent with the others.
         None if !trains || planned => rates.min_lr,
         None => refuse!("--lr is required"),
     };

@@ -303,7 +303,7 @@ pub const MOST_PLANNED: usize = 65536;
 /// If a size is not a number, or the ranks are too many.
 pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     let (tp, cp, pp, ep, etp) = (o.tp, o.cp, o.pp, o.ep, o.etp.value);
-    // Of a stage: whole rows of dense ranks, and of ranks that share experts.
+    // In a stage: whole rows of dense ranks, and of ranks that share experts.
     let dense = tp.saturating_mul(cp);
     let experts = match (upstream, o.extend_ep.value) {
         (Upstream::Head, false) => ep.saturating_mul(etp.unwrap_or(tp)),

@@ -75,7 +75,7 @@ fn on<T: Send>(
     threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()
 }
 
-/// Fills all that is to be loaded with what is no number.
+/// Fills everything that is to be loaded with NaN.
 fn poison(engine: &mut Engine, states: usize) -> Result<()> {
     for id in engine.store.layout().clone().ids() {
         let n = engine.store.layout().shape(id).numel();

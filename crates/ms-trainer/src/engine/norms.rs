@@ -6,7 +6,8 @@ use ms_core::{DType, ExactSum, Tensor};
 use ms_dist::ReduceOp;
 
 impl Engine {
-    /// Whether a gradient on any rank is no number or, of float16 weights, larger with its factor than float16 can hold.
+    /// Whether a gradient on any rank is NaN or infinite or, for float16 weights, larger with its factor than float16 can
+    /// hold.
     pub(super) fn overflow(&self, parts: &[Tensor]) -> Result<bool> {
         let most = match self.dtype() {
             DType::F16 => LARGEST_F16 / self.scaler.scale,

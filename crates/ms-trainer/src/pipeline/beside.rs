@@ -26,7 +26,7 @@ impl Beside for Meanwhile<'_> {
 }
 
 impl Iteration<'_> {
-    /// Does two actions beside each other, a forward and a backward pass of two micro-batches.
+    /// Executes two overlapped actions, a forward and a backward pass of two micro-batches.
     pub(super) fn act_beside(
         &mut self,
         actions: [Action; 2],

@@ -30,7 +30,7 @@ impl Pipeline {
         Ok(run.losses)
     }
 
-    /// A forward pass of a micro-batch of `iteration` as it is trained, of which nothing is kept but what its routers report.
+    /// A forward pass of a micro-batch of `iteration` as in training, saving nothing but the routers' statistics.
     pub(crate) fn try_out(
         &self,
         model: &Gpt,
