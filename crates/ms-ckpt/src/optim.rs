@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-/// How large buckets of a rank are that has `held` elements in all: `None`: one for everything.
+/// Bucket size for a rank that holds `held` elements in all; `None`: one bucket for everything.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/distributed_data_parallel.py`: buckets only with overlapped

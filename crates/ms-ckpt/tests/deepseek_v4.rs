@@ -72,7 +72,7 @@ fn convert(to: &Path, spread: &Spread, experts: Experts) {
 
 #[test]
 fn files_of_all_pairs_of_ranks_of_whole_experts_are_read() {
-    // Upstream's converter of this family writes a file for every pair, of which a run has only half.
+    // Upstream's converter of this family writes a file for every pair, but a run has only half of them.
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("mcore");
     let whole_experts = GridSizes { tp: 2, ep: 4, etp: Some(1), ..GridSizes::default() };

@@ -19,7 +19,7 @@ pub struct ArenaStats {
     pub in_use_bytes: usize,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: usize,
-    /// Bytes that these tensors asked for: blocks are up to an eighth of a power of two larger.
+    /// Bytes requested for these tensors: blocks are up to an eighth of a power of two larger.
     pub asked_bytes: usize,
     /// Highest value of `asked_bytes` so far.
     pub peak_asked_bytes: usize,
@@ -237,7 +237,7 @@ pub(crate) struct Storage {
     block: OnceLock<Block>,
     /// Bytes of the block.
     class: usize,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     asked: usize,
     arena: Arena,
     fresh: bool,
@@ -257,7 +257,7 @@ impl Storage {
         self.fresh
     }
 
-    /// Whether there is memory behind it.
+    /// Whether it has memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.block.get().is_some()
     }
@@ -388,7 +388,7 @@ mod tests {
     fn work_is_counted_again_as_if_it_were_done() {
         let (done, counted) = (Arena::meta(), Arena::meta());
         let mut kept = Vec::new();
-        // Keeps one block more each time, and takes another meanwhile.
+        // Keeps one more block each time, and takes another meanwhile.
         let work = |arena: &Arena| {
             let _meanwhile = arena.take(5000);
             arena.take(1000)

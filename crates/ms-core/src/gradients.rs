@@ -3,7 +3,7 @@
 use crate::{Arena, DType, ParamId, ParamLayout, Result, Tensor, TensorMut};
 use std::sync::Arc;
 
-/// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
+/// Receives parameter gradients as soon as they are computed. Data parallelism is implemented behind this trait.
 pub trait GradSink {
     /// Adds to the gradient of `p`: calls `work` once with a buffer to add to, in [`crate::DType::wide`] of the weight's
     /// type. The buffer is the gradient itself or, if gradients are kept rounded, zeros. For a frozen parameter `work` is not

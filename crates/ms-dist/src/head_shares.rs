@@ -246,7 +246,7 @@ impl ParallelCtx {
 mod tests {
     use super::*;
 
-    /// Every rank finds, by what it sends, receives and arranges, the columns that it asked for.
+    /// Every rank gets, by what it sends, receives and arranges, the columns that it requested.
     #[test]
     fn each_rank_gets_the_columns_of_its_heads() {
         let layouts = [

@@ -8,28 +8,28 @@ pub(crate) fn bytes(t: &Tensor) -> usize {
     t.numel() * t.dtype().size()
 }
 
-/// Of an all-reduce of `t` over `size` ranks.
+/// For an all-reduce of `t` over `size` ranks.
 pub(crate) fn all_reduce(t: &Tensor, size: usize) -> usize {
     2 * bytes(t) * (size - 1) / size
 }
 
-/// Of an all-gather of a rank's `t`.
+/// For an all-gather of a rank's `t`.
 pub(crate) fn all_gather(t: &Tensor, size: usize) -> usize {
     bytes(t) * (size - 1)
 }
 
-/// Of what hands each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.
+/// For operations that send each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.
 pub(crate) fn parts(t: &Tensor, size: usize) -> usize {
     bytes(t) / size * (size - 1)
 }
 
-/// Of an exchange of rows of `t`, of which `rows[r]` are for rank `r` and this rank is `rank`.
+/// For an exchange of rows of `t`: `rows[r]` are for rank `r`, and this rank is `rank`.
 pub(crate) fn rows(t: &Tensor, rows: &[usize], rank: usize) -> usize {
     let (all, width) = t.as_matrix();
     (all - rows[rank]) * width * t.dtype().size()
 }
 
-/// Holds that `rows` says for each of `size` ranks how many rows of `t` it gets.
+/// Checks that `rows` gives the number of rows of `t` for each of `size` ranks.
 ///
 /// # Errors
 /// If there are other ranks, or more or fewer rows.

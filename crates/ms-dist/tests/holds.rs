@@ -46,7 +46,7 @@ impl Rank {
         Tensor::zeros(self.device.arena(), DType::F32, shape)
     }
 
-    /// Something of which ranks hold so.
+    /// A value with these sharding states.
     fn held(&self, g: &mut Graph, shape: &[usize], hold: Hold) -> Var {
         g.input(self.tensor(shape)).held(States::default().with(self.ctx.digits, hold))
     }

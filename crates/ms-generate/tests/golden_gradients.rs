@@ -27,7 +27,7 @@ struct Trial {
     model: LoadedModel,
     layout: Arc<ParamLayout>,
     batch: Batch,
-    /// Of each place of the batch the token behind it in its row, and the one behind that.
+    /// For each position of the batch, the next token in its row, and the one after that.
     ahead: [Tensor; 2],
     weights: Tensor,
 }
@@ -78,7 +78,7 @@ impl Trial {
         Some(Self { model, layout, batch, ahead, weights })
     }
 
-    /// The loss, and of a prediction module the loss by the token after the next one beside it.
+    /// The loss, and for a prediction module also the loss of the token after the next one.
     fn run(&self, g: &mut Graph) -> Var {
         let LoadedModel { model, store, ctx, .. } = &self.model;
         let [next, after] = &self.ahead;

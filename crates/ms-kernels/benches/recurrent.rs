@@ -37,8 +37,8 @@ fn documents(n: usize) -> Vec<Segment> {
     (0..n).map(|d| Segment::of(cut(d), cut(d + 1) - cut(d))).collect()
 }
 
-/// GFLOP of both directions: `heads` heads, of which `shared` have scores of their own, with `s` by `p` states and `rows` rows a
-/// token.
+/// GFLOP of both directions: `heads` heads, `shared` of which have scores of their own, with `s` by `p` states and `rows`
+/// rows per token.
 fn work(heads: usize, shared: usize, s: usize, p: usize, rows: usize) -> (f64, f64) {
     let (heads, shared, s, p) = (heads as f64, shared as f64, s as f64, p as f64);
     let (state, values, scores) = (2.0 * s * p * heads, ROWS * p * heads, ROWS * s * shared);

@@ -471,7 +471,7 @@ mod tests {
     #[repr(align(64))]
     struct Line([bf16; 2 * LANES]);
 
-    /// What comes of elements that are taken apart, and of their round trip, beside what does of halves.
+    /// The result of splitting elements, and of the round trip, compared with that of halves.
     fn check_split(how: impl Narrow) {
         let from: [bf16; 2 * LANES] = std::array::from_fn(|i| bf16::from_f32(i as f32 * 1.37 - 20.0));
         let split = split_two(&from);

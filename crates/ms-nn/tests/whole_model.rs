@@ -128,8 +128,9 @@ fn softmax<'a>(x: &[f64]) -> Made<'a> {
     made(p.clone(), move |dp, _| each(&p, dp, |p_i, dp_i| p_i * (dp_i - dot(&p, dp))))
 }
 
-/// What the heads of a document's tokens see, which is the tokens up to their own. A row `x[t]` has for each group its `n` query
-/// heads, its key and its value. Queries and keys are turned: each pair of elements `i` and `i + D/2` by `t · base^(-2i/D)`.
+/// What the heads of a document's tokens see, which is the tokens up to their own. A row `x[t]` has for each group its `n`
+/// query heads, its key and its value. Queries and keys are rotated: each pair of elements `i` and `i + D/2` by
+/// `t · base^(-2i/D)`.
 fn attention<'a>(c: &ModelConfig, x: &[f64]) -> Made<'a> {
     let (heads, groups, d, base) = (c.heads, c.groups, c.head_dim, c.rope.base);
     let (n, scale) = (heads / groups, (d as f64).powf(-0.5));

@@ -11,12 +11,12 @@ pub enum Divergence {
     },
     /// `Σ t · (ln max(t / (Σ t + eps), eps) - ln(p + eps))`.
     Floored {
-        /// Added, and the least number of which a logarithm is taken.
+        /// Added, and the smallest argument of a logarithm.
         eps: f64,
     },
     /// `Σ t · (ln max(t, eps) - ln p)`, with the logarithm of the softmax itself.
     Exact {
-        /// The least number of which a logarithm is taken.
+        /// The smallest argument of a logarithm.
         eps: f64,
     },
 }

@@ -73,7 +73,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         (3, 3, 2, true, PipelineOrder::Drawn(7)),
         (1, 4, 1, false, plain),
     ];
-    // Passes beside others, experts, what runs again in the bubble, and ranks along tp and dp with what layers run again.
+    // Overlapped passes, experts, recomputation in the bubble, and ranks along tp and dp with recomputed layers.
     let none = Recompute::None;
     let ways = [
         (false, false, false, (1, 1, none)),
@@ -129,7 +129,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             seen += first.len();
         }
     }
-    // What is deferred of the output layer comes behind all else of the last stage.
+    // Deferred work of the output layer comes after everything else of the last stage.
     let (config, mut case) = (model(2, false).validate().unwrap(), Case::of(2, 1, 1, 2, 1));
     case.head_later = Some(3);
     drop(recorder.take());

@@ -38,7 +38,7 @@ pub(crate) struct Lora {
     pub(crate) arithmetic: Arithmetic,
     /// Write them alone.
     pub(crate) alone: bool,
-    /// Write them beside the weights instead of merging them.
+    /// Write them in addition to the weights instead of merging them.
     pub(crate) kept: bool,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct Request {
     pub(crate) hf_config: Option<PathBuf>,
     /// Keep the first layers only.
     pub(crate) layers: Option<usize>,
-    /// Keep so many multi-token prediction layers; `None`: all.
+    /// Keep this many multi-token prediction layers; `None`: all.
     pub(crate) mtp: Option<Predictors>,
-    /// Keep so many of the leading dense layers; `None`: all.
+    /// Keep this many of the leading dense layers; `None`: all.
     pub(crate) leading_dense: Option<usize>,
-    /// Whether a source without args has its experts shared out over tensor-parallel ranks.
+    /// Whether a source without args has its experts distributed over tensor-parallel ranks.
     pub(crate) extended: Option<bool>,
     /// Adapters to merge or write.
     pub(crate) lora: Lora,

@@ -334,7 +334,7 @@ fn a_distributed_checkpoint_is_converted_inspected_compared_and_verified() {
         ms_convert(&[args, &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
         assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
     }
-    // Where a rank lacks its part of it, it is not left behind in silence.
+    // If a rank lacks its part of it, it is not dropped silently.
     std::fs::remove_file(other.join("iter_0000003/mp_rank_01/distrib_optim.pt")).unwrap();
     let to = path("torn");
     let torn = ["mcore", "torch_dist", "--load", text(&other), "--save", text(&to)];

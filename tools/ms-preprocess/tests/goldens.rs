@@ -68,7 +68,7 @@ fn check(case: &Path, name: &str) {
     }
 }
 
-/// Values: transformers 4.57.6, Llama's slow and fast class, of which upstream takes the first with this flag.
+/// Values: transformers 4.57.6, Llama's slow and fast class; upstream uses the slow one with this flag.
 #[test]
 fn the_slow_class_is_taken_with_its_flag_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -115,7 +115,7 @@ fn passes_that_go_together_are_drawn_in_their_time() {
     let args = "--pp 2 --micro-batches 8 --schedules-method dualpipev";
     let (apart, together) = (object(args), object(&format!("{args} --moe-fb-overlap")));
     assert_ne!(apart["spans"], together["spans"]);
-    // A forward pass of one micro-batch in a column, and behind it the two of a backward pass of another.
+    // A forward pass of one micro-batch in a column, followed by the two columns of a backward pass of another.
     let drawn = text("--pp 2 --micro-batches 4 --schedules-method dualpipev --moe-fb-overlap");
     let stage: Vec<&str> = drawn.lines().take(2).collect();
     assert_eq!(

@@ -54,7 +54,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// The run that a checkpoint is of, with its optimizer if that is there for every trained parameter.
+    /// The run of a checkpoint, with its optimizer state if it is complete for every trained parameter.
     pub fn of(source: &Checkpoint) -> Self {
         let mut args = source.args().clone();
         // Megatron stores among the arguments what our runs store separately.

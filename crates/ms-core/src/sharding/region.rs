@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct Region {
     /// Shape of the global tensor.
     pub shape: Shape,
-    /// The dimension that is cut.
+    /// The sharded dimension.
     pub dim: usize,
     /// Which indices of `dim`, in the order in which the local tensor holds them.
     pub ranges: Vec<Range<usize>>,

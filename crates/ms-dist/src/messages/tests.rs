@@ -182,7 +182,7 @@ fn ranks_that_disagree_are_an_error_with_both_calls() {
     assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
 }
 
-/// What a rank is told of messages that are known to be `[4,2]` bf16, of which only the last is.
+/// The errors for messages expected to be `[4,2]` bf16, of which only the last one is.
 fn told_of_unlike_messages(fabric: &dyn Fabric) -> Vec<String> {
     let comm = fabric.group(&[0, 1]).unwrap();
     let (arena, other) = (Arena::default(), 1 - comm.rank());

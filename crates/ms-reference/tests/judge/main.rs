@@ -69,7 +69,7 @@ fn in_bf16_every_operation_is_the_reference() {
     judge(DType::Bf16);
 }
 
-/// What a router computes in f64 (`--moe-router-dtype fp64`) beside weights and activations of fewer bits.
+/// What a router computes in f64 (`--moe-router-dtype fp64`) with weights and activations of fewer bits.
 #[test]
 fn in_f64_routers_and_their_products_are_the_reference() {
     let of_routers = |case: &Case| case.0.starts_with("linear") || case.0.starts_with("route ");

@@ -18,7 +18,7 @@ use std::sync::Arc;
 struct Made {
     /// Of which the loss is a sum with fixed weights.
     y: Var,
-    /// A loss whose gradient enters beside that of `y`.
+    /// A loss whose gradient enters in addition to that of `y`.
     beside: f64,
 }
 

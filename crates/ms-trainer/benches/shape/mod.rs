@@ -19,7 +19,7 @@ pub(crate) struct Size {
     pub(crate) ffn: usize,
     pub(crate) seq: usize,
     pub(crate) batch: usize,
-    /// Experts, of which a token goes to two; none with 0.
+    /// Number of experts, two per token; none with 0.
     pub(crate) experts: usize,
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Experts behind a router with a bias, and a prediction module.
+/// Experts with a router that has a bias, and a prediction module.
 fn model() -> ModelConfig {
     let router = Router { bias: true, ..Router::plain(Score::Sigmoid) };
     let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared: None, zero_experts: 0 };

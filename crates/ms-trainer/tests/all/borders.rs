@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 
 const MICRO: usize = 8;
 
-/// The time of a rank, of which every multiply-add takes one unit.
+/// The simulated time of a rank: every multiply-add takes one unit.
 #[derive(Clone, Copy, Default)]
 struct Time {
     now: f64,

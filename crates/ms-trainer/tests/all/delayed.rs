@@ -92,7 +92,7 @@ fn every_family_waits_for_what_it_looks_at() {
     }
 }
 
-/// Four layers: dense, of which every other has experts, of latent attention that predicts ahead.
+/// Four layers: dense, with experts in every other layer, with latent attention and a prediction module.
 fn models() -> [(&'static str, ModelConfig); 3] {
     let dense = ModelConfig { layers: 4, ..ModelConfig::tiny() };
     let pattern = small_experts().pattern;

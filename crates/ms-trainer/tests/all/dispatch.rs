@@ -144,7 +144,7 @@ fn ranks_send_around_experts_what_the_formulas_say() {
                     assert_eq!(of("ep"), planned(|b| b.ep), "to other experts, rank {rank}: {case:?}");
                     assert_eq!(of("tp-ep"), planned(|b| b.tp_ep), "around experts, rank {rank}: {case:?}");
                     assert_eq!(of("expert-tp"), planned(|b| b.etp), "to one expert, rank {rank}: {case:?}");
-                    // What attention and the ends send beside is the same.
+                    // What attention and the ends send in addition is the same.
                     let beside = |i: usize| {
                         let (_, planned, got): &(Case, ExpertBytes, Found) = &each[i];
                         let of = got.sent[rank].get("tp").copied().unwrap_or(0) as usize;

@@ -198,7 +198,7 @@ fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
     follow_those(cuts, &models, "", least);
 }
 
-/// [`follow`] through these models, of which the weights slip whose names begin with `prefix`.
+/// [`follow`] through these models, with wrong entries for the weights whose names begin with `prefix`.
 fn follow_those(cuts: &[Cut], models: &[(String, ModelConfig)], prefix: &str, least: usize) {
     let (mut passes, mut slips, mut named, mut unnoticed, mut wrong) = (0, 0, 0, Vec::new(), Vec::new());
     for (name, c) in models {

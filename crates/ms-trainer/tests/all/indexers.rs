@@ -58,7 +58,7 @@ fn every_topology_trains_indexers_as_one_rank_does() {
     ];
     let mut wrong = Vec::new();
     for (name, c) in picking() {
-        // What one rank finds, which is the same beside every topology.
+        // What one rank computes, the reference for every topology.
         let mut known: BTreeMap<String, Found> = BTreeMap::new();
         for (i, case) in cases.iter().enumerate() {
             let mut case = case.clone();

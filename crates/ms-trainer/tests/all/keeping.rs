@@ -13,7 +13,7 @@ const ROWS: usize = 2;
 const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
 
-/// Two modules behind four layers of latent attention, whose values are narrower than its keys.
+/// Two modules after four layers of latent attention, whose values are narrower than its keys.
 fn latent(q_rank: Option<usize>) -> ModelConfig {
     let mla = Mla { q_rank, value: 6, q_scale: 1.5, kv_scale: 0.5, ..samples::MLA };
     ModelConfig { attention: Attention::Latent(mla), mtp: 2, ..samples::latent() }
@@ -87,7 +87,7 @@ fn nothing_to_send(way: &str, c: &ModelConfig) -> bool {
     }
 }
 
-/// A block of two halves, whose experts join the stream behind the second.
+/// A block of two halves, whose experts join the stream after the second.
 fn shortcut() -> ModelConfig {
     let pattern = experts().pattern[..2].to_vec();
     ModelConfig { block: Block::Shortcut, layers: 2, pattern, ..experts() }

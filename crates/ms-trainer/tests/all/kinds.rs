@@ -15,7 +15,7 @@ const ROWS: usize = 2;
 const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
 
-/// Kinds of models of which `bits`, `keeping` and `memory` have none.
+/// Kinds of models that `bits`, `keeping` and `memory` do not cover.
 fn kinds() -> [(&'static str, ModelConfig); 3] {
     [("delta nets", delta_nets()), ("states", states()), ("sinks", sinks())]
 }

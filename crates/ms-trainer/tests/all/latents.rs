@@ -63,7 +63,7 @@ fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
         );
         assert_eq!(plain.1, beside.1, "{what}: the same products");
         assert!((plain.0 - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {}", plain.0);
-        // Latents of keys and values come first, with nothing beside them: 8 of 26 elements.
+        // Latents of keys and values come first, without overlap: 8 of 26 elements.
         assert!(beside.0 < 0.4, "{what}: {}", beside.0);
     }
 }

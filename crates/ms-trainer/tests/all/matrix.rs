@@ -96,7 +96,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     let without_tokens = loads.flat_map(|e| e.tokens.values().flatten()).any(|&n| n == 0);
     // What goes from rank to rank depends on routers where each token is sent to its experts.
     let counted = match (&config.moe, case.dispatcher) {
-        // Nor do ranks share out of packed documents what they share out of a rehearsal's rows.
+        // Nor is the work for packed documents distributed like that for a rehearsal's rows.
         _ if matches!(case.context, ContextParallel::Adaptive { .. }) && shape.packed => false,
         (None, _) => true,
         // How often a choice is balanced depends on values, too, and how many copies have experts with weights.
@@ -129,7 +129,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     Ok(Shown { margins, without_tokens, counted, again })
 }
 
-/// Drawings of every choice of sizes beside the first, of which those are run that have new pairs of values.
+/// Additional draws of every choice of sizes; those with new pairs of values are run.
 const VARIANTS: usize = 8;
 /// Those of a full run at first; then as many more as there are, again and again, until a doubling brings no new pair.
 const VARIANTS_OF_ALL: usize = 48;
@@ -151,7 +151,7 @@ pub(crate) fn seed() -> u64 {
     std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
 
-/// Whether all runs are asked for.
+/// Whether all runs are requested.
 pub(crate) fn all() -> bool {
     std::env::var("MS_PARITY").is_ok_and(|v| v == "all")
 }

@@ -65,7 +65,7 @@ fn ways() -> Vec<(&'static str, Keeping)> {
     ]
 }
 
-/// What the networks of a model may keep less of.
+/// Memory-saving options of a model's MLPs.
 fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, Keeping)> {
     let none = Keeping::default();
     match c.moe {
@@ -83,7 +83,7 @@ fn found(c: &ModelConfig, case: &Case) -> Found {
     found_of(c, case, case.sizes.pp)
 }
 
-/// Two steps of so many micro-batches a rank.
+/// Two steps of this many micro-batches per rank.
 fn found_of(c: &ModelConfig, case: &Case, each: usize) -> Found {
     let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
     let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
@@ -539,8 +539,7 @@ fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
     let mut rounded = experts();
     rounded.moe.as_mut().unwrap().router.dtype = RouterDtype::Model;
     let norms = Keeping { norms_again: ALL, ..Keeping::default() };
-    // Exchanges that a backward pass needs and no forward pass: of a layer's input, and of that of a router behind a norm
-    // that is recomputed.
+    // Exchanges that only a backward pass needs: of a layer's input, and of that of a router after a recomputed norm.
     for (exchange, c, keeping) in [
         ("gathered again", dense(), Keeping::default()),
         ("gathered again", dense(), norms),

@@ -49,7 +49,7 @@ fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> 
     all.clone()
 }
 
-/// Steps of four ranks, of which `watched` sees what they exchange.
+/// Steps of four ranks, whose exchanges `watched` observes.
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
@@ -83,7 +83,7 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     }
 }
 
-/// What rank 0 begins next whenever it has asked for gradients of what it passed on, with recomputed layers.
+/// What rank 0 starts next whenever it has requested gradients of its outputs, with recomputed layers.
 fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
@@ -101,9 +101,9 @@ fn layers_run_again_while_their_gradient_is_on_its_way() {
     assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
 }
 
-/// A rank's time, of which every sum inside tensor parallelism, standing for the products between them, takes one unit, or every
-/// multiply-add where these are counted, and what goes over a slow wire between data-parallel ranks so much for every byte, one
-/// after the other.
+/// A rank's simulated time: every sum inside tensor parallelism, standing for the products between them, takes one unit (or
+/// every multiply-add, if these are counted), and every byte on a slow link between data-parallel ranks takes a fixed time,
+/// one transfer after another.
 struct Clock {
     rank: ThreadId,
     per_byte: f64,
@@ -180,7 +180,7 @@ fn clocked(config: TrainConfig, ep: usize, ways: Sharing, per_byte: f64) -> Time
 fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
     for sequence_parallel in [false, true] {
         let quick = time(0.0, [false, false], sequence_parallel).now;
-        // As long as the products take, about: what goes over the wire can hide behind them.
+        // About as long as the products take: transfers can hide behind them.
         let per_byte = 0.5 * quick / time(1.0, [false, false], sequence_parallel).wire;
         let grown = |overlap| {
             let slow = time(per_byte, overlap, sequence_parallel);
@@ -278,7 +278,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
             "window {window}: share of the wire's time that a step waits: blocks {blocks:.2}, gradients {gradients:.2}, \
              both {both:.2}"
         );
-        // Of the three gradients that a rank sends the last has nothing beside it.
+        // Of the three gradients that a rank sends, the last one overlaps with nothing.
         assert!(blocks < 0.05, "{blocks}");
         assert!(gradients < 0.4, "{gradients}");
         assert!(both < 0.2, "{both}");
@@ -314,7 +314,8 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
     for dispatcher in [Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq] {
         let quick = experts_time(dispatcher, false, 0.0).now;
         assert_eq!(experts_time(dispatcher, true, 0.0).now, quick, "the same products");
-        // All ways of a layer take as long as four products; the first way there and the last way back have one beside them.
+        // All exchanges of a layer take as long as four products; the first one forward and the last one backward overlap
+        // with one.
         let wire = experts_time(dispatcher, false, 1.0).wire;
         let per_byte = (4 * 2 * 4 * 4) as f64 / wire;
         let grown = |overlap| {
@@ -369,8 +370,8 @@ fn counted_on(
     *clock.time.lock().unwrap()
 }
 
-/// By which share of what new weights take on the wire, as long as the optimizer, about, steps grow: gathered once all are
-/// updated, beside the forward pass, and beside the update of others, too.
+/// By which share of the transfer time of new weights (about as long as the optimizer) steps grow: gathered once all are
+/// updated, during the forward pass, and also during the update of others.
 #[test]
 fn weights_are_on_their_way_while_others_are_updated() {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
@@ -444,7 +445,7 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         (moe.shared, moe.ffn) = (moe.shared.filter(|_| shared), 32);
         ModelConfig { moe: Some(moe), ..experts() }
     };
-    // The first forward and the last backward pass have nothing beside them; nor has a second run of a layer.
+    // The first forward and the last backward pass overlap with nothing; nor does a second run of a layer.
     for (what, (order, stages), shared, recompute, bound) in [
         ("one stage", whole.clone(), false, Recompute::None, 0.15),
         ("one stage, shared experts", whole.clone(), true, Recompute::None, 0.1),

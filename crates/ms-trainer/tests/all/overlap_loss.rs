@@ -48,8 +48,8 @@ fn grown(linears: LinearOverlap, ways: (bool, bool), length: usize) -> f64 {
 #[test]
 fn the_gradient_by_the_output_layers_input_is_on_its_way_while_others_are_formed() {
     for sequence_parallel in [false, true] {
-        // One chunk of tokens: beside the gradient of the layer's weights. Several: beside the next chunk's products, too,
-        // which is all there is where that gradient is deferred.
+        // One chunk of tokens: overlaps with the gradient of the layer's weights. Several: also with the next chunk's
+        // products, which is all there is if that gradient is deferred.
         for (length, put_off, bound) in [(64, false, 0.01), (1024, false, 0.01), (1024, true, 0.3)] {
             let ways = (sequence_parallel, put_off);
             let plain = grown(WAITING, ways, length);

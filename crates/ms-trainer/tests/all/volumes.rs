@@ -234,7 +234,7 @@ fn every_group_of_a_dense_model_sends_what_the_formulas_say() {
     }
 }
 
-/// Four layers with heads of eight columns, of which two are rotated. `latents`: latent attention, with latents of queries of so
+/// Four layers with heads of eight columns, two of which are rotated. `latents`: latent attention, with query latents of this
 /// many columns or without.
 fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
     let of = |q_rank| Mla { q_rank, kv_rank: 10, value: 6, q_scale: 1.5, kv_scale: 0.5, ..MLA };

@@ -79,7 +79,7 @@ const CAPACITY: [&str; 10] = [
     "--nproc-per-node 4 --tp 2 --pp 2 --sequence-parallel --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
 ];
 
-/// A run of the repository, or a longer one that is beside it.
+/// A run in the repository, or a longer one outside it.
 fn follows(case: &str, topologies: &[&str], more: &str) {
     follows_series(case, topologies, more, "steps_f64");
 }

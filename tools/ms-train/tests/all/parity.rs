@@ -108,14 +108,14 @@ fn the_first_gradient_that_differs_is_named() {
         let done = command.env("MS_PLANTED_FAULT", fault).assert().code(1);
         String::from_utf8_lossy(&done.get_output().stderr).into_owned()
     };
-    // One product of one rank is twice what it should be: what comes before it in the model has another gradient, and behind
-    // it the network that it goes through.
+    // One product of one rank is twice what it should be: what precedes it in the model has another gradient, and after it
+    // the MLP that it goes through.
     let said = spoilt("1 leave_tp 2 double");
     assert!(
         said.contains("differ: the gradient of ") && said.contains("of its norm, allowed are 1e-10"),
         "{said}"
     );
-    // The gradient of one exchange alone: layers behind it are as they should be.
+    // Only the gradient of one exchange: layers after it are correct.
     let last = said.lines().find(|line| line.contains("the gradient of ")).unwrap().to_owned();
     let said = spoilt("1 enter_tp 1 double");
     let first = said.lines().find(|line| line.contains("the gradient of ")).unwrap();
@@ -151,7 +151,7 @@ fn every_family_can_be_made_small_and_compared() {
         };
         let compared = (i..i + axes.len()).map(|at| at % axes.len()).find(|&at| {
             let Err(said) = parity(axes[at]) else { return true };
-            // Layers that do not divide are shared out as the hint says.
+            // Layers that do not divide evenly are distributed as the hint says.
             let hint = said.split('"').find_map(|words| words.strip_suffix(" shares them out all the same"));
             if let Some(list) = hint {
                 return parity(&format!("{} {list}", axes[at])).is_ok();

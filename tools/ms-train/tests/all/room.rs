@@ -192,7 +192,7 @@ fn passes_beside_each_other_take_what_is_planned_and_change_no_loss() {
 fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 8, counting);
-    // The first layer is a dense one, the others have experts, of which all tokens pass one.
+    // The first layer is dense, the others have experts, one of which is shared.
     let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --first-k-dense-replace 1 \
                    --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
     let selective = "--recompute-granularity selective --recompute-modules";
@@ -355,7 +355,7 @@ fn what_ranks_take_that_share_out_what_masks_leave_is_planned() {
         );
         let [plan, run] = planned_and_run(&data, &flags);
         as_planned_together(&plan, &run);
-        // Ranks do not send the same: those behind see more.
+        // Ranks do not send the same: later ones see more.
         let sent = |rank: usize| plan["ranks"][rank]["sent_bytes"]["ring"].as_u64().unwrap();
         assert!((1..cp).any(|rank| sent(rank) != sent(0)), "{plan}");
         assert!(plan["rehearsed_as_if"][0].as_str().unwrap().contains("every row is one document"));

@@ -60,7 +60,7 @@ fn mixtral(dir: &Path) {
     std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Rows of which every fifth token does not count.
+/// Rows in which every fifth token does not count.
 fn rows(path: &Path, iterations: usize) {
     let tokens =
         (0..iterations * ROWS).flat_map(|r| (0..=SEQ).map(move |t| ((r * 13 + t * (1 + r % 3)) % 64) as i32));
@@ -216,7 +216,7 @@ fn a_single_expert_whose_weight_is_divided_last_weighs_one() {
     is_upstreams(two, [5.1842402, UNREAD, 4.2613317]);
 }
 
-/// After one iteration of four rows of 16 tokens with two of eight experts each, of which an expert takes `factor` times 16.
+/// After one iteration of four rows of 16 tokens with two of eight experts each; an expert takes `factor` times 16.
 fn biases_after(version: &str, factor: f64, more: &str) -> (Vec<Vec<u64>>, Vec<Vec<f64>>) {
     let dir = tempfile::tempdir().unwrap();
     let (data, file, save) =

@@ -4,7 +4,7 @@ use crate::tiny::{counting, for_megatron, metrics, model, ms_train, refused, sam
 use serde_json::Value;
 use std::path::Path;
 
-/// Tied embeddings and a prediction module behind four layers, in float64.
+/// Tied embeddings and a prediction module after four layers, in float64.
 const RUN: &str = "--num-layers 4 --micro-batch-size 1 --global-batch-size 8 --lr 1e-2 --fp64 --eval-iters 0 \
     --init-method-std 0.2 --mtp-num-layers 1";
 

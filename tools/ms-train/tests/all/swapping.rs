@@ -108,7 +108,7 @@ fn the_default_is_upstreams_and_names_are_found_as_it_finds_them() {
     assert!(none.contains("--swap-attention swaps nothing: --swap-modules attention"), "{none}");
     assert_eq!(of("attention"), 0.0);
     assert!(elsewhere.contains("--swap-modules: no layer of the model has the part router"), "{elsewhere}");
-    // A network that is swapped does not run again, as upstream has it.
+    // An MLP that is swapped is not recomputed, as upstream.
     let again = "--recompute-num-layers 2";
     assert_eq!(of(&format!("mlp {again}")), of("mlp"));
     let kept =

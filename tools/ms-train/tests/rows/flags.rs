@@ -8,7 +8,7 @@ use ms_nn::{Recompute, Swapped};
 use ms_spec::{Moe, Score};
 use ms_trainer::{LossScale, PipelineOrder, Replay, UpdateRule};
 
-/// Flags of the ways in which ranks work together, of which few may be in no run.
+/// Flags of parallelism options, few of which may be missing from all runs.
 pub(super) const WAYS: [&str; 40] = [
     "--tp",
     "--cp",
@@ -83,7 +83,7 @@ pub(super) fn flags(run: &Run) -> Option<String> {
     if case.gather_beside_step && case.stages.layers_per_chunk.is_none() {
         return None;
     }
-    // Ranks beside those that share matrices: these are experts' ranks, too.
+    // Ranks other than those that share matrices: these are experts' ranks, too.
     let extended = has_experts && !head && case.sizes.etp == Some(1);
     if extended && !case.sizes.ep.is_multiple_of(*tp) {
         return None;
@@ -294,7 +294,7 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     Some(())
 }
 
-/// What layers that share matrices compute beside their exchanges.
+/// What tensor-parallel layers compute during their exchanges.
 fn linears(run: &Run, line: &mut Line) -> Option<()> {
     if run.sizes[0] == 1 {
         return Some(());

@@ -11,7 +11,7 @@ use ms_trainer::PipelineOrder;
 
 const FLAG: &str = "--moe-fb-overlap";
 
-/// What is asked for beside it.
+/// What is requested together with it.
 pub(crate) struct Asked {
     /// `--overlap-grad-reduce`.
     pub(crate) reduces: bool,
@@ -23,10 +23,10 @@ pub(crate) struct Asked {
     pub(crate) micro_batches: usize,
 }
 
-/// Whether passes go beside each other.
+/// Whether passes are overlapped.
 ///
 /// # Errors
-/// For what upstream refuses beside it.
+/// For what upstream refuses together with it.
 ///
 /// # Source
 /// MindSpeed, `features_manager/moe/fb_overlap.py` and `features_manager/pipeline_parallel/dualpipev_feature.py`.

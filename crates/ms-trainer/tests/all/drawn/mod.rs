@@ -79,7 +79,7 @@ impl Run {
         let config = rarer(kind, config, &routing, &mut Draw(Rng::named(seed, &format!("{name}, rarer"))));
         let passes_beside = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
         let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
-        // As upstream: only what is shared out is gathered.
+        // As upstream: only what is sharded is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
         let gather_beside_step = case.gather_beside_step && overlap_gather;
         let mut keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
@@ -475,7 +475,8 @@ fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
     if case.keeping.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 
-/// Whether the gradient of the output layer's weights is deferred behind all else, and of how many micro-batches.
+/// Whether the gradient of the output layer's weights is deferred until after everything else, and for how many
+/// micro-batches.
 fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
     let may = case.sizes.pp > 1 && !c.tied;
     draw.of(&[None, None, Some(1), Some(usize::MAX)]).filter(|_| may)

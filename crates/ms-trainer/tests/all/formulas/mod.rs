@@ -26,7 +26,7 @@ pub(crate) fn shared_out(whole: usize, n: usize) -> usize {
     whole / n * (n - 1)
 }
 
-/// Of an all-reduce of `whole` bytes: summed and shared out, then gathered.
+/// For an all-reduce of `whole` bytes: a reduce-scatter, then an all-gather.
 pub(crate) fn summed(whole: usize, n: usize) -> usize {
     2 * whole * (n - 1) / n
 }
@@ -41,8 +41,8 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Key/value heads that `n` ranks have together: one each, where a rank's query heads are of one group of which other ranks
-    /// have some, too; and where they are of several such groups, one for every query head.
+    /// Key/value heads that `n` ranks have together: one each, if a rank's query heads are of one group shared with other
+    /// ranks; one for every query head, if they are of several such groups.
     pub(crate) fn copies(self, n: usize) -> usize {
         let (each, of_group) = (self.heads / n, self.heads / self.groups);
         match () {
@@ -177,8 +177,8 @@ impl Buffer {
         self.buckets.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Of an iteration of data parallelism whose ranks each own a part of the optimizer's state: gradients are summed and shared
-    /// out, new weights gathered.
+    /// For an iteration of data parallelism with sharded optimizer state: gradients are reduce-scattered, new weights
+    /// all-gathered.
     ///
     /// # Source
     /// Rajbhandari et al., arXiv:1910.02054, section 7.1.

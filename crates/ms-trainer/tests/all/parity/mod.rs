@@ -41,11 +41,11 @@ pub(crate) struct Case {
     pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
-    /// Forward passes go beside backward passes of other micro-batches.
+    /// Forward passes overlap with backward passes of other micro-batches.
     pub(crate) passes_beside: bool,
     /// Stages wait for what they hand each other.
     pub(crate) waits_at_borders: bool,
-    /// Micro-batches of which the gradient of the output layer's weights is deferred.
+    /// Micro-batches for which the gradient of the output layer's weights is deferred.
     pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
     pub(crate) keeping: Keeping,
@@ -416,7 +416,7 @@ pub(crate) fn same(what: &str, a: &Found, b: &Found) {
     }
 }
 
-/// The first thing of which two runs have other bits.
+/// The first value whose bits differ between two runs.
 pub(crate) fn other_bits(a: &Found, b: &Found) -> Option<String> {
     let equal =
         |x: &[f64], y: &[f64]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
