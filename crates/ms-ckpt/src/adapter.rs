@@ -21,11 +21,11 @@ pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
 pub struct Merge {
     /// `alpha / r`.
     pub scale: f64,
-    /// In which type the sum is formed.
+    /// The type in which the sum is computed.
     pub arithmetic: Arithmetic,
 }
 
-/// In which type an adapter is added.
+/// The type in which an adapter is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Arithmetic {
     /// The product and its scaling in float32, rounded once to the weights' type, added in that type.

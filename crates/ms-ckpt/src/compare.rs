@@ -41,7 +41,7 @@ pub struct Compared {
     pub relation: Relation,
 }
 
-/// What reading every element of a checkpoint shows.
+/// The result of reading every element of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
     /// Tensors and elements that were read.
@@ -94,12 +94,12 @@ impl Checkpoint {
         })
     }
 
-    /// Compares every tensor of the model with that of another checkpoint, whatever forms and cuts they have.
+    /// Compares every tensor of the model with that of another checkpoint, whatever form and sharding they have.
     ///
     /// Padding rows of vocabulary tensors are ignored. `each` is called with the outcomes in the order of names.
     ///
     /// # Errors
-    /// What reading them shows to be damaged.
+    /// Damage found while reading.
     pub fn compare(&self, other: &Self, each: &mut dyn FnMut(Compared)) -> Result<()> {
         let names: BTreeSet<&Name> = self.globals.keys().chain(other.globals.keys()).collect();
         let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -151,10 +151,10 @@ impl Checkpoint {
         Shape::new(&dims)
     }
 
-    /// Reads every element: finds values that are not finite, and copies on other ranks that are not equal.
+    /// Reads every element: finds values that are not finite, and copies on several ranks that differ.
     ///
     /// # Errors
-    /// What is damaged, where it stands.
+    /// The first damage, with its place.
     pub fn verify(&self) -> Result<Verified> {
         self.check_sums()?;
         let mut found = Verified::default();

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a conversion met among the values that it wrote.
+/// What a conversion found among the values that it wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Values that are infinite or NaN.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Checks that there is a folder; one that is named in the way of a model hub is not looked up there, and the error says so.
+/// Checks that the folder exists. A name in the form of a model hub is not looked up there, and the error says so.
 ///
 /// # Errors
 /// [`Error::Folder`].

@@ -17,8 +17,8 @@ impl Checkpoint {
     /// [`Checkpoint::read_named`], one tensor after another.
     ///
     /// # Errors
-    /// If the checkpoint lacks a weight or has it in another shape: of several the first in `weights`. If a graph still uses
-    /// the store's weights.
+    /// If the checkpoint lacks a weight or has it in another shape: the error names the first such weight in `weights`. If a
+    /// graph still uses the store's weights.
     pub fn load_into(&self, store: &mut ParamStore, weights: &[(ParamId, &ParamSpec, Region)]) -> Result<()> {
         let dtype = store.dtype();
         let ids: Vec<ParamId> = weights.iter().map(|(id, ..)| *id).collect();

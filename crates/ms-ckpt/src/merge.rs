@@ -53,7 +53,7 @@ impl Checkpoint {
         self
     }
 
-    /// Adds the adapters to the weights that are read from here on.
+    /// From now on, adds the adapters to the weights that are read.
     ///
     /// # Errors
     /// A checkpoint without adapters.

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use ms_spec::{ModelConfig, ParamSpec, Slot, params};
 use serde::{Serialize, Serializer};
 
-/// What an optimizer keeps of a weight.
+/// A tensor of an optimizer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// The weight itself, unrounded.
@@ -28,10 +28,10 @@ pub enum State {
 impl State {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Master, Self::ExpAvg, Self::ExpAvgSq, Self::Momentum];
-    /// What AdamW keeps.
+    /// The states of AdamW.
     pub const ADAM: [Self; 3] = [Self::Master, Self::ExpAvg, Self::ExpAvgSq];
 
-    /// What names call it.
+    /// Its word in names.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Master => "fp32_param",
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// What stands in front of the weight's name.
+    /// The prefix before the weight's name.
     pub fn prefix(self) -> String {
         format!("optimizer.state.{}.", self.word())
     }
@@ -60,7 +60,7 @@ impl Matrix {
     /// Both, in their order.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// What peft's names call it.
+    /// Its word in peft's names.
     pub const fn word(self) -> &'static str {
         match self {
             Self::A => "lora_A",
@@ -79,7 +79,7 @@ impl Matrix {
 pub enum What {
     /// A weight of the model.
     Weight(Slot),
-    /// What an optimizer keeps of a weight.
+    /// A tensor of an optimizer's state of a weight.
     State(State, Slot),
     /// A low-rank part of a weight: of all its rows, or of those of one projection among several.
     LowRank(Matrix, Slot, Option<usize>),

@@ -67,7 +67,7 @@ pub enum Bytes<'a> {
     Coming(&'a Runs<'a>),
 }
 
-/// Hands run after run of bytes to what it is given.
+/// A function that passes its bytes, one run after another, to its argument.
 pub type Runs<'a> = dyn Fn(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
 
 impl<'a> From<&'a [u8]> for Bytes<'a> {
@@ -213,8 +213,8 @@ impl Writer {
         Ok(ms_files::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)?)
     }
 
-    /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that
-    /// Megatron reads it where this toolchain reads its own form. `sealed` is what [`Writer::seal`] returned.
+    /// Writes the ranks' tensors into the same folder a second time, as Megatron's files, so that Megatron can read the
+    /// checkpoint as well as this toolchain. `sealed` is what [`Writer::seal`] returned.
     ///
     /// # Errors
     /// A tensor that is missing; what the operating system refuses.

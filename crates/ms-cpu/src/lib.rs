@@ -27,7 +27,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A device that computes on `threads` threads with instruction set `isa`, in the order of sums it is the fastest at.
+    /// A device that computes on `threads` threads with instruction set `isa`, in the summation order that is fastest for it.
     ///
     /// # Errors
     /// If this machine does not have the instruction set or cannot start the threads.

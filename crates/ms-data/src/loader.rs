@@ -78,7 +78,7 @@ impl MicroBatch {
     }
 }
 
-/// How rows of unequal length are laid side by side.
+/// How rows of unequal length are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowLayout {
     /// As they are, without padding.
@@ -127,7 +127,7 @@ impl Default for LoaderConfig {
     }
 }
 
-/// Yields one rank's micro-batches, prepared by a thread of its own; ends with the set (`single`), or never (`cyclic`).
+/// Yields one rank's micro-batches, prepared by a background thread; ends with the dataset (`single`), or never (`cyclic`).
 ///
 /// After an error it ends. Dropping it stops the thread.
 pub struct Loader {

@@ -35,7 +35,7 @@ impl Sampler {
     /// A sampler over `total` rows that starts after `consumed` samples (counted over all ranks).
     ///
     /// # Errors
-    /// [`Error::Options`] if a size is 0, the rank is outside, or no full chunk fits into the set.
+    /// [`Error::Options`] if a size is 0, the rank is outside, or no full chunk fits into the dataset.
     pub fn new(
         kind: SamplerKind,
         total: u64,

@@ -80,8 +80,8 @@ impl AtomicFolder {
         Ok(())
     }
 
-    /// As [`AtomicFolder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
-    /// some: then the files that have their final names are complete.
+    /// As [`AtomicFolder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Also returns
+    /// whether there were any; files that have their final names are then complete.
     ///
     /// # Errors
     /// As [`AtomicFolder::create`].

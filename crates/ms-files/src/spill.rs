@@ -6,7 +6,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// A list of numbers; the earlier ones are in a file when there are many. The file goes away with the list.
+/// A list of numbers that moves the earlier ones to a file when there are many. The file is removed with the list.
 #[derive(Debug)]
 pub struct Spill<T> {
     /// The numbers after those in the file.

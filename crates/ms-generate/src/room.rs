@@ -19,7 +19,7 @@ pub struct Work {
     pub available: Option<u64>,
 }
 
-/// Bytes that it needs, by what for.
+/// Bytes that it needs, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Weights in the type they are computed in, and what every run takes.
@@ -86,7 +86,7 @@ impl Needs {
         }
     }
 
-    /// All together.
+    /// The sum of all.
     pub fn total(&self) -> u64 {
         [self.weights, self.cache, self.activations, self.results].into_iter().fold(0, u64::saturating_add)
     }

@@ -25,7 +25,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// The likeliest token, always.
+    /// Always the most likely token.
     pub const GREEDY: Self =
         Self { temperature: 0.0, top_k: 0, top_p: 0.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 };
 

@@ -61,10 +61,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were
-    /// computed in.
+    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they
+    /// were computed in.
     ///
-    /// Sequences go through the model one after the other, so that none feels the others.
+    /// Sequences go through the model one at a time, so that none affects the others.
     ///
     /// # Errors
     /// If a sequence is empty, too long or has unknown tokens, or logits are not finite.

@@ -176,7 +176,7 @@ impl Batch {
     /// The tokens of a rank that shares the sequences with others.
     ///
     /// # Errors
-    /// [`Error::Batch`] if there are not as many as `sharding` says.
+    /// [`Error::Batch`] if their number is not what `sharding` says.
     pub fn shared(
         arena: &Arena,
         tokens: &[i32],

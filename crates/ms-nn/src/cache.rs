@@ -292,9 +292,9 @@ impl KvCache {
         self.capacity
     }
 
-    /// Makes room for `capacity` tokens in every slot, if there is less; what slots hold stays.
+    /// Grows every slot to `capacity` tokens, if it is smaller; contents are kept.
     ///
-    /// Layers grow one after the other, so that only one of them is there twice.
+    /// Layers grow one at a time, so at most one layer is in memory twice.
     ///
     /// # Errors
     /// If rows cannot be moved.
@@ -310,8 +310,8 @@ impl KvCache {
 
     /// Forgets the tokens of a slot from position `len` on and returns how many are left.
     ///
-    /// A recurrent layer cannot go back, nor one with pooled entries: where there is one, a slot that must forget some tokens
-    /// forgets all.
+    /// Recurrent layers and layers with pooled entries cannot be rolled back: in a model with such a layer, a slot that must
+    /// forget some tokens forgets all.
     pub fn truncate(&mut self, slot: usize, len: usize) -> usize {
         if len >= self.lengths[slot] {
             return self.lengths[slot];

@@ -85,7 +85,7 @@ impl Gpt {
     /// Parameter `i` of a store for this model is entry `i` of [`Gpt::specs`].
     ///
     /// # Errors
-    /// If the configuration is not sound or asks for something this version cannot compute.
+    /// If the configuration is invalid or needs something that this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
         let seat = Seat { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
@@ -95,7 +95,7 @@ impl Gpt {
     /// The part of the decoder that a rank holds.
     ///
     /// # Errors
-    /// As [`Gpt::new`], and if the model cannot be cut so.
+    /// As [`Gpt::new`], and if the model cannot be sharded in this way.
     pub fn part(config: &ModelConfig, device: &Device, seat: Seat<'_>, max_position: usize) -> Result<Self> {
         Self::with_tables(config, device, seat, max_position, false)
     }
@@ -191,7 +191,8 @@ impl Gpt {
         Self { recompute, ..self }
     }
 
-    /// The same model with layers that keep less; what they send away goes to `host`, without which it stays.
+    /// The same model with layers that save less for the backward pass. What is to be swapped goes to `host`; without a
+    /// `host` it stays on the device.
     pub fn with_keeping(self, keeping: Keeping, host: Option<Host>) -> Self {
         Self { keeping, host, ..self }
     }

@@ -47,8 +47,8 @@ fn others(value: &Value, choices: &[&str]) -> Vec<Option<Value>> {
 }
 
 impl ModelFlags {
-    /// Says which of the given flags describe nothing of `model`, which was made of the arguments `args`; of those in `said`
-    /// something else was said.
+    /// Reports which of the given flags describe no part of `model`, which was built from the arguments `args`. Flags in
+    /// `said`, about which something else was reported, are left out.
     pub fn say_idle(&self, model: &ModelConfig, args: &Map<String, Value>, said: &[&str]) {
         let read = |dest: &str| said.contains(&dest) || !args.contains_key(dest);
         self.say(model, read, |instead| {

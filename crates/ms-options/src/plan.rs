@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 /// The plan of a run: what `--dry-run` shows.
 ///
 /// # Errors
-/// If the model cannot be cut for this grid.
+/// If the model cannot be sharded for this grid.
 pub fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
     let (grid, model) = (&r.topology.grid, &c.model);
@@ -264,7 +264,7 @@ fn ranks(
     Ok(ranks)
 }
 
-/// The rank that takes the most memory, as far as runs could be tried out: the first of them.
+/// The rank that needs the most memory, among those whose runs could be rehearsed: the first of several.
 fn largest(ranks: &[Value]) -> Value {
     let peak = |rank: &&Value| rank["peak_bytes"].as_u64();
     let Some(rank) = ranks.iter().rev().filter(|rank| peak(rank).is_some()).max_by_key(peak) else {
@@ -279,8 +279,8 @@ fn largest(ranks: &[Value]) -> Value {
     })
 }
 
-/// The most bytes that a rank of any stage sends in an iteration, axis by axis, as with the bytes of memory: as it was tried out,
-/// exact with an even load of experts; by formulas where it could not be.
+/// The most bytes that a rank of any stage sends in an iteration, by axis. As with memory, they come from a rehearsal, exact
+/// with an even load of experts, or from formulas where that is not possible.
 fn communication(
     r: &Resolved,
     placement: &Placement,

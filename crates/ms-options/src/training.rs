@@ -13,7 +13,7 @@ pub use crate::resolve::topology::{MOST_PLANNED, Topology};
 pub use crate::resolve::world::{MOST_RANKS, World};
 pub use crate::resolve::{Purpose, Resolved};
 
-/// Refuses flags that upstream fails with together, though none of them changes anything by itself.
+/// Refuses combinations of flags with which upstream fails, although none of them has an effect by itself.
 ///
 /// # Errors
 /// Names both.
@@ -22,8 +22,8 @@ pub fn check(args: &Args) -> Result<(), Usage> {
 }
 
 impl Options {
-    /// The options with the sizes of ranks that the checkpoint names, where `--use-mp-args-from-checkpoint-args` asks for them.
-    /// `args`, from which they were read, say so then, too.
+    /// The options with the parallel sizes that the checkpoint names, if `--use-mp-args-from-checkpoint-args` is given.
+    /// `args`, from which the options were read, get the same sizes.
     ///
     /// # Errors
     /// Without a checkpoint, or if it cannot be opened.
@@ -58,8 +58,8 @@ impl Resolved {
         Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
     }
 
-    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`.
-    /// All ranks have the same.
+    /// Trains as the rank at `ctx` until the run ends, with the instruction set and summation order of `choice`, which are
+    /// the same on all ranks.
     ///
     /// # Errors
     /// If data, checkpoint or another rank fails.

@@ -44,8 +44,9 @@ pub fn device() -> Device {
     Device::new(Reference::default())
 }
 
-/// A reference device that tells `watch` the multiply-adds of every product of a linear layer or of experts, and of attention
-/// to packed rows, forward and backward, and the elements that an optimizer updates: a clock that runs alike on every machine.
+/// A reference device that reports work to `watch`: the multiply-adds of every product of linear layers and experts and of
+/// attention to packed rows, forward and backward, and the elements that an optimizer updates. It serves as a clock that is
+/// the same on every machine.
 pub fn watched(watch: Watch) -> Device {
     Device::new(Reference { watch: Some(watch), ..Reference::default() })
 }

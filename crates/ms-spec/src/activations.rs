@@ -47,11 +47,11 @@ struct Taken {
 }
 
 impl Activations {
-    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the
-    /// operands of every operation that has a backward; for recomputed layers, their input.
+    /// Bytes of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Counted are
+    /// the operands of every operation that has a backward; of recomputed layers, their input.
     ///
-    /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none returned its input.
-    /// Sparse attention counts as dense where documents are not shared by ranks.
+    /// Every part is counted exactly, except that experts are counted as if tokens were spread evenly over ranks and none
+    /// returned its input, and sparse attention counts as dense where documents are not shared by ranks.
     pub fn of_items(&self, c: &ModelConfig, items: &[Item], place: (usize, usize)) -> PassBytes {
         // Requested sizes may be absurd: extrapolating from fewer tokens does not overflow.
         const MOST: usize = 1 << 12;
@@ -147,7 +147,7 @@ impl Activations {
         self.layer(c, c.layers + k, keeping)
     }
 
-    /// Bytes of what comes into a chunk that is not the first.
+    /// Bytes of the input of a chunk other than the first.
     pub fn input(&self, c: &ModelConfig) -> usize {
         self.stream().saturating_mul(c.carried()).saturating_mul(self.element_bytes)
     }

@@ -175,8 +175,8 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// A Llama of two layers to try things with, small enough for a test: grouped attention, sizes that two ranks divide, and
-    /// weights wide enough that every part of it counts.
+    /// A Llama of two layers for tests and examples: grouped-query attention, sizes that two ranks can divide, and weights
+    /// wide enough that every part matters.
     ///
     /// ```
     /// use ms_spec::{ModelConfig, params};
@@ -200,7 +200,7 @@ impl ModelConfig {
         }
     }
 
-    /// What layer `index` is made of. Multi-token prediction layers follow the others.
+    /// The parts of layer `index`. Multi-token prediction layers follow the others.
     pub fn layer(&self, index: usize) -> Layer {
         match self.pattern.get(index) {
             Some(layer) => *layer,

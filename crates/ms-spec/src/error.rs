@@ -56,7 +56,7 @@ pub enum Error {
         /// The arguments that make it.
         made: Made,
     },
-    /// The model cannot be cut as asked.
+    /// The model cannot be sharded as requested.
     #[error("{what}: {size} does not divide by {axis} {ranks}")]
     Cut {
         /// What is cut.
@@ -88,7 +88,7 @@ pub enum Error {
         /// What does not fit.
         what: String,
     },
-    /// A tensor cannot be cut as asked.
+    /// A tensor cannot be sharded as requested.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
 }

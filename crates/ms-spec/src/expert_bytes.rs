@@ -3,7 +3,7 @@
 use crate::ModelConfig;
 use ms_core::Dispatcher;
 
-/// What decides how much ranks send around experts.
+/// What determines how many bytes ranks send for experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertExchange {
     /// How tokens reach the ranks of their experts.
@@ -36,8 +36,8 @@ pub struct ExpertBytes {
 }
 
 impl ExpertExchange {
-    /// For one micro-batch with an even load, without experts that have no weights and without an auxiliary loss, whose
-    /// counts are a few numbers more.
+    /// For one micro-batch with an even load. Experts without weights are not covered, nor is an auxiliary loss, which sends
+    /// a few more numbers.
     pub fn of_layer(&self, c: &ModelConfig) -> ExpertBytes {
         let Some(moe) = &c.moe else { return ExpertBytes::default() };
         let Self { tokens, element_bytes, tp, etp, ep, .. } = *self;

@@ -9,7 +9,7 @@ use crate::ModelConfig;
 use crate::parts::{dense, ends, experts, grouped, prediction};
 use crate::sizes::{Feed, Mixer};
 
-/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
+/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as MindSpeed-LLM v2.0.0 counts them.
 ///
 /// `12 B s L h^2 ((1 + G/N + s/h) D N / h + K F/h * gating + V / (2 L h))` with `K` experts per token, 1 without experts.
 /// With experts, every layer has them, each as wide as a dense MLP (`ffn_hidden_size`). Shared experts, the specifics of
@@ -24,7 +24,7 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     (batch * seq) as f64 * (c.layers as f64 * layer + ends::flops(c))
 }
 
-/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them.
+/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as the newest version of MindSpeed-LLM counts them.
 ///
 /// Attention is causal. Dense layers, layers of experts (`K` routed ones of a token, and the shared) and multi-token
 /// prediction modules, which are layers like the last one, are counted separately; latent attention is counted by its own

@@ -3,7 +3,7 @@
 use crate::sizes::Feed;
 use crate::swapped::Swapped;
 
-/// Which layers keep only their input and run again in the backward pass.
+/// Which layers save only their input and are recomputed in the backward pass (full recomputation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
     /// None: everything a backward pass needs is saved.
@@ -22,7 +22,8 @@ impl Recompute {
     /// What it means for chunk `chunk` of the `chunks` of a stage.
     ///
     /// # Source
-    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` runs again if `l·v + c < n`.
+    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` is recomputed if
+    /// `l·v + c < n`.
     pub fn of_chunk(self, chunk: usize, chunks: usize) -> Self {
         match self {
             Self::BlockOfStage(n) => Self::Block(n.saturating_sub(chunk).div_ceil(chunks.max(1))),
@@ -30,7 +31,7 @@ impl Recompute {
         }
     }
 
-    /// How many of the first `layers` layers of a chunk run again, after [`Recompute::of_chunk`].
+    /// How many of the first `layers` layers of a chunk are recomputed, after [`Recompute::of_chunk`].
     pub fn layers(self, layers: usize) -> usize {
         match self {
             Self::None => 0,
@@ -40,16 +41,15 @@ impl Recompute {
     }
 }
 
-/// What layers that do not run again as a whole keep less of.
+/// Which activations are not saved in layers that are not recomputed as a whole: they are recomputed or swapped.
 ///
 /// # Source
 /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
 /// `docs/features/swap_attention.md`; of `--recompute-modules`, Megatron-LM `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
-/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM (2026),
-/// `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0,
-/// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`,
-/// `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
+/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM
+/// (2026),
+/// `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`, `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
     /// Attention between projections runs again (`--recompute-granularity selective`).
@@ -98,7 +98,7 @@ pub struct Keeping {
     pub spare_last: bool,
 }
 
-/// What one layer keeps less of.
+/// Which activations one layer does not save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKeeping {
     /// Attention between projections runs again.
@@ -132,7 +132,7 @@ pub struct LayerKeeping {
 }
 
 impl LayerKeeping {
-    /// What the experts of the layer keep less of, those included that all tokens share.
+    /// Which activations the experts of the layer do not save, shared experts included.
     #[must_use]
     pub fn of_experts(self) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl LayerKeeping {
         }
     }
 
-    /// What those of them keep less of that tokens are sent to.
+    /// Which activations the routed experts do not save.
     #[must_use]
     pub fn of_routed_experts(self) -> Self {
         let of_all = self.of_experts();
@@ -160,8 +160,8 @@ impl LayerKeeping {
 }
 
 impl Keeping {
-    /// What layer `layer` of chunk `chunk` of the `chunks` of a stage keeps less of, where `full` says which layers run again as
-    /// a whole.
+    /// Which activations layer `layer` of chunk `chunk` of the `chunks` of a stage does not save; `full` says which layers
+    /// are recomputed as a whole.
     pub fn of_layer(&self, full: Recompute, layer: usize, (chunk, chunks): (usize, usize)) -> LayerKeeping {
         let place = if self.of_stage { layer * chunks + chunk } else { layer };
         let whole = match full {
@@ -185,7 +185,8 @@ impl Keeping {
         }
     }
 
-    /// What the layer of a prediction module keeps less of, which is not counted among the others and not swapped.
+    /// Which activations the layer of a prediction module does not save. It is not counted among the other layers and never
+    /// swapped.
     pub fn of_predictor(&self) -> LayerKeeping {
         let all = |n: usize| n == usize::MAX;
         let activations_again = all(self.activations_again);
@@ -198,7 +199,7 @@ impl Keeping {
         }
     }
 
-    /// Whether something goes to the host.
+    /// Whether anything is swapped to the host.
     pub fn sends(&self) -> bool {
         let of_experts = self.experts_again || self.swap_expert_outputs;
         self.swapped != Swapped::NONE || self.swap_heads || self.swap_inputs || of_experts

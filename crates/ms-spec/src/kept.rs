@@ -5,7 +5,7 @@ use crate::keeping::{Keeping, Recompute};
 use crate::swapped::Swapped;
 use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
-/// What decides the size of what a forward pass keeps for its backward.
+/// What determines the size of the activations that a forward pass saves for its backward.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations {
     /// Tokens of a micro-batch on the rank.
@@ -137,7 +137,7 @@ impl OfExperts {
 }
 
 impl Activations {
-    /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
+    /// A micro-batch of one row of `tokens` tokens, on one rank, without recomputation.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
         let (recompute, keeping) = (Recompute::None, Keeping::default());
         Self {

@@ -27,13 +27,13 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`: of each element those of the weight and of its gradient, and those of its
-/// master copy and of what else the optimizer keeps, its moments.
+/// Bytes that the parameters `held` take on `rank`: given the bytes per element of weight and gradient, and of master weight
+/// and moments.
 ///
-/// The master copy and the moments are sharded as the grid's optimizer setting says.
+/// Master weights and moments are sharded as the grid's optimizer setting says.
 ///
 /// # Errors
-/// A parameter that does not divide by the sizes of the grid.
+/// A parameter that the sizes of the grid do not divide.
 pub fn of(
     held: &[PlacedParam],
     grid: &Grid,

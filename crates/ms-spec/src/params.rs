@@ -60,7 +60,7 @@ pub enum SumGrad {
     OverTpWithSequenceParallel,
 }
 
-/// One parameter of the whole model, before any cut.
+/// One parameter of the whole model, before sharding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
     /// What it is.
@@ -84,7 +84,7 @@ pub struct ParamSpec {
     pub integral: bool,
 }
 
-/// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
+/// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel sharding.
 ///
 /// Stages are not considered: [`crate::Placement`] says which layers a rank has.
 ///
@@ -97,7 +97,7 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
-    /// What ranks hold of it, and of its gradient, along the digits of a grid, in a run with or without sequence parallelism.
+    /// How it and its gradient are placed along the axes of a grid, in a run with or without sequence parallelism.
     pub fn holds(&self, digits: Digits, sequence_parallel: bool) -> States {
         let along = |axis| if self.of_experts() { digits.expert(axis) } else { digits.dense(axis) };
         let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp];
@@ -133,7 +133,7 @@ impl ParamSpec {
         self.change == Change::Gradient
     }
 
-    /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
+    /// Whether it is distributed over experts: the expert topology then says who holds what and whose gradients are summed.
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })
     }

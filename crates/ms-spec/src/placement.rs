@@ -229,7 +229,7 @@ impl Placement {
         (0..chunks).flat_map(pass).collect()
     }
 
-    /// Whether a stage holds what stands at `place`; a copy of it does not count.
+    /// Whether a stage holds what belongs at `place`; a copy of it does not count.
     pub fn holds(&self, stage: usize, place: Place) -> bool {
         self.stages[stage].iter().flatten().any(|item| item.is_at(place))
     }

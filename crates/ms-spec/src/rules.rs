@@ -80,10 +80,10 @@ fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool
     Ok(())
 }
 
-/// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
+/// Checks that `tp` ranks can shard a model: heads stay whole and everything divides.
 ///
 /// # Errors
-/// [`Error::Cut`] naming what does not divide, [`Error::Rule`] with the part that cannot be cut, and why.
+/// [`Error::Cut`] naming what does not divide, [`Error::Rule`] with the part that cannot be sharded, and why.
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
     check(c, Axis::Tp, tp, 1, false)?;
@@ -109,7 +109,7 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 ask for.
+/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 require.
 ///
 /// # Errors
 /// [`Error::Cut`] with the heads that do not divide.

@@ -123,8 +123,8 @@ pub enum Attention {
 /// Attention of DeepSeek-V4.
 ///
 /// `q = q_b norm(q_a x)`, each head then normed without a weight; one row `norm(kv x)` is key and value of all heads. The
-/// last elements of queries and rows are rotated, those of the heads' outputs rotated back. Heads form groups whose outputs
-/// are projected separately, then together. Layers with [`Layer::pooled`] also see entries of distant tokens.
+/// last elements of queries and rows are rotated; those of the heads' outputs are rotated back. Heads form groups whose
+/// outputs are projected separately, then together. Layers with [`Layer::pooled`] also see entries of distant tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compressed {
     /// Width of the query latent.
@@ -137,10 +137,10 @@ pub struct Compressed {
     pub rope: Rope,
 }
 
-/// Pooled entries that a layer sees: each is made of a window of tokens.
+/// Pooled entries that a layer sees; each is computed from a window of tokens.
 ///
-/// `entry = norm(sum_s softmax_s(gate x_s + ape_s) kv x_s)`, rotated as a token at the window's start. A query sees an
-/// entry when the window is complete.
+/// `entry = norm(sum_s softmax_s(gate x_s + ape_s) kv x_s)`, rotated as a token at the window's start. A query sees an entry
+/// when the window is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooled {
     /// Tokens of a window.
@@ -214,7 +214,7 @@ pub struct Indexer {
     pub interleaved: bool,
 }
 
-/// What the scores of attention go through.
+/// How attention scores are transformed.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scores {
@@ -231,7 +231,7 @@ pub struct Scores {
     pub head_gate: bool,
 }
 
-/// What attention layers with the sliding window have instead of the model's own.
+/// What layers with sliding-window attention have instead of the model's own settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Windowed {
     /// Query heads.
@@ -415,7 +415,7 @@ pub struct Layer {
     pub limits: Limits,
 }
 
-/// What mixes tokens in a layer.
+/// The mixer of a layer: attention or a recurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
@@ -464,12 +464,12 @@ pub enum Block {
 }
 
 impl Block {
-    /// Whether a sublayer takes a norm of the stream.
+    /// Whether a sublayer's input is normed (pre-norm).
     pub fn norms_inputs(self) -> bool {
         self != Self::Post
     }
 
-    /// Whether a sublayer's output has a norm before it joins the stream.
+    /// Whether a sublayer's output is normed before it is added to the residual stream (post-norm).
     pub fn norms_outputs(self) -> bool {
         matches!(self, Self::Sandwich | Self::Post)
     }

@@ -103,7 +103,7 @@ macro_rules! roles {
         }
 
         impl Role {
-            /// What Megatron's names call it; empty for a part with one module.
+            /// Its word in Megatron's names; empty for a part with one module.
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$role => $word,)+ }
             }

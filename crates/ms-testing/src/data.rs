@@ -3,8 +3,8 @@
 use crate::golden;
 use std::path::Path;
 
-/// Writes the sets that the orders in `tests/golden/data` are of: upstream's index files and, of as many tokens, what `make.py`
-/// there makes up the same way.
+/// Writes the datasets to which the orders in `tests/golden/data` belong: upstream's index files, and as many tokens,
+/// generated as `make.py` there generates them.
 ///
 /// # Panics
 /// If a file cannot be read or written.

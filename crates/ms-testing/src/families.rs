@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// The prefix of the names of larger samples of the same families, which are outside the repository.
 const BESIDE: &str = "shared/";
 
-/// Folder of a golden model: the repository's or, of a name that begins with `shared/`, the one among the shared reference
-/// values (`None` where those are absent).
+/// Folder of a golden model: the repository's or, for a name that begins with `shared/`, the one among the shared reference
+/// values (`None` if those are absent).
 ///
 /// # Panics
 /// If the repository has no such model.

@@ -101,7 +101,7 @@ impl Golden {
 /// All tensors of a safetensors file, and its string metadata.
 ///
 /// # Panics
-/// If the file cannot be read: a test's own input must be sound.
+/// If the file cannot be read: a test's own input must be valid.
 pub fn read_golden(path: &Path) -> (BTreeMap<String, Golden>, BTreeMap<String, String>) {
     use safetensors::{Dtype, SafeTensors};
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -177,8 +177,8 @@ pub fn words(line: &str) -> Vec<String> {
     out
 }
 
-/// A program that heeds INT, TERM and HUP, however this test was started: what runs in the background of a script is started
-/// to ignore some of them, and hands that on.
+/// A program that responds to INT, TERM and HUP, however this test was started: processes in the background of a script are
+/// started to ignore some of these signals, and children inherit that.
 pub fn heeding_signals(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
     let mut command = std::process::Command::new("env");
     command.arg("--default-signal=INT,TERM,HUP").arg(program);

@@ -104,7 +104,7 @@ impl Progress {
         )
     }
 
-    /// Says that a checkpoint that was written while training went on is there.
+    /// Records that a checkpoint that was written while training continued is complete.
     ///
     /// # Errors
     /// If the file cannot be written.

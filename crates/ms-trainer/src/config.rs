@@ -42,11 +42,11 @@ pub struct TrainConfig {
     pub skip_train: bool,
     /// Learning rate and weight decay.
     pub schedule: LrSchedule,
-    /// How weights follow gradients.
+    /// The update rule of the optimizer.
     pub update: UpdateRule,
-    /// In which form the optimizer keeps its state.
+    /// The form in which the optimizer stores its state.
     pub optimizer_form: OptimizerForm,
-    /// By what the loss is multiplied before the backward pass.
+    /// The factor on the loss before the backward pass.
     pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
@@ -223,17 +223,17 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
-    /// How gradients are cut into buckets.
+    /// How gradients are divided into buckets.
     pub fn bucketing(&self) -> Bucketing {
         Bucketing { size: self.bucket_size, multiple: self.bucket_multiple }
     }
 
-    /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
+    /// Bytes per element of the master weights and of the rest of the optimizer state on the device.
     pub fn state_bytes(&self) -> (usize, usize) {
         self.optimizer_form.bytes(self.dtype, self.update.state_names().len())
     }
 
-    /// Bytes of an element's weight and of its gradient.
+    /// Bytes per element of the weights and of the gradients.
     pub fn element_bytes(&self) -> (usize, usize) {
         (self.dtype.size(), self.gradient_dtype().size())
     }
@@ -387,7 +387,7 @@ impl Default for PipelineOrder {
     }
 }
 
-/// When what runs again in a pipeline does so.
+/// When a pipeline stage recomputes activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replay {
     /// When its gradient has come.
@@ -400,7 +400,7 @@ pub enum Replay {
     InBubble,
 }
 
-/// How weights follow gradients.
+/// An update rule of the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UpdateRule {
     /// AdamW.
@@ -413,7 +413,7 @@ pub enum UpdateRule {
 }
 
 impl UpdateRule {
-    /// Names of the state tensors other than the master weights, as in a checkpoint.
+    /// Names of the state tensors other than the master weights, as in checkpoints.
     pub fn state_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW(_) => &["exp_avg", "exp_avg_sq"],

@@ -61,7 +61,7 @@ pub struct Engine {
     counted_bytes: BTreeMap<&'static str, u64>,
 }
 
-/// What an iteration found.
+/// The result of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The loss as logged.
@@ -418,7 +418,7 @@ impl Engine {
         self.ctx.sent_bytes().into_iter().map(|(group, bytes)| (group, bytes + counted(group))).collect()
     }
 
-    /// Counters of the file to which goes what leaves the device, if anything does.
+    /// Counters of the file that tensors are offloaded to, if any are.
     pub fn host_stats(&self) -> Option<HostStats> {
         self.host.as_ref().map(Host::stats)
     }

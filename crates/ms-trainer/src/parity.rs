@@ -30,13 +30,13 @@ pub struct Trial {
     pub rates: Rates,
 }
 
-/// Changes what a rank knows of the others before it begins; tests plant faults so.
+/// Changes what a rank knows of the others before it begins; tests inject faults with it.
 pub type Plant<'a> = &'a (dyn Fn(ParallelCtx) -> ParallelCtx + Sync);
 
-/// Changes what the rank of this number is given, its configuration and all steps; tests let ranks slip so.
+/// Changes the configuration and the steps that the rank with this number is given; tests make ranks diverge with it.
 pub type Slip<'a> = &'a (dyn Fn(usize, &mut TrainConfig, &mut [Vec<MicroBatch>]) + Sync);
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Losses, norms and loads of the steps, as the last rank has them.
@@ -141,7 +141,7 @@ impl Apart {
 }
 
 impl Trial {
-    /// How its ranks share the tokens that they route: over these an expert's capacity is counted.
+    /// How its ranks share the tokens that they route; an expert's capacity is counted over these ranks.
     pub fn capacity_shares(&self) -> CapacityShares {
         let (tp, cp) = (self.grid.size(Axis::Tp), self.grid.size(Axis::Cp));
         let etp = self.grid.expert().size(Axis::Tp);
@@ -152,7 +152,7 @@ impl Trial {
         }
     }
 
-    /// The same on one rank, with all layers in one chunk and everything kept, done at once and in turn.
+    /// The same model on one rank: all layers in one chunk, nothing recomputed or swapped, nothing overlapped or deferred.
     ///
     /// # Panics
     /// Never: one rank is a grid.
@@ -295,7 +295,8 @@ fn whole<'a>(
 }
 
 impl Trial {
-    /// What `rank` takes and sends in an iteration of `micro` micro-batches over all ranks, without values.
+    /// The memory that `rank` needs and the bytes that it sends in an iteration of `micro` micro-batches over all ranks,
+    /// computed without values.
     ///
     /// # Errors
     /// [`Apart::Failed`] where the run itself would fail.

@@ -21,7 +21,7 @@ pub struct Place<'a> {
     pub sharing: Sharing,
 }
 
-/// What a rank takes of memory at most, and sends in an iteration.
+/// A rank's peak memory, and the bytes that it sends in an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rehearsal {
     /// Most bytes that its tensors ask for at one time.
@@ -84,7 +84,7 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
     (round.min(micro_batches), (full + gathered).min(micro_batches))
 }
 
-/// Tokens of a rank up to which they are all tried out.
+/// Tokens of a rank up to which rows are run at full length.
 const MOST: usize = 1 << 13;
 
 /// Linear extrapolation from two values, to `beyond` times their distance past the second.
@@ -92,8 +92,8 @@ fn stretched(few: usize, many: usize, beyond: usize) -> usize {
     many.saturating_add(many.saturating_sub(few).saturating_mul(beyond))
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of rows that leave a rank more than some
-/// thousand tokens two shorter lengths are tried: everything grows with the tokens from there on.
+/// Runs `place`'s rank without values, with `micro_batches` micro-batches an iteration. If rows leave a rank more than some
+/// thousand tokens, two shorter lengths are run and extrapolated: everything grows linearly with the tokens from there on.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
@@ -128,8 +128,9 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
     })
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as
-/// many as fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
+/// Runs `place`'s rank without values, with `micro_batches` micro-batches an iteration. If there are many, only as many as
+/// fill the pipeline are run, in the second of two iterations: the others save no more, and what they send follows from the
+/// difference of the two.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.

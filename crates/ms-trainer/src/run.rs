@@ -121,8 +121,8 @@ struct Loop<'a> {
 /// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
 ///
 /// # Errors
-/// If the configuration is not sound, data or checkpoints cannot be read or written, a loss is not a number, or
-/// another rank fails.
+/// If the configuration is invalid, data or checkpoints cannot be read or written, a loss is not a number, or another rank
+/// fails.
 pub fn run(
     config: &TrainConfig,
     device: Device,

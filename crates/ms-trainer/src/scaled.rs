@@ -12,7 +12,7 @@ use half::f16;
 use ms_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 
-/// In which type a state tensor is kept.
+/// The type in which a state tensor is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {
     /// As it is computed with.

@@ -7,7 +7,7 @@ use half::bf16;
 use ms_core::{DType, Device, Host, Parcel, Tensor};
 use std::collections::BTreeMap;
 
-/// In which form an optimizer keeps its state.
+/// The form in which an optimizer stores its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptimizerForm {
     /// The upper halves of the master weights are the bf16 weights of the model; only the lower halves are stored separately

@@ -6,7 +6,7 @@ use ms_core::Tensor;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Bytes that a rank took at most and sent.
+/// A rank's peak memory and the bytes that it sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RankUsage {
     /// Peak bytes requested by its tensors.

@@ -418,7 +418,7 @@ fn all(config: &ModelConfig) -> Result<Vec<HfTensor>> {
     Ok(all)
 }
 
-/// The largest file written, unless one tensor alone is larger: 5 GB, as `save_pretrained` has it.
+/// The size limit of a file, exceeded only by a tensor that is larger itself: 5 GB, as in `save_pretrained`.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
 #[cfg(test)]

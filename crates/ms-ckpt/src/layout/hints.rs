@@ -3,7 +3,7 @@
 use ms_spec::ModelConfig;
 use serde_json::Value;
 
-/// What a caller knows of a checkpoint that its files may not say.
+/// What a caller knows about a checkpoint that its files may not record.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     /// The model's `config.json`, from another folder.

@@ -49,7 +49,7 @@ impl Default for Spread {
 impl Spread {
     /// The fewest ranks that `sizes.tp`, `sizes.ep`, `sizes.etp` and `stages` need.
     ///
-    /// Of ranks that differ along other axes, one has files, so these sizes are ignored; the number of stages is that of
+    /// Of ranks that differ only along other axes, one has files, so those sizes are ignored; the number of stages is that of
     /// `stages`. `extend_ep`: if tensor-parallel ranks hold whole experts (`etp` is 1, and `ep` counts all ranks that share
     /// experts), Megatron's names and arguments count them separately from `ep` (`--moe-tp-extend-ep`).
     ///
@@ -141,8 +141,8 @@ impl Spread {
         ms_spec::local(spec, &self.grid, rank).map_err(Error::Share)
     }
 
-    /// Checks that the model can be cut so, and that upstream writes such files: of whole experts no more than the larger
-    /// of the two sizes.
+    /// Checks that the model can be sharded in this way, and that upstream writes such files: with whole experts, one of the
+    /// tensor- and expert-parallel sizes has to divide the other.
     ///
     /// # Errors
     /// [`Error::Share`] naming what does not divide.

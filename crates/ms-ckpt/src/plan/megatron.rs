@@ -23,7 +23,7 @@ impl Plan {
     /// A Megatron-core checkpoint, `config.padded_vocab` rows in vocabulary tensors.
     ///
     /// # Errors
-    /// A cut that does not divide; what `dtype_of` returns.
+    /// A sharding that does not divide; what `dtype_of` returns.
     pub fn mcore(
         config: &ModelConfig,
         spread: &Spread,

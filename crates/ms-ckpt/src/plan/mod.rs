@@ -302,7 +302,7 @@ impl Plan {
     }
 }
 
-/// How a Hugging Face folder is cut into files.
+/// How a Hugging Face folder is divided into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
     /// Files of at most this many bytes, with at least one tensor.

@@ -72,7 +72,7 @@ impl Run {
         }
     }
 
-    /// The same with the adapters of a source, which Megatron's files hold next to the weights.
+    /// The same with the adapters of a source; Megatron's files hold them together with the weights.
     ///
     /// # Errors
     /// Projections that are one parameter here and have an adapter each: [`Checkpoint::with_joined_adapters`] makes one.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Several sets drawn from by weight.
+/// Several datasets, sampled by weight.
 #[derive(Debug)]
 pub struct Blend<S> {
     /// The sets.
@@ -33,7 +33,7 @@ impl<S: Samples> Samples for Blend<S> {
     }
 }
 
-/// One split of a run: a set, or a blend of sets.
+/// One split of a run: a dataset, or a blend of datasets.
 #[derive(Debug)]
 pub enum GptSet {
     /// One set.
@@ -43,7 +43,7 @@ pub enum GptSet {
 }
 
 impl GptSet {
-    /// The sets it is made of.
+    /// Its datasets.
     pub fn parts(&self) -> &[GptDataset] {
         match self {
             Self::Single(set) => std::slice::from_ref(set),
@@ -138,10 +138,10 @@ impl DataPaths {
     }
 }
 
-/// Builds train, valid and test sets with `samples` samples each (`None`: one epoch).
+/// Builds train, valid and test splits with `samples` samples each (`None`: one epoch).
 ///
 /// # Errors
-/// [`Error::Options`] for a data path that mixes forms; what opening a set gives; [`Error::EmptySplit`].
+/// [`Error::Options`] for a data path that mixes forms; what opening a dataset returns; [`Error::EmptySplit`].
 pub fn build(
     paths: &DataPaths,
     samples: [Option<u64>; 3],

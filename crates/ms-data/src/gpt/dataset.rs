@@ -63,7 +63,7 @@ impl GptOptions {
     }
 }
 
-/// One set and split with its order.
+/// One split of a dataset, with its order.
 #[derive(Debug)]
 pub struct GptDataset {
     data: Source,
@@ -109,7 +109,7 @@ impl GptDataset {
         &self.index
     }
 
-    /// The sequences of the set that belong to this split.
+    /// The sequences of the dataset that belong to this split.
     pub fn sequences(&self) -> Range<usize> {
         self.sequences.clone()
     }

@@ -111,7 +111,7 @@ impl RecordKind {
         NAMES.iter().find(|row| row.2 == self).expect("every kind is in the table").0
     }
 
-    /// Whether records are brought to prompt and response first.
+    /// Whether records are first converted to prompt and response.
     pub fn aligned(self) -> bool {
         matches!(
             self,
@@ -128,7 +128,7 @@ impl RecordKind {
         )
     }
 
-    /// Whether a record brings two answers.
+    /// Whether a record has two answers.
     pub fn ranking(self) -> bool {
         matches!(self, Self::AlpacaPairwise | Self::SharegptPairwise)
     }

@@ -120,7 +120,7 @@ pub enum Encoded {
     Dropped,
 }
 
-/// Which fields of the records hold what, and so which records become rows.
+/// The meaning of the records' fields, which decides which records become rows.
 #[derive(Debug)]
 pub struct Alignments {
     kind: RecordKind,

@@ -105,7 +105,7 @@ impl IndexedWriter {
         Ok(self.ends.push(self.lengths.len() as i64)?)
     }
 
-    /// Appends all documents of another set, as Megatron's `add_index` does.
+    /// Appends all documents of another dataset, as Megatron's `add_index` does.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if its token type differs; [`Error::Io`].
@@ -121,13 +121,13 @@ impl IndexedWriter {
         self.append_documents(other, 0..other.documents())
     }
 
-    /// Appends some documents of another set of the same token type.
+    /// Appends some documents of another dataset of the same token type.
     ///
     /// # Errors
     /// [`Error::Io`].
     ///
     /// # Panics
-    /// If the other set has fewer documents.
+    /// If the other dataset has fewer documents.
     pub fn append_documents(&mut self, other: &IndexedDataset, documents: Range<usize>) -> Result<()> {
         let offset = self.lengths.len() as i64;
         let first = if documents.is_empty() { 0 } else { other.document(documents.start).start };
@@ -152,7 +152,7 @@ impl IndexedWriter {
         self.complete()?.publish()
     }
 
-    /// Gives several sets that belong together their names, once all of them are on the disk.
+    /// Gives several datasets that belong together their names, once all of them are on disk.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -161,7 +161,7 @@ impl IndexedWriter {
         complete.into_iter().try_for_each(Complete::publish)
     }
 
-    /// Writes the index and syncs both files: of what may fail only the names are left.
+    /// Writes the index and syncs both files: after this only giving the names can fail.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -206,7 +206,7 @@ pub struct Complete {
 }
 
 impl Complete {
-    /// Gives both files their names, `.bin` first: a set is there once its index is.
+    /// Gives both files their names, `.bin` first: a dataset exists once its index does.
     ///
     /// # Errors
     /// [`Error::Io`].

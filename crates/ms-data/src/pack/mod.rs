@@ -126,7 +126,7 @@ impl PackCounts {
         self.rows += other.rows;
     }
 
-    /// Share of the rows' places that hold tokens of samples.
+    /// Share of the rows' positions that hold tokens of samples.
     pub fn fill(&self, row_tokens: usize) -> f64 {
         if self.rows == 0 { 0.0 } else { self.tokens as f64 / (self.rows as f64 * row_tokens as f64) }
     }

@@ -93,9 +93,9 @@ pub struct Discovery {
 /// The files that `input` refers to: a file, a folder, a pattern (`*`, `?`, `[…]`, `**`), or `-` for standard input.
 ///
 /// In a folder, the known extension with most files is taken (compressed ones count with the plain ones), and its files in
-/// the order of their names. A folder that has such files only further down is walked, as sets of a hub have them. Of files
-/// called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in folders
-/// of that name, those of [`Discovery::split`] are taken, `train` by default.
+/// the order of their names. A folder that has such files only in subfolders is walked, as datasets of a hub are laid out. Of
+/// files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in
+/// folders of that name, those of [`Discovery::split`] are taken, `train` by default.
 ///
 /// With [`Documents::Files`] a folder is walked and gives all its files, hidden ones excepted.
 ///

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// (MindSpeed-LLM v2.0.0 itself reads the first path only.)
 ///
 /// # Errors
-/// [`Error::Options`] for a list that mixes forms; what opening a set gives.
+/// [`Error::Options`] for a list that mixes forms; what opening a dataset returns.
 pub fn build(
     paths: &[String],
     split: &Split,

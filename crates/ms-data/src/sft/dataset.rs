@@ -33,7 +33,7 @@ pub enum Form {
     Pairs,
 }
 
-/// How a fine-tuning set is read.
+/// How a fine-tuning dataset is read.
 #[derive(Clone, Debug)]
 pub struct SftOptions {
     /// Longest row: `--seq-length`, plus the multi-token-prediction layers at v2.0.0.
@@ -69,7 +69,7 @@ pub struct SftItem {
     pub rejected: Option<(Vec<i32>, Vec<i32>)>,
 }
 
-/// A fine-tuning set and split with its order.
+/// One split of a fine-tuning dataset, with its order.
 pub struct SftDataset {
     columns: Vec<IndexedDataset>,
     order: Vec<i64>,
@@ -85,7 +85,7 @@ fn column_names(form: Form) -> &'static [&'static str] {
     }
 }
 
-/// Prefixes of the indexed sets that hold the input ids of fine-tuning sets named as `--data-path` names them.
+/// Prefixes of the indexed datasets that hold the input ids of the fine-tuning datasets that `--data-path` names.
 ///
 /// # Errors
 /// [`Error::Options`] for a list that mixes forms.
@@ -101,7 +101,7 @@ impl SftDataset {
     /// (rounded up to whole epochs). `None` where a split is empty.
     ///
     /// # Errors
-    /// What opening a set gives; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
+    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
     pub fn open(
         prefix: impl AsRef<Path>,
         split: &Split,

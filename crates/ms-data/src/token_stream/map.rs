@@ -28,7 +28,7 @@ pub struct RowPlace {
 }
 
 impl TokenMap {
-    /// Maps a stream and checks its form and its checksums; the end mark is demanded.
+    /// Maps a stream and checks its form and its checksums; the end mark is required.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::TokenStream`] if it is not a whole token stream.
@@ -90,7 +90,7 @@ impl TokenMap {
     /// The sequence of a column in a row; `None` where the row has none.
     ///
     /// # Panics
-    /// If the place is one of another stream, or there is no such column.
+    /// If the row is one of another stream, or there is no such column.
     pub fn sequence(&self, place: RowPlace, column: usize) -> Option<Cow<'_, [i32]>> {
         let (body, batch) = &self.batches[place.batch as usize];
         batch.tokens(&self.file.bytes()[body.clone()], column, place.row as usize)

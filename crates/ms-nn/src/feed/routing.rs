@@ -28,7 +28,7 @@ pub struct AuxiliaryLoss {
     pub sequences: usize,
 }
 
-/// How many copies of tokens an expert takes.
+/// How many copies of tokens an expert accepts (its capacity).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Of an even share, `tokens · K / E`; rounded up.
@@ -38,7 +38,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Copies that an expert takes of `tokens` tokens with `top_k` of `experts` experts each.
+    /// The capacity of an expert for `tokens` tokens, each routed to `top_k` of `experts` experts.
     pub fn copies(&self, tokens: usize, top_k: usize, experts: usize) -> usize {
         (tokens as f64 * top_k as f64 / experts as f64 * self.factor).ceil() as usize
     }
@@ -133,7 +133,7 @@ pub struct LayerLoad {
 }
 
 impl RouterLoad {
-    /// One that also looks how close the choices are.
+    /// One that also records how close the choices are.
     pub fn watching_margins() -> Self {
         Self { watches_margins: true, ..Self::default() }
     }

@@ -25,7 +25,7 @@ const ROWS_OF_HALF_SPEED: f64 = 512.0;
 /// Layouts that are shown.
 const SHOWN: usize = 8;
 
-/// Layouts that are tried out for it, and those that need least by formula, where none of the best can be shown.
+/// Layouts that are rehearsed for it, and those that need least by formula, where none of the best can be shown.
 const TRIED: usize = 12;
 const LEAST: usize = 4;
 
@@ -42,14 +42,14 @@ struct Candidate {
     /// Bytes of the rank that needs most, by formula, and its stage.
     bytes: usize,
     stage: usize,
-    /// The same as it was tried out, in blocks of memory as an arena gives them.
+    /// The same from a rehearsal, in blocks of memory as an arena allocates them.
     peak: Option<usize>,
     bubble: f64,
     /// Tokens of a micro-batch on a rank, the rows of its products.
     rows: usize,
     /// Operations of a rank in an iteration.
     flops: f64,
-    /// Bytes sent in an iteration by a rank of the stage that sends most: tried out, or by formula.
+    /// Bytes sent in an iteration by a rank of the stage that sends most: from a rehearsal, or by formula.
     sent: u64,
     /// By formula.
     estimated: u64,
@@ -90,7 +90,7 @@ pub struct Layouts {
     /// The requested size as text, and in bytes.
     asked: String,
     limit: usize,
-    /// Layouts that there are, those that fit by formula, and those of them that were tried out.
+    /// All layouts, those that fit by formula, and those of these that were rehearsed.
     total: usize,
     fit: usize,
     tried: usize,
@@ -177,8 +177,8 @@ impl fmt::Display for Layouts {
     }
 }
 
-/// Of layouts that need at most `limit` by formula, best first, those that do when they are tried out, best first, and how many
-/// were.
+/// Of layouts that need at most `limit` by formula, best first: those that still do in a rehearsal, best first, and how many
+/// were rehearsed.
 fn tried(all: Vec<Candidate>, r: &Resolved, o: &Options, limit: usize) -> (Vec<Candidate>, usize) {
     let (mut shown, mut rest, mut tried) = (Vec::new(), Vec::new(), 0);
     for mut layout in all {
@@ -296,8 +296,8 @@ impl Candidate {
         (again + exchanges) / (1.0 - self.bubble).max(1e-3)
     }
 
-    /// Tries out the first rank of every stage, and takes what it needs and sends in place of what formulas say. Whether none
-    /// needs more than `limit` bytes; a layout that cannot be tried out keeps what formulas say.
+    /// Rehearses the first rank of every stage and replaces the estimates of memory and bytes sent by the results. Returns
+    /// whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
         let Some(mut run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
         let tokens = run.config.longest_row * run.config.batch.micro;

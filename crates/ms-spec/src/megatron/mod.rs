@@ -57,10 +57,10 @@ fn silent() -> ModelConfig {
     }
 }
 
-/// Reads a configuration from arguments by their `dest` names, given ones and defaults alike.
+/// Reads a configuration from arguments by their `dest` names, whether given or defaults.
 ///
-/// The arguments of head's converter (Hugging Face's field names) are understood too. `num_layers` counts empty
-/// slots (`noop_layers`); the result does not.
+/// The arguments of head's converter (Hugging Face's field names) are understood too. `num_layers` counts empty slots
+/// (`noop_layers`); the result does not.
 ///
 /// # Errors
 /// A missing or malformed argument, or a feature that is not supported.
@@ -68,8 +68,8 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     read(&Fields { source: SOURCE, map: args, asked: None }, None)
 }
 
-/// [`from_args`] of arguments that stand in a checkpoint: those that a run of upstream's saved mean what it made of them, in its
-/// version.
+/// [`from_args`] for arguments stored in a checkpoint: those that a run of upstream saved mean what that version made of
+/// them.
 ///
 /// # Errors
 /// As [`from_args`].
@@ -80,7 +80,7 @@ pub fn from_saved_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     from_args(&args)
 }
 
-/// [`from_args`] of a model whose family is known: it is found out by reading and writing the model as each family does.
+/// [`from_args`] for a model of a known family. The family is found by reading and writing the model as each family does.
 ///
 /// # Errors
 /// As [`from_args`].
@@ -113,7 +113,7 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
 
 /// The arguments that a Megatron reader takes from a checkpoint to know the architecture.
 ///
-/// Sizes of the cut (`tensor_model_parallel_size` and so on) are the layout's to add.
+/// The layout adds the sizes of the sharding (`tensor_model_parallel_size` and so on).
 pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     let (mut config, mut silent) = (config.clone(), silent());
     let mut writer = Writer::new(Dialect::default());

@@ -54,7 +54,7 @@ impl ModelConfig {
         own.map_or(&self.rope, |w| &w.rope)
     }
 
-    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
+    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens; some kinds of scaling depend on the
     /// length.
     pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
         let rope = self.rope_of(index);
@@ -81,12 +81,12 @@ impl ModelConfig {
         self.indexer.and_then(|_| self.attention.kind().picks())
     }
 
-    /// Whether dropout can drop weights of attention: where it chooses its keys, upstream's kernels drop nothing.
+    /// Whether dropout applies to attention weights: upstream's kernels for attention that selects its keys have no dropout.
     pub fn drops_weights(&self) -> bool {
         self.indexer.is_none() && self.keys_by_head()
     }
 
-    /// Whether heads have keys and values, alone or in groups, and no row of a token is that of all.
+    /// Whether heads have keys and values, alone or in groups, as opposed to one row per token for all heads.
     pub fn keys_by_head(&self) -> bool {
         self.attention.kind().keys_by_head()
     }
@@ -101,7 +101,7 @@ impl ModelConfig {
         self.attention.kind().queries_of()
     }
 
-    /// Columns that ranks with shares of the tokens gather for the attention of layer `index`.
+    /// Columns that context-parallel ranks gather for the attention of layer `index`.
     pub fn entering(&self, index: usize) -> usize {
         self.attending(index).entering(self)
     }

@@ -89,7 +89,7 @@ impl ModelConfig {
         Some((kind.of)(self).expect("validate: a mixer of a layer has its sizes"))
     }
 
-    /// Whether a layer has a mixer with a state.
+    /// Whether a layer has a recurrent mixer.
     pub fn is_recurrent(&self) -> bool {
         RECURRENCES.iter().any(|kind| self.has(kind.mixer))
     }
@@ -119,14 +119,14 @@ impl ModelConfig {
         self.states().all(|kind| kind.stacked)
     }
 
-    /// The model with what only some have as small as `ranks` ranks can share that have heads of it; `of` is the large one.
+    /// The model with its optional parts as small as `ranks` ranks that shard heads can share; `of` is the large model.
     #[must_use]
     pub fn with_small_parts(mut self, of: &Self, ranks: usize) -> Self {
         PARTS.iter().for_each(|part| (part.shrink)(of, &mut self, ranks));
         self
     }
 
-    /// The model with the sizes of mixers with a state as small as `ranks` ranks can share.
+    /// The model with the sizes of recurrent mixers as small as `ranks` ranks can share.
     #[must_use]
     pub fn with_small_states(self, ranks: usize) -> Self {
         let mut small = self.clone();

@@ -42,7 +42,8 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     t.list
 }
 
-/// Parameters of the whole model, without what is no parameter of upstream's modules: biases that follow the load of experts.
+/// Parameters of the whole model, without the biases that follow the load of experts, which are no parameters of upstream's
+/// modules.
 pub fn parameters(config: &ModelConfig) -> u64 {
     let trained = params(config).into_iter().filter(|spec| spec.change != ms_core::Change::ExpertLoad);
     trained.map(|spec| spec.shape.numel() as u64).sum()

@@ -22,7 +22,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What rounding leaves of `dtype`. In f32 a norm sums what rounding did to all.
+    /// The tolerance that rounding to `dtype` requires. In f32, a norm accumulates the rounding of all elements.
     pub fn of(dtype: DType) -> Self {
         let of_f64 = Self {
             gradient: 1e-10,

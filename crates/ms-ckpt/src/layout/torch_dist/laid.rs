@@ -157,7 +157,7 @@ fn alternatives(what: &Slot) -> impl Iterator<Item = String> {
         .chain(gate.then(|| "mlp.shared_expert_gate.weight".to_owned()))
 }
 
-/// The modules of the model that a checkpoint is written for, which decide what norms are called.
+/// The modules of the model that a checkpoint is written for; they decide the names of norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Modules {
     /// Transformer Engine's: the second norm is a part of a dense layer's first matrix, and one of its own before experts.
