@@ -30,7 +30,7 @@ impl Clock {
         Self { deaf: deaf.unwrap_or(0), ..Self::default() }
     }
 
-    /// Work of this thread for the device begins; it ends when what is returned is dropped.
+    /// Starts counting work of this thread for the device; it ends when the returned value is dropped.
     pub(crate) fn begin(&self) -> AtWork<'_> {
         self.next();
         lock(&self.at_work).push(thread::current().id());

@@ -63,8 +63,8 @@ impl HeadShares {
         self.groups_of(rank).flat_map(of).collect()
     }
 
-    /// The exchange through which ranks, each of which projected an equal share of the packed rows, get the columns that
-    /// their heads need; `None` if they have them already.
+    /// The exchange by which ranks that each projected an equal share of the packed rows get the columns that their heads
+    /// need; `None` if they have them already.
     pub fn of_packed(&self, rank: usize, ranks: usize) -> Option<ColumnExchange> {
         let part = (self.all.heads() + 2 * self.all.groups) * self.all.head_dim / ranks;
         let holds = |r: usize| std::iter::once(r * part..(r + 1) * part).collect();

@@ -92,7 +92,7 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     for arithmetic in Arithmetic::ALL.into_iter().filter(|own| asked.is_none_or(|asked| asked == *own)) {
         for &isa in &available {
             let is_candidate = match (arithmetic, isa) {
-                // Where there are tiles, their set does the same products, and narrows by an instruction besides.
+                // AMX computes the same products, and also rounds to bf16 with one instruction.
                 (Arithmetic::Pair, Isa::Avx512) => !available.contains(&Isa::Amx),
                 (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
                 // The dot instruction has another order.

@@ -13,7 +13,7 @@ const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jit
 /// shares.
 const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];
 
-/// What is to be said in place of what was given, by Megatron's names; `None`: nothing.
+/// What to report instead of what was given, by Megatron's names; `None`: nothing.
 type Instead<'a> = BTreeMap<&'a str, Option<Value>>;
 
 /// Other values that a flag could have; `None`: it is not given.

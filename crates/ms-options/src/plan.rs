@@ -170,7 +170,7 @@ fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Me
     Ok(memory::of(held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
-/// What the passes of a stage keep at most, and what runs again in a backward pass.
+/// The most that the passes of a stage save, and what is recomputed in a backward pass.
 fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule) -> PassBytes {
     let chunks = placement.stage(stage);
     let activations = activations(r, r.config.seq_length);
@@ -187,7 +187,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     for action in &schedule.stages[stage] {
         let place = action.place();
         let pass = match beyond.contains(&place) {
-            // What came in stays; the pass runs again as a whole.
+            // The input is saved; the pass is recomputed as a whole.
             true => PassBytes { kept: stream, again: chunks[place.1].kept, sent: 0 },
             false => chunks[place.1],
         };

@@ -14,7 +14,7 @@ use crate::{Item, ModelConfig};
 pub struct PassBytes {
     /// Kept until the backward pass.
     pub kept: usize,
-    /// What the backward pass needs besides while it runs layers again.
+    /// What the backward pass needs in addition while it recomputes layers.
     pub again: usize,
     /// Kept by the host.
     pub sent: usize,
@@ -138,7 +138,7 @@ impl Activations {
         sum
     }
 
-    /// What the layer of prediction module `k` keeps: all of it where it runs again as a whole.
+    /// What the layer of prediction module `k` saves: everything while it is recomputed as a whole.
     fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
         let keeping = match self.keeping.predictor_layers_again {
             true => LayerKeeping::default(),

@@ -48,11 +48,12 @@ impl Recompute {
 /// `docs/features/swap_attention.md`; of `--recompute-modules`, Megatron-LM `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
 /// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM
-/// (2026),
-/// `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`, `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
+/// (2026), `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0,
+/// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`,
+/// `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
-    /// Attention between projections runs again (`--recompute-granularity selective`).
+    /// Attention between projections is recomputed (`--recompute-granularity selective`).
     pub core_attention_again: bool,
     /// Outputs of activation functions are recomputed, in this many of the first layers that are not recomputed as a whole
     /// (`--recompute-activation-function`).
@@ -63,47 +64,47 @@ pub struct Keeping {
     pub expert_activations_again: bool,
     /// Dense MLPs are recomputed (`--recompute-modules mlp`).
     pub dense_networks_again: bool,
-    /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
+    /// Experts are recomputed, with their router and the shared experts (`--recompute-modules moe`).
     pub expert_networks_again: bool,
     /// What latent attention computes from its latents, up to rotated queries, keys and values, is recomputed
     /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
     pub operands_again: bool,
-    /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
+    /// Latent attention is recomputed, except for its output projection (`--mla-zero-memory`).
     pub attention_again: bool,
-    /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
+    /// The outputs of the heads of latent attention are swapped to the host (`--mla-swap-core-attn-out`).
     pub swap_heads: bool,
     /// The inputs of fully recomputed layers are sharded over tensor-parallel ranks (`--distribute-saved-activations`).
     pub inputs_shared: bool,
-    /// Those inputs go to the host (`--swap-layer-input`).
+    /// Those inputs are swapped to the host (`--swap-layer-input`).
     pub swap_inputs: bool,
-    /// The layers of prediction modules run again (`--recompute-mtp-layer`).
+    /// The layers of prediction modules are recomputed (`--recompute-mtp-layer`).
     pub predictor_layers_again: bool,
     /// The outputs of the norms before them are recomputed (`--recompute-mtp-norm`).
     pub predictor_norms_again: bool,
-    /// What these parts keep goes to the host (`--swap-attention`, `--swap-modules`).
+    /// What these parts save is swapped to the host (`--swap-attention`, `--swap-modules`).
     pub swapped: Swapped,
     /// The MLPs of this many of the first layers are recomputed (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
-    /// Layers of experts recompute what goes into experts and what their activation functions give, and send what comes out
-    /// of them to the host (`--moe-zero-memory level0`).
+    /// Layers of experts recompute the inputs of experts and the outputs of their activation functions, and swap the outputs
+    /// of experts to the host (`--moe-zero-memory level0`).
     pub experts_again: bool,
     /// Among those, this many per stage also recompute the inputs of activation functions, including those of shared experts
     /// (`level1`).
     pub expert_inner_again: usize,
-    /// What comes out of experts goes to the host without that, too (`--moe-unperm2-mem-optim-swap`).
+    /// The outputs of experts are swapped to the host, also without that (`--moe-unperm2-mem-optim-swap`).
     pub swap_expert_outputs: bool,
     /// Layers are counted over the chunks of a stage, taken in turn (`--enable-recompute-layers-per-pp-rank`).
     pub of_stage: bool,
-    /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
+    /// The last layer of the last chunk is not recomputed: its backward follows at once (`--recompute-in-advance`).
     pub spare_last: bool,
 }
 
 /// Which activations one layer does not save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKeeping {
-    /// Attention between projections runs again.
+    /// Attention between projections is recomputed.
     pub core_attention_again: bool,
-    /// The outputs of activation functions are recomputed, but those of routed experts.
+    /// The outputs of activation functions are recomputed, except for those of routed experts.
     pub activations_again: bool,
     /// The outputs of the activation functions of routed experts are recomputed.
     pub expert_activations_again: bool,
@@ -111,19 +112,19 @@ pub struct LayerKeeping {
     pub norms_again: bool,
     /// A dense MLP is recomputed.
     pub dense_networks_again: bool,
-    /// Experts run again.
+    /// Experts are recomputed.
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents is recomputed.
+    /// What latent attention computes from its latents is recomputed.
     pub operands_again: bool,
-    /// Latent attention runs again, but its output projection.
+    /// Latent attention is recomputed, except for its output projection.
     pub attention_again: bool,
-    /// The outputs of the heads of latent attention go to the host.
+    /// The outputs of the heads of latent attention are swapped to the host.
     pub swap_heads: bool,
-    /// What these parts keep goes to the host.
+    /// What these parts save is swapped to the host.
     pub swapped: Swapped,
-    /// What goes into experts is recomputed.
+    /// The inputs of experts are recomputed.
     pub experts_again: bool,
-    /// What comes out of them goes to the host.
+    /// The outputs of experts are swapped to the host.
     pub swap_expert_outputs: bool,
     /// The outputs of the first linear layers of experts are recomputed.
     pub expert_inner_again: bool,

@@ -24,15 +24,15 @@ pub struct Activations {
     pub ep: usize,
     /// How tokens reach them.
     pub dispatcher: Dispatcher,
-    /// Ranks that exchange heads for tokens, and those that pass keys and values around.
+    /// Ranks that exchange heads for tokens (Ulysses), and those that pass keys and values around (ring).
     pub ulysses_and_ring: (usize, usize),
-    /// What layers keep of the latter.
+    /// What layers save of the latter.
     pub ring_cache: RingCache,
     /// Whether a loss of their own trains the indexers of sparse attention.
     pub trains_indexer: bool,
-    /// Which layers run again as a whole.
+    /// Which layers are recomputed as a whole.
     pub recompute: Recompute,
-    /// What the others keep less of.
+    /// Which activations the others do not save.
     pub keeping: Keeping,
 }
 

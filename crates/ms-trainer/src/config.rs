@@ -55,11 +55,11 @@ pub struct TrainConfig {
     /// The logged loss is a mean over tokens (pretraining by `core_v0.12.1`, and fine-tuning where gradients are) instead of one
     /// over micro-batches (`core_r0.8.0`).
     pub log_token_mean: bool,
-    /// What runs again in the backward pass.
+    /// Which layers are recomputed in the backward pass.
     pub recompute: Recompute,
-    /// What layers that do not run again as a whole keep less of.
+    /// Which activations the other layers do not save.
     pub keeping: Keeping,
-    /// When passes run again.
+    /// When passes are recomputed.
     pub replay: Replay,
     /// Folder of the files to which goes what leaves the device.
     pub swap_folder: PathBuf,

@@ -46,7 +46,7 @@ pub(crate) struct Pipeline {
 /// A forward pass that waits for its backward.
 enum Kept {
     Pass(Box<Pass>),
-    /// Only what came in, where a chunk before made it: the pass runs again.
+    /// Only the input, if an earlier chunk made it: the pass is recomputed.
     Input(Box<Option<Border>>),
 }
 
@@ -282,7 +282,7 @@ impl Iteration<'_> {
         let place @ (micro, _) = action.place();
         let of = (&micro_batches[micro], micro_batches.len());
         let drops = dropped.contains(&place);
-        // Kept from here on, or run again here.
+        // Saved from here on, or recomputed here.
         let adds = match action {
             Action::Forward { .. } => !drops,
             Action::Backward { .. } | Action::BackwardInput { .. } => drops,

@@ -229,7 +229,7 @@ fn a_rank_that_fails_or_ends_releases_the_others_with_its_reason() {
             assert!(fabric.end(Some(&said), Duration::from_secs(20)));
             said
         });
-        // Whoever is told of a rank that was told names that one.
+        // A rank that hears of a failure from a rank that was told of it names the failed rank.
         assert!(said.iter().any(|said| said == want), "{said:?}");
     }
 }

@@ -68,7 +68,8 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// One head's way: what it has kept of each chunk on its way forward, and what a chunk's successors say.
+/// The scan of one head: what it has saved of each chunk in the forward direction, and the gradients from a chunk's
+/// successors.
 struct One<'a> {
     head: Head,
     sums: Sums<'a>,

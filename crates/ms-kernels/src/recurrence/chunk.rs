@@ -68,7 +68,7 @@ pub(crate) struct ToRows<'a> {
     pub(crate) v: &'a mut [f32],
 }
 
-/// What a chunk needs besides, of one head after the other.
+/// Additional buffers of a chunk, for one head at a time.
 pub(crate) struct Work<'a> {
     pub(super) isa: Isa,
     pub(super) sizes: Sizes,

@@ -10,7 +10,7 @@ use ms_spec::{Mixer, Recompute};
 use std::sync::Arc;
 
 impl Gpt {
-    /// How many of a chunk's first layers run again in the backward pass.
+    /// How many of a chunk's first layers are recomputed in the backward pass.
     pub(super) fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
         let all = chunk.layers.len() / self.halves();
         let spared = usize::from(self.keeping.spare_last && chunk.ends);

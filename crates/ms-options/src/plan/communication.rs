@@ -128,7 +128,7 @@ impl<'a> Rank<'a> {
         sent
     }
 
-    /// What a layer, which sends `of_layer`, sends once more where its forward pass runs again.
+    /// What a layer, which sends `of_layer`, sends once more if its forward pass is recomputed.
     fn again(&self, number: usize, of_layer: Sent) -> Sent {
         let c = &self.r.config.model;
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };

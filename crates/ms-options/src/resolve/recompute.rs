@@ -432,7 +432,7 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
     }
     Ok(match (advance, bubble) {
         (_, true) => Replay::InBubble,
-        // As upstream: chunks of more layers do not run again in advance, only their last layer is spared.
+        // As upstream: chunks of more layers are not recomputed in advance; only their last layer is not recomputed.
         (true, _) if stages.layers_per_chunk == Some(1) => Replay::InAdvance,
         _ => Replay::WithGradient,
     })

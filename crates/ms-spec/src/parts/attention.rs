@@ -134,7 +134,8 @@ impl ModelConfig {
 }
 
 impl Activations {
-    /// What the softmax leaves of heads of `dim` elements, unless it runs again: its sums, and others' keys and values.
+    /// What attention saves for heads of `dim` elements, unless it is recomputed: the softmax's sums, and keys and values of
+    /// other ranks.
     pub(crate) fn softmax(&self, c: &ModelConfig, number: usize, dim: usize, keeping: LayerKeeping) -> usize {
         if keeping.core_attention_again {
             return 0;

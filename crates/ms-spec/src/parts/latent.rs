@@ -342,7 +342,7 @@ impl Activations {
             let before = entered + queries + mine + others + made + indexer;
             return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
         }
-        // What they are recomputed of besides: the key's shared part, and queries that no latents are made of.
+        // What else they are recomputed from: the key's shared part, and queries that are not computed from a latent.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
         let shared = if keeping.norms_again { self.stream() } else { self.tokens };
         let made = match keeping.operands_again {

@@ -198,7 +198,8 @@ fn prediction_modules_that_run_again_give_the_same_bits() {
     same("experts", &found(&experts, &plain), &found(&experts, &Case { keeping: again, ..plain.clone() }));
 }
 
-/// What borrowers give back to the layer that lends is summed in the order of one pass, whatever runs again together.
+/// Gradients that borrowing layers return to the lending layer are summed in the order of one pass, whatever is recomputed
+/// together.
 #[test]
 fn layers_that_lend_run_again_with_the_same_bits() {
     let mut seen = 0;

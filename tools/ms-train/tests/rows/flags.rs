@@ -246,7 +246,7 @@ fn stages(run: &Run, head: bool, line: &mut Line) -> Option<()> {
     Some(())
 }
 
-/// What runs again, and what goes to a file.
+/// What is recomputed, and what is offloaded to a file.
 fn again(run: &Run, line: &mut Line) -> Option<()> {
     let (case, k) = (&run.case, run.case.keeping);
     let full = "--recompute-granularity full --recompute-method";
