@@ -110,7 +110,7 @@ impl Checkpoint {
     /// Tokens that end a text, by the `generation_config.json` in the folder, if there is one.
     ///
     /// # Errors
-    /// If the file cannot be read, is no JSON, or has another `eos_token_id` than a token, a list of them or null.
+    /// If the file cannot be read, is not JSON, or has another `eos_token_id` than a token, a list of them or null.
     ///
     /// # Source
     /// transformers 5.24, `GenerationConfig.eos_token_id`.
@@ -245,7 +245,7 @@ impl Checkpoint {
     /// Reads a rank's piece of a parameter as float32. `out` has exactly its elements.
     ///
     /// # Errors
-    /// A missing tensor, another shape than the model needs, or a type that is no float.
+    /// A missing tensor, another shape than the model needs, or a type that is not a float.
     ///
     /// # Panics
     /// If `out` has another length than the region.

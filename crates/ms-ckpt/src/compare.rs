@@ -76,7 +76,7 @@ impl Checkpoint {
     /// form, and next to those that it converted.
     ///
     /// # Errors
-    /// The file whose bytes are not those that were written; what the operating system refuses.
+    /// The file whose bytes are not those that were written; I/O errors.
     pub fn check_sums(&self) -> Result<()> {
         if self.form != crate::Form::Sharded {
             return crate::sums::check(&self.root, self.files.iter().map(crate::Mapped::path));

@@ -46,7 +46,7 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// The folder is no checkpoint of a known kind, or not of the kind expected.
+    /// The folder is not a checkpoint of a known kind, or not of the kind expected.
     #[error("{path}: {what}")]
     Folder {
         /// The folder.

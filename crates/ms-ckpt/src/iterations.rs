@@ -86,7 +86,7 @@ pub(crate) fn read_tracker(path: &Path) -> Result<String> {
 /// Writes the tracker file: from now on `iteration` is the last complete one.
 ///
 /// # Errors
-/// What the operating system refuses.
+/// I/O errors.
 pub(crate) fn write_tracker(path: &Path, iteration: u64) -> Result<()> {
     Ok(ms_files::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())?)
 }

@@ -43,7 +43,7 @@ pub fn dtype_name(dtype: DType) -> &'static str {
 /// Reads and checks the header of a mapped file.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the tensor and the numbers for anything but a sound file.
+/// [`Error::Malformed`] naming the tensor and the numbers for an invalid file.
 pub fn read_header(file: &Mapped) -> Result<Header> {
     container::header(file.bytes()).map_err(|what| Error::malformed(file.path(), what))
 }

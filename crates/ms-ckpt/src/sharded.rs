@@ -138,7 +138,7 @@ impl Writer {
     /// Starts the checkpoint of an iteration in the folder `root`.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     pub fn create(root: &Path, iteration: u64) -> Result<Self> {
         fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
         let staging = AtomicFolder::create(&root.join(iteration_name(iteration)), true)?;
@@ -159,7 +159,7 @@ impl Writer {
     /// Writes what `rank` holds. Every part of a tensor should be written by one rank only; equal copies do no harm.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     ///
     /// # Panics
     /// If a piece has not exactly the bytes of its region or range.
@@ -217,7 +217,7 @@ impl Writer {
     /// checkpoint as well as this toolchain. `sealed` is what [`Writer::seal`] returned.
     ///
     /// # Errors
-    /// A tensor that is missing; what the operating system refuses.
+    /// A tensor that is missing; I/O errors.
     pub fn write_megatron(&self, plan: &Plan, sealed: &Checkpoint) -> Result<()> {
         plan::write_from(plan, sealed, &self.folder, self.iteration)
     }
@@ -227,7 +227,7 @@ impl Writer {
     /// `state` is any JSON: arguments, consumed samples, random states, schedule.
     ///
     /// # Errors
-    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    /// A tensor that the ranks' pieces do not cover or describe differently; I/O errors.
     ///
     /// # Panics
     /// If this value came from [`Writer::join`].
@@ -240,7 +240,7 @@ impl Writer {
     /// same weights can be made from it.
     ///
     /// # Errors
-    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    /// A tensor that the ranks' pieces do not cover or describe differently; I/O errors.
     pub fn seal(&self, config: &ModelConfig, state: &Value) -> Result<Checkpoint> {
         let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map_err(Error::io(&self.folder, "list"))?
@@ -309,7 +309,7 @@ impl Writer {
     /// Gives a sealed checkpoint its final name and writes the tracker file.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     ///
     /// # Panics
     /// If this value came from [`Writer::join`], or was published before.
@@ -325,7 +325,7 @@ impl Writer {
 /// manifest, at the speed of memory or of the disk. `folder` is that of one iteration.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written; I/O errors.
 pub(crate) fn check_sums(folder: &Path) -> Result<()> {
     sums::check_noted(folder)?;
     let path = folder.join(MANIFEST);

@@ -28,7 +28,7 @@ impl Split {
     /// signs, which Megatron skips silently, are refused.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no number, more than three, only zeros, or anything other than numbers.
+    /// [`Error::Options`] if there is no number, or more than three, only zeros, or anything other than numbers.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::options(format!("split {text:?}: {reason}"));
         let mut shares = [0.0; 3];

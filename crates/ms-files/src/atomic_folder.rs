@@ -107,7 +107,7 @@ impl AtomicFolder {
     /// Gives the folder its final name. Files in it must be synced already if they are to last.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     pub fn commit(mut self, sync: bool) -> Result<()> {
         if self.resumable {
             let note = self.temporary.join(NOTE);

@@ -49,7 +49,7 @@ pub fn element_size(dtype: &str) -> Option<usize> {
 /// Reads and checks the header of a whole file.
 ///
 /// # Errors
-/// What is wrong, with the tensor and the numbers, for anything but a sound file.
+/// What is wrong, with the tensor and the numbers, for an invalid file.
 pub fn header(bytes: &[u8]) -> Result<Header, String> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(format!("no safetensors file: {} bytes, expected at least 8", bytes.len()));

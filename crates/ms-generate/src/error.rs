@@ -60,7 +60,7 @@ pub enum Error {
     /// A tensor operation failed.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A checkpoint could not be read.

@@ -191,7 +191,7 @@ fn a_chat_computes_its_turns_once() {
             history.extend(&got[0].tokens);
             history.extend(prompt(&model, 2, turn));
         }
-        // Of every turn: what was added, and its answer but for the last token, which nothing follows.
+        // Of every turn: what was added, and its answer except for the last token, which nothing follows.
         let answer = LIMITS.max_new_tokens as u64 - 1;
         let mut want = [3 + answer, 1 + 2 + answer, 1 + 2 + answer];
         // The turn that leaves the length of short sequences, at its beginning or with a token of its answer, computes all that

@@ -48,7 +48,7 @@ pub enum Error {
         /// What was requested.
         what: &'static str,
     },
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A tensor operation failed.

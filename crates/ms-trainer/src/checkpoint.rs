@@ -479,7 +479,7 @@ fn choose_schedule(config: &TrainConfig, dir: &Path, mut stored: LrSchedule) -> 
     Err(mismatch(dir, &what, &expected, &theirs[field]))
 }
 
-/// Equal but for the last digits that a number may lose on its way through JSON.
+/// Equal except for the last digits that a number may lose on its way through JSON.
 fn nearly_equal(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64(), a.as_object(), b.as_object()) {
         (Some(x), Some(y), ..) => (x - y).abs() <= 1e-12 * x.abs().max(y.abs()),

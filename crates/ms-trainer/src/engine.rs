@@ -487,7 +487,7 @@ impl Engine {
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.
     ///
     /// # Errors
-    /// If a rank fails or a batch is not sound.
+    /// If a rank fails or a batch is invalid.
     pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
         let losses =
             self.pipeline.evaluate(&self.model, &self.store, &self.ctx, &self.device, micro_batches)?;

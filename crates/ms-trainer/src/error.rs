@@ -89,7 +89,7 @@ pub enum Error {
         /// The checkpoint's value.
         found: String,
     },
-    /// What `--load` names is no checkpoint, but was meant to be one.
+    /// What `--load` names is not a checkpoint, but was meant to be one.
     #[error("--load {path}: expected {expected}")]
     NoTracker {
         /// The file or folder.
@@ -122,7 +122,7 @@ pub enum Error {
     /// A rank failed.
     #[error(transparent)]
     Dist(#[from] ms_dist::Error),
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A checkpoint could not be read or written.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Shows a checkpoint as a table, or as one JSON object.
 ///
 /// # Errors
-/// A folder that is no checkpoint; a closed stdout.
+/// A folder that is not a checkpoint; a closed stdout.
 pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     let checkpoint = match ms_ckpt::open(dir) {
         Ok(checkpoint) => checkpoint,

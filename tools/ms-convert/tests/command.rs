@@ -495,7 +495,7 @@ fn values_that_are_not_finite_are_counted_and_said() {
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     let last = bytes.len() - 4;
-    // An infinity and a value that is no number, as bf16.
+    // An infinity and a value that is not a number, as bf16.
     bytes[last..].copy_from_slice(&[0x80, 0x7f, 0xc0, 0xff]);
     std::fs::write(&weights, bytes).unwrap();
     // A value that several files hold is counted in each.

@@ -84,7 +84,7 @@ fn chunks_are_named_as_in_training_and_passes_in_the_bubble_keep_their_input() {
 
 #[test]
 fn chunks_take_as_long_as_they_have_layers() {
-    // The second stage takes twice the time: it is busy but for the first forward and the last backward of the other.
+    // The second stage takes twice the time: it is busy except for the first forward and the last backward of the other.
     let want = "\
 stage 0 01     002   11    22
         FF.....BBF...BB....BB

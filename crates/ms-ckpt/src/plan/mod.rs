@@ -204,8 +204,7 @@ impl Plan {
     /// and counted in the result, except those in files that an interrupted run has finished.
     ///
     /// # Errors
-    /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`];
-    /// [`Error::NotZero`].
+    /// A tensor that is missing or has another shape; I/O errors; [`Error::Exists`]; [`Error::NotZero`].
     pub fn run(
         &self,
         source: &Checkpoint,

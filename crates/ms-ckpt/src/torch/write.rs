@@ -55,7 +55,7 @@ impl Object {
     }
 }
 
-/// A key that is no text.
+/// A key that is not a text.
 #[derive(Clone, Debug)]
 pub(crate) enum Key {
     /// A text among others.

@@ -6,7 +6,7 @@ use ms_files::Mapped;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// An indexed dataset, memory-mapped and checked: every length and pointer in it is sound.
+/// An indexed dataset, memory-mapped and checked: every length and pointer in it is valid.
 pub struct IndexedDataset {
     prefix: PathBuf,
     idx: Mapped,

@@ -67,7 +67,7 @@ impl Report {
     }
 }
 
-/// The rows of a record, one but for documents of several sequences, and what says whether it occurred before.
+/// The rows of a record, one except for documents of several sequences, and what says whether it occurred before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Encoding {
     rows: Vec<Row>,

@@ -8,8 +8,8 @@ use memchr::memchr2;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first.
-/// `None` if a value is no text, or anything is not as it must be.
+/// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first. `None` if
+/// a value is not a text, or anything is not as it must be.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut out = Map::new();
     each(bytes, |key, value| {

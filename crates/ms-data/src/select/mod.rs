@@ -62,7 +62,7 @@ pub enum Scope {
     /// All its texts, in the order of the record.
     #[default]
     Texts,
-    /// These fields; a field that is no text counts as its JSON.
+    /// These fields; a field that is not a text counts as its JSON.
     Fields(Vec<String>),
 }
 

@@ -136,7 +136,7 @@ impl Batch {
         Some(&body[tokens.start + offset(row)..tokens.start + offset(row + 1)])
     }
 
-    /// The tokens of a sequence. Arrow aligns its buffers, so this is a view but for streams of others.
+    /// The tokens of a sequence. Arrow aligns its buffers, so this is a view except for streams of others.
     ///
     /// # Panics
     /// If there is no such row.

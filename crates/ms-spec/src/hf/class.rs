@@ -138,7 +138,7 @@ fn differing(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<String
     names
 }
 
-/// Equal but for rounding.
+/// Equal except for rounding.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {

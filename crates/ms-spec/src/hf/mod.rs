@@ -86,7 +86,7 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
 /// field accepts silently.
 ///
 /// # Errors
-/// [`Error::Unsupported`] with the place of what is no JSON.
+/// [`Error::Unsupported`] with the place of what is not JSON.
 pub fn parse_json(text: &str) -> Result<Value> {
     // Whoever read the text knows its file.
     let refused = |e: serde_json::Error| Error::Unsupported { source_name: "no JSON", what: e.to_string() };

@@ -88,7 +88,7 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
 }
 
-/// Jinja's filter: what is no number is `default`, or 0.
+/// Jinja's filter: what is not a number is `default`, or 0.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn int(
     state: &State,

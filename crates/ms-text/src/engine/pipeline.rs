@@ -394,7 +394,7 @@ mod tests {
                 engine.whole(text, false, &mut fast).unwrap();
                 reference.encode_into(text, false, &mut judge).unwrap();
                 let start: String = text.chars().take(20).collect();
-                // Among sums that are equal but for their rounding the fast engine may pick another one than the judge.
+                // Among sums that are equal except for their rounding the fast engine may pick another one than the judge.
                 assert!(own == fast || name.starts_with("equal true"), "{name}: {start:?}: the fast engine");
                 assert!(own == judge, "{name}: {start:?}: the reference");
             }
