@@ -53,7 +53,7 @@ impl Checkpoint {
     /// unchanged. Adapters are held in memory.
     ///
     /// # Errors
-    /// Adapters of different ranks, or of rows that are no projection.
+    /// Adapters of different ranks, or of rows that are not a projection.
     pub fn with_joined_adapters(self) -> Result<Self> {
         let blocks = self.blocks()?;
         if blocks == 1 {

@@ -12,7 +12,7 @@ pub(crate) fn possible(from: DType, to: DType) -> bool {
 /// Converts `from` elements in `source` and appends them to `out` as `to` elements.
 ///
 /// # Panics
-/// If the conversion is not [`possible`], or `source` is no whole number of elements.
+/// If the conversion is not [`possible`], or `source` is not a whole number of elements.
 pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
     assert!(possible(from, to), "callers ask `possible` first");
     assert_eq!(source.len() % from.size(), 0, "whole elements");

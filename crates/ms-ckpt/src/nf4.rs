@@ -48,7 +48,7 @@ pub(crate) fn dynamic_map() -> Vec<f32> {
     for i in 0..7i32 {
         let points = (1usize << i) + 1;
         let step = (1.0f32 - 0.1) / (points - 1) as f32;
-        // From both ends towards the middle, with one rounding per point, as torch.linspace has it.
+        // From both ends towards the middle, with one rounding per point, as in torch.linspace.
         let point = |end: f32, step: f32, k: usize| (f64::from(end) + f64::from(step) * k as f64) as f32;
         let grid = |k: usize| match k < points / 2 {
             true => point(0.1, step, k),

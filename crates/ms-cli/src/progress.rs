@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bars are drawn unless `quiet`, `MS_NO_PROGRESS` is set, or stderr is no terminal or a dumb one.
+    /// Bars are drawn unless `quiet`, `MS_NO_PROGRESS` is set, or stderr is not a terminal or a dumb one.
     pub fn new(quiet: bool) -> Self {
         let shown =
             !quiet && std::env::var_os(env_vars::MS_NO_PROGRESS).is_none() && std::io::stderr().is_terminal();

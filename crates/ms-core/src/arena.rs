@@ -213,7 +213,7 @@ impl Arena {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between statements, so a panic elsewhere does not corrupt it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

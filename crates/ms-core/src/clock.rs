@@ -101,6 +101,6 @@ impl Drop for AtWork<'_> {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Both are consistent between statements, so a panic elsewhere does not spoil them.
+    // Both are consistent between statements, so a panic elsewhere does not corrupt them.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -162,7 +162,7 @@ impl Host {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between statements, so a panic elsewhere does not corrupt it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

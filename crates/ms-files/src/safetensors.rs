@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// The longest header that is read: 100 MB, as the reference implementation has it.
+/// The longest header that is read: 100 MB, as in the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// One tensor of a file.

@@ -73,7 +73,7 @@ impl Needs {
             .map(|item| sizes.of_items(config, std::slice::from_ref(item), (0, 1)).kept)
             .max()
             .unwrap_or(0);
-        // As bytes and as a file, in the type that is written; a row is formed in f64.
+        // As bytes and as a file, in the type that is written; a row is computed in f64.
         let row = config.padded_vocab as u64 * 2 * dtype.wide().size() as u64;
         Self {
             cache: match work.slots {

@@ -183,7 +183,8 @@ fn check_those(family: &str, prefix: &str, states_first: bool) {
         looked += 1;
         let before = trial.model.store.get(id).to_reals().unwrap();
         let gradient = grads.get(id).to_reals().unwrap();
-        // Which keys an indexer picks is no smooth function: it learns by a loss of its own (`ms-trainer`'s tests of indexers).
+        // Which keys an indexer picks is not a smooth function: it learns by a loss of its own (`ms-trainer`'s tests of
+        // indexers).
         if matches!(spec.slot.part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor) {
             assert!(gradient.iter().all(|&g| g == 0.0), "{family}: {} has a gradient", spec.name);
             continue;

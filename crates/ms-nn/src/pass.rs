@@ -45,19 +45,19 @@ pub(crate) struct Pass<'a> {
     pub(crate) balance: Option<Arc<AuxiliaryLoss>>,
     /// Where routers report.
     pub(crate) load: Option<Arc<RouterLoad>>,
-    /// Number of the layer at hand.
+    /// Number of the current layer.
     pub(crate) layer: usize,
     /// What it keeps less of.
     pub(crate) keeping: LayerKeeping,
     /// Where it sends what leaves the device.
     pub(crate) host: Option<&'a Host>,
-    /// Values that are forgotten at the end of the sublayer at hand.
+    /// Values that are forgotten at the end of the current sublayer.
     pub(crate) passing: Vec<Var>,
     /// Values that go to the host there.
     pub(crate) leaving: Vec<Saved>,
     /// Rows in transit to experts that are forgotten once these have run.
     pub(crate) on_their_way: Vec<Var>,
-    /// The shared experts of the layer at hand.
+    /// The shared experts of the current layer.
     pub(crate) meanwhile: Option<Meanwhile>,
     /// Another pass that works while this one waits.
     pub(crate) beside: Option<&'a dyn Beside>,

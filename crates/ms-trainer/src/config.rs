@@ -93,7 +93,7 @@ pub struct TrainConfig {
     pub overlap_grad_reduce: bool,
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
     pub overlap_param_gather: bool,
-    /// A bucket's new weights are gathered as soon as they are formed, while those of other buckets still are.
+    /// A bucket's new weights are gathered as soon as they are computed, while those of other buckets still are.
     pub gather_beside_step: bool,
     /// What layers inside tensor parallelism compute while their ranks exchange.
     pub tp_overlap: LinearOverlap,
@@ -446,7 +446,7 @@ pub struct Routing {
     pub balance_of_taken: bool,
     /// In micro-batches of one sequence, experts with a capacity count as having that many copies, as if padded.
     pub balance_of_filled: bool,
-    /// Load is balanced by scores that are not divided by their sum, where they are no softmax.
+    /// Load is balanced by scores that are not divided by their sum, where they are not a softmax.
     pub balance_undivided: bool,
     /// With [`TrainConfig::per_token_loss`], auxiliary losses count once for each token of a micro-batch, masked ones too, as a
     /// sum over tokens does (Megatron 0.12); else they weigh one through the micro-batches (0.8).

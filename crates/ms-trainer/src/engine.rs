@@ -191,7 +191,7 @@ impl Engine {
         self.adopt_weights()
     }
 
-    /// Draws those weights that are `wanted`, which are no master weights yet.
+    /// Draws those weights that are `wanted`, which are not master weights yet.
     ///
     /// # Errors
     /// If a graph still uses the weights.

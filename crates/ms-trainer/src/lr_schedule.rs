@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((s.weight_decay(0), s.weight_decay(50), s.weight_decay(101)), (0.0, 0.1, 0.2));
     }
 
-    /// By hand of Megatron's `OptimizerParamScheduler.get_lr`: the last part begins 100 samples before the run.
+    /// By hand from Megatron's `OptimizerParamScheduler.get_lr`: the last part begins 100 samples before the run.
     #[test]
     fn a_last_part_longer_than_the_decay_began_before_the_run() {
         for (wsd_style, want) in [

@@ -110,7 +110,7 @@ struct Iteration<'a> {
     iteration: Option<u64>,
     /// Factor of all gradients.
     scale: f64,
-    /// Whether the pass at hand leaves the gradient of the output layer's weights for later.
+    /// Whether the current pass leaves the gradient of the output layer's weights for later.
     head_later: bool,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.

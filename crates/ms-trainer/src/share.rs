@@ -9,7 +9,7 @@ use ms_nn::Batch;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are formed on whole rows and then taken from
+/// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are computed on whole rows and then taken from
 /// here, so that nothing depends on where a row is cut.
 pub(crate) struct Share {
     /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:

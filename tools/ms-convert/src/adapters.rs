@@ -110,7 +110,7 @@ fn check(source: &Checkpoint, lora: &Lora, rank: usize) -> anyhow::Result<()> {
         return Ok(());
     }
     for slot in source.adapted() {
-        // A module is meant by the end of its name, as peft has it.
+        // A module is meant by the end of its name, as in peft.
         let module = format!(".{}", slot.module_name());
         let meant = |target: &str| module.ends_with(&format!(".{target}"));
         anyhow::ensure!(

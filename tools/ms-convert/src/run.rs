@@ -157,8 +157,8 @@ fn finish(
     copy(plan, source, request, o, args)
 }
 
-/// Opens the source with the request's hints, and keeps the requested layers. A request for all layers of the original is no
-/// restriction.
+/// Opens the source with the request's hints, and keeps the requested layers. A request for all layers of the original is not
+/// a restriction.
 fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
     let followed =
         request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());

@@ -291,7 +291,7 @@ fn common(a: DType, b: DType) -> DType {
     }
 }
 
-/// Says which tensors of the folder are no part of the model.
+/// Says which tensors of the folder are not part of the model.
 fn report_unused(
     path: &Path,
     config: &ModelConfig,
@@ -316,7 +316,7 @@ fn report_unused(
     warn_of_foreign(path, &left);
 }
 
-/// Says which tensors are no part of the model, a few of them by name.
+/// Says which tensors are not part of the model, a few of them by name.
 pub(in crate::layout) fn warn_of_foreign(path: &Path, left: &BTreeSet<&str>) {
     const NAMED: usize = 8;
     if left.is_empty() {

@@ -21,7 +21,7 @@ pub(super) struct Buffer {
     pub(super) parts: Vec<(usize, usize)>,
 }
 
-/// Number of the chunk of targets that are no part of a model dictionary.
+/// Number of the chunk of targets that are not part of a model dictionary.
 pub(super) const BESIDE: usize = usize::MAX;
 
 /// A parameter of a rank: the target that holds its weight, and how its optimizer sees it.

@@ -16,7 +16,7 @@ pub(crate) enum Object {
     Dict(Vec<(String, Object)>),
     /// `list`.
     List(Vec<Object>),
-    /// `dict` with keys that are no text.
+    /// `dict` with keys that are not text.
     Keyed(Vec<(Key, Object)>),
     /// `argparse.Namespace`.
     Namespace(Map<String, Value>),

@@ -128,7 +128,7 @@ impl Args {
     /// As [`Options::read`].
     ///
     /// # Panics
-    /// If the group is no part of the program's line: a mistake in the caller.
+    /// If the group is not part of the program's line: a mistake in the caller.
     pub fn read<O: Options>(&self) -> Result<O, Usage> {
         O::read(&Reader(self))
     }

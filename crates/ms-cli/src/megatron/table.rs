@@ -98,7 +98,7 @@ pub enum Status {
 pub struct Flag {
     /// Spelling, with dashes.
     pub flag: &'static str,
-    /// Whether it is no upstream flag.
+    /// Whether it is not an upstream flag.
     pub ours: bool,
     /// Number of values.
     pub arity: Arity,

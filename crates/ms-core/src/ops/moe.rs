@@ -48,7 +48,7 @@ pub struct Balance<'a> {
     pub groups: usize,
     /// Added to the experts' scores before they are normalised.
     pub bias: Option<&'a Tensor>,
-    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    /// Scores that are not a softmax are not normalised (Megatron 0.12, for one expert a token).
     pub undivided: bool,
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,

@@ -39,7 +39,7 @@ pub struct Report {
     pub bytes: u64,
     /// Records without prompt or answer, left out.
     pub dropped: u64,
-    /// Records that are no conversation, replaced by an empty one.
+    /// Records that are not a conversation, replaced by an empty one.
     pub replaced: u64,
     /// Tokens of all columns.
     pub tokens: u64,

@@ -27,7 +27,7 @@ enum State {
 }
 
 impl State {
-    /// The state after `byte`, which is no end of a row.
+    /// The state after `byte`, which does not end a row.
     fn after(self, byte: u8, separator: u8) -> Self {
         match (self, byte) {
             (Self::Quoted, b'"') => Self::Quote,

@@ -266,8 +266,8 @@ fn rows_are_shifted_and_end_with_their_last_segment() {
     assert_eq!(row.segment_ends, [2, 4]);
 }
 
-/// By hand of `decoder_packed_mtf_dataset.py` of MindSpeed-LLM's head (2026): `actual_seq_len` and `position_ids` of a row of
-/// three samples, the last of which is padding, that end with token 9.
+/// By hand from `decoder_packed_mtf_dataset.py` of MindSpeed-LLM's head (2026): `actual_seq_len` and `position_ids` of a row
+/// of three samples, the last of which is padding, that end with token 9.
 #[test]
 fn samples_of_a_pack_attend_apart_where_positions_count_through_the_row() {
     let dir = tempfile::tempdir().unwrap();

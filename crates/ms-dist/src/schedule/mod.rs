@@ -92,7 +92,7 @@ pub enum Order {
     Interleaved {
         /// Micro-batches that pass a chunk before the next chunk runs; at least the stages.
         group: usize,
-        /// All forwards come first where there are as many micro-batches as stages, as Megatron-LM `core_r0.8.0` has it.
+        /// All forwards come first where there are as many micro-batches as stages, as in Megatron-LM `core_r0.8.0`.
         forwards_first: bool,
     },
     /// DualPipeV: two chunks per stage that run from both ends.

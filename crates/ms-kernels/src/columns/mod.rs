@@ -81,7 +81,7 @@ pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, run
     cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
         let dy = &dy[t * out..][..out];
         dx.fill(E::default());
-        // Sums of bf16 gradients are formed in f32.
+        // Sums of bf16 gradients are computed in f32.
         let mut sums = if once { Vec::new() } else { vec![0f32; width] };
         let mut at = 0;
         for run in runs {

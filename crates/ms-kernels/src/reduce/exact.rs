@@ -9,7 +9,7 @@ use ms_operands::ExactSum;
 use std::hint::black_box;
 use std::ops::Range;
 
-/// Sums that are formed side by side.
+/// Sums that are computed side by side.
 const LANES: usize = 16;
 /// Most elements of a part: 2^8 in a lane.
 pub(super) const PART: usize = LANES << 8;

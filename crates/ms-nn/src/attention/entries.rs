@@ -128,7 +128,7 @@ impl Compressor {
         for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
             let seen = s.k_len - s.q_len;
             let (first, last) = (seen / ratio, s.k_len / ratio);
-            // The window at hand and, with overlap, the one before.
+            // The current window and, with overlap, the one before.
             let begin = (first * ratio).saturating_sub(if self.shape.overlap { ratio } else { 0 });
             let row = sources.len();
             sources.extend((begin..seen).map(|p| Err(cache.remembered(slot, p))));

@@ -15,7 +15,7 @@ pub struct AuxiliaryLoss {
     pub grad_scale: f64,
     /// The biases that take part in the choice of experts are added to the scores (v2.0.0's `--seq-aux` with `noaux_tc`).
     pub biased: bool,
-    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    /// Scores that are not a softmax are not normalised (Megatron 0.12, for one expert a token).
     pub undivided: bool,
     /// Copies count that experts take, where they have a capacity, and not all that routers pick.
     pub of_taken: bool,

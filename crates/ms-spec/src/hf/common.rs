@@ -293,7 +293,7 @@ fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) 
     Ok(())
 }
 
-/// The kind of attention of a layer, as `layer_types` has it.
+/// The kind of attention of a layer, as in `layer_types`.
 pub(super) fn window_kind(c: &ModelConfig, layer: usize) -> &'static str {
     if c.window(layer).is_some() { "sliding_attention" } else { "full_attention" }
 }

@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// By hand of both versions' `rotary_pos_embedding.py`: hidden size 32, two heads of 24.
+    /// By hand from both versions' `rotary_pos_embedding.py`: hidden size 32, two heads of 24.
     #[test]
     fn what_a_run_of_upstreams_turned_is_read_in_its_version() {
         let rotated = |more: serde_json::Value| {

@@ -382,7 +382,7 @@ const DTYPE: Field = Field::rule(
 /// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
 ///
 /// # Errors
-/// [`Error::Field`] for text that is no comma-separated list of numbers.
+/// [`Error::Field`] for text that is not a comma-separated list of numbers.
 pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
     noop_slots(&Fields { source: SOURCE, map: args, asked: None })
 }

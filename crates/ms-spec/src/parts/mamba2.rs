@@ -140,11 +140,11 @@ const PATTERN: Made = &[&["hybrid_override_pattern"]];
 /// Which layers mix tokens by state space (`M`), by attention (`*`), or not at all (`-`): a letter per layer, from a pattern
 /// or from the shares of attention and feed-forward layers.
 ///
-/// Attention layers are spread evenly between stretches of the others; feed-forward layers are spread evenly over what
-/// is left, the last stretch first.
+/// Attention layers are spread evenly between stretches of the others; feed-forward layers are spread evenly over what is
+/// left, the last stretch first.
 ///
 /// # Errors
-/// Shares that are no shares, a pattern of another length, or one whose counts contradict the shares.
+/// Invalid shares, a pattern of another length, or one whose counts contradict the shares.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/ssm/mamba_hybrid_layer_allocation.py`.

@@ -56,7 +56,7 @@ pub(crate) trait Recurrent {
     fn shrink(&self, small: &mut ModelConfig, ranks: usize);
 }
 
-/// Bound of the initial weights of a depthwise convolution of width `conv`, as torch has it.
+/// Bound of the initial weights of a depthwise convolution of width `conv`, as in torch.
 pub(crate) fn conv_init(conv: usize) -> Init {
     Init::Uniform { bound: (1.0 / conv as f64).sqrt() }
 }

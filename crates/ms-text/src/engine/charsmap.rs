@@ -127,7 +127,7 @@ impl Normalizer {
             rest = &rest[used..];
             after_space &= self.clean;
         }
-        // A broken table could give bytes that are no text.
+        // A broken table could give bytes that are not text.
         let mut out =
             String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         if self.clean {

@@ -11,7 +11,7 @@ use ms_trainer::{Rates, TrainConfig};
 
 const LENGTH: usize = 64;
 
-/// Four layers, two micro-batches, whose gradients are formed by themselves and in a step.
+/// Four layers, two micro-batches, whose gradients are computed by themselves and in a step.
 const PASSES: usize = 4 * 2 * 2;
 
 /// Elements of a token that a rank gathers for up projections: latents of keys and values, of queries, the shared part of keys.

@@ -287,7 +287,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
 
 #[test]
 fn blocks_are_gathered_while_a_rank_works_at_its_own() {
-    // Of a forward and a backward pass; the gradients of others' blocks are sent when they are formed.
+    // Of a forward and a backward pass; the gradients of others' blocks are sent when they are computed.
     let blocks = grown_by_blocks(&["keys and values"], 0.01, ContextParallel::Gather);
     println!("gathered: share of the wire's time that a step waits: {blocks:.2}");
     assert!(blocks < 0.01, "{blocks}");

@@ -186,7 +186,7 @@ pub(crate) struct Fault {
     pub(crate) wrong: Wrong,
 }
 
-/// What spoils one kind of exchange.
+/// What corrupts one kind of exchange.
 struct Faulty {
     fault: Fault,
     last: Mutex<Option<Tensor>>,
