@@ -15,7 +15,7 @@ use ms_core::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The tensors of all ranks one after the other along the first dimension, `rows[r]` of rank `r`, without a gradient.
+/// The tensors of all ranks, concatenated along the first dimension, `rows[r]` from rank `r`, without a gradient.
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.

@@ -2,7 +2,7 @@
 
 use ms_core::FEW_ROWS;
 
-/// What layers compute while their ranks communicate.
+/// How linear layers overlap computation with communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearOverlap {
     /// Weight gradients, while the input gradient or the next exchange of the backward pass is in transit: rows of experts,
@@ -21,7 +21,7 @@ impl Default for LinearOverlap {
     }
 }
 
-/// Into how many pieces the rows of a product are cut.
+/// The number of pieces that the rows of a product are divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {
     /// This many if possible, otherwise one.

@@ -14,7 +14,7 @@ use crate::machine::thread_cpu_seconds;
 use crate::matmul::{Dims, Form, Mat, Out, matmul};
 use crate::{Arithmetic, Cpu, Element, Isa, Result};
 
-/// What bf16 products run on.
+/// The instruction set and summation order for bf16 products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Instruction set of all kernels.
@@ -23,7 +23,7 @@ pub struct Choice {
     pub arithmetic: Arithmetic,
 }
 
-/// A candidate and how fast a product of it was.
+/// A candidate and the measured rate of a product with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// The candidate.
@@ -43,12 +43,12 @@ const DIMS: Dims = Dims { m: 96, n: 512, k: 512 };
 impl Choice {
     /// The choice of this process.
     ///
-    /// `MS_ISA` decides the instruction set if it is set; otherwise what stands in the file `kept`, if it is of this
-    /// processor; otherwise a measurement of some milliseconds, which is then written there. An order that is `asked`
-    /// for is kept to.
+    /// The instruction set is that of `MS_ISA`, if it is set; otherwise that in the file `kept`, if the file is from this
+    /// processor; otherwise the fastest in a measurement of some milliseconds, which is then written there. If `asked` names
+    /// a summation order, that order is used.
     ///
     /// # Errors
-    /// [`crate::Error::IsaName`] and [`crate::Error::Isa`] if `MS_ISA` names nothing that this processor has.
+    /// [`crate::Error::IsaName`] and [`crate::Error::Isa`] if `MS_ISA` names no instruction set of this processor.
     pub fn of_process(asked: Option<Arithmetic>, kept: Option<&Path>) -> Result<Self> {
         if let Some(isa) = Isa::from_env()? {
             return Ok(Self { isa, arithmetic: asked.unwrap_or_else(|| isa.arithmetic()) });
@@ -182,7 +182,7 @@ fn numbers(len: usize, seed: u64) -> Vec<bf16> {
         .collect()
 }
 
-/// What the system calls this processor: vendor, family, model, stepping and name, where it says them.
+/// The system's description of this processor: vendor, family, model, stepping and name, as far as available.
 pub fn processor_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {

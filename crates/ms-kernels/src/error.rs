@@ -2,7 +2,7 @@
 
 use crate::Isa;
 
-/// What can be wrong with a call.
+/// An error of a kernel call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

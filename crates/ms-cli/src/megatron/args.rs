@@ -188,7 +188,7 @@ impl Args {
         self.line.by_dest(dest, self.upstream).map_or(dest, |f| f.dest(self.upstream))
     }
 
-    /// Settles the value of a flag that the surroundings decide, such as a number of processes.
+    /// Sets the value of a flag that the environment decides, such as a number of processes.
     ///
     /// # Panics
     /// If the program has no such flag.
@@ -197,13 +197,13 @@ impl Args {
         self.set(flag, value, Origin::Config);
     }
 
-    /// Adds the values of a TOML configuration; what the command line gave stays.
+    /// Adds the values of a TOML configuration; values from the command line take precedence.
     ///
     /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
     ///
     /// # Errors
-    /// [`Usage`] naming `path` for text that is no TOML, unknown keys, keys of two values, wrong values, and what only the line
-    /// can say.
+    /// [`Usage`] naming `path` for text that is no TOML, unknown keys, keys of two values, wrong values, and what only the
+    /// line can say.
     pub fn layer_toml(&mut self, text: &str, path: &Path) -> Result<(), Usage> {
         let at = |e: &dyn std::fmt::Display| Usage(format!("{}: {e}", path.display()));
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| at(&e))?;
@@ -295,7 +295,7 @@ impl Args {
         rows.chain(above).collect()
     }
 
-    /// Given flags that ask for something this version does not do.
+    /// Given flags that request something this version does not do.
     pub fn refused(&self) -> Vec<Notice> {
         self.rows()
             .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))

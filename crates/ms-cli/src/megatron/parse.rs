@@ -27,8 +27,7 @@ use crate::{Usage, refuse};
 /// `--upstream` among them decides which version's names, types and defaults hold.
 ///
 /// # Errors
-/// [`Usage`] for what upstream's parser refuses, but for the tolerated cases, which are in
-/// [`Args::tolerated`].
+/// [`Usage`] for what upstream's parser refuses, except for the tolerated cases, which are in [`Args::tolerated`].
 pub fn parse<I, S>(line: &'static Line, argv: I) -> Result<Args, Usage>
 where
     I: IntoIterator<Item = S>,
@@ -91,7 +90,7 @@ where
 /// Leading words (sub-commands, FROM and TO) must be removed before.
 ///
 /// # Errors
-/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones; I/O errors of
+/// [`Usage`] as [`parse`], for arguments that are not UTF-8, and, with `--print-args`, for tolerated ones; I/O errors of
 /// stdout.
 pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<Args> {
     answer(line, argv)?;

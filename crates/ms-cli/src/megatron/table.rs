@@ -154,7 +154,7 @@ impl Flag {
         self.range
     }
 
-    /// Name under which the value is kept.
+    /// Name under which the value is stored.
     pub fn dest(&self, upstream: Upstream) -> &'static str {
         if upstream == Upstream::V2_0_0 { self.dest.0 } else { self.dest.1 }
     }
@@ -179,7 +179,7 @@ impl Flag {
         self.here.holds(upstream) && (self.acts() || self.upstream.holds(upstream))
     }
 
-    /// Whether it is ours or upstream's parser of this version knows it.
+    /// Whether it is ours, or known to upstream's parser of this version.
     pub fn in_upstream(&self, upstream: Upstream) -> bool {
         self.ours || self.upstream.holds(upstream)
     }

@@ -19,7 +19,7 @@ pub use simulate::{Deadlock, Report};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One thing that a stage does.
+/// One action of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
     /// The forward pass of a micro-batch through a chunk.
@@ -104,7 +104,7 @@ pub enum Order {
     },
 }
 
-/// What every stage does, in order.
+/// The actions of every stage, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Actions by stage.

@@ -3,7 +3,7 @@
 use super::{Action, Schedule};
 use std::collections::BTreeSet;
 
-/// What the simulation found.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Time until the last stage is done, in forwards of a chunk.

@@ -30,7 +30,7 @@ fn check(op: &'static str, runs: &[Columns], width: usize) -> Result<usize> {
 
 const STEP: usize = 16 * 1024;
 
-/// `y[t]` = the runs of `x[t]` one after the other.
+/// `y[t]` is the concatenation of the runs of `x[t]`.
 ///
 /// | arg    | shape    | dtype | meaning                                   |
 /// |--------|----------|-------|-------------------------------------------|
@@ -195,7 +195,7 @@ pub fn scale<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[E]) -> Result<()>
     Ok(())
 }
 
-/// Gradient of [`scale`] with respect to `s`, added to `ds[W]`; that by `x` is `scale(dy, s)`.
+/// Gradient of [`scale`] with respect to `s`, added to `ds[W]`; that with respect to `x` is `scale(dy, s)`.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

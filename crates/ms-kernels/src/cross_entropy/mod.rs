@@ -31,7 +31,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of both shards' vocabularies together.
+    /// The statistics of the row over both shards of the vocabulary.
     pub fn merge(&self, other: &Row) -> Row {
         let max = self.max.max(other.max);
         let part = |row: &Row| if row.sum_exp == 0.0 { 0.0 } else { row.sum_exp * float::exp(row.max - max) };

@@ -34,7 +34,7 @@ struct To<'a> {
 
 /// Gradients of [`super::forward`] from zero states.
 ///
-/// The states in front of the chunks and what was written are recomputed. Gradients of shared queries and keys sum over value
+/// The states before the chunks and the values written are recomputed. Gradients of shared queries and keys sum over value
 /// heads in order.
 ///
 /// # Errors

@@ -63,8 +63,8 @@ fn steps(rounds: usize) -> impl DoubleEndedIterator<Item = bool> + ExactSizeIter
 
 /// The weights of each token's streams.
 ///
-/// With `z = scale · mixes + base`: `pre = σ(z) + eps`, `post = 2 σ(z)`, `comb` is the softmax of each row of `z`, plus
-/// eps, whose columns are divided by their sums (plus eps), then `rounds - 1` times its rows and its columns.
+/// With `z = scale · mixes + base`: `pre = σ(z) + eps`, `post = 2 σ(z)`, `comb` is the softmax of each row of `z`, plus eps,
+/// whose columns are divided by their sums (plus eps), then `rounds - 1` times its rows and its columns.
 ///
 /// | arg     | shape   | dtype | meaning                                                          |
 /// |---------|---------|-------|------------------------------------------------------------------|
@@ -77,7 +77,7 @@ fn steps(rounds: usize) -> impl DoubleEndedIterator<Item = bool> + ExactSizeIter
 /// [`Error::Shape`] or [`Error::Size`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`; Sinkhorn and Knopp, 1967.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`; Sinkhorn and Knopp, 1967.
 pub fn weights(
     cpu: &Cpu,
     w: &mut [f32],
@@ -122,7 +122,7 @@ fn check_weights(
     Ok((tokens, width))
 }
 
-/// Gradients of [`weights`]: `dmixes[T,C]`, and those by `base` and `scale` one after the other, added to
+/// Gradients of [`weights`]: `dmixes[T,C]`, and those with respect to `base` and `scale`, concatenated and added to
 /// `dfixed[C + scales]`.
 ///
 /// # Errors

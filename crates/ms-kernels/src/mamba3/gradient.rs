@@ -345,9 +345,9 @@ impl Way<'_> {
     }
 }
 
-/// Gradients of [`super::forward`] from nothing remembered. Those of tokens are written, those of weights added to.
+/// Gradients of [`super::forward`] without stored states. Those of tokens are written, those of weights are added to.
 ///
-/// The states in front of the chunks are recomputed. What all heads share sums over the heads in order.
+/// The states before the chunks are recomputed. Gradients of what all heads share are summed over the heads in order.
 ///
 /// # Errors
 /// As [`super::forward`].

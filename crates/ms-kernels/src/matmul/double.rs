@@ -11,11 +11,11 @@ const CHAINS: usize = 8;
 
 /// `out[M,N] += A · B` in f64, operands and result without gaps between rows; forms and sizes are those of [`super::matmul`].
 ///
-/// Form `Nt` sums in eight interleaved chains that join pairwise, the others one `k` after the other, so the bits depend neither
-/// on the number of threads nor on the instruction set.
+/// Form `Nt` sums in eight interleaved chains that are joined pairwise, the others in order of `k`, so the bits depend
+/// neither on the number of threads nor on the instruction set.
 ///
 /// # Errors
-/// [`crate::Error::Shape`] if an operand has not the elements that its sizes say.
+/// [`crate::Error::Shape`] if the length of an operand does not match the sizes.
 pub fn add_f64(cpu: &Cpu, form: Form, dims: Dims, a: &[f64], b: &[f64], out: &mut [f64]) -> Result<()> {
     let Dims { m, n, k } = dims;
     expect_len(OP, "a", m * k, a.len())?;

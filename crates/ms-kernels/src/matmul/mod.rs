@@ -56,7 +56,7 @@ pub struct Mat<'a, E> {
     pub stride: usize,
 }
 
-/// Where the result goes and what happens to what was there.
+/// Where the result goes, and whether it overwrites or adds to what was there.
 #[derive(Debug)]
 pub enum Out<'a, E> {
     /// Overwrite, rounded to `E` once, after `bias[n]` was added in f32.

@@ -152,7 +152,7 @@ fn check<E>(
 /// [`Error::Shape`], [`Error::Size`] or [`Error::Range`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`, both compressors.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`, both compressors.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
@@ -171,7 +171,8 @@ pub fn forward<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`forward`] with respect to `kv` and `gate` (0 where no window reads), and that by `ape`, added to `dape`.
+/// Gradients of [`forward`] with respect to `kv` and `gate` (0 where no window reads), and that with respect to `ape`, added
+/// to `dape`.
 ///
 /// No two windows may read the same columns of a row, as those of a sequence do not.
 ///

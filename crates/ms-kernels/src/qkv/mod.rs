@@ -91,7 +91,7 @@ fn check<E: Element>(
     Ok(())
 }
 
-/// Normalises (if asked) and rotates the queries and keys of packed rows; values are copied.
+/// Normalises (if requested) and rotates the queries and keys of packed rows; values are copied.
 ///
 /// | arg         | shape        | dtype | meaning                                                          |
 /// |-------------|--------------|-------|------------------------------------------------------------------|

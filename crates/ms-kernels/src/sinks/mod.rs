@@ -13,7 +13,7 @@ use crate::{Cpu, Element, Result};
 
 const STEP: usize = 64;
 
-/// Lets the sinks join, in place.
+/// Adds the sinks to the softmax, in place.
 ///
 /// | arg     | shape      | dtype | meaning                                         |
 /// |---------|------------|-------|-------------------------------------------------|
@@ -55,7 +55,7 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], lse: &mut [f32], sinks: &[f
 
 /// Adds the gradient with respect to the sinks: `dsinks[n] −= Σ_t exp(sinks[n] − lse[n,t]) · (dout · out)[t,n]`.
 ///
-/// `out[T,N·D]` and `lse[N,T]` are those with the sinks. Sums run over rising tokens.
+/// `out[T,N·D]` and `lse[N,T]` are those with the sinks. Sums run in order of the tokens.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if an operand does not fit.

@@ -38,7 +38,7 @@ struct To<'a> {
 
 /// Gradients of [`super::forward`] from zero states.
 ///
-/// The states in front of the chunks are recomputed. The gradients of `B` and `C` sum over the heads of a group in order.
+/// The states before the chunks are recomputed. The gradients of `B` and `C` sum over the heads of a group in order.
 ///
 /// # Errors
 /// As [`super::forward`].
