@@ -16,7 +16,7 @@ pub use crate::resolve::{Purpose, Resolved};
 /// Refuses combinations of flags with which upstream fails, although none of them has an effect by itself.
 ///
 /// # Errors
-/// Names both.
+/// An error that names both flags.
 pub fn check(args: &Args) -> Result<(), Usage> {
     crate::resolve::companions::check(args)
 }
@@ -66,7 +66,7 @@ impl Resolved {
     pub fn train(&self, ctx: ParallelCtx, choice: Choice, hooks: &Hooks<'_>) -> Result<Outcome> {
         let source = self.data.as_ref().context("a run has data")?;
         let device = crate::compute::device_for(self.config.dtype, self.threads_per_rank, choice)?;
-        // What the first rank finds missing of the data's indices it writes; the others read it.
+        // The first rank writes the index files of the data that are missing; the others read them.
         if ctx.rank > 0 {
             ctx.world.barrier()?;
         }

@@ -44,7 +44,7 @@ impl<'a, E> Shared<'a, E> {
 /// [`crate::Error::Shape`] or [`crate::Error::Range`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],

@@ -29,13 +29,14 @@ const OF_STAGES: [&str; 4] = [
     "--num-virtual-stages-per-pipeline-rank",
 ];
 
-/// Refuses what upstream fails with together, though neither changes anything by itself.
+/// Refuses a pair of flags with which upstream fails, although neither has an effect by itself.
 ///
 /// # Errors
 /// With both flags.
 ///
 /// # Source
-/// MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/dot_product_attention.py`, whose fused attention has no scale by layer.
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/dot_product_attention.py`, whose fused attention has no scale by
+/// layer.
 pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     const SCALED: &str = "--apply-query-key-layer-scaling";
     const FUSED: &str = "--use-flash-attn";
@@ -48,7 +49,7 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     }
 }
 
-/// Says where what is not given is another thing than upstream's default.
+/// Reports defaults that differ from upstream's.
 pub(crate) fn say_defaults(o: &Options) {
     let silent = [(&o.dropout.hidden, "--hidden-dropout 0"), (&o.dropout.attention, "--attention-dropout 0")];
     let silent = silent.into_iter().filter(|(share, _)| !share.is_given() && share.value != 0.0);
@@ -70,7 +71,7 @@ pub(crate) fn say_defaults(o: &Options) {
     }
 }
 
-/// Says which of the given flags change nothing, for want of what they go with.
+/// Reports which of the given flags have no effect because a flag that they need is missing.
 pub(crate) fn say(o: &Options, r: &Resolved) {
     for (flag, with) in idle(&o.written.flags, o, r) {
         tracing::warn!("{flag} changes nothing without {with}");

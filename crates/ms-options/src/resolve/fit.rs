@@ -13,11 +13,11 @@ use std::path::Path;
 /// Bytes of tokens of one dataset that are checked before the first iteration; the rest is checked row by row.
 const LOOKED_AT: u64 = 4 << 30;
 
-/// Checks that the ids of every indexed set are below `rows`, those of the embedding, and that no set was made with
-/// another tokenizer than `tokenizer`.
+/// Checks that the ids of every indexed dataset are below `rows`, the rows of the embedding, and that no dataset was made
+/// with another tokenizer than `tokenizer`.
 ///
 /// # Errors
-/// If a set cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
+/// If a dataset cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
 pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer>) -> Result<()> {
     let prefixes = match &data.kind {
         DataKind::Safetensors { .. } => return Ok(()), // every row is checked when it is read
@@ -76,7 +76,7 @@ fn same_bytes(prefix: &Path, path: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Compares the tokenizer with the one that the manifest of a set names.
+/// Compares the tokenizer with the one that the manifest of a dataset names.
 fn same_tokenizer(prefix: &Path, path: &Path, manifest: &Manifest, tokenizer: &Tokenizer) -> Result<()> {
     let (made, ours) = (manifest.tokenizer_sha256.as_str(), tokenizer.content_hash());
     if made.is_empty() || made == ours {

@@ -41,7 +41,7 @@ pub(crate) fn routing(
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
     {
-        // In a model without experts nothing is chosen, as upstream.
+        // As upstream: a model without experts has no routing.
         let idle = model.moe.is_none() && dest == "moe_router_topk";
         if let Some(given) = flags.number(dest).filter(|&n| n != found as u64 && !idle) {
             refuse!("{flag}: expected {found}, as the model has it, found {given}");
@@ -127,7 +127,7 @@ pub(crate) fn routing(
             "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it"
         );
     }
-    // Head counts what experts are left with, and padded ones have the same number each.
+    // The head counts what experts keep after dropping; padded experts have the same number each.
     let head = upstream == Upstream::Head;
     let biased = model.moe.as_ref().is_some_and(|m| m.router.bias);
     let evens_out = head && capacity.is_some() && o.fills && biased && o.bias_update_rate != 0.0;

@@ -323,10 +323,10 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
 fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {
     let pp = o.pp;
     let mut noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
-    // Upstream makes a set of them.
+    // Upstream treats them as a set.
     noop.sort_unstable();
     noop.dedup();
-    // As upstream: a list of layers is passed over where there are empty slots.
+    // As upstream: a list of layers is ignored if there are empty slots.
     let layer_list = o
         .layer_list
         .value

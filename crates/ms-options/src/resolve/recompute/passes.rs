@@ -65,7 +65,7 @@ pub(crate) fn resolve(
         }
     }
     let stages = &topology.stages;
-    // Stages of one chunk come to each other's passes too late.
+    // With one chunk per stage, stages reach each other's passes too late.
     let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));

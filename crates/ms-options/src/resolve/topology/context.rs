@@ -58,7 +58,7 @@ fn wrong_levels(o: &Spread, cp: usize) -> Usage {
     ))
 }
 
-/// What upstream refuses of gathered heads.
+/// What upstream refuses with gathered heads.
 ///
 /// # Source
 /// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
