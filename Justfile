@@ -81,7 +81,7 @@ bench-guard *ARGS:
 bench-train *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
 
-# How the time of a step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
+# How the time of a step grows with tokens, layers, width, experts and ranks, compared with the amount of work.
 bench-scaling *ARGS:
     cargo bench -p ms-trainer --bench scaling -- {{ARGS}}
 

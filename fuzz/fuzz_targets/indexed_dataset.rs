@@ -1,4 +1,4 @@
-//! An `.idx` of any bytes beside a small `.bin`: refused, or every sequence can be read.
+//! An `.idx` of any bytes with a small `.bin`: refused, or every sequence can be read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! `cargo xtask cann-emu DIR [--personality 8.1|9.1] [--without NAME]...`: the emulator as a folder that any client of
-//! CANN takes as `ASCEND_HOME_PATH`. `--without` leaves out a symbol, or a library (a name that ends in `.so`).
+//! `cargo xtask cann-emu DIR [--personality 8.1|9.1] [--without NAME]...`: the emulator as a folder that any client of CANN
+//! accepts as `ASCEND_HOME_PATH`. `--without` leaves out a symbol, or a library (a name that ends in `.so`).
 
 use anyhow::{Context, Result, bail};
 use cann_emu::tree::{Layout, Personality, core_library, write};

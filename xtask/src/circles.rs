@@ -1,8 +1,8 @@
-//! Circles of imports: files of a crate that take something from each other in a round.
+//! Import cycles: files of a crate that import from each other in a cycle.
 //!
-//! What counts is what a file takes by `crate::` or `super::`, followed through re-exports to the file that defines it. That a
-//! folder's own file speaks of what it holds does not count, nor do tests. A circle that stays stands in `circles.tsv`, with the
-//! reason; a new one is a finding, and so is a listed one that is gone or has changed.
+//! What counts is what a file imports through `crate::` or `super::`, followed through re-exports to the file that defines
+//! it. A folder's `mod.rs` referring to its own modules does not count, nor do tests. A cycle that stays is listed in
+//! `circles.tsv` with the reason; a new one is a finding, and so is a listed one that is gone or has changed.
 
 use anyhow::{Context, Result};
 use proc_macro2::{TokenStream, TokenTree};
@@ -17,14 +17,14 @@ const ALLOWED: &str = include_str!("circles.tsv");
 /// A file of a crate, by its module.
 type Module = Vec<String>;
 
-/// What a file takes and what it hands on.
+/// What a file takes and what it passes on.
 #[derive(Debug, Default)]
 struct File {
     /// Paths from the crate's root.
     takes: BTreeSet<Vec<String>>,
     /// Names that it re-exports, with the paths they come from.
     hands_on: BTreeMap<String, Vec<String>>,
-    /// Modules of which it re-exports all.
+    /// Modules that it re-exports completely.
     hands_on_all: Vec<Vec<String>>,
     /// Names of what it defines.
     defines: BTreeSet<String>,
@@ -96,7 +96,7 @@ fn module(name: &str) -> Option<(String, Module)> {
     Some((krate.to_owned(), module))
 }
 
-/// The circles among files, which are named by their modules; the crate's own file is `lib`.
+/// The import cycles among files, which are named by their modules; the crate's own file is `lib`.
 fn circles(texts: &BTreeMap<Module, String>) -> Result<Vec<BTreeSet<String>>> {
     let mut files = BTreeMap::new();
     for (module, text) in texts {

@@ -1,6 +1,6 @@
-//! What the re-laying of the house is measured by: one table in ARCHITECTURE.md, whose last column says what is there now.
+//! Size and structure of the sources, counted: one table in `docs/history.md`, whose last column gives the current numbers.
 //!
-//! `cargo xtask docs` writes that column, `tidy` compares it: a number that is off by more than three in a hundred is a finding.
+//! `cargo xtask docs` writes that column, `tidy` checks it: a number that is off by more than three per cent is a finding.
 //! `cargo xtask counts FOLDER` prints the numbers of another checkout, which is where the column before it comes from.
 
 use crate::circles::is_test;
@@ -10,10 +10,10 @@ use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = "ARCHITECTURE.md";
+const PAGE: &str = "docs/history.md";
 const BEGIN: &str = "<!-- counts: the last column is written by `cargo xtask docs` -->\n";
 const END: &str = "<!-- /counts -->";
-/// Numbers may be off by so many in a hundred.
+/// Numbers may be off by this many per cent.
 const OFF: usize = 3;
 /// Where a width of numbers may be named: kernels and devices, and what is computed in f32 by definition.
 const WIDTHS: [&str; 8] = [

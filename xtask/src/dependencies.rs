@@ -1,7 +1,8 @@
-//! Dependencies in a `Cargo.toml` that no source of its package names, and those of the workspace's table that no package takes.
+//! Dependencies in a `Cargo.toml` that no source of its package names, and those of the workspace's table that no package
+//! uses.
 //!
-//! A dependency of the library or program has to be named in `src`, one of tests anywhere in the package, one of the build
-//! script there. What a macro of another package names alone is not seen; there is none.
+//! A dependency of the library or program must be named in `src`, a dev-dependency anywhere in the package, a build
+//! dependency in the build script. Dependencies named only by another package's macro are not recognised; there are none.
 
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};

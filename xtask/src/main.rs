@@ -1,6 +1,6 @@
 //! Repository tasks: `cargo xtask tidy` checks the rules that a compiler does not see, `cargo xtask docs` writes the
-//! generated reference pages, `cargo xtask counts FOLDER` counts what ARCHITECTURE.md's table does, `cargo xtask cann-emu` lays
-//! out the emulator as a toolkit's folder.
+//! generated reference pages, `cargo xtask counts FOLDER` prints the counts of the table in `docs/history.md`, and
+//! `cargo xtask cann-emu` lays out the emulator as a toolkit folder.
 
 mod cann;
 mod circles;
@@ -10,6 +10,7 @@ mod docs;
 mod layers;
 mod mixers;
 mod models;
+mod paths;
 mod sources;
 mod unused;
 
@@ -61,6 +62,7 @@ fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::To
     findings.extend(circles::check(root, files)?);
     findings.extend(dependencies::check(root, files)?);
     findings.extend(docs::check(root)?);
+    findings.extend(paths::check(root, files)?);
     let touched = mixers::touched(root, files)?;
     findings.extend(mixers::check(&touched));
     findings.extend(counts::check(root, &counts::all(root, files)?)?);
@@ -69,7 +71,7 @@ fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::To
 
 /// What was counted.
 struct Counts {
-    /// Files that were looked at.
+    /// Files that were checked.
     files: usize,
     /// Files that name each kind of mixer.
     touched: Vec<mixers::Touched>,

@@ -1,15 +1,15 @@
-//! What a kind of mixer, a part that only some models have and a family touch: the source files that name them.
+//! The source files that name each kind of mixer, each optional model part and each family: counted, and limited.
 //!
-//! A mixer with a state says in one file what follows from its sizes, and the walks over parts ask the list of kinds instead of
-//! naming them. So few files name a kind beside tests: those of the part, and those of the operation that it scans with. A file
-//! names it by an identifier, or by a text that is a flag or an argument which the part's own file alone lists; rows of families
-//! count. Kernels are the operation's own folder and do not, nor do comments and other texts.
+//! A recurrent mixer has everything that follows from its sizes in one file, and the walks over parts use the list of kinds
+//! instead of naming them. So few files outside tests name a kind: those of the part, and those of its scan operation. A file
+//! names a kind by an identifier, or by a string that is a flag or an argument listed only in the part's own file; rows of
+//! families count. Kernels, which are in the operation's own folder, do not count, nor do comments and other strings.
 //!
-//! Latent attention, attention to pooled entries and hyper-connections are counted by the words of identifiers, without rows of
-//! families, and may not come to be named by more files than they are.
+//! Latent attention, attention to pooled entries and hyper-connections are counted by the words of identifiers, without rows
+//! of families, and may not be named by more files than now.
 //!
-//! A family of known parts is a row of one file, and a sample, which is a folder beside the sources. Mixers' own families and the
-//! one that is assumed where none is named are spoken of elsewhere, and not counted.
+//! A family of known parts is a row of one file, and a sample, which is a folder outside the sources. The families of mixers
+//! and the default family are mentioned elsewhere, and not counted.
 
 use crate::circles::is_test;
 use anyhow::{Context, Result};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The list of kinds: `&name::KIND`.
 const KINDS: &str = "crates/ms-spec/src/parts/mod.rs";
-/// The words of weights, to which a kind adds its own.
+/// The names of weights, to which a kind adds its own.
 const WORDS: &str = "crates/ms-spec/src/slot.rs";
 /// A file for each operation of recurrent mixers.
 const OPERATIONS: &str = "crates/ms-reference/src/recurrent/";
@@ -211,7 +211,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The identifiers of code and its texts that may be an argument, beside tests; flags as the arguments that they set.
+/// The identifiers of code and its strings that may be an argument, except in tests; flags as the arguments that they set.
 fn words_of(text: &str) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut names, mut texts) = (BTreeSet::new(), BTreeSet::new());
     for item in &syn::parse_file(text)?.items {

@@ -19,7 +19,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         let rust = name.ends_with(".rs");
-        // The patterns are put together here so that this file does not find itself.
+        // The patterns are assembled here so that this file does not match itself.
         let stubs = ["todo", "unimplemented"].map(|m| format!("{m}!("));
         let ignored = format!("#[{}", "ignore");
         for (i, line) in text.lines().enumerate() {

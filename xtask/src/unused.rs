@@ -1,10 +1,11 @@
-//! Public items of libraries that nobody uses outside tests: neither their own crate nor any other crate, program, bench, example
-//! or fuzzer. Of crates that exist for tests, tests of others are users.
+//! Public items of libraries that nobody uses outside tests: neither their own crate nor any other crate, program, bench,
+//! example or fuzzer. For crates that exist for tests, tests of other crates count as users.
 //!
-//! A compiler does not report them, because a stranger might use them. The rule is by name: an item counts as used if its name
-//! occurs as an identifier anywhere but in its own definition, in `impl` blocks of the type it names, in re-exports and in
-//! tests. An item that shares its name with a used one is therefore never found, and what is found is unused, but
-//! for names that only a macro puts together. What is public for another reason stands in `unused.tsv`, with the reason.
+//! A compiler does not report them, because an external user might use them. The rule is by name: an item counts as used if
+//! its name occurs as an identifier anywhere except in its own definition, in `impl` blocks of the type it names, in
+//! re-exports and in tests. An item that shares its name with a used one is therefore never found, and what is found is
+//! unused, except for names that only a macro assembles. Items that are public for another reason are listed in `unused.tsv`,
+//! with the reason.
 
 use anyhow::{Context, Result, bail};
 use proc_macro2::{TokenStream, TokenTree};
@@ -29,7 +30,7 @@ struct Definition {
     name: String,
 }
 
-/// Whose text a name occurs in.
+/// The crates in whose text a name occurs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     krate: String,
@@ -48,7 +49,7 @@ struct Place {
 struct Names {
     definitions: Vec<Definition>,
     occurs: BTreeMap<String, BTreeSet<Place>>,
-    /// Of every crate, those that depend on it, directly or through others.
+    /// For every crate, those that depend on it, directly or through others.
     users: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -106,8 +107,8 @@ fn collect(
     Ok(names)
 }
 
-/// Of every crate of the workspace, the crates that depend on it, in any way and through others; and the fuzzers, which are no
-/// part of the workspace and may use all.
+/// For every crate of the workspace, the crates that depend on it, in any way and through others; and the fuzzers, which are
+/// not part of the workspace and may use all.
 fn users(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let metadata =
         cargo_metadata::MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
@@ -283,7 +284,7 @@ impl Names {
         }
     }
 
-    /// A private import is a use (a compiler reports one that is none); a public one hands on what it names; one that renames
+    /// A private import is a use (the compiler reports unused ones); a public one re-exports what it names; one that renames
     /// hides the name from the rest of the file.
     fn imports(&mut self, tree: &UseTree, public: bool, place: &Place) {
         match tree {
@@ -346,7 +347,7 @@ impl Names {
     }
 }
 
-/// Whether a string hands on the item `word`: as what a format prints, or as all it says (a path in an attribute).
+/// Whether a string passes on the item `word`: as what a format prints, or as all it says (a path in an attribute).
 fn named_in(text: &str, word: &str) -> bool {
     let inner = text.trim_start_matches(['b', 'r', '#']).trim_end_matches('#').trim_matches('"');
     let path = inner.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':'));
@@ -412,7 +413,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, …))]`; what is there without tests (`not(test)`) is none.
+/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, …))]`; what exists without tests (`not(test)`) does not count.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| {
         let text = a.meta.to_token_stream().to_string();

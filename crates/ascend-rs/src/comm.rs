@@ -1,4 +1,4 @@
-//! HCCL communicators: collectives on device buffers, entered into streams.
+//! HCCL communicators: collectives on device buffers, enqueued on streams.
 
 use crate::device::Context;
 use crate::memory::Buffer;
@@ -97,7 +97,7 @@ pub struct Comm {
     name: CString,
 }
 
-/// A communicator on its way to the thread of its device.
+/// A communicator in transit to the thread of its device.
 #[derive(Debug)]
 pub struct Unbound {
     toolkit: Toolkit,

@@ -1,4 +1,4 @@
-//! What can go wrong, with the toolkit's code, its own message, the function and the shapes.
+//! Errors, with the toolkit's code, its own message, the function and the shapes.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum Error {
     Range {
         /// What was to be done.
         what: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         need: usize,
         /// Bytes there are.
         have: usize,
@@ -33,7 +33,7 @@ pub enum Error {
     /// The thread already works on a device.
     #[error("device {wanted} cannot be bound to this thread, which is bound to device {bound}")]
     Bound {
-        /// The device asked for.
+        /// The requested device.
         wanted: i32,
         /// The device of this thread.
         bound: i32,

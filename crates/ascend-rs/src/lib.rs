@@ -1,17 +1,18 @@
-//! A safe layer over CANN, the software of Ascend NPUs, opened at run time.
+//! A safe layer over CANN, the software of Ascend NPUs, loaded at run time.
 //!
-//! - [`Toolkit`] is the opened libraries, [`Device`] a device that is current on this thread. A device is not [`Send`], and
-//!   neither is anything made from it: what the C interface asks of a thread is known to the compiler.
-//! - [`Stream`], [`Event`], [`Buffer`] (from a pool; remembers the stream that used it last, so that another stream, the
-//!   host or the next owner waits), [`Pinned`].
-//! - [`View`] describes elements of a buffer as a tensor; [`ops`] are the operators, each its two phases with workspace from
-//!   the stream's arena. [`Call`] and [`Plan`] do the same for any other operator of the tables: a plan runs once, by value.
+//! - [`Toolkit`] is the loaded libraries, [`Device`] a device that is current on this thread. A device is not [`Send`], and
+//!   neither is anything made from it, so the compiler enforces what the C interface requires of threads.
+//! - [`Stream`], [`Event`], [`Buffer`] (from a pool; remembers the stream that used it last, so that another stream, the host
+//!   or the next owner waits), [`Pinned`].
+//! - [`View`] describes elements of a buffer as a tensor; [`ops`] are the operators, each with its two phases and workspace
+//!   from the stream's arena. [`Call`] and [`Plan`] do the same for any other operator of the tables: a plan runs once, by
+//!   value.
 //! - [`Comm`] is an HCCL communicator on device buffers; [`HcclFabric`] is HCCL as [`ms_dist::Fabric`], for ranks that are
 //!   threads of one process or processes.
 //!
-//! Every failure is an [`Error`] with the function, its code, the library's own words and the shapes.
+//! Every failure is an [`Error`] with the function, its code, the library's own message and the shapes.
 //!
-//! It will never link a vendor's library, and it does not unload one: see [`Toolkit::finalise`].
+//! It never links a vendor's library at build time, and it does not unload one: see [`Toolkit::finalise`].
 //!
 //! Written against the public interfaces of CANN 8.1 to 9.1 and tested on an emulator only, never on an NPU.
 //!

@@ -1,9 +1,9 @@
 //! Device buffers from a pool, and page-locked host buffers.
 //!
-//! A buffer remembers the stream that used it last. A use on another stream is ordered after that one by an event, a
-//! look from the host waits for it, and a buffer that is dropped goes back to the pool together with an event: the next
-//! owner on the same stream may have it at once, one on another stream when the event is complete. So neither reuse nor
-//! an early drop can race with work under way.
+//! A buffer remembers the stream that used it last. A use on another stream is ordered after that one by an event, a host
+//! read waits for it, and a dropped buffer returns to the pool together with an event: the next owner on the same stream may
+//! have it at once, one on another stream when the event is complete. So neither reuse nor an early drop can race with
+//! pending work.
 
 use crate::device::Context;
 use crate::stream::StreamInner;
@@ -34,7 +34,7 @@ type Last = Option<Weak<StreamInner>>;
 #[derive(Debug)]
 struct Free {
     block: Block,
-    /// Who used it last, and where in that stream; `None` if nothing can be under way.
+    /// The last user, and the position in that stream; `None` if nothing can be pending.
     used: Option<(Weak<StreamInner>, Rc<RawEvent>)>,
 }
 
@@ -184,7 +184,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Bytes asked for.
+    /// Requested bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -246,7 +246,7 @@ impl Buffer {
     /// The bytes at `at`, after all that was enqueued on them.
     ///
     /// # Errors
-    /// [`Error::Range`] if there are not so many; what the stream's tasks ended with.
+    /// [`Error::Range`] if there are not that many; the error of the stream's tasks.
     pub fn read(&self, at: usize, out: &mut [u8]) -> Result<()> {
         self.check("read", at, out.len())?;
         if let Some(stream) = self.last.borrow().as_ref().and_then(Weak::upgrade) {
@@ -309,7 +309,7 @@ impl Buffer {
     /// Copies the first bytes to page-locked host memory, in the order of `stream`, without waiting.
     ///
     /// # Errors
-    /// [`Error::Range`] if there are not so many.
+    /// [`Error::Range`] if there are not that many.
     pub fn download(&self, stream: &Stream, to: &mut Pinned) -> Result<()> {
         self.check("download", 0, to.bytes)?;
         self.enter(stream)?;

@@ -1,4 +1,4 @@
-//! Calling an operator: descriptions of tensors, the plan of the first phase, and its one run.
+//! Calling an operator: tensor descriptions, the plan of the first phase, and its single run.
 
 use crate::comm::Comm;
 use crate::memory::Buffer;
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Remembers what [`Call::plan`] looks at of an operand of a name.
+    /// Records what [`Call::plan`] checks for a named operand.
     pub fn note<A: Argument<'a>>(&mut self, name: &str, operand: &A) {
         match name {
             "sparse_mode" => self.sparse_mode = operand.number(),
@@ -282,7 +282,7 @@ impl Plan<'_> {
         let workspace = arena.as_ref().filter(|_| bytes > 0).map_or(null_mut(), |b| b.at);
         // Consumed even if the run fails.
         let executor = std::mem::replace(&mut self.executor, null_mut());
-        // SAFETY: the executor of this operator's first phase, not run before; device memory of the size asked for, or null
+        // SAFETY: the executor of this operator's first phase, not run before; device memory of the requested size, or null
         // for none; a live stream of this thread's context.
         let code = unsafe { (self.second)(workspace, self.workspace_bytes, executor, stream.raw) };
         context.toolkit.check(self.call.name, code, || self.call.operands.clone())

@@ -1,7 +1,7 @@
-//! The operators of a dense and a mixture-of-experts transformer, each both phases on a stream.
+//! The operators of a dense and a mixture-of-experts transformer, each with both phases on a stream.
 //!
-//! Shapes, element types and masks are those of the operators' pages; what an operator refuses comes back as an error with
-//! its own text and the shapes. Outputs are views too: the order of uses is kept by the buffers, whoever reads or writes.
+//! Shapes, element types and masks are those of the operators' documentation; what an operator refuses comes back as an error
+//! with its own text and the shapes. Outputs are views too: the buffers keep the order of uses, whoever reads or writes.
 
 use crate::operator::{Argument, Call, Number, View};
 use crate::{Result, Stream};
@@ -20,7 +20,7 @@ macro_rules! operators {
                 $(call.note(stringify!($arg), &$arg);)*
                 $(let $arg = Argument::pass($arg, &mut call)?;)*
                 let functions = stream.0.context.toolkit.cann().$table.$symbol;
-                // SAFETY: the published types, as the table declares them; handles live until `call` ends, texts for ever.
+                // SAFETY: the published types, as the table declares them; handles live until `call` ends, texts forever.
                 call.plan(functions, |first, size, executor| unsafe { first($($arg,)* size, executor) })?.run()
             }
         )*)*
@@ -41,7 +41,7 @@ pub fn available(toolkit: &crate::Toolkit) -> Vec<(&'static str, bool)> {
     [listed(toolkit), versions::available(toolkit), inference::available(toolkit)].concat()
 }
 
-/// A C string that lives for ever: names of layouts and reductions.
+/// A C string that lives forever: names of layouts and reductions.
 type Text = &'static CStr;
 
 operators! {
@@ -116,7 +116,7 @@ operators! {
     aclnnIndexSelect = fn index_select(x: View<'a>, dim: i64, index: View<'a>, out: View<'a>);
     /// Rows of `weight` by index.
     aclnnEmbedding = fn embedding(weight: View<'a>, index: View<'a>, out: View<'a>);
-    /// Gradient of [`embedding`] by its weight.
+    /// Gradient of [`embedding`] with respect to its weight.
     aclnnEmbeddingDenseBackward = fn embedding_backward(dy: View<'a>, index: View<'a>, rows: u64, padding: u64, by_frequency: bool, dweight: View<'a>);
     /// `y = x / rms(x) · gamma`; `rstd` in f32, one per row.
     aclnnRmsNorm = fn rms_norm(x: View<'a>, gamma: View<'a>, epsilon: f64, y: View<'a>, rstd: View<'a>);

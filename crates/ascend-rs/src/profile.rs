@@ -1,4 +1,4 @@
-//! Profiling of the device by the toolkit's own profiler.
+//! Device profiling by the toolkit's own profiler.
 
 use crate::toolkit::acl;
 use crate::{Device, Error, Result, Toolkit};

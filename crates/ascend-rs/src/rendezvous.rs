@@ -1,6 +1,7 @@
-//! Where ranks leave the few kilobytes by which they find each other: a root's information, and the news of a failure.
+//! Rendezvous: where ranks exchange the few kilobytes by which they find each other (a root's information) and news of a
+//! failure.
 //!
-//! Data never goes this way. Ranks that MPI started meet over MPI: [`Over`] takes its communicator of all ranks.
+//! Data never goes this way. Ranks started by MPI meet over MPI: [`Over`] takes its communicator of all ranks.
 
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};
@@ -63,7 +64,7 @@ pub trait Rendezvous: Send + Sync {
 pub struct Shared<'a> {
     /// Names it.
     pub key: &'a str,
-    /// Who takes part.
+    /// The participants.
     pub ranks: &'a [usize],
     /// It, on the first of these ranks.
     pub value: Option<&'a [u8]>,
@@ -127,7 +128,7 @@ impl Rendezvous for Folder {
 /// protocol: a byte for the request, then words of 64 bits in the machine's order before each text.
 #[derive(Debug)]
 pub struct TorchStore {
-    /// None once an answer was cut off: what follows in it would be taken for another's.
+    /// `None` once an answer was cut off: the rest of it would be mistaken for another's.
     stream: Mutex<Option<TcpStream>>,
     prefix: String,
 }
@@ -144,8 +145,8 @@ const READY: u8 = 0;
 const LONGEST: u64 = 1 << 20;
 
 impl TorchStore {
-    /// Connects to `host:port`, waiting up to `timeout` for it to be there. Keys are put below `prefix`, so that runs of one
-    /// store, as after a restart, do not meet.
+    /// Connects to `host:port`, waiting up to `timeout` for it to be there. Keys are placed under `prefix`, so that several
+    /// runs on one store, as after a restart, do not interfere.
     ///
     /// # Errors
     /// [`Error::Rendezvous`] if nothing answers there.
@@ -247,7 +248,7 @@ impl Over {
     }
 }
 
-/// FNV-1a: messages for different groups do not meet.
+/// FNV-1a: messages for different groups do not mix.
 fn tag(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

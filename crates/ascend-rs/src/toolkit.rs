@@ -1,4 +1,4 @@
-//! The opened libraries, initialised.
+//! The loaded libraries, initialised.
 
 use crate::{CallError, Error, Result};
 use hccl_sys::{Cann, Search};
@@ -84,7 +84,7 @@ impl Toolkit {
     /// Versions, for a log; what cannot be found is empty.
     pub fn versions(&self) -> Versions {
         let mut runtime = (0, 0, 0);
-        // Versions are told, never needed.
+        // Versions are reported, never required.
         let _ = acl!(self, rt.aclrtGetVersion(&raw mut runtime.0, &raw mut runtime.1, &raw mut runtime.2));
         let mut found = hccl_sys::types::aclCANNPackageVersion { version: [0; 128], parts: [0; 384] };
         let package = match acl!(self, acl.aclsysGetCANNVersion(0, &raw mut found)) {

@@ -1,4 +1,4 @@
-//! Typed handles: values that are no addresses of objects, never used twice, in a range that faults when it is touched.
+//! Typed handles: values that are not addresses of objects, are never reused, and lie in a range that faults when touched.
 
 use crate::report::{Rule, Site, violation};
 use std::any::Any;

@@ -1,9 +1,9 @@
 //! A strict stand-in for CANN: the C interface of the Ascend runtime, operator library and collective library, executed on
 //! the CPU, for tests.
 //!
-//! The shared library of this crate holds all state and exports every function of the interface as `emu_<name>`.
-//! [`tree`] lays out a folder as the toolkit has it, of small libraries whose exports jump there; a program that looks for
-//! CANN (`ASCEND_HOME_PATH`, `LD_LIBRARY_PATH`) finds it by the same way as the real one.
+//! The shared library of this crate holds all state and exports every function of the interface as `emu_<name>`. [`tree`]
+//! creates a folder laid out like the toolkit's, with small libraries whose exports jump there; a program that looks for CANN
+//! (`ASCEND_HOME_PATH`, `LD_LIBRARY_PATH`) finds it in the same way as the real one.
 //!
 //! - [`memory`]: device addresses that the host cannot touch, red zones, pinned memory
 //! - [`sched`]: streams (a worker each), events, the three modes of execution
@@ -14,10 +14,10 @@
 //! - [`hccl`]: collectives across threads and processes
 //! - [`report`]: rules with ids and severities
 //!
-//! Entry points are generated from the table of the interface (`xtask/cann/generate.py`), never from `hccl-sys`: a mistake
-//! in one would otherwise cancel out in the other.
+//! Entry points are generated from the table of the interface (`xtask/cann/generate.py`), never from `hccl-sys`: a mistake in
+//! one would otherwise cancel out in the other.
 //!
-//! A C library has one state in a process, so this crate, unlike all others, keeps its state in statics.
+//! A C library has one state per process, so this crate, unlike all others, keeps its state in statics.
 #![allow(unsafe_code)] // a C interface: raw pointers in, raw pointers out
 #![allow(missing_docs)] // entry points are named by the interface; their meaning stands with the interface
 #![allow(clippy::semicolon_if_nothing_returned)] // macros that stand for whole match arms

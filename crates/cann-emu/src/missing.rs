@@ -1,8 +1,8 @@
-//! Symbols that a fault takes away: `CANN_EMU_FAULT=missing-symbol:aclnnX`.
+//! Symbols that an injected fault removes: `CANN_EMU_FAULT=missing-symbol:aclnnX`.
 //!
-//! Each public library calls [`cannemu_loaded`] when it has been loaded, before its client can look anything up; symbols of that
-//! name then become undefined in its table, as in a library that never had them. A client whose program names the symbol itself
-//! was bound before; it needs a tree without it (`cargo xtask cann-emu DIR --without SYMBOL`).
+//! Each public library calls [`cannemu_loaded`] when it has been loaded, before its client can look anything up; symbols of
+//! that name then become undefined in its table, as in a library that never had them. A client whose program names the symbol
+//! itself was bound before; it needs a tree without it (`cargo xtask cann-emu DIR --without SYMBOL`).
 
 use crate::knobs::knobs;
 use std::ffi::{CStr, c_void};

@@ -1,4 +1,4 @@
-//! Places in a device's addresses: handed out one behind the other, and again only when the end has been reached.
+//! Places in a device's address range: handed out one after another, and reused only when the end has been reached.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
 //! The order of all accesses: a vector clock per stream, per event, for the host, and for each of its threads.
 //!
-//! Threads of a process synchronise by means that a library cannot see. So two books are kept. In one the host is one actor: what
-//! any thread has waited for, every thread knows; what is unordered there is a race. In the other each thread is an actor of
-//! its own, which knows what it did and waited for itself, and what was submitted to a stream or event that it has waited for:
-//! what is unordered only there may be ordered by a lock of the program, and is a line of the report, or a race with
-//! `CANN_EMU_HOSTS=threads`. Clocks advance when work is submitted, so a finding does not depend on when it runs.
+//! Threads of a process synchronise by means that a library cannot see, so two sets of clocks are kept. In one, the host is a
+//! single actor: whatever one thread has waited for, every thread knows. Accesses that are unordered there are a race. In the
+//! other, each thread is an actor of its own, which knows what it did and waited for itself, and what was submitted to a
+//! stream or event that it has waited for. Accesses that are unordered only there may be ordered by a lock of the program;
+//! they are a line of the report, or a race with `CANN_EMU_HOSTS=threads`. Clocks advance when work is submitted, so a
+//! finding does not depend on when it runs.
 
 use crate::knobs::knobs;
 use crate::nn::tensor::View;

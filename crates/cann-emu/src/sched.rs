@@ -1,4 +1,4 @@
-//! Streams and events: a queue and a worker per stream; when the worker may go on is the mode's choice.
+//! Streams and events: a queue and a worker per stream; the mode decides when the worker may continue.
 
 use crate::handles::Handled;
 use crate::knobs::{Mode, knobs, noise};

@@ -1,7 +1,8 @@
-//! Devices that processes share: with `CANN_EMU_SESSION=NAME` those that say the same name have the same devices.
+//! Devices shared by processes: processes with the same `CANN_EMU_SESSION=NAME` have the same devices.
 //!
-//! The bytes of a device lie in one file in memory for all of them, each process at places of its own, and a page at its front
-//! says who uses how much: what one process holds, another cannot have. A process that has gone holds nothing.
+//! The bytes of a device lie in one memory-backed file for all of them, each process using its own places, and a page at the
+//! front records how much each process uses: what one process holds, another cannot allocate. A process that has ended holds
+//! nothing.
 
 use crate::knobs::knobs;
 use std::ffi::CString;

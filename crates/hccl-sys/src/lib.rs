@@ -1,9 +1,9 @@
 //! The C interface of Ascend's CANN: raw tables of optional functions, filled when a toolkit is found.
 //!
-//! Nothing is linked. [`Cann::open`] looks for the libraries of CANN 8.1 to 9.x by the search order of the public clients
-//! and gives a table of function pointers for each topic; a function that a release does not have is `None`, and
-//! [`Cann::report`] says which libraries and paths were tried. What a call asks of its caller stands with the published
-//! interface; all functions are `unsafe`.
+//! Nothing is linked. [`Cann::open`] looks for the libraries of CANN 8.1 to 9.x in the search order of the public clients and
+//! returns one table of function pointers per topic; a function that a release does not have is `None`, and [`Cann::report`]
+//! says which libraries and paths were tried. Each call's requirements are in the published interface; all functions are
+//! `unsafe`.
 //!
 //! The declarations were written from the facts of the published prototypes (types and order of arguments). [`dump`] lists
 //! them as the compiler sees them, and a test compares that with the tables of facts.

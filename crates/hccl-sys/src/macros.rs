@@ -1,4 +1,4 @@
-//! One macro for declarations: a struct of optional function pointers, how to fill it, and its dump.
+//! One macro for declarations: a struct of optional function pointers, how it is filled, and its dump.
 
 macro_rules! declare_one {
     (@result) => {

@@ -1,7 +1,7 @@
 //! Types of the interface: opaque objects, handles, and the structs whose layout is published.
 //!
-//! All C enums are `i32`: a value that this version does not know must not be undefined behaviour. Sizes and offsets are
-//! asserted when this file is compiled; they are the same on x86-64 and aarch64 Linux.
+//! All C enums are `i32`, so a value unknown to this version is not undefined behaviour. Sizes and offsets are asserted when
+//! this file is compiled; they are the same on x86-64 and aarch64 Linux.
 
 use std::ffi::{c_char, c_void};
 use std::mem::{align_of, offset_of, size_of};

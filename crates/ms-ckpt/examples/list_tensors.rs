@@ -1,4 +1,4 @@
-//! Lists the weights of a checkpoint of any layout under their one name each, and reads a part of one.
+//! Lists the weights of a checkpoint of any layout under their canonical names, and reads a part of one.
 //!
 //! ```sh
 //! cargo run -p ms-ckpt --example list_tensors -- FOLDER

@@ -1,4 +1,4 @@
-//! Writes a model of random bf16 weights as a Hugging Face folder: what `just bench-convert` converts.
+//! Writes a model of random bf16 weights as a Hugging Face folder: the input of `just bench-convert`.
 //!
 //! ```sh
 //! cargo run --release -p ms-ckpt --example make_model -- FOLDER

@@ -1,8 +1,8 @@
-//! Low-rank adapters: `W' = W + (alpha / r) B A`, added on the way from a file to a file.
+//! Low-rank adapters: `W' = W + (alpha / r) B A`, added while copying from file to file.
 //!
-//! An adapter's tensors are globals of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and `[out, r]`,
-//! rows in the canonical order; those of stacked experts have the experts in front. Adapters of Hugging Face's fused-apart
-//! projections are parts of one parameter, each for rows of its own.
+//! An adapter's tensors are global tensors of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and
+//! `[out, r]`, with rows in canonical order; for stacked experts, the expert dimension comes first. Adapters of projections
+//! that Hugging Face keeps separate are parts of one parameter, each for rows of its own.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
 pub struct Merge {
     /// `alpha / r`.
     pub scale: f64,
-    /// In which type the sum is formed.
+    /// The type in which the sum is computed.
     pub arithmetic: Arithmetic,
 }
 
-/// In which type an adapter is added.
+/// The type in which an adapter is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Arithmetic {
     /// The product and its scaling in float32, rounded once to the weights' type, added in that type.
@@ -82,10 +82,10 @@ pub(crate) fn lenses(spec: &ParamSpec, lens: &Lens, rank: usize) -> [(Shape, Len
     [(a, form(a_part)), (b, form(b_part))]
 }
 
-/// What stands behind the name of a tensor that is no module's weight: of experts in one tensor.
+/// The suffix after the name of a tensor that is not a module's weight: of experts in one tensor.
 pub(crate) const GROUPED: [&str; 2] = ["_lora_a", "_lora_b"];
 
-/// What a file calls the two matrices beside a tensor, which may be a module's weight.
+/// A file's names of the two adapter matrices of a tensor, which may be a module's weight.
 pub(crate) fn local_names(name: &str, module: Option<&str>) -> [String; 2] {
     match module {
         Some(module) => Matrix::BOTH.map(|matrix| matrix.beside(module)),

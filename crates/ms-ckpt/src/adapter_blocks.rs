@@ -1,8 +1,8 @@
-//! Adapters of projections that are one parameter here, as one adapter of that parameter, and apart again.
+//! Combining the adapters of separate projections into one adapter of the packed parameter, and splitting it again.
 //!
-//! A peft folder has an adapter for each of `q`, `k` and `v`; Megatron has one of the packed projection. The one is the
-//! others in blocks: with rank `r` and the three `A` one below the other, row `i` of its `B` is a row of the projection it
-//! belongs to, in the columns of that projection's block, and zero elsewhere:
+//! A peft folder has an adapter for each of `q`, `k` and `v`; Megatron has one for the packed projection. The packed adapter
+//! contains the others as blocks: its rank is `3r`, its `A` is the three `A` stacked, and row `i` of its `B` is the row of
+//! the projection it belongs to, placed in the columns of that projection's block, with zeros elsewhere:
 //!
 //! ```text
 //! B A = [ Bq  0   0 ] [ Aq ]      rows of q, k and v in the order of the packed projection
@@ -10,8 +10,8 @@
 //!       [ 0   0   Bv] [ Av ]
 //! ```
 //!
-//! Megatron knows one rank for all modules: the others are filled up with zeros. The sum is the same number by number; trained
-//! further, the zeros get values, and then the blocks cannot be told apart any more.
+//! Megatron has one rank for all modules, so the other adapters are padded with zeros. The product is the same number by
+//! number. After further training the zeros have values, and the blocks can no longer be separated.
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::params;
@@ -49,11 +49,11 @@ impl Matrix {
 }
 
 impl Checkpoint {
-    /// With one adapter for each adapted parameter, of one rank for all. A checkpoint that has such already is returned as it
-    /// is. Adapters are held in memory.
+    /// With one adapter per adapted parameter, all of the same rank. A checkpoint that already has such adapters is returned
+    /// unchanged. Adapters are held in memory.
     ///
     /// # Errors
-    /// Adapters of different ranks, or of rows that are no projection.
+    /// Adapters of different ranks, or of rows that are not a projection.
     pub fn with_joined_adapters(self) -> Result<Self> {
         let blocks = self.blocks()?;
         if blocks == 1 {
@@ -113,8 +113,8 @@ impl Checkpoint {
         Ok(this)
     }
 
-    /// With the adapters of projections apart that [`Checkpoint::with_joined_adapters`] joined. A checkpoint that has none
-    /// such, or in which they were trained on together, is returned as it is.
+    /// With the adapters that [`Checkpoint::with_joined_adapters`] joined separated by projection. A checkpoint without
+    /// joined adapters, or in which they were trained further together, is returned unchanged.
     ///
     /// # Errors
     /// What reading returns.

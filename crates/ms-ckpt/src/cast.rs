@@ -1,4 +1,4 @@
-//! Conversion between element types: floating-point numbers to nearest even, whole numbers as they are.
+//! Conversion between element types: floating-point numbers are rounded to nearest even, integers are kept.
 
 use half::{bf16, f16};
 use ms_core::DType;
@@ -12,7 +12,7 @@ pub(crate) fn possible(from: DType, to: DType) -> bool {
 /// Converts `from` elements in `source` and appends them to `out` as `to` elements.
 ///
 /// # Panics
-/// If the conversion is not [`possible`], or `source` is no whole number of elements.
+/// If the conversion is not [`possible`], or `source` is not a whole number of elements.
 pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
     assert!(possible(from, to), "callers ask `possible` first");
     assert_eq!(source.len() % from.size(), 0, "whole elements");
@@ -59,7 +59,7 @@ pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
     }
 }
 
-/// By way of f32, as PyTorch's `copy_`; `from_f64` forgets the last bits of what lies beside a tie.
+/// Via f32, like PyTorch's `copy_`; `from_f64` drops the last bits of values next to a tie.
 fn narrow_f16(x: f64) -> f16 {
     f16::from_f32(x as f32)
 }

@@ -60,7 +60,7 @@ pub struct Listed<'a> {
     pub shape: &'a [usize],
 }
 
-/// An opened checkpoint. Files are mapped; nothing is read before it is asked for.
+/// An opened checkpoint. Files are memory-mapped; nothing is read before it is requested.
 #[derive(Debug)]
 pub struct Checkpoint {
     pub(crate) root: PathBuf,
@@ -110,7 +110,7 @@ impl Checkpoint {
     /// Tokens that end a text, by the `generation_config.json` in the folder, if there is one.
     ///
     /// # Errors
-    /// If the file cannot be read, is no JSON, or has another `eos_token_id` than a token, a list of them or null.
+    /// If the file cannot be read, is not JSON, or has another `eos_token_id` than a token, a list of them or null.
     ///
     /// # Source
     /// transformers 5.24, `GenerationConfig.eos_token_id`.
@@ -145,7 +145,7 @@ impl Checkpoint {
         &self.args
     }
 
-    /// Free state that the writer of a sharded checkpoint kept, or what Megatron's files say of their run beside tensors and
+    /// User state stored by the writer of a sharded checkpoint, or the run state in Megatron's files other than tensors and
     /// arguments; null otherwise.
     pub fn state(&self) -> &Value {
         &self.state
@@ -156,7 +156,7 @@ impl Checkpoint {
         self.has_states(&[State::ExpAvg.word(), State::ExpAvgSq.word()])
     }
 
-    /// A state of the optimizer that only some ranks' files have, so that there is none.
+    /// An optimizer state that only some ranks' files have, so that it cannot be used.
     pub fn torn_state(&self) -> Option<&str> {
         self.torn.as_deref()
     }
@@ -259,7 +259,7 @@ impl Checkpoint {
     /// As [`Checkpoint::read`].
     ///
     /// # Panics
-    /// If `out` has another length than the bytes asked for.
+    /// If the length of `out` differs from the requested number of bytes.
     pub fn read_named(
         &self,
         name: &str,
@@ -344,7 +344,7 @@ impl Checkpoint {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let global = self.global(name)?;
-        // Only what lies between the first and the last element asked for: a stack of experts has many pieces.
+        // Only what lies between the first and the last requested element: a stack of experts has many pieces.
         let bounds = region.runs().fold((usize::MAX, 0), |(a, b), (s, n)| (a.min(s), b.max(s + n)));
         let bounds = if bounds.1 > global.shape.numel() { 0..usize::MAX } else { bounds.0..bounds.1 };
         let index = RunIndex::within(global.pieces.iter().map(|p| (&p.region, p.flat.clone())), &bounds);

@@ -1,4 +1,4 @@
-//! Two checkpoints of one model against each other, and one against itself.
+//! Comparison of two checkpoints of one model, and verification of a single one.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub struct Compared {
     pub relation: Relation,
 }
 
-/// What reading every element of a checkpoint shows.
+/// The result of reading every element of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
     /// Tensors and elements that were read.
@@ -72,11 +72,11 @@ fn slices(shape: &Shape) -> Vec<Region> {
 }
 
 impl Checkpoint {
-    /// Compares the files with the checksums that were noted when they were written, where there are some: in checkpoints of
-    /// this toolchain's own form, and beside those that it converted.
+    /// Compares the files with the checksums recorded when they were written, if any: in checkpoints of this toolchain's own
+    /// form, and next to those that it converted.
     ///
     /// # Errors
-    /// The file whose bytes are not those that were written; what the operating system refuses.
+    /// The file whose bytes are not those that were written; I/O errors.
     pub fn check_sums(&self) -> Result<()> {
         if self.form != crate::Form::Sharded {
             return crate::sums::check(&self.root, self.files.iter().map(crate::Mapped::path));
@@ -94,12 +94,12 @@ impl Checkpoint {
         })
     }
 
-    /// Compares every tensor of the model with that of another checkpoint, whatever forms and cuts they have.
+    /// Compares every tensor of the model with that of another checkpoint, whatever form and sharding they have.
     ///
-    /// Rows of padding in vocabulary tensors take no part. `each` is told the outcomes in the order of names.
+    /// Padding rows of vocabulary tensors are ignored. `each` is called with the outcomes in the order of names.
     ///
     /// # Errors
-    /// What reading them shows to be damaged.
+    /// Damage found while reading.
     pub fn compare(&self, other: &Self, each: &mut dyn FnMut(Compared)) -> Result<()> {
         let names: BTreeSet<&Name> = self.globals.keys().chain(other.globals.keys()).collect();
         let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -151,10 +151,10 @@ impl Checkpoint {
         Shape::new(&dims)
     }
 
-    /// Reads every element: finds values that are not finite, and copies on other ranks that are not equal.
+    /// Reads every element: finds values that are not finite, and copies on several ranks that differ.
     ///
     /// # Errors
-    /// What is damaged, where it stands.
+    /// The first damage, with its place.
     pub fn verify(&self) -> Result<Verified> {
         self.check_sums()?;
         let mut found = Verified::default();

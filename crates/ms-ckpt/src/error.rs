@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// The folder is no checkpoint of a known kind, or not of the kind expected.
+    /// The folder is not a checkpoint of a known kind, or not of the kind expected.
     #[error("{path}: {what}")]
     Folder {
         /// The folder.
@@ -98,10 +98,10 @@ pub enum Error {
         /// As wanted.
         to: ms_core::DType,
     },
-    /// A model that cannot be shared out to ranks as asked.
+    /// A model that cannot be sharded as requested.
     #[error(transparent)]
     Share(ms_spec::Error),
-    /// A model that training shares out so, but whose files nobody else would read.
+    /// A model that training can shard in this way, but whose files no other program would read.
     #[error("{0}, and upstream's Megatron reads no such files")]
     Unread(ms_spec::Error),
     /// A way of cutting that cannot be.

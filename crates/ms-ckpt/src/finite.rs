@@ -1,14 +1,14 @@
-//! Values that are no finite numbers, counted while they pass.
+//! Counting of non-finite values while tensors are copied.
 
 use ms_core::DType;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a conversion met among the values that it wrote.
+/// What a conversion found among the values that it wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Values that are infinite or no number.
+    /// Values that are infinite or NaN.
     pub not_finite: u64,
     /// The first tensor found with such a value, by its parameter's name.
     pub first: Option<String>,
@@ -38,7 +38,7 @@ impl Counter {
     }
 }
 
-/// Elements whose exponent has all bits set: infinities and what is no number. Whole numbers have none.
+/// Elements whose exponent has all bits set: infinities and NaN. Integer types have none.
 fn count(dtype: DType, bytes: &[u8]) -> u64 {
     let halves = |exponent: u16| {
         let set = |b: &[u8]| u64::from(u16::from_le_bytes([b[0], b[1]]) & exponent == exponent);

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! X.weight            F8_E4M3  [rows, columns]                          codes
-//! X.weight_scale_inv  F32|BF16 [ceil(rows / 128), ceil(columns / 128)]  what the codes of a block are multiplied by
+//! X.weight_scale_inv  F32|BF16 [ceil(rows / 128), ceil(columns / 128)]  factor of a block's codes
 //! ```
 //!
-//! An element is code times scale in float32, rounded to bfloat16. They are read, never written.
+//! An element is code times scale in float32, rounded to bfloat16. These weights are read, never written.
 //!
 //! # Source
 //! Micikevicius et al., arXiv:2209.05433 (E4M3: no infinity, one code of NaN); DeepSeek-V3, arXiv:2412.19437, section 3.3.
@@ -18,7 +18,7 @@ use crate::cast::cast;
 /// The container's name of the codes' type.
 pub(crate) const CODES: &str = "F8_E4M3";
 
-/// Codes of which the scales are known.
+/// Codes with known scales.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     /// File, first byte and type of the scales.

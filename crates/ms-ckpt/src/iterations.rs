@@ -1,10 +1,10 @@
-//! Folders of iterations, and the file that names the last whole one.
+//! Iteration folders, and the tracker file that names the last complete one.
 
 use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Checks that there is a folder; one that is named in the way of a model hub is not looked up there, and the error says so.
+/// Checks that the folder exists. A name in the form of a model hub is not looked up there, and the error says so.
 ///
 /// # Errors
 /// [`Error::Folder`].
@@ -86,7 +86,7 @@ pub(crate) fn read_tracker(path: &Path) -> Result<String> {
 /// Writes the tracker file: from now on `iteration` is the last complete one.
 ///
 /// # Errors
-/// What the operating system refuses.
+/// I/O errors.
 pub(crate) fn write_tracker(path: &Path, iteration: u64) -> Result<()> {
     Ok(ms_files::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())?)
 }

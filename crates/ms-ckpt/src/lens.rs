@@ -1,4 +1,4 @@
-//! How a stored tensor shows a part of a canonical one.
+//! Lenses: how a stored tensor maps to a part of a canonical one.
 
 use ms_core::Region;
 

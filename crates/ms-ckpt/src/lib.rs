@@ -1,13 +1,12 @@
-//! Checkpoints: what is in the files, how they are laid out, and how one becomes another.
+//! Checkpoints: containers, layouts, and conversion between them.
 //!
-//! - [`open`] opens a checkpoint of any layout (Hugging Face folder, Megatron-core, this toolchain's own sharded
-//!   form) as a [`Checkpoint`]: the global tensors of one model under their canonical names, any part of which can
-//!   be read by any topology. Opening maps files and reads headers only.
-//! - [`Plan`] says, before a byte is copied, which file of the output holds which elements; [`Plan::run`] copies.
-//! - [`sharded`] writes and resumes training checkpoints; [`write_hf`] writes weights that a
-//!   program holds.
-//! - Containers: [`safetensors`], [`torch`] (`.pt`). Both are read with suspicion: nothing is executed, no length
-//!   is trusted.
+//! - [`open`] opens a checkpoint of any layout (Hugging Face folder, Megatron-core, this toolchain's own sharded form) as a
+//!   [`Checkpoint`]: the global tensors of one model under their canonical names, any part of which can be read for any
+//!   topology. Opening maps files and reads headers only.
+//! - [`Plan`] says, before any byte is copied, which file of the output holds which elements; [`Plan::run`] copies.
+//! - [`sharded`] writes and resumes training checkpoints; [`write_hf`] writes weights that a program holds.
+//! - Containers: [`safetensors`], [`torch`] (`.pt`). Both are treated as untrusted: nothing is executed, every length is
+//!   checked.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -64,7 +63,7 @@ pub use plan::{
 pub use sums::NAME as CHECKSUMS;
 
 impl Checkpoint {
-    /// Rounds every element to `dtype` before it is converted to what is asked for.
+    /// Rounds every element to `dtype` before it is converted to the requested type.
     ///
     /// Upstream's first converter loads weights in the type that `config.json` names, whatever the files hold.
     pub fn rounded_through(mut self, dtype: Option<ms_core::DType>) -> Self {

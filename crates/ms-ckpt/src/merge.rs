@@ -1,4 +1,4 @@
-//! Adapters of a checkpoint: taken from another one, and added to what is read.
+//! Adapters of a checkpoint: loaded from another checkpoint, and merged while reading.
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::Slot;
@@ -14,7 +14,7 @@ impl Checkpoint {
         self.adapters.keys()
     }
 
-    /// An adapter of experts that files hold grouped, without an expert's name, as it is called there.
+    /// The name of an adapter of experts that files hold grouped, without an expert's name.
     pub fn grouped_adapter(&self) -> Option<&str> {
         let first = self.adapters.values().flatten().filter_map(|p| self.globals.get(&p.a)?.pieces.first());
         first.map(|piece| self.stored[piece.stored].name.as_str()).find(|name| name.ends_with(GROUPED[0]))
@@ -53,7 +53,7 @@ impl Checkpoint {
         self
     }
 
-    /// Adds the adapters to the weights that are read from here on.
+    /// From now on, adds the adapters to the weights that are read.
     ///
     /// # Errors
     /// A checkpoint without adapters.
@@ -84,7 +84,7 @@ impl Checkpoint {
         let first = (bounds.start / columns.max(1)).min(total);
         let last = bounds.end.div_ceil(columns.max(1)).min(total);
         let mut loaded = Loaded { merge, columns, first, rows: vec![None; last - first], parts: Vec::new() };
-        // Of a stack, only the experts asked for.
+        // From a stack, only the requested experts.
         let experts = if n == 3 { first / out..last.div_ceil(out) } else { 0..1 };
         for part in parts {
             for expert in experts.clone() {

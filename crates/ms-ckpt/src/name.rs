@@ -1,8 +1,8 @@
-//! What a tensor of a checkpoint is, and the name that is printed from it.
+//! The identity of a checkpoint tensor, and the name printed from it.
 //!
-//! Names are made where tensors are listed: a layout prints what it expects and looks that up among a file's own names, and
-//! [`Names`] does so for files that hold canonical ones. From there on it is asked what a tensor is, never what its name
-//! looks like.
+//! Names are printed where tensors are listed: a layout prints the names it expects and looks them up among a file's own
+//! names, and [`Names`] does so for files that use canonical names. From there on, code asks what a tensor is, never what its
+//! name looks like.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::ops::Deref;
 use ms_spec::{ModelConfig, ParamSpec, Slot, params};
 use serde::{Serialize, Serializer};
 
-/// What an optimizer keeps of a weight.
+/// A tensor of an optimizer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// The weight itself, unrounded.
@@ -28,10 +28,10 @@ pub enum State {
 impl State {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Master, Self::ExpAvg, Self::ExpAvgSq, Self::Momentum];
-    /// What AdamW keeps.
+    /// The states of AdamW.
     pub const ADAM: [Self; 3] = [Self::Master, Self::ExpAvg, Self::ExpAvgSq];
 
-    /// What names call it.
+    /// Its word in names.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Master => "fp32_param",
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// What stands in front of the weight's name.
+    /// The prefix before the weight's name.
     pub fn prefix(self) -> String {
         format!("optimizer.state.{}.", self.word())
     }
@@ -60,7 +60,7 @@ impl Matrix {
     /// Both, in their order.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// What peft's names call it.
+    /// Its word in peft's names.
     pub const fn word(self) -> &'static str {
         match self {
             Self::A => "lora_A",
@@ -68,7 +68,7 @@ impl Matrix {
         }
     }
 
-    /// What Megatron's files call it beside a module's weight.
+    /// Its name in Megatron's files, relative to a module's weight.
     pub(crate) fn beside(self, module: &str) -> String {
         format!("{module}.{}.default.weight", self.word())
     }
@@ -79,11 +79,11 @@ impl Matrix {
 pub enum What {
     /// A weight of the model.
     Weight(Slot),
-    /// What an optimizer keeps of a weight.
+    /// A tensor of an optimizer's state of a weight.
     State(State, Slot),
     /// A low-rank part of a weight: of all its rows, or of those of one projection among several.
     LowRank(Matrix, Slot, Option<usize>),
-    /// What a program keeps beside a model.
+    /// What a program stores in addition to a model.
     Other,
 }
 
@@ -95,18 +95,19 @@ pub struct Name {
 }
 
 impl Name {
-    /// Of a weight.
+    /// The name of a weight.
     pub fn weight(slot: &Slot) -> Self {
         Self { text: slot.name(), what: What::Weight(*slot) }
     }
 
-    /// Of what an optimizer keeps of a weight: `optimizer.state.exp_avg.X`.
+    /// The name of an optimizer state of a weight: `optimizer.state.exp_avg.X`.
     pub fn state(state: State, slot: &Slot) -> Self {
         let text = format!("{}{}", state.prefix(), slot.name());
         Self { text, what: What::State(state, *slot) }
     }
 
-    /// Of a low-rank part of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one projection's rows.
+    /// The name of a low-rank matrix of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one
+    /// projection's rows.
     pub fn low_rank(matrix: Matrix, slot: &Slot, projection: Option<usize>) -> Self {
         let module = slot.module_name();
         let text = match projection {

@@ -1,4 +1,4 @@
-//! 4-bit weights as bitsandbytes stores them: codes of blocks of 64, their scales as codes of blocks of 256.
+//! NF4: 4-bit weights as bitsandbytes stores them: codes in blocks of 64, their scales as codes in blocks of 256.
 //!
 //! ```text
 //! X.weight                                u8  [(n+1)/2, 1]    two codes per byte, the first in the high half
@@ -48,7 +48,7 @@ pub(crate) fn dynamic_map() -> Vec<f32> {
     for i in 0..7i32 {
         let points = (1usize << i) + 1;
         let step = (1.0f32 - 0.1) / (points - 1) as f32;
-        // From both ends towards the middle, with one rounding per point, as torch.linspace has it.
+        // From both ends towards the middle, with one rounding per point, as in torch.linspace.
         let point = |end: f32, step: f32, k: usize| (f64::from(end) + f64::from(step) * k as f64) as f32;
         let grid = |k: usize| match k < points / 2 {
             true => point(0.1, step, k),
@@ -99,10 +99,10 @@ impl Quantised {
     }
 }
 
-/// The sizes in the JSON beside a quantised tensor: type, dimensions, offset.
+/// The metadata in the JSON of a quantised tensor: type, dimensions, offset.
 ///
 /// # Errors
-/// What is not as this module reads it, in words.
+/// A description of what this module cannot read.
 pub(crate) fn state(text: &[u8]) -> Result<(DType, Vec<usize>, f32), String> {
     let json: Value = serde_json::from_slice(text).map_err(|e| format!("quantisation state: {e}"))?;
     let size = |key: &str| json[key].as_u64();

@@ -1,4 +1,4 @@
-//! Opening: which layout a folder has.
+//! Opening a checkpoint: detection of a folder's layout.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
     open_with(path, None, &Hints::default())
 }
 
-/// Opens a checkpoint of which the caller knows what its files may not say; `iteration` instead of the last.
+/// Opens a checkpoint with hints about what its files may not say; `iteration` instead of the last one.
 ///
 /// # Errors
 /// As [`open`].
@@ -83,8 +83,7 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     ))
 }
 
-/// As [`detect`]; an iteration that is asked for is what it is, whatever the tracker says of another one, or where that is
-/// missing or damaged.
+/// As [`detect`]; a requested iteration is opened regardless of the tracker, also if that is missing or damaged.
 pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
     if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
         && let Some(form) = form_of_iteration(&folder)
@@ -104,7 +103,7 @@ impl Detected {
         if !wanted.is_dir() {
             return Err(Error::folder(&wanted, "no such folder"));
         }
-        // Files beside the iterations, such as config.json, belong to the checkpoint.
+        // Files next to the iterations, such as config.json, belong to the checkpoint.
         let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
         match self.form {
             Form::Hf => hf::open(path),

@@ -1,8 +1,8 @@
-//! Optimizer state: what a training checkpoint holds beside the weights.
+//! Optimizer state of a training checkpoint.
 //!
-//! In a checkpoint of any form the state of a parameter are globals of their own ([`State`](crate::State)), with the
-//! parameter's shape; so they are cut, copied and read like weights. Megatron's rank files hold them as flat buffers
-//! ([`flat_places`]) or tensor by tensor.
+//! In a checkpoint of any form, each state tensor of a parameter is a global tensor of its own ([`State`](crate::State)) with
+//! the parameter's shape, so it is sharded, copied and read like a weight. Megatron's rank files hold the states as flat
+//! buffers ([`flat_places`]) or tensor by tensor.
 
 use ms_core::DType;
 use ms_spec::Slot;
@@ -15,11 +15,11 @@ use crate::{Error, Result};
 /// What the flat buffers of a distributed optimizer call what AdamW keeps.
 pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
 
-/// Name of the file of a distributed optimizer, beside the weights of a rank.
+/// Name of a distributed optimizer's file, next to the weights of a rank.
 pub(crate) const FILE: &str = "distrib_optim.pt";
 
-/// What a Megatron file says of a run beside tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
-/// groups and the scale of the loss.
+/// A Megatron file's run state other than tensors and `args`: iteration, schedule and, if it has an optimizer, parameter
+/// groups and the loss scale.
 ///
 /// # Errors
 /// A scale that is not one number.
@@ -47,11 +47,11 @@ pub(crate) fn run_state(torch: &TorchFile) -> Result<Value> {
 /// Where an optimizer keeps the scale of the loss.
 pub(crate) const SCALER: &str = "grad_scaler";
 
-/// What is kept of the loss's scale, in which tensors are single numbers; `bytes` are those that places in the archive
-/// count from.
+/// What is kept of the loss's scale, in which tensors are single numbers; `bytes` are those that places in the archive count
+/// from.
 ///
 /// # Errors
-/// A tensor of another shape, or one that is no number.
+/// A tensor of another shape, or one that is not numeric.
 pub(crate) fn grad_scaler(archive: &Archive, bytes: &[u8], node: &Node) -> Result<Value> {
     let Node::Dict(entries) = node else { return Ok(node.to_json()) };
     let field = |(key, node): &(String, Node)| match node {
@@ -117,7 +117,7 @@ pub(crate) struct Held {
     pub(crate) numel: usize,
     /// It has weight decay: neither a bias nor a vector.
     pub(crate) decay: bool,
-    /// It is a table of words, which can have a learning rate of its own.
+    /// It is a vocabulary matrix, which can have its own learning rate.
     pub(crate) words: bool,
     /// It belongs to experts that other ranks do not have.
     pub(crate) expert: bool,
@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-/// How large buckets of a rank are that has `held` elements in all: `None`: one for everything.
+/// Bucket size for a rank that holds `held` elements in all; `None`: one bucket for everything.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/distributed_data_parallel.py`: buckets only with overlapped
@@ -197,7 +197,7 @@ mod tests {
         let params = [held(100, false), held(70, false), held(10, false)];
         let list: Vec<&Held> = params.iter().collect();
         assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
-        // The bucket of the last two closes at 134 elements; the first begins a new one right behind.
+        // The bucket of the last two closes at 134 elements; the first begins a new one right after.
         assert_eq!(flat_places(&list, Some(120)), (vec![134, 64, 0], 234));
         let tied = [held(100, true), held(70, false), held(10, false)];
         let list: Vec<&Held> = tied.iter().collect();

@@ -1,4 +1,4 @@
-//! Which stored bytes hold which elements: contiguous runs of a global tensor and where they lie.
+//! Which stored bytes hold which elements: contiguous ranges of a global tensor and their positions in files.
 
 use ms_core::Region;
 
@@ -95,7 +95,7 @@ impl RunIndex {
         (next < total).then_some(next)
     }
 
-    /// Cuts the global elements `start..start + len` into stored runs, in order, and hands them to `take`.
+    /// Cuts the global elements `start..start + len` into stored runs, in order, and passes them to `take`.
     ///
     /// # Errors
     /// The first element that is not stored, or what `take` returns.

@@ -1,4 +1,4 @@
-//! Tensors in a safetensors container: its names of element types, and files of them.
+//! Tensors in safetensors files: the container's names of element types, and reading and writing of files.
 
 use ms_core::DType;
 use ms_files::safetensors as container;
@@ -43,7 +43,7 @@ pub fn dtype_name(dtype: DType) -> &'static str {
 /// Reads and checks the header of a mapped file.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the tensor and the numbers for anything but a sound file.
+/// [`Error::Malformed`] naming the tensor and the numbers for an invalid file.
 pub fn read_header(file: &Mapped) -> Result<Header> {
     container::header(file.bytes()).map_err(|what| Error::malformed(file.path(), what))
 }

@@ -6,13 +6,13 @@
 //! DIR/iter_0000010/rank_00000.safetensors   what rank 0 wrote
 //! ```
 //!
-//! A part is a region of the global tensor (a tensor-parallel cut), or a range of the region's elements (a shard
-//! of a distributed optimizer's flat buffer). Since the manifest speaks of global elements only, any topology
-//! can read any part of any tensor, whatever topology wrote it.
+//! A part is a region of the global tensor (a tensor-parallel shard), or a range of the region's elements (a shard of a
+//! distributed optimizer's flat buffer). The manifest refers to global elements only, so any topology can read any part of
+//! any tensor, whatever topology wrote it.
 //!
-//! One rank calls [`Writer::create`]; after that every rank, thread or process, calls [`Writer::write_rank`]
-//! (processes through [`Writer::join`]); when all have returned, the first rank calls [`Writer::finish`].
-//! Nothing is visible under its final name before that.
+//! One rank calls [`Writer::create`]; after that every rank, thread or process, calls [`Writer::write_rank`] (processes
+//! through [`Writer::join`]); when all have returned, the first rank calls [`Writer::finish`]. Nothing is visible under its
+//! final name before that.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ pub enum Bytes<'a> {
     Coming(&'a Runs<'a>),
 }
 
-/// Hands run after run of bytes to what it is given.
+/// A function that passes its bytes, one run after another, to its argument.
 pub type Runs<'a> = dyn Fn(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
 
 impl<'a> From<&'a [u8]> for Bytes<'a> {
@@ -138,7 +138,7 @@ impl Writer {
     /// Starts the checkpoint of an iteration in the folder `root`.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     pub fn create(root: &Path, iteration: u64) -> Result<Self> {
         fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
         let staging = AtomicFolder::create(&root.join(iteration_name(iteration)), true)?;
@@ -159,7 +159,7 @@ impl Writer {
     /// Writes what `rank` holds. Every part of a tensor should be written by one rank only; equal copies do no harm.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     ///
     /// # Panics
     /// If a piece has not exactly the bytes of its region or range.
@@ -213,11 +213,11 @@ impl Writer {
         Ok(ms_files::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)?)
     }
 
-    /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that
-    /// Megatron reads it where this toolchain reads its own form. `sealed` is what [`Writer::seal`] returned.
+    /// Writes the ranks' tensors into the same folder a second time, as Megatron's files, so that Megatron can read the
+    /// checkpoint as well as this toolchain. `sealed` is what [`Writer::seal`] returned.
     ///
     /// # Errors
-    /// A tensor that is missing; what the operating system refuses.
+    /// A tensor that is missing; I/O errors.
     pub fn write_megatron(&self, plan: &Plan, sealed: &Checkpoint) -> Result<()> {
         plan::write_from(plan, sealed, &self.folder, self.iteration)
     }
@@ -227,7 +227,7 @@ impl Writer {
     /// `state` is any JSON: arguments, consumed samples, random states, schedule.
     ///
     /// # Errors
-    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    /// A tensor that the ranks' pieces do not cover or describe differently; I/O errors.
     ///
     /// # Panics
     /// If this value came from [`Writer::join`].
@@ -240,7 +240,7 @@ impl Writer {
     /// same weights can be made from it.
     ///
     /// # Errors
-    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    /// A tensor that the ranks' pieces do not cover or describe differently; I/O errors.
     pub fn seal(&self, config: &ModelConfig, state: &Value) -> Result<Checkpoint> {
         let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map_err(Error::io(&self.folder, "list"))?
@@ -309,7 +309,7 @@ impl Writer {
     /// Gives a sealed checkpoint its final name and writes the tracker file.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     ///
     /// # Panics
     /// If this value came from [`Writer::join`], or was published before.
@@ -321,12 +321,11 @@ impl Writer {
     }
 }
 
-/// Compares the files of a checkpoint of this form with the checksums in its manifest, and what was written beside them, such
-/// as Megatron's files, with those that are noted there, at the speed of memory or of the disk. `folder` is that of one
-/// iteration.
+/// Compares the files of a checkpoint of this form, and accompanying files such as Megatron's, with the checksums in its
+/// manifest, at the speed of memory or of the disk. `folder` is that of one iteration.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written; I/O errors.
 pub(crate) fn check_sums(folder: &Path) -> Result<()> {
     sums::check_noted(folder)?;
     let path = folder.join(MANIFEST);

@@ -1,4 +1,4 @@
-//! Tensors as they lie in files, and which parts of the model's they are.
+//! Stored tensors: tensors as they lie in files, and which parts of the model they hold.
 
 use std::ops::Range;
 use std::sync::Arc;

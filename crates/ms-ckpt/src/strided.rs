@@ -1,4 +1,4 @@
-//! Elements of a tensor that does not lie in a row: views, transposes, expanded tensors.
+//! Elements of non-contiguous tensors: views, transposes, expanded tensors.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Checksums of the files of a converted checkpoint, in a file of their own beside them: the formats themselves have no
-//! place for them.
+//! Checksums of a converted checkpoint's files, in a file of their own next to them, since the formats have no place for
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,7 +34,7 @@ impl Sum {
         Self { bytes: bytes.len() as u64, crc32c }
     }
 
-    /// Of these bytes and more behind them.
+    /// The checksum of these bytes followed by more.
     pub(crate) fn followed_by(self, next: Self) -> Self {
         let crc32c = crc32c::crc32c_combine(self.crc32c, next.crc32c, next.bytes as usize);
         Self { bytes: self.bytes + next.bytes, crc32c }
@@ -82,11 +82,11 @@ fn noted(folder: &Path) -> Result<Option<(PathBuf, Noted)>> {
     }
 }
 
-/// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another
-/// program may replace as a whole. What is noted there of other files stays.
+/// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another program
+/// may replace as a whole. What is noted there of other files stays.
 ///
 /// # Errors
-/// What the operating system refuses.
+/// I/O errors.
 pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
     let mut folders: BTreeMap<PathBuf, BTreeMap<String, Sum>> = BTreeMap::new();
     for (path, sum) in sums {
@@ -112,7 +112,7 @@ pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
 /// The sum of a file that is there.
 ///
 /// # Errors
-/// What the operating system refuses.
+/// I/O errors.
 pub(crate) fn of_file(path: &Path) -> Result<Sum> {
     Ok(Sum::of(Mapped::open(path)?.bytes()))
 }
@@ -120,8 +120,7 @@ pub(crate) fn of_file(path: &Path) -> Result<Sum> {
 /// Compares all files that are noted in a folder with their checksums.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the file whose bytes are not those that were written, or that is not there; what the operating
-/// system refuses.
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written, or that is not there; I/O errors.
 pub(crate) fn check_noted(folder: &Path) -> Result<()> {
     let Some((path, noted)) = noted(folder)? else { return Ok(()) };
     noted.files.iter().try_for_each(|(name, sum)| compare(&path, &folder.join(name), *sum))
@@ -138,11 +137,11 @@ fn compare(path: &Path, file: &Path, sum: Sum) -> Result<()> {
     Err(Error::malformed(file, hint))
 }
 
-/// Compares `files` with the checksums noted in their folders and those above them, `root` at most, at the speed of memory
-/// or of the disk. Files that nothing is noted of pass.
+/// Compares `files` with the checksums noted in their folders and those above them, `root` at most, at the speed of memory or
+/// of the disk. Files that nothing is noted of pass.
 ///
 /// # Errors
-/// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written; I/O errors.
 pub(crate) fn check<'a>(root: &Path, files: impl Iterator<Item = &'a Path>) -> Result<()> {
     let files: BTreeSet<&Path> = files.collect();
     let above = |file: &'a Path| file.ancestors().skip(1).take_while(move |dir| dir.starts_with(root));

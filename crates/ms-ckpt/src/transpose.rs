@@ -1,4 +1,4 @@
-//! Copies a region with its last two dimensions swapped, a strip of columns at a time.
+//! Copying a region with its last two dimensions swapped, a strip of columns at a time.
 
 use ms_core::{DType, Region};
 

@@ -1,4 +1,4 @@
-//! Conversions against what upstream's converters wrote, tensor by tensor.
+//! Conversions compared with the output of upstream's converters, tensor by tensor.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ fn compare(case: &Path, out: &Path) -> usize {
     count
 }
 
-/// The folder of a case that the repository has, or that is beside it.
+/// The folder of a case, in the repository or outside it.
 fn manifest_of(case: &str) -> PathBuf {
     ms_testing::golden_or_shared(&format!("convert/{case}")).unwrap()
 }
@@ -168,7 +168,7 @@ fn hugging_face_to_megatron_equals_upstreams_converters() {
     cases[10].spelling.transformer_engine = true;
     let mut ran = 0;
     for case in cases {
-        // The repository has two of the models; the others are beside it.
+        // The repository has two of the models; the others are outside it.
         let Some(source) = ms_testing::converted_model(case.source) else { continue };
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
@@ -227,7 +227,7 @@ fn upstreams_own_files_are_read_whatever_wrote_them() {
     }
 }
 
-/// The files of a folder, without the checksums beside them.
+/// The files of a folder, without their checksums.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     entries
@@ -324,7 +324,7 @@ fn prediction_layers_that_are_counted_but_not_there_are_left_out() {
     config["num_nextn_predict_layers"] = Value::from(1);
     std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
     assert_eq!(open(dir.path()).unwrap().config(), open(&model).unwrap().config());
-    // Layers of something beside the model have numbers of their own.
+    // Layers of something other than the model have numbers of their own.
     let bytes = std::fs::read(model.join("model.safetensors")).unwrap();
     let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
     let (header, data) = bytes[8..].split_at(length);

@@ -1,4 +1,4 @@
-//! DeepSeek-V4: names, integers among weights, and the files of others.
+//! DeepSeek-V4: names, integer tensors among the weights, and files of other programs.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::Path;
@@ -72,7 +72,7 @@ fn convert(to: &Path, spread: &Spread, experts: Experts) {
 
 #[test]
 fn files_of_all_pairs_of_ranks_of_whole_experts_are_read() {
-    // Upstream's converter of this family writes a file for every pair, of which a run has only half.
+    // Upstream's converter of this family writes a file for every pair, but a run has only half of them.
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("mcore");
     let whole_experts = GridSizes { tp: 2, ep: 4, etp: Some(1), ..GridSizes::default() };

@@ -1,4 +1,4 @@
-//! Any family, any legal cut, any way round: the same bytes.
+//! Any family, any legal sharding, in any direction: the same bytes.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
 
-/// Forms of families beside their samples: what `config.json` says beside the sizes that all have.
+/// Variants of families other than their samples: what `config.json` says in addition to the common sizes.
 fn forms() -> Vec<Value> {
     let mla = json!({"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8});
     let deepseek = json!({

@@ -1,4 +1,4 @@
-//! Optimizer state goes with the weights through any form and any cut.
+//! Optimizer state follows the weights through any form and any sharding.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

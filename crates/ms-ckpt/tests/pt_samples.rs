@@ -1,4 +1,4 @@
-//! The `.pt` reader against files that PyTorch wrote, and against hostile ones.
+//! The `.pt` reader on files that PyTorch wrote, and on hostile ones.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Any model, cut any legal way and any number of times, is the same model.
+//! Any model, resharded in any legal way any number of times, is the same model.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Distributed checkpoints: what Megatron-Core wrote is read, and damaged folders are refused.
+//! Distributed checkpoints: those written by Megatron-Core are read, and damaged folders are refused.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The forms of distributed checkpoints that Megatron-Core has beside the usual one, each from a sample that it wrote.
+//! The less common forms of Megatron-Core's distributed checkpoints, each from a sample that it wrote.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One writer per output.
+//! Claims: one writer per output.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use crate::{Interrupt, Usage};
 
-/// The right to write an output, for as long as it lives: a locked file beside it, which is gone afterwards.
+/// The right to write an output, for as long as it lives: a locked file next to it, which is removed afterwards.
 ///
 /// The system releases the lock of a process that is killed; its file is then taken over by the next one.
 #[derive(Debug)]
@@ -17,10 +17,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims `output`, a path or the prefix of paths, whose folder is made if missing: `.NAME.lock` in that folder.
+    /// Claims `output`, a path or the prefix of paths, by `.NAME.lock` in its folder, which is created if missing.
     ///
     /// # Errors
-    /// If another process has it, or the folder cannot be written.
+    /// If another process holds it, or the folder cannot be written.
     pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
         make_parent(output)?;
@@ -30,7 +30,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims a folder that exists or is made: `.lock` in it.
+    /// Claims a folder, which is created if missing, by `.lock` in it.
     ///
     /// # Errors
     /// As [`Claim::new`].
@@ -98,10 +98,10 @@ pub fn check_prefix(prefix: &Path) -> Result<(), Usage> {
     )))
 }
 
-/// Makes the folder that a file is to stand in.
+/// Creates the folder of a file.
 ///
 /// # Errors
-/// If the system refuses it.
+/// If the system refuses to.
 pub fn make_parent(path: &Path) -> anyhow::Result<()> {
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => std::fs::create_dir_all(parent).with_context(|| parent.display().to_string()),

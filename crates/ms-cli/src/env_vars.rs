@@ -1,7 +1,7 @@
-//! Every environment variable that the programs read by themselves. `ms-profile npu-doctor` also prints those of Ascend's
+//! Every environment variable that the programs themselves read. `ms-profile npu-doctor` also prints those of Ascend's
 //! toolkit, by which `hccl-sys` finds its libraries.
 
-/// Filter of log messages in `tracing` syntax, for example `ms_dist=debug`. Wins over `-v` and `--quiet`.
+/// Filter of log messages in `tracing` syntax, for example `ms_dist=debug`. Overrides `-v` and `--quiet`.
 pub const MS_LOG: &str = "MS_LOG";
 
 /// Any value: no progress bars, even on a terminal.
@@ -33,19 +33,19 @@ pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// The user's folder.
 pub const HOME: &str = "HOME";
 
-/// Kind of terminal; `dumb`: no colours, and no lines that are drawn over.
+/// Kind of terminal; `dumb`: no colours, and no lines that are redrawn.
 pub const TERM: &str = "TERM";
 
-/// Columns of the terminal, where a shell says it; `ms-profile schedule` draws as wide unless `--width` says otherwise.
+/// Columns of the terminal, if a shell sets it; the width that `ms-profile schedule` draws without `--width`.
 pub const COLUMNS: &str = "COLUMNS";
 
-/// What the machine's queue (Slurm) calls this job; `ms-train --log-progress` writes it down.
+/// The name of this job in the batch system (Slurm); `ms-train --log-progress` records it.
 pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
 
 /// Number of processes that a launcher of MPI started: Open MPI's, and launchers' with PMI.
 pub const OF_MPI: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
-/// Number of ranks, by torchrun; plans of `ms-train` are for so many, and MPI's must agree.
+/// Number of ranks, by torchrun; plans of `ms-train` use it, and MPI's number must agree.
 pub const WORLD_SIZE: &str = "WORLD_SIZE";
 
 /// This process's rank, by torchrun; MPI's must agree.
@@ -57,7 +57,7 @@ pub const LOCAL_RANK: &str = "LOCAL_RANK";
 /// Number of processes on this machine, by torchrun; as [`RANK`].
 pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
-/// A fault that a test plants in a run of `ms-train`: `RANK EXCHANGE TIME DEED`.
+/// A fault that a test injects into a run of `ms-train`: `RANK EXCHANGE TIME DEED`.
 pub const MS_PLANTED_FAULT: &str = "MS_PLANTED_FAULT";
 
 /// Whether the terminal can only add text.

@@ -17,7 +17,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Ends a function with [`Usage`] of a text that is put together as [`format!`] does it.
+/// Returns a [`Usage`] error from a function, with a message formatted like [`format!`].
 #[macro_export]
 macro_rules! refuse {
     ($($text:tt)*) => {
@@ -43,8 +43,8 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
 /// Runs a program's body and reports its error on stderr as `tool: message: cause`, then `hint:` lines; with `--json` or
 /// `--log-format json` as an object.
 ///
-/// A closed pipe downstream is a quiet success. INT, TERM and HUP end the process with 128 and the signal's number, as
-/// [`Interrupt`] says, which the body is given to name its outputs to.
+/// A closed pipe downstream is a quiet success. INT, TERM and HUP end the process with 128 plus the signal's number. The body
+/// gets an [`Interrupt`], to which it names its outputs.
 pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> ExitCode {
     match body(&Interrupt::listen()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! INT, TERM and HUP: what is unfinished is removed before the process ends.
+//! INT, TERM and HUP: unfinished files are removed before the process ends.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ struct State {
 
 /// What happens when the process is asked to end, by Ctrl-C (INT), TERM or HUP.
 ///
-/// Without more it ends at once, with 128 and the signal's number as exit code. Outputs have their final names only when
-/// they are complete; what this process has written of others under temporary names is removed first.
+/// By default it ends at once, with 128 plus the signal's number as exit code. Outputs have their final names only when they
+/// are complete; what this process has written of others under temporary names is removed first.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     state: Arc<Mutex<State>>,
@@ -49,7 +49,7 @@ impl Interrupt {
         this
     }
 
-    /// Names an output that this process writes, as path or prefix of paths: temporary files beside it that belong to this
+    /// Names an output that this process writes, as path or prefix of paths: temporary files next to it that belong to this
     /// process are removed at a signal, those of dead processes now.
     pub fn output(&self, output: &Path) {
         leftovers::remove_of_dead(output);
@@ -61,7 +61,7 @@ impl Interrupt {
         self.lock().files.push(file.to_owned());
     }
 
-    /// Lets `act` hear of the first signal, by its number. If it returns `true` the program ends by itself soon, and the
+    /// Calls `act` with the number of the first signal. If it returns `true`, the program will end by itself soon, and the
     /// next signal ends it at once.
     pub fn first(&self, act: impl FnOnce(i32) -> bool + Send + 'static) {
         self.lock().first = Some(Box::new(act));

@@ -1,10 +1,10 @@
-//! Where programs keep what is slow to read.
+//! Cache files of the programs.
 
 use crate::env_vars;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The folder of kept tokenizers: `MS_TOKENIZER_CACHE`, else `ms-tools/tokenizers` in the user's cache folder; `None` where
+/// The folder of cached tokenizers: `MS_TOKENIZER_CACHE`, else `ms-tools/tokenizers` in the user's cache folder; `None` where
 /// `MS_TOKENIZER_CACHE` is `off`, or there is no such folder.
 pub fn tokenizer_cache() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -15,8 +15,8 @@ pub fn tokenizer_cache() -> Option<PathBuf> {
     )
 }
 
-/// The file that keeps which instructions were measured to be the fastest, in the user's cache folder; `None` where there is no
-/// such folder.
+/// The file that records which instruction set was measured to be the fastest, in the user's cache folder; `None` where there
+/// is no such folder.
 pub fn processor_choice() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let tokenizers = folder(None, variable(env_vars::XDG_CACHE_HOME), variable(env_vars::HOME))?;

@@ -1,4 +1,4 @@
-//! Temporary files beside an output: `NAME….PID-N.part`, as `ms-files` names them, and folders `NAME….PID.part`.
+//! Temporary files next to an output: `NAME….PID-N.part`, as `ms-files` names them, and folders `NAME….PID.part`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,10 @@
-//! What the binaries share, so that eight programs behave as one.
+//! Shared by the binaries, so that eight programs behave alike.
 //!
-//! - [`run`] turns a fallible main into the exit codes and error lines of the house; [`Usage`] marks mistakes
-//!   in how a program was called, [`refuse`] ends a function with one; [`hint`](ResultHint::hint) adds what to do about an
-//!   error.
+//! - [`run`] turns a fallible main into the common exit codes and error lines; [`Usage`] marks mistakes in how a program was
+//!   called, [`refuse`] returns one from a function; [`hint`](ResultHint::hint) adds what to do about an error.
 //! - [`Common`] holds the flags that every clap-based program has, and sets up logging and [`Progress`].
-//! - [`megatron`] is the table of upstream flags with its own argparse-exact parser, for the programs that
-//!   take Megatron's and MindSpeed-LLM's command lines.
+//! - [`megatron`] is the table of upstream flags with its own argparse-exact parser, for the programs that take Megatron's
+//!   and MindSpeed-LLM's command lines.
 //!
 //! ```no_run
 //! use clap::Parser;
@@ -29,7 +28,7 @@
 //! }
 //! ```
 //!
-//! No library crate depends on this one, and nothing here knows what a program computes.
+//! Of the libraries only `ms-options` depends on this one, and nothing here knows what a program computes.
 
 extern crate self as ms_cli; // as the macros name it
 

@@ -1,9 +1,9 @@
-//! What the machine has left: memory and disk.
+//! Available memory and disk space of the machine.
 
 use std::path::Path;
 
-/// Bytes of memory that this process can still take: the least of what the system says is available, what its control
-/// group (cgroup) allows, and the limit on its address space (`ulimit -v`). `None` where nothing is said.
+/// Bytes of memory that this process can still take: the smallest of what the system reports as available, what its control
+/// group (cgroup) allows, and the limit on its address space (`ulimit -v`). `None` if none of them is known.
 pub fn available_memory() -> Option<u64> {
     let system = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo(&text));
     let group = control_group();
@@ -66,7 +66,7 @@ fn address_space() -> Option<u64> {
     Some(limit.saturating_sub(used * 1024))
 }
 
-/// Bytes that can still be written where `path` stands or will stand; `None` where the system does not say.
+/// Bytes that can still be written to the file system of `path`; `None` if the system does not say.
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let here = std::path::absolute(path).ok()?;
     let existing = here.ancestors().find(|folder| folder.exists())?;
@@ -83,7 +83,7 @@ pub fn too_little_memory(needed: u64, available: u64, lower: &str) -> anyhow::Er
     )
 }
 
-/// Bytes as people say them: `1.5 GB`.
+/// Bytes in human-readable form: `1.5 GB`.
 pub fn say_bytes(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut value = bytes as f64;

@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bars are drawn unless `quiet`, `MS_NO_PROGRESS` is set, or stderr is no terminal or a dumb one.
+    /// Bars are drawn unless `quiet`, `MS_NO_PROGRESS` is set, or stderr is not a terminal or a dumb one.
     pub fn new(quiet: bool) -> Self {
         let shown =
             !quiet && std::env::var_os(env_vars::MS_NO_PROGRESS).is_none() && std::io::stderr().is_terminal();
@@ -22,7 +22,7 @@ impl Progress {
         Self { shown }
     }
 
-    /// A bar over `len` things.
+    /// A bar over `len` items.
     pub fn bar(&self, len: u64, what: &str) -> ProgressBar {
         self.make(len, what, "{msg:20} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}")
     }
@@ -32,7 +32,7 @@ impl Progress {
         self.make(len, what, "{msg:20} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
     }
 
-    /// A turning mark for work of unknown length.
+    /// A spinner for work of unknown length.
     pub fn spinner(&self, what: &str) -> ProgressBar {
         let bar = self.make(0, what, "{spinner} {msg} {elapsed}");
         if self.shown {

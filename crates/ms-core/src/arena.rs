@@ -1,8 +1,8 @@
-//! Memory of tensors: blocks that are kept and handed out again.
+//! The arena: tensor memory in blocks that are kept and reused.
 //!
-//! A fresh page costs ten times more than the data written to it, so a training step must not ask the system
-//! for memory. The arena keeps every block it ever gave out, sorted by size class; a step of the same shapes as
-//! the one before finds all its blocks in the arena. Large blocks lie on huge pages.
+//! Touching a fresh page costs ten times as much as writing the data to it, so a training step must not ask the system for
+//! memory. The arena keeps every block it has handed out, sorted by size class; a step with the same shapes as the previous
+//! one finds all its blocks there. Large blocks use huge pages.
 
 use crate::Result;
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ pub struct ArenaStats {
     pub in_use_bytes: usize,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: usize,
-    /// Bytes that these tensors asked for: blocks are up to an eighth of a power of two larger.
+    /// Bytes requested for these tensors: blocks are up to an eighth of a power of two larger.
     pub asked_bytes: usize,
     /// Highest value of `asked_bytes` so far.
     pub peak_asked_bytes: usize,
@@ -33,22 +33,22 @@ pub struct ArenaStats {
     pub taken: u64,
 }
 
-/// What some work has taken of a place where bytes are counted, measured from what was in use before it.
+/// The memory use of some work, relative to what was in use before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Bytes that are in use after it and were not before; below zero where it gave back more than it took.
+    /// Bytes in use after it minus those before; negative if it released more than it took.
     pub(crate) left: i64,
-    /// Most bytes that were in use beside those from before.
+    /// Peak bytes in use, not counting those from before.
     pub(crate) most: i64,
 }
 
 impl Taken {
-    /// The work that begins with `in_use` bytes: `peak` now counts from there, and what it was is returned.
+    /// Starts measuring work that begins with `in_use` bytes: `peak` now counts from there, and its old value is returned.
     pub(crate) fn begin(in_use: usize, peak: &mut usize) -> (usize, usize) {
         (in_use, std::mem::replace(peak, in_use))
     }
 
-    /// What the work took that began so, `peak` being again the highest of all.
+    /// What the work took that began so; `peak` is restored to the overall maximum.
     pub(crate) fn end(begun: (usize, usize), in_use: usize, peak: &mut usize) -> Self {
         let from = |bytes: usize| bytes as i64 - begun.0 as i64;
         let taken = Self { left: from(in_use), most: from(*peak) };
@@ -56,7 +56,7 @@ impl Taken {
         taken
     }
 
-    /// What is left of the work without a part that took `part`: what it leaves behind, and at most that.
+    /// The use of the work without a part that took `part`: what it leaves allocated, and at most that.
     pub(crate) fn without(self, part: Self) -> Self {
         let left = self.left - part.left;
         Self { left, most: left.max(0) }
@@ -77,12 +77,12 @@ pub struct ArenaUse {
 }
 
 impl ArenaUse {
-    /// Most bytes of tensors that were in use beside those from before, as they were asked for.
+    /// Peak requested bytes of tensors, not counting those from before.
     pub fn most_asked(&self) -> usize {
         usize::try_from(self.asked.most).unwrap_or(0)
     }
 
-    /// What the rest of the work takes where `part` took so much: bytes that are in use after it, without what comes and goes.
+    /// The use of the rest of the work without `part`: bytes in use after it, without temporaries.
     #[must_use]
     pub fn without(self, part: Self) -> Self {
         Self { blocks: self.blocks.without(part.blocks), asked: self.asked.without(part.asked) }
@@ -121,33 +121,33 @@ struct Shared {
     state: Mutex<State>,
     /// Waits for the device that writes to the memory.
     wait: OnceLock<Box<Wait>>,
-    /// What a device that delays everything has done.
+    /// The clock of a delayed device.
     clock: OnceLock<Clock>,
 }
 
 impl Arena {
-    /// An arena that counts tensors and gives them no memory until somebody reads or writes values one by one: what is
-    /// computed on [`MetaBackend`](crate::MetaBackend) has shapes alone.
+    /// An arena that counts tensors without giving them memory until somebody reads or writes individual values: what is
+    /// computed on [`MetaBackend`](crate::MetaBackend) has only shapes.
     pub fn meta() -> Self {
         Self { meta: true, ..Self::default() }
     }
 
-    /// Whether tensors of this arena are without memory.
+    /// Whether tensors of this arena have no memory.
     pub fn is_meta(&self) -> bool {
         self.meta
     }
 
-    /// The memory is written by a device that `wait` waits for.
+    /// Declares that the memory is written by a device that `wait` waits for.
     pub(crate) fn written_by(&self, wait: impl Fn() -> Result<()> + Send + Sync + 'static) {
         self.shared.wait.get_or_init(|| Box::new(wait));
     }
 
-    /// The device that writes to the memory delays everything, as `clock` counts.
+    /// Declares that a delayed device writes to the memory, with the given `clock`.
     pub(crate) fn delay(&self, clock: Clock) {
         self.shared.clock.get_or_init(|| clock);
     }
 
-    /// What a device that delays everything has done; `None` of other devices.
+    /// The clock of a delayed device; `None` for other devices.
     pub(crate) fn clock(&self) -> Option<&Clock> {
         self.shared.clock.get()
     }
@@ -184,7 +184,7 @@ impl Arena {
         self.lock().stats
     }
 
-    /// Does `work`, and finds what it takes of this arena.
+    /// Does `work`, and measures what it takes from this arena.
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, ArenaUse) {
         let (blocks, asked) = {
             let s = &mut self.lock().stats;
@@ -197,15 +197,14 @@ impl Arena {
         (done, ArenaUse { blocks, asked: Taken::end(asked, s.asked_bytes, &mut s.peak_asked_bytes) })
     }
 
-    /// Counts work that takes what other work took, without doing it: for tensors without memory, whose sizes are all there is
-    /// to know of them.
+    /// Counts work with the same memory use again, without doing it: for tensors without memory, for which only sizes matter.
     pub fn count_again(&self, of: &ArenaUse) {
         let s = &mut self.lock().stats;
         of.blocks.again(&mut s.in_use_bytes, &mut s.peak_bytes);
         of.asked.again(&mut s.asked_bytes, &mut s.peak_asked_bytes);
     }
 
-    /// Gives every block that no tensor holds back to the system.
+    /// Returns every unused block to the system.
     pub fn trim(&self) {
         let mut state = self.lock();
         let kept: usize = state.free.iter().map(|(class, blocks)| class * blocks.len()).sum();
@@ -214,7 +213,7 @@ impl Arena {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between statements, so a panic elsewhere does not corrupt it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -232,19 +231,19 @@ fn size_class(bytes: usize) -> usize {
     bytes.next_multiple_of(step)
 }
 
-/// The memory of one or more tensors; goes back to its arena when the last of them is dropped.
+/// The memory of one or more tensors; returns to its arena when the last of them is dropped.
 pub(crate) struct Storage {
     /// Empty in an arena without memory, until it is needed.
     block: OnceLock<Block>,
     /// Bytes of the block.
     class: usize,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     asked: usize,
     arena: Arena,
     fresh: bool,
-    /// The work of a delaying device that wrote it last.
+    /// The number of a delayed device's work that wrote it last.
     written: AtomicU64,
-    /// What the host sees before that has been waited for.
+    /// What the host sees until that work has been waited for.
     unseen: OnceLock<Block>,
 }
 
@@ -253,12 +252,12 @@ impl Storage {
         &self.arena
     }
 
-    /// Whether the memory came from the system for this storage, and so was zero at first.
+    /// Whether the memory was newly allocated by the system for this storage, and so is zero.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Whether there is memory behind it.
+    /// Whether it has memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.block.get().is_some()
     }
@@ -267,7 +266,7 @@ impl Storage {
         self.block.get_or_init(|| Block::new(self.class))
     }
 
-    /// What it holds, as the host or the device sees it.
+    /// Its contents, as the host or the device sees them.
     #[track_caller]
     pub(crate) fn bytes(&self) -> &[u8] {
         let (written, place) = (self.written.load(Ordering::Relaxed), Location::caller());
@@ -282,13 +281,13 @@ impl Storage {
         self.block().bytes()
     }
 
-    /// What it holds, for a copy by the device itself.
+    /// Its contents, for a copy by the device itself.
     pub(crate) fn bytes_for(&self, arena: &Arena) -> Option<&[u8]> {
         (self.arena.clock().is_some() && Arc::ptr_eq(&self.arena.shared, &arena.shared))
             .then(|| self.block().bytes())
     }
 
-    /// Its memory, and what notes who writes to it.
+    /// Its memory, and a handle that records the writer.
     pub(crate) fn writable(&mut self) -> (&mut [u8], Writing<'_>) {
         self.block();
         let Self { block, arena, written, .. } = self;
@@ -305,10 +304,10 @@ impl Storage {
     }
 }
 
-/// What the host sees of what is not yet there: no number of any floating type.
+/// The byte that the host sees for values that are not yet available: NaN in every floating-point type.
 const UNSEEN: u8 = 0xff;
 
-/// Who writes to memory.
+/// Records who writes to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Writing<'a> {
     pub(crate) arena: &'a Arena,
@@ -316,7 +315,7 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// `bytes` of the memory are about to be written by hand: by the device, or by the host, which must have waited.
+    /// `bytes` of the memory are about to be written: by the device, or by the host, which must have waited.
     #[track_caller]
     pub(crate) fn begin(&self, bytes: &mut [u8]) {
         let Some(clock) = self.arena.clock() else { return };
@@ -389,7 +388,7 @@ mod tests {
     fn work_is_counted_again_as_if_it_were_done() {
         let (done, counted) = (Arena::meta(), Arena::meta());
         let mut kept = Vec::new();
-        // Keeps one block more each time, and takes another meanwhile.
+        // Keeps one more block each time, and takes another meanwhile.
         let work = |arena: &Arena| {
             let _meanwhile = arena.take(5000);
             arena.take(1000)
@@ -406,7 +405,7 @@ mod tests {
             alike(&counted, &done);
         }
         assert_eq!((counted.stats().taken, done.stats().taken), (2, 8));
-        // What gives back is counted, too, and does not lower the highest value.
+        // Released memory is counted too, and does not lower the peak.
         let ((), measured) = done.measured(|| drop(kept.pop()));
         counted.count_again(&measured);
         alike(&counted, &done);

@@ -1,4 +1,4 @@
-//! How far a delaying device is, and what the host has looked at too early.
+//! Progress of a delayed device, and host reads that came too early.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// The work of a delaying device, counted. What it has written bears the number of the work that wrote it, and is with the host
-/// once that work has been waited for.
+/// The work of a delayed device, numbered. What it has written is tagged with the number of the work that wrote it, and is
+/// visible to the host once that work has been waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     /// Work that was given to the device.
@@ -16,21 +16,21 @@ pub(crate) struct Clock {
     done: AtomicU64,
     /// Waits that had something to wait for.
     waits: AtomicU64,
-    /// Which of them is left out; 0: none.
+    /// The number of the wait that is skipped; 0: none.
     deaf: u64,
     /// Threads that compute for the device now.
     at_work: Mutex<Vec<ThreadId>>,
-    /// Places in the sources where values were looked at before they were there, and how often.
+    /// Source locations where values were read before they were available, and how often.
     early: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Clock {
-    /// A clock that leaves out the `deaf`-th wait, counted from 1.
+    /// A clock that skips the `deaf`-th wait, counted from 1.
     pub(crate) fn new(deaf: Option<u64>) -> Self {
         Self { deaf: deaf.unwrap_or(0), ..Self::default() }
     }
 
-    /// Work of this thread for the device begins; it ends when what is returned is dropped.
+    /// Starts counting work of this thread for the device; it ends when the returned value is dropped.
     pub(crate) fn begin(&self) -> AtWork<'_> {
         self.next();
         lock(&self.at_work).push(thread::current().id());
@@ -42,7 +42,7 @@ impl Clock {
         self.given.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Waits for all work that was given; the host asks for it.
+    /// Waits for all work that was submitted, at the host's request.
     pub(crate) fn wait(&self) {
         if self.is_pending(self.given.load(Ordering::Relaxed))
             && self.waits.fetch_add(1, Ordering::Relaxed) + 1 != self.deaf
@@ -56,7 +56,7 @@ impl Clock {
         self.done.fetch_max(self.given.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Whether what work of this number has written is not yet with the host.
+    /// Whether the results of the work with this number are not yet visible to the host.
     pub(crate) fn is_pending(&self, written: u64) -> bool {
         written > self.done.load(Ordering::Relaxed)
     }
@@ -67,7 +67,7 @@ impl Clock {
         lock(&self.at_work).contains(&here).then(|| self.given.load(Ordering::Relaxed))
     }
 
-    /// Whether the host looks too early at what work of this number has written, which is noted with its place.
+    /// Whether the host reads the results of the work with this number too early; if so, the location is recorded.
     pub(crate) fn is_early(&self, written: u64, place: &Location<'_>) -> bool {
         let early = self.is_pending(written) && self.work().is_none();
         if early {
@@ -76,7 +76,7 @@ impl Clock {
         early
     }
 
-    /// Places of early looks, and how often there was one.
+    /// Locations of early reads, and how often each occurred.
     pub(crate) fn early(&self) -> Vec<(String, usize)> {
         lock(&self.early).iter().map(|(place, times)| (place.clone(), *times)).collect()
     }
@@ -101,6 +101,6 @@ impl Drop for AtWork<'_> {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Both are consistent between statements, so a panic elsewhere does not spoil them.
+    // Both are consistent between statements, so a panic elsewhere does not corrupt them.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

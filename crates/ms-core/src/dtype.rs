@@ -30,7 +30,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every type, at the place of its number (`dtype as usize`), by which messages between ranks name it.
+    /// Every type, indexed by its number (`dtype as usize`), which identifies it in messages between ranks.
     pub const ALL: [Self; 10] = [
         Self::F64,
         Self::F32,
@@ -70,8 +70,8 @@ impl DType {
         }
     }
 
-    /// Type of what is kept unrounded beside values of this type: gradients, statistics of rows, weights of a loss or of a
-    /// router, state of an optimizer. f64 for f64, f32 for all others.
+    /// Type of unrounded quantities that belong to values of this type: gradients, row statistics, weights of a loss or of a
+    /// router, optimizer state. f64 for f64, f32 for all others.
     pub const fn wide(self) -> Self {
         match self {
             Self::F64 => Self::F64,

@@ -1,4 +1,4 @@
-//! What can go wrong below the model.
+//! Errors below the model layer.
 
 use crate::{DType, Shape};
 
@@ -30,7 +30,7 @@ pub enum Error {
         /// What it was given.
         got: DType,
     },
-    /// It is not done with this element type, or not on this device.
+    /// Not supported with this element type, or on this device.
     #[error("{op}: not done with element type {dtype}")]
     Unsupported {
         /// The operation.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The element type.
         dtype: DType,
     },
-    /// A tensor was to be changed in place while another value still refers to its storage.
+    /// A tensor was to be modified in place while another value still refers to its storage.
     #[error("{what} is still in use by a graph or another tensor and cannot be changed in place")]
     Shared {
         /// What was to be changed.
@@ -59,12 +59,12 @@ pub enum Error {
     /// A grid of ranks that cannot be built.
     #[error("topology: {0}")]
     Topology(String),
-    /// A tensor cannot be cut as asked.
+    /// A tensor cannot be sharded as requested.
     #[error("partition of {name}: dimension {dim} of size {size} cannot be cut into {parts} equal parts")]
     Partition {
         /// The tensor.
         name: String,
-        /// The dimension that is cut.
+        /// The sharded dimension.
         dim: usize,
         /// Its size.
         size: usize,
@@ -74,7 +74,7 @@ pub enum Error {
     /// A communicator failed inside an operation.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),
-    /// Memory outside the arena cannot be had, written or read.
+    /// Host memory outside the arena cannot be created, written or read.
     #[error("swap file in {}: {source}", folder.display())]
     Host {
         /// The folder of the file.

@@ -1,19 +1,20 @@
-//! Where gradients of parameters go.
+//! Parameter gradients: the buffer that holds them and the sink that operations accumulate into.
 
 use crate::{Arena, DType, ParamId, ParamLayout, Result, Tensor, TensorMut};
 use std::sync::Arc;
 
-/// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
+/// Receives parameter gradients as soon as they are computed. Data parallelism is implemented behind this trait.
 pub trait GradSink {
-    /// Adds to the gradient of `p` what `work`, which is called once, adds to the buffer that it is given, in
-    /// [`crate::DType::wide`] of the weight's type: the gradient itself or, where gradients are kept rounded, zeros. Of a frozen
-    /// parameter it is not called.
+    /// Adds to the gradient of `p`: calls `work` once with a buffer to add to, in [`crate::DType::wide`] of the weight's
+    /// type. The buffer is the gradient itself or, if gradients are kept rounded, zeros. For a frozen parameter `work` is not
+    /// called.
     ///
     /// # Errors
     /// As `work`; if the gradient buffer is in use elsewhere.
     fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()>;
 
-    /// The backward pass that runs will add nothing more to the gradient of `p`, or what it put off has been added.
+    /// Called when the running backward pass will add nothing more to the gradient of `p`, or when what it deferred has been
+    /// added.
     ///
     /// # Errors
     /// If what follows from that fails, such as the start of a sum over ranks.
@@ -22,7 +23,7 @@ pub trait GradSink {
     }
 }
 
-/// The main gradients of one model copy, of the type [`DType::wide`] says, in the layout of its weights.
+/// The main gradients of one model copy, in the type [`DType::wide`] and the layout of its weights.
 #[derive(Debug)]
 pub struct GradBuffer {
     layout: Arc<ParamLayout>,

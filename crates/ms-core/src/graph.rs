@@ -1,8 +1,8 @@
 //! Autograd: a tape of fused operations.
 //!
-//! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not; the backward pass
-//! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
-//! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
+//! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not. The backward pass consumes the
+//! graph, so saved activations are freed as soon as they have been used. Parameter gradients never become tensors of the
+//! graph: an operation accumulates them, unrounded, into the [`GradSink`].
 
 mod later;
 mod walk;
@@ -31,22 +31,22 @@ impl Var {
         Self { saved: Saved::new(value.clone()), value, source, holds }
     }
 
-    /// What ranks hold of it, as debug builds follow it.
+    /// Its sharding states, as tracked in debug builds.
     pub fn holds(&self) -> States {
         self.holds
     }
 
-    /// The same value, of which it is known what ranks hold: a graph's input, say.
+    /// The same value with known sharding states, for example an input of the graph.
     #[must_use]
     pub fn held(self, holds: States) -> Self {
         Self { holds, ..self }
     }
 
-    /// The same value, of which ranks along some digits hold `behind` by what each has done to it alone, with no exchange: taken
-    /// its own of what all have, say, or put it among zeros.
+    /// The same value, whose state along some digits changes from `before` to `behind` by a local operation without
+    /// communication, such as taking its own shard or padding it with zeros.
     ///
     /// # Panics
-    /// In debug builds, if they did not hold `before`: with `what` they have done.
+    /// In debug builds, if the state was not `before`; the message says `what` was done.
     #[must_use]
     pub fn turned(self, what: &str, along: Digits, before: Hold, behind: Hold) -> Self {
         if !cfg!(debug_assertions) {
@@ -61,11 +61,11 @@ impl Var {
         self.held(holds)
     }
 
-    /// A value that a backward pass of every rank begins at with the same gradient: that is right of what all hold alike and of
-    /// summands.
+    /// Checks that a backward pass may start at this value with the same gradient on every rank: it must be replicated or a
+    /// partial sum.
     ///
     /// # Panics
-    /// In debug builds, if ranks hold anything else of it.
+    /// In debug builds, if it is anything else.
     pub fn assert_root(&self, what: &str) {
         for digit in Digit::all().filter(|_| cfg!(debug_assertions)) {
             let hold = self.holds.along(digit);
@@ -82,12 +82,12 @@ impl Var {
         &self.value
     }
 
-    /// The handle to the value, for an operation that keeps it.
+    /// The handle to the value, for an operation that saves it.
     pub fn saved(&self) -> Saved {
         self.saved.keep()
     }
 
-    /// The same value, which `recipe` can form again, to the same bits, from other values that are kept.
+    /// The same value, which `recipe` can recompute, to the same bits, from other saved values.
     #[must_use]
     pub fn rebuilt_by(self, recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static) -> Self {
         if self.source.is_some() {
@@ -96,7 +96,7 @@ impl Var {
         self
     }
 
-    /// The same value without its gradient. Both share one handle, so what becomes of the value becomes of it for both.
+    /// The same value without its gradient. Both share one handle, so recomputing or swapping it applies to both.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self { source: None, holds: self.holds.without_gradient(), ..self.clone() }
@@ -112,15 +112,15 @@ impl Var {
         self
     }
 
-    /// Sends the value to the host if an operation keeps it: to be called when all operations that take it have run.
+    /// Swaps the value to the host if an operation saves it. To be called when all operations that use it have run.
     ///
     /// # Errors
-    /// If the host cannot take it.
+    /// If the host cannot store it.
     pub fn send(&self, host: &Host) -> Result<()> {
         self.saved.send(host)
     }
 
-    /// Has the value formed again in the backward pass instead of being kept, if there is a way to: to be called when all
+    /// Has the value recomputed in the backward pass instead of being kept, if there is a way to: to be called when all
     /// operations that take it have run.
     pub fn forget(&self) {
         self.saved.forget();
@@ -134,7 +134,7 @@ enum Source {
     Param(ParamId),
 }
 
-/// A gradient by each of several values; `None` where none flows.
+/// A gradient for each of several values; `None` where none flows.
 pub type Grads = Vec<Option<Tensor>>;
 
 /// A fused operation that was recorded: it holds what its backward needs.
@@ -142,48 +142,50 @@ pub trait Op: Send {
     /// Name for traces and messages.
     fn name(&self) -> &'static str;
 
-    /// What the ranks along a digit of their numbers hold of the outputs, given what they hold of the inputs.
+    /// The sharding state of the outputs along a digit, given those of the inputs.
     ///
     /// # Errors
-    /// If they cannot compute so: by [`hold::together`], for operations that do not say otherwise.
+    /// If the operation is not defined on these states; the default rule is [`hold::together`].
     fn hold(&self, _along: Digit, inputs: Holds<'_>) -> Held {
         hold::together(inputs)
     }
 
-    /// Does what of the backward needs no gradient: recomputation runs again.
+    /// Does the part of backward that needs no gradient: recomputation.
     ///
     /// # Errors
-    /// As what runs again.
+    /// Those of the recomputation.
     fn prepare(&self, _device: &Device) -> Result<()> {
         Ok(())
     }
 
-    /// Whether its backward begins with a wait for what other ranks were sent before: other work may be done until then.
+    /// Whether its backward begins with a wait for communication that was started before, so that other work may be done
+    /// until then.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Whether its backward begins an exchange with other ranks and does what was held back until then
+    /// Whether its backward starts an exchange with other ranks and then does the work that was held back
     /// ([`BackwardCx::work_meanwhile`]).
     fn exchanges(&self) -> bool {
         false
     }
 
-    /// Whether its backward is little work beside a product: what is held back until an exchange is held over it.
+    /// Whether its backward is little work compared with a product, so that work can be held back across it until the next
+    /// exchange.
     fn light(&self) -> bool {
         false
     }
 
-    /// Gradients by the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
-    /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output.
-    /// Gradients by parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
+    /// Gradients with respect to the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
+    /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output. Gradients with respect to
+    /// parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
     ///
     /// # Errors
     /// If a kernel refuses its operands or a communicator fails.
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads>;
 }
 
-/// Element type and shape of a tensor, which need no memory.
+/// Element type and shape of a tensor, without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Like {
     dtype: DType,
@@ -209,22 +211,22 @@ pub struct Graph {
     nodes: Vec<Node>,
     outputs: u32,
     record: bool,
-    /// What weights are called, and what ranks hold of them, where that is known.
+    /// Names of weights, and their sharding states where known.
     weights: Arc<[(String, States)]>,
-    /// What operations have taken and made since [`Graph::note_kept`].
+    /// Inputs and outputs of operations since [`Graph::note_kept`].
     noted: Option<Noted>,
 }
 
-/// Handles to what operations have taken and made.
+/// Handles to inputs and outputs of operations.
 #[derive(Default)]
 struct Noted {
-    /// Values that were there before, and how often they were kept then.
+    /// Values that existed before, and how often they had been saved then.
     before: Vec<(Saved, usize)>,
     since: Vec<Saved>,
 }
 
 impl Noted {
-    /// Whether operations that were noted keep the value.
+    /// Whether the noted operations save the value.
     fn keep(&self, saved: &Saved) -> bool {
         let before = self.before.iter().find(|(there, _)| there.same_as(saved)).map_or(0, |(_, n)| *n);
         saved.kept() > before
@@ -273,7 +275,7 @@ impl Graph {
         first
     }
 
-    /// A value whose gradient can be asked for, such as what an earlier pipeline stage sent.
+    /// A value whose gradient can be requested, such as an activation from an earlier pipeline stage.
     pub fn input(&mut self, value: Tensor) -> Var {
         let source = self.record.then(|| Source::Output(self.new_outputs(1)));
         Var::new(value, source)
@@ -284,7 +286,7 @@ impl Graph {
         Var::new(value, None)
     }
 
-    /// A weight, of which float16 is computed with in f32: kept is the weight, not the copy.
+    /// A weight. float16 weights are computed with in f32; what is saved is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
         let holds = store.holds().get(id.0 as usize).map_or_else(States::default, |(_, holds)| *holds);
@@ -298,30 +300,30 @@ impl Graph {
         weight
     }
 
-    /// From here on notes what operations take and make, for [`Graph::kept_since`]. Operations before may keep what comes in,
-    /// `inputs`, too.
+    /// Starts noting the inputs and outputs of operations, for [`Graph::kept_since`]. Earlier operations may have saved
+    /// `inputs` too.
     pub fn note_kept(&mut self, inputs: &[&Var]) {
         let before = || inputs.iter().map(|var| (var.saved.clone(), var.saved.kept())).collect();
         self.noted = self.record.then(|| Noted { before: before(), since: Vec::new() });
     }
 
-    /// Whether it notes what operations take and make.
+    /// Whether inputs and outputs of operations are being noted.
     pub fn notes_kept(&self) -> bool {
         self.noted.is_some()
     }
 
-    /// What operations keep since [`Graph::note_kept`] of the values that they have taken and made, weights excepted. Small
-    /// numbers that an operation keeps beside them, such as statistics of rows, are not among it.
+    /// What operations have saved of their inputs and outputs since [`Graph::note_kept`], except weights. Small additional
+    /// values, such as row statistics, are not included.
     pub fn kept_since(&mut self) -> Vec<Saved> {
         let mut noted = self.noted.take().unwrap_or_default();
         let since = std::mem::take(&mut noted.since);
         since.into_iter().filter(|saved| noted.keep(saved)).collect()
     }
 
-    /// Runs again now what the backward pass would run again.
+    /// Runs now the recomputation that the backward pass would run.
     ///
     /// # Errors
-    /// As what runs again.
+    /// Those of the recomputation.
     pub fn prepare_backward(&self) -> Result<()> {
         self.nodes.iter().rev().try_for_each(|node| node.op.prepare(&self.device))
     }
@@ -342,7 +344,7 @@ impl Graph {
         self.apply_keeping(outs, inputs, |_| op())
     }
 
-    /// [`Graph::apply_n`], for an operation that keeps some of what it has made.
+    /// [`Graph::apply_n`], for an operation that saves some of its outputs.
     pub fn apply_keeping<const N: usize>(
         &mut self,
         outs: [Tensor; N],
@@ -353,7 +355,7 @@ impl Graph {
         self.push(outs, inputs, wanted, op)
     }
 
-    /// [`Graph::apply_n`], for as many outputs as there are.
+    /// [`Graph::apply_n`], for any number of outputs.
     pub fn apply_each(
         &mut self,
         outs: Vec<Tensor>,
@@ -394,12 +396,12 @@ impl Graph {
         vars
     }
 
-    /// Records an operation that hands its input on as it is: both are one value, with one handle.
+    /// Records an operation that returns its input unchanged: both are one value, with one handle.
     pub fn apply_through(&mut self, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
         self.apply_through_beside(x, &[], op)
     }
 
-    /// [`Graph::apply_through`], where gradients go to other values `beside` it, too: inputs of the operation behind `x`.
+    /// [`Graph::apply_through`], where gradients also flow to other values `beside` it: further inputs of the operation.
     pub fn apply_through_beside(
         &mut self,
         x: &Var,
@@ -435,10 +437,10 @@ impl Graph {
         outs.map(|out| out.held(holds))
     }
 
-    /// Records an operation, and gives what ranks hold of its outputs.
+    /// Records an operation, and returns the sharding states of its outputs.
     ///
     /// # Panics
-    /// In debug builds, if ranks cannot compute so with what they hold.
+    /// In debug builds, if the operation is not defined on the states of its inputs.
     fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) -> States {
         let mut holds = States::default();
         if cfg!(debug_assertions) {
@@ -456,7 +458,7 @@ impl Graph {
         holds
     }
 
-    /// What ranks along a digit cannot compute.
+    /// The message about a clash along a digit.
     fn clash(&self, op: &str, digit: Digit, inputs: &[&Var]) -> String {
         let hold = |v: &&Var| {
             let hold = v.holds.along(digit).map_or("unknown".to_owned(), |hold| format!("{hold:?}"));
@@ -470,8 +472,8 @@ impl Graph {
         format!("{op}: along {digit} ranks hold {}", holds.join(", "))
     }
 
-    /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns
-    /// the gradients of the inputs `wrt`.
+    /// Propagates `dy`, the gradient of the loss with respect to `root`, back to the parameters (into `sink`) and returns the
+    /// gradients of the inputs `wrt`.
     ///
     /// # Errors
     /// As the operations' backwards.
@@ -479,8 +481,8 @@ impl Graph {
         self.run(vec![(root, dy)], wrt, sink, None)
     }
 
-    /// [`Graph::backward`] from several roots at once, such as all that a pipeline stage handed on. With `later` the large
-    /// weight gradients are put there instead of being computed, each parameter's followed by the word that it is final.
+    /// [`Graph::backward`] from several roots at once, such as all outputs of a pipeline stage. With `later`, large weight
+    /// gradients are deferred to it instead of being computed, followed by a note when a parameter's gradient is complete.
     ///
     /// # Errors
     /// As the operations' backwards.
@@ -494,7 +496,7 @@ impl Graph {
         self.run(roots, wrt, sink, later)
     }
 
-    /// [`Graph::backward_from`], to be gone through in parts: nothing of it is done yet.
+    /// [`Graph::backward_from`] in steps: nothing has been computed yet.
     ///
     /// # Errors
     /// If a gradient has not the shape of its root.

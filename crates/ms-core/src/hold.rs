@@ -1,18 +1,30 @@
-//! What ranks hold of a value and of its gradient, along every axis of the grid.
+//! Sharding states: what ranks hold of a value and of its gradient, along every axis of the grid.
 //!
-//! Debug builds follow it through a graph: an operation says what comes out of what goes in ([`crate::Op::hold`]), only what
-//! ranks exchange changes it, and what cannot be computed so ends the program with the operation's name and the axis. A weight
-//! brings what the table of parameters says of it, so a table that forgets whose gradients are summands is found by any training
-//! step on two ranks, whatever the values are.
+//! | state                    | PyTorch's name       | the value on each rank               | its gradient on each rank |
+//! |--------------------------|----------------------|--------------------------------------|---------------------------|
+//! | [`Hold::Constant`]       | -                    | the same                             | none                      |
+//! | [`Hold::Invariant`]      | Invariant            | the same                             | the same                  |
+//! | [`Hold::Replicated`]     | Replicate            | the same                             | a partial sum             |
+//! | [`Hold::Tokens`]         | Varying (tokens)     | its own tokens                       | the same tokens           |
+//! | [`Hold::Sharded`]        | Varying (heads)      | its own heads, columns or vocabulary | the same shard            |
+//! | [`Hold::ShardedInputs`]  | Varying (weights)    | the columns for its part of the input | the same columns         |
+//! | [`Hold::Routed`]         | Varying (experts)    | the rows routed to its own experts   | the same rows             |
+//! | [`Hold::Partial`]        | Partial              | a partial sum                        | the same                  |
 //!
-//! One rule serves all axes: it is asked for each [`Digit`] of the ranks' numbers by itself, which is along one axis of dense
-//! layers and one of experts. Exchanges know the digits of their group.
+//! Debug builds track these states through a graph. An operation derives its output state from its input states
+//! ([`crate::Op::hold`]), and only communication changes a state. A combination that cannot be computed panics with the
+//! operation's name and the axis. A weight starts with the state given by the parameter table, so a table that omits a
+//! gradient all-reduce is caught by any training step on two ranks, whatever the values are.
 //!
-//! Nothing is known of some values (behind a group that had no rows to exchange), and nothing of what is made of them.
+//! One rule serves all axes. It is evaluated separately for each [`Digit`] of the rank number; a digit lies along one axis of
+//! the dense layers and one axis of the experts. Each exchange knows the digits of its group.
+//!
+//! Some values have no known state (after a group that had no rows to exchange); nothing is known of values computed from
+//! them either.
 //!
 //! # Source
-//! The states and how operations combine them are those of PyTorch's types of values in programs that all ranks run (2025):
-//! invariant, replicate, varying, partial. What varies is told apart here by what is shared out.
+//! The states and how operations combine them follow PyTorch's types for values in SPMD programs (2025): invariant,
+//! replicate, varying, partial. Varying values are distinguished here by what is sharded.
 
 use crate::{Digit, Digits};
 use std::fmt;
@@ -20,32 +32,33 @@ use std::fmt;
 /// The state of a value along a digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// No gradient flows to it: it goes with all others.
+    /// No gradient flows to it; it combines with every other state.
     Constant,
     /// All ranks hold the same, and the same gradient.
     Invariant,
-    /// All ranks hold the same; their gradients are summands.
+    /// All ranks hold the same value; their gradients are partial sums.
     Replicated,
-    /// Every rank holds its own tokens, and of the gradient the same.
+    /// Every rank holds its own tokens, and the gradient of the same tokens.
     Tokens,
-    /// Every rank holds its own heads, columns or words of what is the same otherwise, and of the gradient the same part.
+    /// Every rank holds its own heads, columns or vocabulary entries of an otherwise common value, and the same shard of the
+    /// gradient.
     Sharded,
-    /// Of a weight: every rank holds the columns that take its part of the input, so that a product is a summand.
+    /// For a weight: every rank holds the columns that multiply its part of the input, so the product is a partial sum.
     ShardedInputs,
-    /// Every rank holds the rows that its own experts work at, whosever tokens they are.
+    /// Every rank holds the rows routed to its own experts, whichever rank the tokens came from.
     Routed,
-    /// Every rank holds a summand; the gradients are the same.
+    /// Every rank holds a partial sum; the gradients are the same.
     Partial,
 }
 
-/// What goes into an operation: of each input its state along a digit, where that is known.
+/// The known state of each input of an operation along one digit.
 pub type Holds<'a> = &'a [Option<Hold>];
 
-/// Ranks cannot compute so with what they hold.
+/// The operation is not defined on these states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clash;
 
-/// What comes out.
+/// The output state, or a clash.
 pub type Held = Result<Option<Hold>, Clash>;
 
 /// The states of a value along all digits.
@@ -58,7 +71,7 @@ impl States {
         Self([hold; Digit::COUNT])
     }
 
-    /// These, and along some digits another.
+    /// The same states, with another one along some digits.
     #[must_use]
     pub fn with(mut self, along: Digits, hold: impl Into<Option<Hold>>) -> Self {
         let hold = hold.into();
@@ -66,7 +79,7 @@ impl States {
         self
     }
 
-    /// That along a digit.
+    /// The state along one digit.
     pub const fn along(&self, digit: Digit) -> Option<Hold> {
         self.0[digit.index()]
     }
@@ -74,18 +87,18 @@ impl States {
     /// Checks that they are what was `declared` of `what`, as far as both are known.
     ///
     /// # Panics
-    /// In debug builds, if along a digit they are not: with both.
+    /// In debug builds, if they differ along a digit; the message names both.
     pub fn assert_declared(self, declared: Self, what: &str) {
         for digit in Digit::all().filter(|_| cfg!(debug_assertions)) {
             let (found, declared) = (self.along(digit), declared.along(digit));
-            // What no gradient flows to goes with all others.
+            // A value without a gradient is compatible with every state.
             let fits =
                 found == declared || declared.is_none() || matches!(found, None | Some(Hold::Constant));
             assert!(fits, "{what}: along {digit} ranks hold {found:?}, and {declared:?} was declared");
         }
     }
 
-    /// Those of the same value without its gradient: of what all ranks hold alike nothing is left to know.
+    /// The states of the same value detached from the graph: replicated values become constants.
     #[must_use]
     pub fn without_gradient(self) -> Self {
         Self(self.0.map(|hold| match hold {
@@ -94,10 +107,10 @@ impl States {
         }))
     }
 
-    /// What comes out of an operation by its `rule`, of values in the states of `inputs`.
+    /// The output states of an operation with this `rule` for inputs in the states `inputs`.
     ///
     /// # Errors
-    /// The first digit along which it cannot be computed so.
+    /// The first digit along which the states clash.
     pub fn of(inputs: &[Self], rule: impl Fn(Digit, Holds<'_>) -> Held) -> Result<Self, Digit> {
         let (mut out, mut holds) = (Self::default(), vec![None; inputs.len()]);
         for digit in Digit::all() {
@@ -115,16 +128,16 @@ impl fmt::Debug for States {
     }
 }
 
-/// What is made of the states `inputs`, where all are known.
+/// `hold`, if all input states are known.
 fn known(inputs: Holds<'_>, hold: Hold) -> Held {
     Ok(Some(hold).filter(|_| inputs.iter().all(Option::is_some)))
 }
 
-/// Of an operation that is no sum of what its inputs give one by one: all invariant, or none, and parts of one kind.
+/// For an operation that is not linear in its inputs: all invariant, or none, and shards of one kind.
 ///
 /// # Errors
-/// If summands go in; what is invariant beside what is not, since its gradient would be a part of it; or parts of different
-/// kinds.
+/// If an input is a partial sum, if invariant and other inputs are mixed (the invariant one's gradient would be incomplete),
+/// or if the shards are of different kinds.
 pub fn together(inputs: Holds<'_>) -> Held {
     let mut out = Hold::Constant;
     for hold in inputs.iter().flatten() {
@@ -140,10 +153,10 @@ pub fn together(inputs: Holds<'_>) -> Held {
     known(inputs, out)
 }
 
-/// Of an operation that adds its inputs or rearranges one: summands stay summands.
+/// For an operation that adds its inputs or rearranges one: partial sums stay partial sums.
 ///
 /// # Errors
-/// As [`together`]; if only some are summands.
+/// As [`together`]; if only some are partial sums.
 pub fn added(inputs: Holds<'_>) -> Held {
     if let [one] = inputs {
         return Ok(*one);
@@ -151,17 +164,17 @@ pub fn added(inputs: Holds<'_>) -> Held {
     let is = |of: Hold| move |hold: &Option<Hold>| *hold == Some(of);
     match inputs.iter().any(is(Hold::Partial)) {
         true if inputs.iter().all(is(Hold::Partial)) => Ok(Some(Hold::Partial)),
-        // What is not known may be a summand.
+        // What is not known may be a partial sum.
         true if inputs.iter().all(|hold| hold.is_none() || is(Hold::Partial)(hold)) => Ok(None),
         true => Err(Clash),
         false => together(inputs),
     }
 }
 
-/// Of a product of values element by element or row by row: a summand times what all ranks hold is a summand.
+/// For a product of values, element by element or row by row: a partial sum times a replicated value is a partial sum.
 ///
 /// # Errors
-/// As [`together`]; if both are summands, or the other differs from rank to rank.
+/// As [`together`]; if both are partial sums, or the other differs from rank to rank.
 pub fn multiplied(inputs: Holds<'_>) -> Held {
     let holds = || inputs.iter().flatten();
     match holds().filter(|hold| **hold == Hold::Partial).count() {
@@ -173,7 +186,8 @@ pub fn multiplied(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of each token's sum over rows of its experts, of `[rows, weights]`: of rows of a rank's own experts a summand.
+/// For the combine of each token's expert rows, with inputs `[rows, weights]`: from rows of a rank's own experts, a partial
+/// sum.
 ///
 /// # Errors
 /// As [`multiplied`]; if rows of a rank's experts, of whichever tokens, meet the weights of the rank's own tokens.
@@ -187,11 +201,11 @@ pub fn combined(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of a linear layer of `[x, w]` and perhaps a bias.
+/// For a linear layer with inputs `[x, w]` and possibly a bias.
 ///
 /// # Errors
-/// As [`together`]; if a weight whose columns are shared out meets an input that is not; if one whose rows are meets an input
-/// that is not the same on all ranks.
+/// As [`together`]; if a weight sharded by columns gets an input that is not sharded; if one sharded by rows gets an input
+/// that is not replicated.
 pub fn projected(inputs: Holds<'_>) -> Held {
     match *inputs {
         [x, Some(Hold::ShardedInputs), ref bias @ ..] => match x {
@@ -207,10 +221,11 @@ pub fn projected(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of a linear layer of experts: as [`projected`]; rows that were sent to the ranks of their experts meet these.
+/// For a linear layer of experts: as [`projected`]; rows that were sent to the ranks of their experts are multiplied with
+/// these.
 ///
 /// # Errors
-/// As [`projected`]; if such rows meet weights that are the same on all ranks.
+/// As [`projected`]; if such rows get replicated weights.
 pub fn by_expert(inputs: Holds<'_>) -> Held {
     match *inputs {
         [Some(Hold::Routed), ref layer @ ..] => {
@@ -223,7 +238,7 @@ pub fn by_expert(inputs: Holds<'_>) -> Held {
     }
 }
 
-/// Of an operation in which tokens of a document see each other's rows of the inputs `seen`.
+/// For an operation in which tokens of a document see each other's rows of the inputs `seen`.
 ///
 /// # Errors
 /// As [`together`]; if ranks hold tokens of the same documents.
@@ -235,11 +250,11 @@ pub fn in_sequence(along: Digit, inputs: Holds<'_>, seen: std::ops::Range<usize>
 }
 
 impl Digits {
-    /// Of what ranks that differ along these digits exchange: from one of the states `before` to `behind`. Along other digits it
-    /// is as before.
+    /// For an exchange between the ranks along these digits: from one of the states `before` to `behind`. Along other digits
+    /// the state is unchanged.
     ///
     /// # Errors
-    /// If an input is in no such state.
+    /// If an input is in none of these states.
     pub fn exchanged(self, along: Digit, inputs: Holds<'_>, before: &[Hold], behind: Hold) -> Held {
         if !self.contains(along) {
             return added(inputs);

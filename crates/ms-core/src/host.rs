@@ -1,7 +1,7 @@
-//! Memory outside an arena: a file without a name, where values wait until they are needed again.
+//! Host memory outside an arena: an unnamed file that holds values until they are needed again.
 //!
-//! On a device with memory of its own this is the host's memory. On a CPU that memory is the arena's too, so what leaves the
-//! arena goes to disk: it takes room in the system's file cache only as long as nothing else needs that room.
+//! For a device with its own memory this would be host memory. On a CPU, host memory is the arena's, so values that leave the
+//! arena go to disk; they occupy the system's file cache only while nothing else needs that space.
 
 use crate::arena::{Arena, Taken};
 use crate::{DType, Error, Result, Shape, Tensor};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Counters of a [`Host`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostStats {
-    /// Bytes of the parcels that are there now.
+    /// Bytes of the current parcels.
     pub in_use_bytes: u64,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: u64,
@@ -26,7 +26,7 @@ pub struct HostStats {
     pub fetched_bytes: u64,
 }
 
-/// What some work has taken of a [`Host`].
+/// The use of a [`Host`] by some work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostUse(Taken);
 
@@ -43,7 +43,7 @@ const PAGE: usize = 1 << 20;
 
 struct State {
     folder: PathBuf,
-    /// None where only room is counted.
+    /// None if only space is counted.
     file: Option<File>,
     len: u64,
     /// Lengths of the parts of the file that are free, by their first bytes; no two of them touch, and none is the last.
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl State {
-    /// The first byte of `bytes` free ones: in the smallest part that has room, or behind all others.
+    /// The first byte of `bytes` free ones: in the smallest free part that is large enough, or at the end.
     fn take(&mut self, bytes: u64) -> u64 {
         let fits = self.free.iter().filter(|(_, len)| **len >= bytes).min_by_key(|(_, len)| **len);
         let Some((&at, &len)) = fits else {
@@ -68,7 +68,7 @@ impl State {
         at
     }
 
-    /// Gives `bytes` from `at` on back; free neighbours become one part, and what is behind the last parcel is none.
+    /// Frees `bytes` from `at` on; adjacent free parts are merged, and free space after the last parcel is dropped.
     fn give(&mut self, mut at: u64, mut bytes: u64) {
         if let Some(behind) = self.free.remove(&(at + bytes)) {
             bytes += behind;
@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// Where values go that leave an arena; cloning shares it. The file goes with the last clone and the last parcel.
+/// Storage for values that leave an arena; cloning shares it. The file is deleted with the last clone and the last parcel.
 #[derive(Clone)]
 pub struct Host(Arc<Mutex<State>>);
 
@@ -113,14 +113,14 @@ impl Host {
                 Err(e) => return Err(failed(e)),
             }
         };
-        // An open file needs no name, and without one nothing stays behind, however the process ends.
+        // An open file needs no name, and without one nothing is left over, however the process ends.
         if cfg!(unix) {
             std::fs::remove_file(&path).map_err(failed)?;
         }
         Ok(Self::with(folder, Some(file)))
     }
 
-    /// A host that counts what it is given and keeps nothing of it: for tensors without memory.
+    /// A host that counts what it is given and stores nothing: for tensors without memory.
     pub fn meta() -> Self {
         Self::with(Path::new(""), None)
     }
@@ -135,7 +135,7 @@ impl Host {
         self.lock().stats
     }
 
-    /// Does `work`, and finds what it takes of this host, so that it can be counted [once more](Self::count_again).
+    /// Does `work`, and measures what it takes from this host, so that it can be counted [once more](Self::count_again).
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, HostUse) {
         let at = |state: &State| (state.stats.in_use_bytes as usize, state.stats.peak_bytes as usize);
         let begun = {
@@ -153,7 +153,7 @@ impl Host {
         (done, HostUse(taken))
     }
 
-    /// Counts work that takes what other work took, without doing it.
+    /// Counts work with the same use again, without doing it.
     pub fn count_again(&self, of: &HostUse) {
         let stats = &mut self.lock().stats;
         let (mut in_use, mut peak) = (stats.in_use_bytes as usize, stats.peak_bytes as usize);
@@ -162,11 +162,11 @@ impl Host {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between statements, so a panic elsewhere does not corrupt it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a tensor, with unspecified contents.
+    /// Space for a tensor, with unspecified contents.
     pub fn room(&self, dtype: DType, shape: impl Into<Shape>) -> Parcel {
         let shape = shape.into();
         let bytes = (shape.numel() * dtype.size()) as u64;
@@ -177,7 +177,7 @@ impl Host {
         Parcel { host: self.clone(), at, dtype, shape }
     }
 
-    /// A tensor of zeros there.
+    /// Stores a tensor of zeros.
     ///
     /// # Errors
     /// [`Error::Host`] if it cannot be written.
@@ -198,7 +198,7 @@ impl Host {
         Ok(parcel)
     }
 
-    /// A copy of `value` there.
+    /// Stores a copy of `value`.
     ///
     /// # Errors
     /// [`Error::Host`] if it cannot be written.
@@ -209,7 +209,7 @@ impl Host {
     }
 }
 
-/// A tensor with the host. Its room is free again when it is dropped.
+/// A tensor stored on the host. Its space is freed when it is dropped.
 #[derive(Debug)]
 pub struct Parcel {
     host: Host,
@@ -228,7 +228,7 @@ impl Parcel {
         (self.numel() * self.dtype.size()) as u64
     }
 
-    /// Checks that elements `start..start + len` exist; the first byte in the file.
+    /// Checks that elements `start..start + len` exist; returns the first byte in the file.
     fn place(&self, start: usize, len: usize) -> Result<u64> {
         let end = start.saturating_add(len);
         if end > self.numel() {
@@ -247,11 +247,11 @@ impl Parcel {
         self.dtype
     }
 
-    /// Puts `values` in the place of elements `start..` of the flattened tensor.
+    /// Overwrites elements `start..` of the flattened tensor with `values`.
     ///
     /// # Errors
-    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Host`] if they cannot
-    /// be written.
+    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Host`] if they
+    /// cannot be written.
     pub fn write(&self, start: usize, values: &Tensor) -> Result<()> {
         values.expect_dtype("write to the host", self.dtype)?;
         let at = self.place(start, values.numel())?;
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(back.shape().to_vec(), [8, 12]);
         assert_eq!(back.as_slice::<f32>().unwrap()[88..94], [88.0, 89.0, -1.0, -2.0, -3.0, 93.0]);
         drop(parcel);
-        // The room is taken again, and nothing has a name in the folder.
+        // The space is reused, and nothing has a name in the folder.
         let _next = host.room(DType::F32, [96]);
         let stats = host.stats();
         assert_eq!((stats.in_use_bytes, stats.peak_bytes, host.lock().len), (384, 384, 384));

@@ -1,11 +1,11 @@
-//! Tensors, devices, autograd and sharding: the narrow waist of the toolchain.
+//! Tensors, devices, autograd and sharding: the core types of the toolchain.
 //!
-//! The words to learn: a [`Tensor`] is contiguous values without autograd state; a [`Device`] is a backend
-//! instance that computes on tensors; a [`Graph`] is one forward pass, consumed by its backward; a
-//! [`ParamStore`] holds the weights of one model copy in a flat buffer; [`Topology`], [`Partition`] and
-//! [`Region`] say which rank holds what.
+//! - A [`Tensor`] is contiguous values without autograd state; a [`Device`] is a backend instance that computes on tensors.
+//! - A [`Graph`] is one forward pass, consumed by its backward pass.
+//! - A [`ParamStore`] holds the weights of one model copy in a flat buffer.
+//! - [`Topology`], [`Partition`] and [`Region`] say which rank holds which part.
 //!
-//! Activations are `[T, H]`: tokens first, packed; attention alone looks at sequence borders.
+//! Activations are `[T, H]`: tokens first, packed. Only attention looks at sequence boundaries.
 //!
 //! This crate never prints, never reads the environment, holds no global state and knows no model.
 
@@ -40,9 +40,6 @@ pub use graph::{BackwardCx, Grads, Graph, Later, Like, Op, Var, Walk};
 pub use hold::{Hold, States};
 pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
-pub use ms_operands::noise::{Noise, mix};
-// What operations take beside tensors, all of it.
-pub use ms_operands::*;
 pub use params::{Change, Coming, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;
@@ -52,3 +49,19 @@ pub use sharding::{
     Region, RingCache, Topology,
 };
 pub use tensor::{Tensor, TensorMut};
+
+// Operands of attention, from `ms-operands`.
+pub use ms_operands::{Alibi, Divergence, Dropout, Pooling, QkvRows, Segment, Sight, Window};
+
+// Operands of mixtures of experts.
+pub use ms_operands::{ExpertLoad, GroupScore, NOWHERE, Router, RouterScore, Routes};
+
+// Operands of recurrent mixers and hyper-connections.
+pub use ms_operands::{DeltaRule, Mamba3Operands, Mamba3Shape, Mixing, StateSpace, TurnedPairs};
+
+// Operands of products, activations, columns, noise and the vocabulary.
+pub use ms_operands::noise::{Noise, mix};
+pub use ms_operands::{Activation, Columns, FEW_ROWS, INT8_LINE, VocabShare, int8_row_bytes};
+
+// Operands of optimizers, and exact sums.
+pub use ms_operands::{AdamW, ExactSum, Sgd};

@@ -1,8 +1,7 @@
-//! The device without values: results have shapes, element types and a place in the counters of an arena, and nothing is
-//! computed.
+//! The meta device: results have shapes, element types and an entry in the arena's counters, and nothing is computed.
 //!
-//! What a model, a pipeline or an optimizer takes of memory is found by running it here. Each method takes of its arena what
-//! the CPU device takes. A choice that hangs on values, such as a router's, is made evenly.
+//! Running a model, a pipeline or an optimizer here shows how much memory it needs. Each method takes the same blocks from
+//! its arena as the CPU device does. Choices that depend on values, such as routing, are made evenly.
 
 use crate::{Arena, Backend, DType, Device, HeadLayout, Result, Routes, Tensor};
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ pub struct MetaBackend {
     pub(crate) arena: Arena,
     /// Element type of what is kept unrounded.
     pub(crate) wide: DType,
-    /// What was sorted, which is the same every time.
+    /// Sorted routes, which are the same every time.
     routes: Mutex<BTreeMap<Sorted, Arc<Routes>>>,
 }
 
@@ -48,7 +47,7 @@ impl MetaBackend {
         self.uninit(t.dtype(), &[t.as_matrix().0, width])
     }
 
-    /// Statistics that are kept unrounded.
+    /// Unrounded statistics.
     pub(crate) fn wide(&self, shape: &[usize]) -> Tensor {
         self.uninit(self.wide, shape)
     }

@@ -1,4 +1,4 @@
-//! Weights and their gradients in flat buffers.
+//! Weights in flat buffers.
 
 use crate::{Arena, DType, Error, Result, Shape, States, Tensor, TensorMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +15,7 @@ pub enum Change {
     /// Its gradient, through an optimizer.
     #[default]
     Gradient,
-    /// The load of the experts it belongs to: a bias per expert, which a rule moves.
+    /// The load of the experts it belongs to: a bias per expert, which is adjusted by a rule.
     ExpertLoad,
     /// Nothing.
     Nothing,
@@ -43,12 +43,12 @@ impl ParamLayout {
         Ok(Self { slots, numel })
     }
 
-    /// A layout that puts parameters one after the other, each on a 64-byte border for any element type.
+    /// A layout that puts parameters one after the other, each aligned to 64 bytes for any element type.
     pub fn sequential(shapes: impl IntoIterator<Item = Shape>) -> Self {
         Self::with_room(shapes.into_iter().map(|shape| (shape, true)))
     }
 
-    /// As [`ParamLayout::sequential`], with no room for those parameters that come with `false`: they are kept elsewhere.
+    /// As [`ParamLayout::sequential`], with no space for parameters that come with `false`: they are stored elsewhere.
     pub fn with_room(shapes: impl IntoIterator<Item = (Shape, bool)>) -> Self {
         let mut numel = 0usize;
         let place = |(shape, room): (Shape, bool)| {
@@ -93,26 +93,26 @@ impl ParamLayout {
 
 /// The weights of one model copy. A reference model is a second store; a model holds only ids.
 ///
-/// The buffer is cut into buckets with memory of their own. A bucket may be on its way from other ranks while others are
-/// computed with: what uses it waits for it first ([`ParamStore::arrived`]).
+/// The buffer is divided into buckets with memory of their own. A bucket may be in transit from other ranks while others are
+/// in use: before it is used, it is waited for ([`ParamStore::arrived`]).
 #[derive(Clone)]
 pub struct ParamStore {
     layout: Arc<ParamLayout>,
     dtype: DType,
     buckets: Vec<Bucket>,
-    /// Buckets that are on their way, in the order in which they are waited for.
+    /// Buckets that are in transit, in the order in which they are waited for.
     coming: Arc<Mutex<VecDeque<(usize, Coming)>>>,
     /// Parameters that are kept in the wide type whatever the others are.
     wide: BTreeMap<u32, Tensor>,
     /// Parameters that are kept in eight bits.
     quantized: BTreeMap<u32, Tensor>,
-    /// What each parameter is called and what ranks hold of it; empty where it is not known.
+    /// The name and sharding states of each parameter; empty if unknown.
     holds: Arc<[(String, States)]>,
     /// What changes each parameter; empty: its gradient does.
     changes: Arc<[Change]>,
 }
 
-/// What brings a bucket.
+/// Delivers a bucket.
 pub type Coming = Box<dyn FnOnce() -> Result<Tensor> + Send>;
 
 #[derive(Clone)]
@@ -178,8 +178,9 @@ impl ParamStore {
         self.dtype
     }
 
-    /// Keeps one parameter as `values` (of the wide type), whatever the type of the others and whatever [`ParamStore::replace`]
-    /// brings later: what no gradient moves, such as a router's biases, may move by less than a rounding.
+    /// Stores one parameter as `values` (of the wide type), whatever the type of the others and whatever
+    /// [`ParamStore::replace`] delivers later: parameters without a gradient, such as router biases, may change by less than
+    /// a rounding step.
     ///
     /// # Errors
     /// If shape or element type do not fit.
@@ -190,12 +191,12 @@ impl ParamStore {
         Ok(())
     }
 
-    /// What each parameter is called and what ranks hold of it, for debug builds, which follow it.
+    /// Sets the name and sharding states of each parameter, which debug builds track.
     pub fn set_holds(&mut self, holds: impl IntoIterator<Item = (String, States)>) {
         self.holds = holds.into_iter().collect();
     }
 
-    /// What changes each parameter; without this call gradients do.
+    /// Sets what changes each parameter; by default gradients do.
     pub fn set_changes(&mut self, changes: impl IntoIterator<Item = Change>) {
         self.changes = changes.into_iter().collect();
     }
@@ -205,18 +206,18 @@ impl ParamStore {
         self.changes.get(id.0 as usize).copied().unwrap_or_default()
     }
 
-    /// What ranks hold of each parameter, by number, and its name.
+    /// The name and sharding states of each parameter, by number.
     pub(crate) fn holds(&self) -> &Arc<[(String, States)]> {
         &self.holds
     }
 
-    /// Whether some matrices are kept in eight bits.
+    /// Whether some matrices are stored in eight bits.
     pub fn has_quantized(&self) -> bool {
         !self.quantized.is_empty()
     }
 
-    /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is
-    /// their tensor, which linear layers take.
+    /// Stores one matrix `[N,K]` as `bytes` from [`MatmulBackend::quantize`](crate::MatmulBackend::quantize): from now on
+    /// this is the tensor that linear layers get.
     ///
     /// # Errors
     /// If shape or element type do not fit.
@@ -236,8 +237,8 @@ impl ParamStore {
         (bucket, element - self.buckets.get(bucket).map_or(0, |b| b.start))
     }
 
-    /// Waits until bucket `bucket` is there. Buckets are waited for in the order in which they were announced, so that ranks
-    /// which announce in one order wait in one order, whatever they use first.
+    /// Waits until bucket `bucket` has arrived. Buckets are waited for in the order in which they were announced, so ranks
+    /// that announce in one order wait in one order, whatever they use first.
     fn arrived_bucket(&self, bucket: usize) -> Result<&Tensor> {
         let slot = &self.buckets[bucket].values;
         if slot.get().is_none() {
@@ -254,29 +255,29 @@ impl ParamStore {
         slot.get().ok_or(Error::Shared { what: "weights that did not come" })
     }
 
-    /// Waits until the weight is there, if it is on its way.
+    /// Waits until the weight has arrived, if it is in transit.
     ///
     /// # Errors
-    /// Those of what brings it.
+    /// Those of its delivery.
     pub fn arrived(&self, id: ParamId) -> Result<()> {
         self.arrived_bucket(self.place(self.layout.start(id)).0).map(drop)
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in transit.
     pub fn is_whole(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.values.get().is_some())
     }
 
-    /// Bytes of weights that are on their way.
+    /// Bytes of weights that are in transit.
     pub fn bytes_to_come(&self) -> usize {
         let away = self.buckets.iter().filter(|bucket| bucket.values.get().is_none());
         away.map(|bucket| bucket.numel * self.dtype.size()).sum()
     }
 
-    /// Waits until all weights are there.
+    /// Waits until all weights have arrived.
     ///
     /// # Errors
-    /// Those of what brings them.
+    /// Those of their delivery.
     pub fn settle(&self) -> Result<()> {
         (0..self.buckets.len()).try_for_each(|bucket| self.arrived_bucket(bucket).map(drop))
     }
@@ -284,8 +285,8 @@ impl ParamStore {
     /// One weight, sharing the store's memory.
     ///
     /// # Panics
-    /// If the store has no such parameter: ids come from the table the store was made of. If the weight is on its way: whoever
-    /// announced it waits for it before it is used.
+    /// If the store has no such parameter (ids come from the table that the store was made from), or if the weight is in
+    /// transit (the code that announced it must wait before it is used).
     pub fn get(&self, id: ParamId) -> Tensor {
         if let Some(apart) = self.wide.get(&id.0).or_else(|| self.quantized.get(&id.0)) {
             return apart.clone();
@@ -296,7 +297,7 @@ impl ParamStore {
         values.slice_flat(offset, shape).expect("the layout was checked against the buffer")
     }
 
-    /// One weight in the type that is computed with: float16 has no kernels, so of it a copy in f32.
+    /// One weight in its compute type: float16 has no kernels, so it is copied to f32.
     ///
     /// # Panics
     /// As [`ParamStore::get`].
@@ -307,7 +308,7 @@ impl ParamStore {
     /// One weight, writable.
     ///
     /// # Errors
-    /// [`Error::Shared`] while a graph or another tensor still uses the weights, or they are on their way.
+    /// [`Error::Shared`] while a graph or another tensor still uses the weights, or they are in transit.
     pub fn get_mut(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
         let (start, shape) = self.layout.slots[id.0 as usize];
         let (bucket, offset) = self.place(start);
@@ -346,7 +347,7 @@ impl ParamStore {
     /// Elements `start..start + len` of the buffer, which lie in one bucket, sharing the store's memory.
     ///
     /// # Errors
-    /// If they lie in several; those of what brings them, if they are on their way.
+    /// If they lie in several; those of the delivery, if they are in transit.
     pub fn slice(&self, start: usize, len: usize) -> Result<Tensor> {
         let (bucket, offset) = self.place(start);
         self.arrived_bucket(bucket)?.slice_flat(offset, [len])
@@ -385,11 +386,11 @@ impl ParamStore {
         Ok(())
     }
 
-    /// Announces new values of buckets, each with what brings them. What the buckets had is given up; who uses one of them
-    /// waits first.
+    /// Announces new values of buckets, each with its delivery. The old values are dropped; whoever uses one of them waits
+    /// first.
     ///
     /// # Errors
-    /// Those of what an earlier announcement brings and nobody has waited for.
+    /// Those of an earlier announcement that nobody has waited for.
     pub fn announce(&mut self, coming: Vec<(usize, Coming)>) -> Result<()> {
         self.settle()?;
         for (bucket, _) in &coming {

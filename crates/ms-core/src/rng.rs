@@ -1,7 +1,7 @@
 //! Random numbers with an explicit, addressable state.
 
-/// A counter-based generator (Philox4x32-10): the same seed, stream and counter give the same numbers on every
-/// machine, and any place of the sequence can be reached at once. Its state is three numbers.
+/// A counter-based generator (Philox4x32-10): the same seed, stream and counter give the same numbers on every machine, and
+/// any position of the sequence can be reached directly. Its state is three numbers.
 ///
 /// A weight is initialised from the stream of its own name, so initial weights do not depend on the topology.
 ///
@@ -69,7 +69,7 @@ impl Rng {
         }
     }
 
-    /// What [`Rng::fill_normal`] would put from its element `start` on, if it filled so many more from the stream's first
+    /// The numbers that [`Rng::fill_normal`] would produce from element `start` on, if it started at the stream's first
     /// number.
     pub fn fill_normal_from(&mut self, start: usize, out: &mut [f32], std: f32) {
         self.seek((start / 4) as u64);

@@ -1,27 +1,27 @@
-//! What operations keep for their backward pass: handles to values that are here, with the host, or to be rebuilt.
+//! What operations save for backward: handles to values that are present, swapped to the host, or recomputed.
 //!
-//! Every [`crate::Var`] has one handle, which all operations share that keep its value. So what becomes of the value is decided
-//! once, by whoever put the operations together, after they have run: recomputation and swapping are operations on data, and no
-//! operation knows of them.
+//! Every [`crate::Var`] has one handle, shared by all operations that save its value. What happens to the value is therefore
+//! decided once, after the operations have run, by the code that composed them. Recomputation and swapping act on handles; no
+//! operation knows about them.
 
 use crate::host::{Host, Parcel};
 use crate::{Device, Result, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Forms a value again.
+/// Recomputes a value.
 pub(crate) type Recipe = Box<dyn FnOnce(&Device) -> Result<Tensor> + Send>;
 
 enum Place {
     Here(Tensor),
     Host(Parcel),
-    /// Dropped; the recipe forms it again.
+    /// Dropped; the recipe recomputes it.
     Gone,
 }
 
 struct State {
     place: Place,
     recipe: Option<Recipe>,
-    /// How often operations keep it.
+    /// How many operations save it.
     kept: usize,
 }
 
@@ -46,17 +46,17 @@ impl Saved {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between statements, so a panic elsewhere does not corrupt it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The handle, for an operation that keeps the value.
+    /// The handle, for an operation that saves the value.
     pub(crate) fn keep(&self) -> Self {
         self.lock().kept += 1;
         self.clone()
     }
 
-    /// How often operations keep it.
+    /// How many operations save it.
     pub(crate) fn kept(&self) -> usize {
         self.lock().kept
     }
@@ -70,7 +70,7 @@ impl Saved {
         self.lock().recipe = Some(recipe);
     }
 
-    /// Drops a value that can be formed again. What refers to it beside this handle still has it.
+    /// Drops a value that can be recomputed. Other references to it remain valid.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         if state.recipe.is_some() {
@@ -78,7 +78,7 @@ impl Saved {
         }
     }
 
-    /// Drops the way to form a value again that is here, and with it what it starts from.
+    /// Drops the recipe of a value that is present, and with it the recipe's inputs.
     pub(crate) fn settle(&self) {
         let mut state = self.lock();
         if matches!(state.place, Place::Here(_)) {
@@ -86,10 +86,10 @@ impl Saved {
         }
     }
 
-    /// Sends a value that an operation keeps, and that is here, to the host.
+    /// Swaps a value that an operation saves, and that is present, to the host.
     ///
     /// # Errors
-    /// If the host cannot take it.
+    /// If the host cannot store it.
     pub fn send(&self, host: &Host) -> Result<()> {
         let mut state = self.lock();
         if let (1.., Place::Here(value)) = (state.kept, &state.place) {
@@ -98,13 +98,13 @@ impl Saved {
         Ok(())
     }
 
-    /// The value. It is here from then on, until the last handle is dropped.
+    /// The value. It stays present from then on, until the last handle is dropped.
     ///
     /// # Errors
-    /// If it has to be fetched or formed again and that fails.
+    /// If it must be fetched or recomputed and that fails.
     ///
     /// # Panics
-    /// If forming it again has failed before: the pass it belongs to is then over.
+    /// If recomputing it has failed before: the pass it belongs to is then over.
     pub fn get(&self, device: &Device) -> Result<Tensor> {
         let recipe = {
             let mut state = self.lock();

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 /// A contiguous, row-major tensor with value semantics.
 ///
-/// Cloning shares the storage; a tensor can be written only while nothing else refers to its storage, so a
-/// value that a graph saved can never change under it. Views ([`Tensor::rows`], [`Tensor::reshape`]) are free.
-/// Strided operands (a head inside a packed projection) are described to the kernel instead, see
-/// [`crate::AttentionBackend`].
+/// Cloning shares the storage; a tensor can be written only while nothing else refers to its storage, so a value that a graph
+/// saved can never change under it. Views ([`Tensor::rows`], [`Tensor::reshape`]) are free. Strided operands (a head inside a
+/// packed projection) are described to the kernel instead, see [`crate::AttentionBackend`].
 #[derive(Clone)]
 pub struct Tensor {
     storage: Arc<Storage>,
@@ -53,7 +52,8 @@ impl Tensor {
     /// A tensor that holds `values`, rounded to `dtype`.
     ///
     /// # Errors
-    /// [`Error::Range`] if `values` does not fill `shape` exactly, [`Error::Unsupported`] if `dtype` is none of real numbers.
+    /// [`Error::Range`] if `values` does not fill `shape` exactly, [`Error::Unsupported`] if `dtype` is not a floating-point
+    /// type.
     pub fn from_reals(arena: &Arena, dtype: DType, shape: impl Into<Shape>, values: &[f64]) -> Result<Self> {
         let mut t = Self::uninit(arena, dtype, shape);
         t.bytes_mut()?;
@@ -143,8 +143,8 @@ impl Tensor {
         start..start + self.numel() * self.dtype.size()
     }
 
-    /// Waits until the device has written it: before the host looks at its values, with all functions that hand them out. On
-    /// a device that computes at once there is nothing to wait for.
+    /// Waits until the device has written it; required before the host reads its values with any function. On a synchronous
+    /// device there is nothing to wait for.
     ///
     /// # Errors
     /// If something that was started on the device has failed.
@@ -177,7 +177,7 @@ impl Tensor {
         Ok((&mut bytes[range], writing))
     }
 
-    /// Whether it has no memory, only a shape: so are tensors of [`Arena::meta`] until somebody looks at their values.
+    /// Whether it has no memory, only a shape, like tensors of [`Arena::meta`] until somebody reads their values.
     pub fn is_meta(&self) -> bool {
         !self.storage.has_memory()
     }
@@ -228,21 +228,21 @@ impl Tensor {
         Ok(TensorMut { bytes, dtype, shape, writing: Some(writing) })
     }
 
-    /// Puts the elements of `values` in the place of as many elements from `start` on.
+    /// Overwrites the elements from `start` on with those of `values`.
     ///
     /// # Errors
-    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Shared`] while another
-    /// tensor uses the storage.
+    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Shared`] while
+    /// another tensor uses the storage.
     #[track_caller]
     pub fn put(&mut self, start: usize, values: &Tensor) -> Result<()> {
         self.view_mut(start, [values.numel()])?.copy_from(values)
     }
 
-    /// Puts row `from` of `rows` in the place of row `to`, for all pairs `(to, from)`; a row is as long as the last dimension.
+    /// Overwrites row `to` with row `from` of `rows`, for all pairs `(to, from)`; a row is as long as the last dimension.
     ///
     /// # Errors
-    /// [`Error::Shape`] if rows are of another length, [`Error::DType`] if they are of another type, [`Error::Range`] if there is
-    /// no such row, [`Error::Shared`] while another tensor uses the storage.
+    /// [`Error::Shape`] if rows are of another length, [`Error::DType`] if they are of another type, [`Error::Range`] if
+    /// there is no such row, [`Error::Shared`] while another tensor uses the storage.
     #[track_caller]
     pub fn put_rows(&mut self, rows: &Tensor, pairs: impl IntoIterator<Item = (usize, usize)>) -> Result<()> {
         rows.expect_dtype("put_rows", self.dtype)?;
@@ -287,7 +287,7 @@ impl Tensor {
         Ok(copy)
     }
 
-    /// A wide copy of float16 values; all others as they are.
+    /// A wide copy of float16 values; all other tensors unchanged.
     pub(crate) fn widened(&self) -> Self {
         if self.dtype != DType::F16 {
             return self.clone();
@@ -363,7 +363,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// A writable window into a tensor that nothing else refers to: one parameter's gradient inside a flat buffer.
+/// A writable view into a tensor that nothing else refers to, such as one parameter's gradient inside a flat buffer.
 pub struct TensorMut<'a> {
     /// None where the tensor has no memory.
     bytes: &'a mut [u8],
@@ -406,7 +406,8 @@ impl<'a> TensorMut<'a> {
         Ok(TensorMut { bytes, dtype: self.dtype, shape, writing: self.writing })
     }
 
-    /// Copies the elements of `values`, as many of the same type; where this window has no memory there is nothing to do.
+    /// Copies the elements of `values`, which must have the same number and type; if this view has no memory there is nothing
+    /// to do.
     ///
     /// # Errors
     /// [`Error::Range`] if there are more or fewer, [`Error::DType`] if they are of another type.
@@ -423,7 +424,7 @@ impl<'a> TensorMut<'a> {
         Ok(())
     }
 
-    /// What is to be copied here: the device's own work, where both lie in its memory.
+    /// The bytes to be copied: the device's own work if both lie in its memory.
     #[track_caller]
     fn begin_copy<'v>(&self, values: &'v Tensor) -> &'v [u8] {
         let Some(writing) = self.writing else { return values.bytes() };
@@ -463,7 +464,7 @@ impl<'a> TensorMut<'a> {
         self.bytes
     }
 
-    /// Fills the window with `values`, rounded to its element type; one without memory stays so.
+    /// Fills the view with `values`, rounded to its element type; a view without memory stays so.
     ///
     /// # Errors
     /// [`Error::Range`] if there are more or fewer, [`Error::Unsupported`] for element types that are not real numbers.

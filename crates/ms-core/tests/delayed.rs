@@ -1,4 +1,4 @@
-//! The device around another that delays all it does.
+//! The delayed device around another device.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use ms_core::{Arena, DType, Device, Tensor};

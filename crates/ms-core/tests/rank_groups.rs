@@ -1,4 +1,4 @@
-//! Groups of ranks against those that Megatron's own functions list.
+//! Process groups compared with those that Megatron's own functions list.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

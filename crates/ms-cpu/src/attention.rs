@@ -59,7 +59,7 @@ fn rows_size(rows: QkvRows<&Tensor>) -> usize {
     rows.into_parts().map(|rows| size(&[rows])).sum()
 }
 
-/// Arrays that gradients go to, beside those that they are by.
+/// Arrays for gradients, shaped like the arrays they belong to.
 fn pairs<'a, E: Scalar>(
     to: &'a mut QkvRows<Tensor>,
     rows: QkvRows<&'a Tensor>,
@@ -76,7 +76,7 @@ fn pairs<'a, E: Scalar>(
 }
 
 impl CpuBackend {
-    /// Attention over picked keys, of which there are so many rows; `like` has the queries, and so many bytes are read.
+    /// Attention over picked keys with this many rows; `like` has the queries, and this many bytes are read.
     fn over_picked<E: Scalar + ms_kernels::Element>(
         &self,
         like: &Tensor,

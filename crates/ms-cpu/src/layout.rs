@@ -1,4 +1,4 @@
-//! Columns on the CPU.
+//! Column maps on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
 use ms_core::{Columns, DType, Error, LayoutBackend, Noise, Result, Tensor, TensorMut};

@@ -1,7 +1,7 @@
-//! The CPU device: the seam's traits of `ms-core` over `ms-kernels`.
+//! The CPU device: `ms-core`'s backend traits implemented with `ms-kernels`.
 //!
-//! Each file serves one family: it checks element types, allocates results and calls the kernel; shapes are
-//! checked by the kernels themselves where the lengths of slices say enough, and here where they do not.
+//! Each file implements one family: it checks element types, allocates results and calls the kernel. Kernels check shapes
+//! themselves where slice lengths determine them; the other shapes are checked here.
 
 mod act;
 mod attention;
@@ -27,7 +27,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A device that computes on `threads` threads with instruction set `isa`, in the order of sums it is the fastest at.
+    /// A device that computes on `threads` threads with instruction set `isa`, in the summation order that is fastest for it.
     ///
     /// # Errors
     /// If this machine does not have the instruction set or cannot start the threads.

@@ -1,7 +1,7 @@
-//! Data against the speed of copying it: `just bench-data`.
+//! Data throughput relative to the speed of copying the same bytes: `just bench-data`.
 //!
-//! Every case is run in turn with a copy of the same bytes, several times, and the ratio of the medians is what counts. Each
-//! checks its result before it is timed. `--quick` takes a tenth of the sizes; words choose cases by name.
+//! Every case alternates with a copy of the same bytes, several times; the result is the ratio of the medians. Each case
+//! checks its result before it is timed. `--quick` uses a tenth of the sizes; arguments select cases by name.
 #![allow(clippy::print_stdout)] // a benchmark speaks
 
 use ms_data::gpt::{BlendIndex, GptIndex};

@@ -1,14 +1,14 @@
-//! Preprocessing against its own encoder: the same real text, the same threads, interleaved rounds.
+//! Preprocessing relative to its own encoder: the same real text, the same threads, interleaved rounds.
 //!
 //! `cargo bench -p ms-data --bench preprocess [-- --quick] [--rounds N] [--alone] [--tokenizer DIR]... [--text FILE]...`
 //!
-//! Without `--text`, every line of every file of `../shared/data` but the tokenizers is a document; without `--tokenizer`,
-//! the tokenizers of that folder are used. Three programs run in turn: the encoder alone on documents in memory, the whole of
-//! preprocessing (read JSON lines, encode, write `.bin` and `.idx`), and on a small part of the text the reference engine.
-//! With `--alone` only the first two, on one thread: many rounds of these say more on a machine that is busy otherwise.
-//! Rates are megabytes of text per second, by the wall clock and by the CPU time of the whole process; ratios are medians of
-//! the rounds; in brackets stands the ratio of the least times. Before anything is timed, both engines must have given the
-//! same ids on the small part.
+//! Without `--text`, every line of every file of `../shared/data` except the tokenizers is a document; without `--tokenizer`,
+//! the tokenizers of that folder are used. Three programs alternate: the encoder alone on documents in memory, the whole of
+//! preprocessing (read JSON lines, encode, write `.bin` and `.idx`), and, on a small part of the text, the reference engine.
+//! `--alone` runs only the first two, on one thread: many such rounds are more informative on a busy machine. Rates are
+//! megabytes of text per second, by wall clock and by CPU time of the whole process; ratios are medians of the rounds; the
+//! ratio of the minimum times is in brackets. Before anything is timed, both engines must have given the same ids on the
+//! small part.
 
 #![allow(clippy::print_stdout, missing_docs, clippy::unwrap_used)] // a benchmark reports on stdout, and may stop
 

@@ -1,4 +1,4 @@
-//! Where documents end inside a row, and what that does to positions, attention and loss.
+//! Document ends inside a row, and their effect on positions, attention and loss.
 
 /// Upstream's three flags about documents inside a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

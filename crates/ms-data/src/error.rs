@@ -1,4 +1,4 @@
-//! What can go wrong with data.
+//! Errors of data.
 
 use std::path::PathBuf;
 
@@ -108,13 +108,13 @@ pub enum Error {
         path: PathBuf,
         /// Name of the split.
         split: &'static str,
-        /// Number asked for.
+        /// Requested number.
         samples: u64,
     },
-    /// A sample outside a set was asked for.
+    /// A sample outside a dataset was requested.
     #[error("sample {index} of a set of {len}")]
     NoSuchSample {
-        /// The number asked for.
+        /// The requested number.
         index: u64,
         /// Size of the set.
         len: u64,

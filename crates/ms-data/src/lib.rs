@@ -1,10 +1,11 @@
-//! Records to samples to batches.
+//! Datasets: from records to training samples and batches.
 //!
 //! Before training:
-//! - [`records`] reads JSON, JSON lines and text; [`handler`] turns a record into token rows (pretraining,
-//!   instruction, preference, process reward); [`preprocess`] runs that on several threads in input order.
+//! - [`records`] reads JSON, JSON lines, text, CSV, Parquet and Arrow files; [`handler`] turns a record into token rows
+//!   (pretraining, instruction, preference, process reward); [`preprocess`] runs that on several threads in input order.
 //! - Rows go to a [`sink`]: an indexed dataset, a packed one, or a token stream.
-//! - [`pack`] is upstream's knapsack; [`token_stream`] the Arrow stream between two programs.
+//! - [`pack`] fills rows of one length: upstream's knapsack, or first fit and best fit with a bounded number of open rows.
+//! - [`token_stream`] is the Arrow stream between two programs.
 //! - [`indexed`] reads and writes Megatron's `.bin`/`.idx` pair, byte for byte.
 //!
 //! At training time:
@@ -12,8 +13,29 @@
 //!   [`SafetensorsSamples`] are [`Samples`]: numbered training rows.
 //! - [`sampler`] says which rank reads which rows; [`Loader`] prefetches them as [`MicroBatch`]es of packed tokens.
 //!
-//! All bytes from outside are validated before use, outputs appear whole or not at all, and neither the number of
-//! threads nor the order of a hash map reaches a file.
+//! All untrusted bytes are validated before use, outputs appear complete or not at all, and neither the number of threads nor
+//! the order of a hash map affects a file.
+//!
+//! ```
+//! use ms_data::indexed::{IndexedDataset, IndexedWriter, TokenType};
+//! let folder = tempfile::tempdir()?;
+//! let prefix = folder.path().join("corpus");
+//! let mut writer = IndexedWriter::create(&prefix, TokenType::U16)?;
+//! for document in [[5, 6, 7].as_slice(), &[8, 9]] {
+//!     writer.sequence(document)?;
+//!     writer.end_document()?;
+//! }
+//! writer.finish()?;
+//!
+//! let dataset = IndexedDataset::open(&prefix)?; // maps the files
+//! assert_eq!(dataset.documents(), 2);
+//! let mut tokens = Vec::new();
+//! for sequence in dataset.document(0) {
+//!     dataset.read(sequence, &mut tokens)?;
+//! }
+//! assert_eq!(tokens, [5, 6, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod documents;
 mod error;

@@ -1,4 +1,4 @@
-//! Micro-batches of packed tokens, read ahead by a thread.
+//! Micro-batches of packed tokens, prefetched by a thread.
 
 use crate::sampler::{Sampler, SamplerKind};
 use crate::{Error, Result, Sample, Samples};
@@ -44,7 +44,7 @@ impl MicroBatch {
         Self { ahead, ..self.window(0, n) }
     }
 
-    /// The window of each row that leaves out its first `offset` tokens, and of the last `n` those behind it.
+    /// The window of each row that omits its first `offset` tokens, and those of the last `n` after it.
     fn window(&self, offset: usize, n: usize) -> Self {
         let mut seen = Self { samples: self.samples.clone(), cu_seqlens: vec![0], ..Self::default() };
         let mut start = 0;
@@ -78,15 +78,15 @@ impl MicroBatch {
     }
 }
 
-/// How rows of unequal length are laid side by side.
+/// How rows of unequal length are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowLayout {
     /// As they are, without padding.
     #[default]
     Packed,
-    /// All filled up to the longest of the micro-batch, rounded up to a multiple. With the row length as multiple every
-    /// micro-batch has the same shape (upstream's default); with 8 it is `--variable-seq-lengths`. Padding is a stretch
-    /// of its own, so nothing attends to it, and has no loss.
+    /// All padded to the longest of the micro-batch, rounded up to a multiple. With the row length as multiple every
+    /// micro-batch has the same shape (upstream's default); with 8 it is `--variable-seq-lengths`. Padding is a segment of
+    /// its own, so nothing attends to it, and has no loss.
     Padded {
         /// Row lengths are multiples of this many tokens.
         multiple: usize,
@@ -127,7 +127,7 @@ impl Default for LoaderConfig {
     }
 }
 
-/// Yields one rank's micro-batches, prepared by a thread of its own; ends with the set (`single`), or never (`cyclic`).
+/// Yields one rank's micro-batches, prepared by a background thread; ends with the dataset (`single`), or never (`cyclic`).
 ///
 /// After an error it ends. Dropping it stops the thread.
 pub struct Loader {

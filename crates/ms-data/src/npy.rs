@@ -1,4 +1,4 @@
-//! Arrays of integers in numpy's `.npy` files, version 1.0, as upstream keeps its indices.
+//! Integer arrays in numpy's `.npy` files, version 1.0, the format of upstream's indices.
 
 use crate::{AtomicFile, Error, Result};
 use ms_files::Mapped;

@@ -1,4 +1,4 @@
-//! A record as tokens.
+//! A row: a record as tokens.
 
 /// One record as tokens: a sequence per column, or none where the record has no text for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Which rank reads which rows.
 //!
-//! Rows go out in chunks of `micro_batch_size * dp_size`; each data-parallel rank takes its slice of every chunk.
+//! Rows are distributed in chunks of `micro_batch_size * dp_size`; each data-parallel rank takes its slice of every chunk.
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/legacy/data/data_samplers.py`.
 
 use crate::random::torch_randperm;
@@ -12,9 +12,9 @@ pub enum SamplerKind {
     /// `--dataloader-type single`: in order, once; a last chunk that is not full is dropped.
     #[default]
     Single,
-    /// `--dataloader-type cyclic`: for ever; each epoch, every rank permutes its own share.
+    /// `--dataloader-type cyclic`: forever; each epoch, every rank permutes its own share.
     Cyclic,
-    /// The same with `--no-data-sharding`: each epoch, all rows are permuted as one, and ranks take them in turns.
+    /// The same with `--no-data-sharding`: each epoch, all rows are permuted together, and ranks take them in turn.
     CyclicInTurns,
 }
 
@@ -35,7 +35,7 @@ impl Sampler {
     /// A sampler over `total` rows that starts after `consumed` samples (counted over all ranks).
     ///
     /// # Errors
-    /// [`Error::Options`] if a size is 0, the rank is outside, or no full chunk fits into the set.
+    /// [`Error::Options`] if a size is 0, the rank is outside, or no full chunk fits into the dataset.
     pub fn new(
         kind: SamplerKind,
         total: u64,

@@ -2,7 +2,7 @@
 
 use crate::Result;
 
-/// One training row, aligned: position `i` sees `tokens[..=i]` of its segment and is to predict `labels[i]`.
+/// One training row, aligned: position `i` sees `tokens[..=i]` of its segment and predicts `labels[i]`.
 ///
 /// All vectors but `segment_ends` have the length of the row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Sample {
     pub rejected: Option<Box<Sample>>,
 }
 
-/// A numbered set of training rows. Reading a row is pure: same number, same row.
+/// A numbered dataset of training rows. Reading a row is deterministic: same number, same row.
 pub trait Samples: Send + Sync {
     /// Number of rows.
     fn len(&self) -> u64;
@@ -48,7 +48,7 @@ impl<S: Samples + ?Sized> Samples for std::sync::Arc<S> {
     }
 }
 
-/// Rows whose documents are not looked at: every `length` tokens attend only within themselves, whatever they are.
+/// Rows whose document boundaries are ignored: every `length` tokens attend only within themselves.
 ///
 /// # Source
 /// MindSpeed-LLM, `--fix-sub-seq-length`: for measurements.

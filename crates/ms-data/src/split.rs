@@ -1,4 +1,4 @@
-//! Which part of a set is for training, validation, test.
+//! Splits: which part of a dataset is for training, validation and test.
 
 use crate::{Error, Result};
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Names of the three splits, in order.
 pub(crate) const NAMES: [&str; 3] = ["train", "valid", "test"];
 
-/// Three shares of a set, such as `969, 30, 1`; they need not sum to anything.
+/// Three shares of a dataset, such as `969, 30, 1`; they need not sum to any particular number.
 #[derive(Clone, Debug)]
 pub struct Split {
     shares: [f64; 3],
@@ -24,11 +24,11 @@ impl PartialEq for Split {
 pub type SplitRanges = [Option<Range<usize>>; 3];
 
 impl Split {
-    /// Parses `a,b,c`, `a/b/c` or fewer numbers, the missing ones being 0: every run of digits and points counts.
-    /// Letters and signs, which Megatron skips in silence, are refused.
+    /// Parses `a,b,c`, `a/b/c` or fewer numbers, the missing ones being 0: every run of digits and points counts. Letters and
+    /// signs, which Megatron skips silently, are refused.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no number, more than three, only zeros, or something else than numbers.
+    /// [`Error::Options`] if there is no number, or more than three, only zeros, or anything other than numbers.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::options(format!("split {text:?}: {reason}"));
         let mut shares = [0.0; 3];
@@ -51,7 +51,7 @@ impl Split {
         Ok(Self { shares: shares.map(|share| share / sum), text: text.to_owned() })
     }
 
-    /// Everything for one split: 0 train, 1 valid, 2 test.
+    /// The whole dataset for one split: 0 train, 1 valid, 2 test.
     ///
     /// # Panics
     /// If `which` is not below 3.
@@ -66,8 +66,8 @@ impl Split {
         &self.text
     }
 
-    /// Lower and upper bound of each split as shares of the set; `None` for an empty one.
-    /// Source: Megatron-LM `core_r0.8.0` `blended_megatron_dataset_config.py`, `convert_split_vector_to_split_matrix`.
+    /// Lower and upper bound of each split as shares of the dataset; `None` for an empty one. Source: Megatron-LM
+    /// `core_r0.8.0` `blended_megatron_dataset_config.py`, `convert_split_vector_to_split_matrix`.
     pub fn matrix(&self) -> [Option<(f64, f64)>; 3] {
         let mut low = 0.0;
         self.shares.map(|share| {
@@ -77,13 +77,13 @@ impl Split {
         })
     }
 
-    /// Ranges of a pretraining set of `n` sequences: bounds times `n`, rounded half to even.
+    /// Ranges of a pretraining dataset of `n` sequences: bounds times `n`, rounded half to even.
     pub fn pretraining_ranges(&self, n: usize) -> SplitRanges {
         let at = |share: f64| (share * n as f64).round_ties_even() as usize;
         self.matrix().map(|bounds| bounds.map(|(low, high)| at(low)..at(high)))
     }
 
-    /// Ranges of a fine-tuning set of `n` sequences: sizes are rounded one by one, then all bounds but the first are
+    /// Ranges of a fine-tuning dataset of `n` sequences: sizes are rounded one by one, then all bounds but the first are
     /// shifted so that the last is `n`. Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/utils.py`.
     pub fn finetuning_ranges(&self, n: usize) -> SplitRanges {
         let mut bounds = [0i64; 4];

@@ -1,19 +1,20 @@
-//! Attention whose blocks are shared out over ranks as the mask needs them.
+//! Adaptive context parallelism: attention blocks are distributed over ranks as the mask requires them.
 //!
-//! A block is the queries of one rank with the keys and values of another. In every round each rank works at one block at most:
-//! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
-//! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
+//! A block is the queries of one rank with the keys and values of another. In each round a rank works on at most one block:
+//! one with its own queries, for which keys and values arrive, or one with its own keys and values, for which queries arrive
+//! and results are sent back. Which blocks are needed follows from token positions within documents, so every rank knows all
+//! tasks.
 
 use crate::pieces::{PackedColumns, Piece, calls};
 use crate::{Communicator, ContextParallel, Result};
 use ms_core::{Arena, AttentionDropout, AttentionOptions, DType, Device, HeadLayout, QkvRows, Tensor};
 
-/// Messages of one rank to another, by what they are.
+/// Tags of messages from one rank to another, by content.
 const KEYS: u64 = 0;
 const QUERIES: u64 = 3;
 const BACK: u64 = 6;
 
-/// What a rank works at in a round: queries of rank `row` with keys and values of rank `column`.
+/// A rank's task in a round: queries of rank `row` with keys and values of rank `column`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Task {
     row: usize,
@@ -24,7 +25,7 @@ struct Task {
 pub(crate) struct Rounds(Vec<Vec<Option<Task>>>);
 
 impl Rounds {
-    /// Those of the blocks that queries of `pieces` see some keys of.
+    /// The rounds for all blocks in which some query of `pieces` sees some key.
     pub(crate) fn new(pieces: &[Vec<Piece>], options: &AttentionOptions) -> Self {
         let ranks = pieces.len();
         let sees =
@@ -35,8 +36,8 @@ impl Rounds {
         Self(rounds.map(|round| round.into_iter().map(task).collect()).collect())
     }
 
-    /// Runs the rounds on `rank`: inputs for the next round are sent before this one is worked at, and what comes back of
-    /// another's work of a round is taken in behind it. `send(task, from, to)` sends what `to` needs for its task,
+    /// Runs the rounds on `rank`: inputs for the next round are sent before this round's task is computed, and results of
+    /// other ranks' tasks in a round are received after it. `send(task, from, to)` sends what `to` needs for its task,
     /// `work(task)` does this rank's, `take(task, from)` takes the result of another's for this one.
     fn run(
         &self,
@@ -51,7 +52,7 @@ impl Rounds {
         };
         let mut send_for = |round: usize| -> Result<()> {
             for (worker, task) in tasks(round).filter(|(worker, _)| *worker != rank) {
-                // A worker has one of the two.
+                // The working rank has one of the two.
                 if (task.row == worker && task.column == rank) || (task.column == worker && task.row == rank)
                 {
                     send(task, worker)?;
@@ -73,10 +74,10 @@ impl Rounds {
     }
 }
 
-/// What attention over shared sequences is made of.
+/// The inputs of attention over shared sequences.
 pub(crate) struct Blocks<'a> {
     pub(crate) comm: &'a dyn Communicator,
-    /// Where what comes goes.
+    /// Memory for received tensors.
     pub(crate) arena: &'a Arena,
     pub(crate) pieces: &'a [Vec<Piece>],
     pub(crate) heads: HeadLayout,
@@ -85,7 +86,7 @@ pub(crate) struct Blocks<'a> {
     pub(crate) dropout: &'a [AttentionDropout],
 }
 
-/// What the backward pass of queries needs beside keys and values.
+/// What the backward pass of queries needs in addition to keys and values.
 struct Behind {
     q: Tensor,
     dout: Tensor,
@@ -169,8 +170,8 @@ impl Blocks<'_> {
         Ok(own.into_inner())
     }
 
-    /// Unrounded gradients of this rank's queries `[T,N·D]` and of its keys and values `[T,2·G·D]`: those of blocks are added in
-    /// the order of the ranks whose keys, or queries, they are of.
+    /// Unrounded gradients of this rank's queries `[T,N·D]` and of its keys and values `[T,2·G·D]`: the blocks' gradients are
+    /// added in the order of the ranks that own their keys, or queries.
     pub(crate) fn gradient(
         &self,
         device: &Device,
@@ -237,7 +238,7 @@ impl Blocks<'_> {
                     add(device, sum, device.cast(&d, wide)?)?;
                 }
             }
-            // A block is a task because some of its keys are seen.
+            // A block is a task because some of its keys are visible.
             if let (Some(dq), Some(dkv)) = (dq, dkv) {
                 match task.row == rank {
                     true => dqs.borrow_mut()[task.column] = Some(dq),
@@ -256,7 +257,7 @@ impl Blocks<'_> {
             Ok(())
         };
         rounds.run(rank, send, work, take)?;
-        // What other ranks have made of keys and values that went to them; of one rank in the order of its rounds.
+        // Results of other ranks for keys and values that were sent to them; for each rank in the order of its rounds.
         for (worker, task) in rounds.0.iter().flat_map(|round| round.iter().enumerate()) {
             if let Some(task) =
                 task.filter(|task| task.column == rank && task.row == worker && worker != rank)

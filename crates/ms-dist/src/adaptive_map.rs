@@ -1,17 +1,16 @@
-//! Which tokens ranks of adaptive context parallelism have where these need not be neighbours.
+//! Token assignment for adaptive context parallelism, where a rank's tokens need not be contiguous.
 //!
-//! Tokens that see the same tokens go to the same rank, so that fewer blocks of the attention matrix are needed: rows of the mask
-//! are reduced to their main components and put into clusters, two to eight; documents are also put whole where they fit. Of all
-//! mappings that is taken whose blocks are fewest, of these the one that has them shared out most evenly, and tokens stay in
-//! order where none is better than that.
+//! Tokens that attend to the same tokens are placed on the same rank, so that fewer blocks of the attention matrix are
+//! needed: the mask's rows are reduced to their principal components and clustered into two to eight clusters; assignments
+//! that keep documents whole where they fit are tried too. The assignment with the fewest blocks wins, among equals the most
+//! evenly balanced one; tokens stay in order if nothing beats that.
 //!
 //! # Source
 //! MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/context_parallel/utils.py`, `adaptive_remap`, and
-//! `mindspeed/ops/csrc/algorithm/adaptive_cp/adaptive_cp.cpp`, `search_kmeans`. First centres are drawn there from the C
-//! library's numbers, and what they become hangs on it; here they are drawn from [`Rng`]. A mapping with fewer blocks ends
-//! upstream's run
-//! (the mask is copied to where the grid of blocks belongs); here it is what is looked for. Documents that are put whole are not
-//! upstream's: clusters seldom end where a rank's tokens do.
+//! `mindspeed/ops/csrc/algorithm/adaptive_cp/adaptive_cp.cpp`, `search_kmeans`. Upstream draws the initial centres from the C
+//! library's random numbers, so its result depends on that library; here they are drawn from [`Rng`]. A mapping with fewer
+//! blocks crashes upstream's run (the mask is copied to where the grid of blocks belongs); here it is the goal. Keeping
+//! documents whole is not upstream's: clusters seldom end where a rank's tokens do.
 
 use ms_core::Rng;
 use std::ops::Range;
@@ -19,12 +18,12 @@ use std::ops::Range;
 /// Which tokens of a row adaptive context parallelism gives its ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remap {
-    /// Neighbours, in order.
+    /// Contiguous tokens, in order.
     #[default]
     InOrder,
-    /// Those that see the same, in runs as long as make a row of about a thousand.
+    /// Tokens that attend alike, in runs; a row has about a thousand runs.
     Runs,
-    /// Those that see the same, one by one.
+    /// Tokens that attend alike, one by one.
     Tokens,
 }
 
@@ -32,14 +31,14 @@ pub enum Remap {
 const RUNS: usize = 1024;
 /// Components of the rows of a mask.
 const COMPONENTS: usize = 10;
-/// Rounds in which these are found.
+/// Iterations to find the components.
 const ROUNDS: usize = 40;
-/// Rounds in which centres of clusters are found, at most.
+/// Maximum number of iterations to find cluster centres.
 const MOST: usize = 100;
 
 impl Remap {
-    /// The tokens of each of `slots` ranks, ascending, of a row of `len` tokens whose `documents` follow each other; as many for
-    /// each.
+    /// The tokens of each of `slots` ranks, ascending, of a row of `len` tokens with consecutive `documents`; all ranks get
+    /// the same number.
     pub fn tokens(self, len: usize, documents: &[Range<usize>], slots: usize) -> Vec<Vec<Range<usize>>> {
         let part = len / slots.max(1);
         let slot_of = |order: &[usize]| -> Vec<Vec<Range<usize>>> {
@@ -83,8 +82,8 @@ impl Remap {
     }
 }
 
-/// Documents, the longest first, each on the rank with the least room that has enough for it; what fits nowhere whole fills up
-/// the rest.
+/// Places documents, the longest first, each on the rank with the least free space that is sufficient; documents that fit
+/// nowhere are split over the remaining space.
 fn whole_documents(part: usize, documents: &[Range<usize>], slots: usize) -> Vec<Vec<Range<usize>>> {
     let mut longest: Vec<&Range<usize>> = documents.iter().collect();
     longest.sort_by_key(|d| std::cmp::Reverse(d.len()));
@@ -116,15 +115,15 @@ fn runs(mut tokens: Vec<usize>) -> Vec<Range<usize>> {
     runs
 }
 
-/// Of each run of `unit` tokens the first run that some of its tokens see; they see all from there to themselves.
+/// For each run of `unit` tokens, the first run that some of its tokens see; they see everything from there to themselves.
 fn first_seen(number: usize, unit: usize, documents: &[Range<usize>]) -> Vec<usize> {
     let start = |token: usize| documents.iter().rev().find(|d| d.start <= token).map_or(0, |d| d.start);
     (0..number).map(|run| start(run * unit) / unit).collect()
 }
 
-/// The blocks that are needed where ranks have such tokens: `[queries][keys]`.
+/// The blocks needed if ranks hold these tokens: `[queries][keys]`.
 pub(crate) fn needed(tokens: &[Vec<Range<usize>>], documents: &[Range<usize>]) -> Vec<Vec<bool>> {
-    // Of each document the first and the last token that a rank has.
+    // The first and the last token of each document on a rank.
     let ends = |runs: &Vec<Range<usize>>| -> Vec<Option<(usize, usize)>> {
         let of = |d: &Range<usize>| {
             let inside =
@@ -142,8 +141,8 @@ pub(crate) fn needed(tokens: &[Vec<Range<usize>>], documents: &[Range<usize>]) -
     ends.iter().map(|q| ends.iter().map(|k| sees(q, k)).collect()).collect()
 }
 
-/// Blocks, and how unevenly they lie on ranks: the square of the deviation of those that have to do with a rank, times the square
-/// of the ranks.
+/// The number of blocks, and their imbalance: the squared deviation of the number of blocks per rank, times the square of the
+/// number of ranks.
 fn score(tokens: &[Vec<Range<usize>>], documents: &[Range<usize>]) -> (usize, usize) {
     let needed = needed(tokens, documents);
     let of_rank = |rank: usize| {
@@ -169,7 +168,7 @@ fn times(first: &[usize], v: &[Row]) -> Vec<Row> {
     first.iter().enumerate().map(row).collect()
 }
 
-/// The rows of the mask on the directions in which they differ most.
+/// The rows of the mask projected on their principal components.
 fn components(first: &[usize]) -> Vec<Row> {
     let n = first.len();
     let mut rng = Rng::named(0, "directions of a mask");
@@ -180,7 +179,7 @@ fn components(first: &[usize]) -> Vec<Row> {
         let mut u = times(first, &v);
         let mean: Row = std::array::from_fn(|c| u.iter().map(|row| row[c]).sum::<f64>() / n as f64);
         u.iter_mut().for_each(|row| (0..COMPONENTS).for_each(|c| row[c] -= mean[c]));
-        // The transposed mask times that; the mean of columns of what is centred is none.
+        // The transposed mask times that; columns of the centred matrix have mean zero.
         let mut next = vec![[0.0; COMPONENTS]; n + 1];
         for (i, (&first, row)) in first.iter().zip(&u).enumerate() {
             for c in 0..COMPONENTS {
@@ -198,7 +197,7 @@ fn components(first: &[usize]) -> Vec<Row> {
     times(first, &v)
 }
 
-/// Makes the columns of `v` orthonormal, from the first on; what is none of its own becomes zero.
+/// Orthonormalises the columns of `v`, from the first on; linearly dependent columns become zero.
 fn orthonormal(v: &mut [Row]) {
     for c in 0..COMPONENTS {
         let before = v.iter().map(|row| row[c] * row[c]).sum::<f64>().sqrt();
@@ -334,7 +333,7 @@ mod tests {
         let of = |remap: Remap| remap.clusters(2048, &documents);
         assert!(of(Remap::Runs).iter().all(together));
         assert!(of(Remap::Tokens).iter().any(|order| !together(order)));
-        // Clusters are of tokens that see the same: all but a few borders are inside documents.
+        // Clusters contain tokens that attend alike: all but a few boundaries are inside documents.
         let two = &of(Remap::Tokens)[0];
         assert!(runs(two[..1024].to_vec()).len() < 4, "{:?}", runs(two[..1024].to_vec()));
     }

@@ -1,18 +1,19 @@
-//! Ranks that exchange something.
+//! A process group together with the digits that tell its ranks apart.
 
 use crate::{Communicator, ParallelCtx};
 use ms_core::{Axis, Digits};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A group of ranks, and the digits of their numbers that tell them apart: along those an exchange changes what ranks hold.
+/// A process group, and the digits of the rank numbers that tell its ranks apart: along these an exchange changes sharding
+/// states.
 #[derive(Clone)]
 pub struct Among {
     /// The group.
     pub comm: Arc<dyn Communicator>,
     /// The digits.
     pub over: Digits,
-    /// Whether they form gradients of weights while those of values are on their way.
+    /// Whether weight gradients are computed while gradients of values are in transit.
     pub(crate) beside: bool,
 }
 
@@ -39,12 +40,12 @@ impl ParallelCtx {
         self.among(&self.cp, self.digits.dense(Axis::Cp))
     }
 
-    /// Of those, the ranks that exchange heads for tokens.
+    /// The ranks among these that exchange heads for tokens.
     pub fn among_ulysses(&self) -> Among {
         self.among(&self.ulysses, self.digits.ulysses())
     }
 
-    /// Of those, the ranks that pass keys and values around.
+    /// The ranks among these that pass keys and values around a ring.
     pub fn among_ring(&self) -> Among {
         self.among(&self.ring, self.digits.ring())
     }

@@ -1,5 +1,5 @@
-//! Communicators around others: every exchange goes through a hook that can see, delay, spoil or leave it out. The tests of
-//! what ranks exchange are made of these.
+//! Communicators that wrap others: every exchange goes through a hook that can observe, delay, corrupt or drop it. The
+//! communication tests are built on these.
 
 use crate::communicator::as_known;
 use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};
@@ -12,18 +12,18 @@ pub struct Exchange<'a> {
     pub kind: &'static str,
     /// What the tensor is.
     pub name: &'static str,
-    /// What the rank would have if it were alone, where it brings something.
+    /// What the rank would have if it were alone, if it contributes something.
     pub own: Option<Tensor>,
     /// The group.
     pub group: &'a dyn Communicator,
-    /// Of a message the rank of the group that it goes to or comes from, and its tag.
+    /// For a message: the peer in the group, and the tag.
     pub message: Option<(usize, u64)>,
 }
 
-/// What is done around every exchange of a rank.
+/// A hook around every exchange of a rank.
 pub trait Around: Send + Sync {
-    /// Begins the exchange with `begin`, or does something else. Of a message that is sent and of a barrier the tensor that is
-    /// waited for means nothing.
+    /// Starts the exchange with `begin`, or does something else. For a sent message and for a barrier, the resulting tensor
+    /// is meaningless.
     ///
     /// # Errors
     /// Those of the exchange, and what the hook finds.
@@ -133,7 +133,7 @@ impl Communicator for Wrapped {
 }
 
 impl ParallelCtx {
-    /// The same place, with `around` around all its groups of more than one rank.
+    /// The same context, with `around` hooked into all its groups of more than one rank.
     #[must_use]
     pub fn around(mut self, around: &Arc<dyn Around>) -> Self {
         for group in self.groups_mut() {

@@ -1,12 +1,12 @@
-//! An exchange that was begun, of which what arrives has still to be put together.
+//! An exchange in progress whose received parts have yet to be assembled.
 
 use crate::{Among, Pending};
 use ms_core::{BackwardCx, Device, Grads, Result, Tensor};
 
-/// What is done to what arrives.
+/// Assembles what arrives.
 type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
 
-/// An exchange that was begun.
+/// An exchange in progress.
 pub(crate) struct Arriving {
     pub(crate) pending: Pending,
     pub(crate) finish: Finish,
@@ -23,8 +23,7 @@ impl Arriving {
 }
 
 impl Among {
-    /// What becomes of gradients that the ranks exchange as `begin` does; what was held back of the gradients of weights is
-    /// formed meanwhile.
+    /// Exchanges gradients as `begin` does, and computes held-back weight gradients meanwhile.
     pub(crate) fn exchange_back(
         &self,
         cx: &mut BackwardCx<'_>,

@@ -20,23 +20,23 @@ pub struct Placed {
     pub own_bucket: bool,
 }
 
-/// How a flat buffer is cut into buckets.
+/// How a flat buffer is divided into buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucketing {
     /// Elements at which a bucket closes; `None`: one bucket.
     pub size: Option<usize>,
-    /// A bucket is filled up to a multiple of so many elements, and of the ranks. With 1 nothing is padded and no parameter has a
-    /// bucket of its own.
+    /// A bucket is padded to a multiple of this many elements, and of the number of ranks. With 1 nothing is padded and no
+    /// parameter has a bucket of its own.
     pub multiple: usize,
 }
 
 impl Bucketing {
-    /// The multiple that Megatron always has.
+    /// Megatron's usual multiple.
     pub const MULTIPLE: usize = 128;
-    /// That of `--ddp-pad-buckets-for-high-nccl-busbw` (`core_v0.12.1`).
+    /// The multiple for `--ddp-pad-buckets-for-high-nccl-busbw` (`core_v0.12.1`).
     pub const WIDE_MULTIPLE: usize = 1 << 16;
 
-    /// That of buffers of which no rank owns a part (without `--use-distributed-optimizer`).
+    /// The multiple for unsharded buffers (without `--use-distributed-optimizer`).
     pub const WHOLE_MULTIPLE: usize = 1;
 
     /// Buckets of `size` elements or more.
@@ -45,7 +45,7 @@ impl Bucketing {
     }
 }
 
-/// A flat buffer cut into buckets, each of which divides among the data-parallel ranks.
+/// A flat buffer divided into buckets, each of which is evenly sharded over the data-parallel ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketPlan {
     /// Where each parameter lies, by parameter number.

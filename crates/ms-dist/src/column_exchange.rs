@@ -1,11 +1,12 @@
-//! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
+//! All-to-all between tokens and columns: each rank has either all columns of its own tokens, or its own columns of all
+//! ranks' tokens.
 
 use crate::arriving::Arriving;
 use crate::{Among, Communicator, Result};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, Op, Tensor, Var};
 
-/// What the two directions of an exchange are called.
+/// The names of the two directions of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) there: &'static str,
@@ -70,13 +71,13 @@ impl Op for ColumnExchange {
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> ms_core::Result<Grads> {
-        // The gradient takes the other way.
+        // The gradient goes in the opposite direction.
         self.ranks.exchange_back(cx, dys, |device, dy| self.begin(device, &dy, !self.back))
     }
 }
 
-/// A rank's tokens with the columns of all ranks side by side, `[T, n·W]`, as this rank's columns of all ranks' tokens, `[n·T,
-/// W]`, in rank order; or, `back`, the other way.
+/// A rank's tokens with the columns of all ranks side by side, `[T, n·W]`, as this rank's columns of all ranks' tokens,
+/// `[n·T, W]`, in rank order; or, with `back`, the reverse.
 ///
 /// # Errors
 /// If a rank fails, or the columns or tokens do not divide.

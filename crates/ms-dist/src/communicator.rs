@@ -1,10 +1,10 @@
-//! What a group of ranks can do together.
+//! Communicators: the collectives and messages of a process group.
 
 use crate::Result;
 use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
 
-/// How values of several ranks become one.
+/// How values of several ranks are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceOp {
     /// The sum, added in rank order.
@@ -15,12 +15,12 @@ pub enum ReduceOp {
 
 /// A collective that was started. Its buffers come back from [`Pending::wait`].
 ///
-/// All ranks of a group wait for their pending collectives in the same order, which may be another one than that in which they
-/// started them: a short exchange between long ones, say.
+/// All ranks of a group wait for their pending collectives in the same order, which may differ from the order in which they
+/// started them: for example, a short exchange between long ones.
 ///
-/// Between processes a rank's part is on its way once it has begun, so the others finish although it computes on and waits later;
-/// but for large all-reduces, whose summed parts a rank hands on when it waits for them. Ranks that are threads read each other's
-/// tensors where they lie, and all are waited for.
+/// Between processes, a rank's part is in transit once the collective has started, so the others can finish while it
+/// continues to compute and waits later; the exception is large all-reduces, whose reduced parts a rank sends when it waits
+/// for them. Threaded ranks read each other's tensors in place, so every rank waits for all.
 #[must_use = "a collective finishes only when it is waited for"]
 pub struct Pending(Box<dyn FnOnce() -> Result<Tensor> + Send>);
 
@@ -45,7 +45,7 @@ impl Pending {
     }
 }
 
-/// `pending`, the message `name` of rank `from` under `tag`, of which waiting is an error unless what comes is like `expected`.
+/// `pending`, the message `name` of rank `from` under `tag`; waiting for it is an error unless it matches `expected`.
 pub(crate) fn as_known(
     pending: Pending,
     name: &'static str,
@@ -61,10 +61,10 @@ pub(crate) fn as_known(
     })
 }
 
-/// A group of ranks. `name` says what a tensor is, for traces and for the error when ranks disagree.
+/// A process group. `name` says what a tensor is, for traces and for the error message if ranks diverge.
 ///
-/// Every rank of the group calls the same operations in the same order with tensors of one type and size.
-/// Sums are formed in rank order: the same bits on every run.
+/// Every rank of the group calls the same operations in the same order with tensors of one type and size. Sums are computed
+/// in rank order: the same bits on every run.
 pub trait Communicator: Send + Sync {
     /// Number of this rank inside the group.
     fn rank(&self) -> usize;
@@ -95,8 +95,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If the tensor cannot be cut, or a rank failed before; waiting reports the rest.
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending>;
-    /// Hands rank `r` the next `rows[r]` rows of `t` and returns the rows of all ranks in rank order, for as many rows as
-    /// they sent here.
+    /// Sends the next `rows[r]` rows of `t` to rank `r` and returns the rows received from all ranks in rank order.
     ///
     /// # Errors
     /// If `rows` does not add up to the rows of `t`, or a rank failed before; waiting reports the rest.
@@ -115,17 +114,17 @@ pub trait Communicator: Send + Sync {
         let _ = receive;
         self.all_to_all_rows(name, t, send)
     }
-    /// Hands a tensor to rank `to` of the group; does not wait for it. `tag` says which of several messages it is.
+    /// Sends a tensor to rank `to` of the group, without waiting. `tag` distinguishes several messages.
     ///
     /// # Errors
     /// If a rank failed before.
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()>;
-    /// Gets the next tensor that rank `from` of the group sent here under `tag`, into memory of `arena`.
+    /// Receives the next tensor that rank `from` of the group sends under `tag`, into memory of `arena`.
     ///
     /// # Errors
     /// If a rank failed before; waiting reports the rest, and [`crate::Error::Unexpected`] for a message of another name.
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending>;
-    /// As [`Communicator::recv`], where it is known what comes: its element type and shape.
+    /// As [`Communicator::recv`], with known element type and shape.
     ///
     /// # Errors
     /// As [`Communicator::recv`]; waiting also reports [`crate::Error::Unlike`] for a message of another type or shape.
@@ -147,20 +146,20 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`crate::Error::PeerFailed`] if a rank fails meanwhile.
     fn barrier(&self) -> Result<()>;
-    /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks: where ranks that wait for
-    /// each other are noticed, this wait is counted.
+    /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks; deadlock detection takes
+    /// this wait into account.
     fn joining(&self, join: &mut dyn FnMut()) {
         join();
     }
 }
 
-/// How ranks reach each other: threads of one process, MPI, HCCL.
+/// The transport between ranks: threads of one process, MPI, HCCL.
 pub trait Fabric {
     /// This rank's number in the run.
     fn rank(&self) -> usize;
     /// Ranks of the run.
     fn world(&self) -> usize;
-    /// A communicator for `ranks`, which all of them ask for in the same order.
+    /// A communicator for `ranks`, which all of them must request in the same order.
     ///
     /// # Errors
     /// [`crate::Error::Group`] if this rank is not in the group or the group names a rank that does not exist.

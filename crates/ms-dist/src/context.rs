@@ -1,4 +1,4 @@
-//! What a rank knows about its place.
+//! A rank's coordinates and its process groups.
 
 use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replicas, Result};
 use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};
@@ -15,11 +15,11 @@ pub struct Sharing {
     pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
-    /// Experts that all tokens share work while tokens are on their way to the others.
+    /// Shared experts are computed while tokens are in transit to the routed experts.
     pub overlap_experts: bool,
 }
 
-/// All is gathered where it is needed, and nothing beside other work.
+/// Everything is gathered where it is needed, without overlap.
 impl Default for Sharing {
     fn default() -> Self {
         Self {
@@ -32,18 +32,18 @@ impl Default for Sharing {
     }
 }
 
-/// A rank's place in the grid and its communicators along the axes; handed down, never global.
+/// A rank's coordinates in the grid and its communicators along the axes; passed down, never global.
 #[derive(Clone)]
 pub struct ParallelCtx {
     /// The grid.
     pub grid: Grid,
-    /// Its digits, along which debug builds follow what ranks hold.
+    /// Its digits, along which debug builds track sharding states.
     pub digits: Digits,
     /// This rank's number.
     pub rank: usize,
-    /// Activations outside tensor-parallel layers are shares of the tokens.
+    /// Activations outside tensor-parallel layers are sharded by tokens.
     pub sequence_parallel: bool,
-    /// What layers compute while their ranks exchange.
+    /// What layers compute while their ranks communicate.
     pub linears: LinearOverlap,
     /// How ranks share a sequence.
     pub context: ContextParallel,
@@ -51,19 +51,19 @@ pub struct ParallelCtx {
     pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
-    /// Experts that all tokens share work while tokens are on their way to the others.
+    /// Shared experts are computed while tokens are in transit to the routed experts.
     pub overlap_experts: bool,
-    /// Ranks that hold pieces of one matrix.
+    /// Ranks that hold shards of one matrix.
     pub tp: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one sequence.
     pub cp: Arc<dyn Communicator>,
-    /// Of those, the ranks that exchange heads for tokens.
+    /// The ranks of `cp` that exchange heads for tokens.
     pub ulysses: Arc<dyn Communicator>,
-    /// Of those, the ranks that pass keys and values around.
+    /// The ranks of `cp` that pass keys and values around a ring.
     pub ring: Arc<dyn Communicator>,
     /// Ranks that see different samples.
     pub dp: Arc<dyn Communicator>,
-    /// Ranks whose gradients are summed: data and context parallel together.
+    /// Ranks over which gradients are summed: data and context parallel together.
     pub dp_cp: Arc<dyn Communicator>,
     /// Ranks that hold different layers.
     pub pp: Arc<dyn Communicator>,
@@ -71,15 +71,15 @@ pub struct ParallelCtx {
     pub embedding: Arc<dyn Communicator>,
     /// Ranks that hold different experts.
     pub ep: Arc<dyn Communicator>,
-    /// Ranks that hold pieces of one expert.
+    /// Ranks that hold shards of one expert.
     pub etp: Arc<dyn Communicator>,
     /// Ranks that together hold all experts: `ep` and `etp`.
     pub tp_ep: Arc<dyn Communicator>,
-    /// Ranks whose gradients of experts are summed.
+    /// Ranks over which experts' gradients are summed.
     pub edp: Arc<dyn Communicator>,
-    /// How the ranks of `dp_cp` keep the optimizer's state.
+    /// How the ranks of `dp_cp` shard the optimizer state.
     pub replicas: Replicas,
-    /// How the ranks of `edp` keep the optimizer's state.
+    /// How the ranks of `edp` shard the optimizer state.
     pub expert_replicas: Replicas,
     /// Ranks that hold the same layers.
     pub stage: Arc<dyn Communicator>,
@@ -99,13 +99,13 @@ impl ParallelCtx {
             let message = format!("the grid has {} ranks, the run has {world}", grid.world());
             return Err(Error::Core(ms_core::Error::Topology(message)));
         }
-        // Groups of one name are disjoint, so all ranks ask for theirs in the same order.
+        // Groups of one name are disjoint, so all ranks request theirs in the same order.
         let group = |name: &str| {
             let ranks = grid.group(name, rank).unwrap_or_else(|| vec![rank]);
             fabric.group(&ranks)
         };
         let split = |of: &Arc<dyn Communicator>, intra: &str, inter: &str| -> Result<Replicas> {
-            // What all ranks of a group do is done, and counted, in that group.
+            // What all ranks of a group do together is done, and counted, in that group.
             let part = |name: &str| match grid.group(name, rank) {
                 Some(ranks) if ranks.len() == of.size() => Ok(of.clone()),
                 _ => group(name),
@@ -203,8 +203,8 @@ impl ParallelCtx {
         "expert-dp-inter",
     ];
 
-    /// Bytes that this rank has sent so far, by group; groups of one rank are left out, and what is one group with another counts
-    /// there.
+    /// Bytes that this rank has sent so far, by group; groups of one rank are left out, and identical groups count once,
+    /// under the first name.
     pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
         let Self {
             tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..

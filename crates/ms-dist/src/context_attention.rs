@@ -1,12 +1,12 @@
-//! Attention over sequences that ranks share.
+//! Attention over sequences shared by context-parallel ranks.
 //!
-//! First neighbours exchange heads for tokens (Ulysses), so that each has more tokens of fewer heads; then the ranks of a
-//! ring pass keys and values around, and each joins what its queries see in every block. Either step may be missing. Masks
-//! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
-//! right across the borders of ranks.
+//! First, neighbouring ranks exchange heads for tokens (Ulysses), so each has more tokens of fewer heads. Then the ranks of a
+//! ring pass keys and values around, and each merges the attention of its queries over every block. Either step may be
+//! missing. Masks follow from token positions within documents, so packed documents, windows and distance biases are correct
+//! across rank boundaries.
 //!
-//! Backward, blocks are met in the same order. The gradient of one goes to the rank that it belongs to when it is formed, and is
-//! added there in the order in which ranks meet that block.
+//! The backward pass visits the blocks in the same order. A block's gradient is sent to its owner as soon as it is computed,
+//! and added there in the order in which ranks visit that block.
 
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
@@ -19,7 +19,7 @@ use ms_core::{
 };
 use std::sync::Arc;
 
-/// How the tokens of a micro-batch are spread over the ranks of a context-parallel group.
+/// How the tokens of a micro-batch are sharded over the ranks of a context-parallel group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSharding {
     /// The documents, in the order of the whole micro-batch.
@@ -33,7 +33,7 @@ pub struct TokenSharding {
 }
 
 impl TokenSharding {
-    /// The pieces of several ranks whose rows stand one after the other.
+    /// The pieces of several ranks whose rows are concatenated.
     fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
         let of = |(i, &rank): (usize, &usize)| {
             let shift = i * self.rows;
@@ -42,11 +42,11 @@ impl TokenSharding {
         ranks.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Routes that put the rows of `pieces`, which together are the whole micro-batch, into its own order.
+    /// Routes that bring the rows of `pieces`, which together are the whole micro-batch, into its order.
     fn in_order(&self, device: &Device, pieces: &[Piece]) -> ms_core::Result<Arc<Routes>> {
         let total: usize = self.documents.iter().map(|d| d.q_len).sum();
         device.routes("documents in order", [total, self.documents.len(), pieces.len()], &mut || {
-            // Which row stands at each place; a row is an "expert" of its own.
+            // The row at each place; each row is an "expert" of its own.
             let mut place_of = vec![0i32; total];
             for p in pieces {
                 let first = self.documents[p.document].q_start + p.place;
@@ -64,7 +64,7 @@ impl TokenSharding {
     }
 }
 
-/// Weights dropped of the queries of `pieces`, whose keys `dropout` holds in the order of the whole micro-batch.
+/// Dropout for the queries of `pieces`; `dropout` has the random keys of the whole micro-batch, in order.
 fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], sharding: &TokenSharding) -> AttentionDropout {
     let mut keys = vec![0; pieces.iter().map(|p| p.len).sum()];
     for p in pieces {
@@ -74,7 +74,7 @@ fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], sharding: &TokenShar
     AttentionDropout { keys: keys.into(), ..*dropout }
 }
 
-/// [`dropout_of`] each rank.
+/// [`dropout_of`] for each rank.
 fn dropout_of_ranks(
     dropout: Option<&AttentionDropout>,
     ranks: &[Vec<Piece>],
@@ -83,32 +83,32 @@ fn dropout_of_ranks(
     dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, sharding))).collect()
 }
 
-/// Columns of keys, and of values, of rows of both.
+/// The columns of keys and those of values in rows that contain both.
 fn halves(h: HeadLayout) -> [Vec<Columns>; 2] {
     let (len, each) = (h.head_dim, 2 * h.head_dim);
     [0, len].map(|at| (0..h.groups).map(|g| Columns::Copy { start: g * each + at, len }).collect())
 }
 
-/// Columns of rows of both, of keys and behind them values.
+/// The columns of rows that contain both, from keys followed by values.
 fn joined(h: HeadLayout) -> Vec<Columns> {
     let (len, all) = (h.head_dim, h.groups * h.head_dim);
     let of_group = |g| [Columns::Copy { start: g * len, len }, Columns::Copy { start: all + g * len, len }];
     (0..h.groups).flat_map(of_group).collect()
 }
 
-/// Whose keys and values a rank of the ring meets, and how it gets them.
+/// The order in which a rank of the ring visits other ranks' keys and values, and how it gets them.
 struct Visits<'a> {
     comm: &'a dyn Communicator,
     how: ContextParallel,
 }
 
 impl Visits<'_> {
-    /// Ranks among which blocks go around before they go further on.
+    /// Size of the window in which blocks circulate before they move on.
     fn window(&self) -> usize {
         self.how.window().clamp(1, self.comm.size())
     }
 
-    /// The other ranks that meet the block of this one at their visit number `visit` of a [`Visits::run`].
+    /// The other ranks that process this rank's block at visit number `visit` of a [`Visits::run`].
     fn guests(&self, visit: usize) -> Vec<usize> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
@@ -120,8 +120,8 @@ impl Visits<'_> {
         if guest == rank { Vec::new() } else { vec![guest] }
     }
 
-    /// Calls `meet(rank, keys and values of that rank)` once for every rank, around a ring in upstream's order. The next block is
-    /// under way while one is met; where all are gathered, while the rank meets its own.
+    /// Calls `meet(rank, keys and values of that rank)` once for every rank, around a ring in upstream's order. The next
+    /// block is in transit while one is processed; if all are gathered, while the rank processes its own.
     fn run(&self, own: &Tensor, mut meet: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
@@ -134,12 +134,12 @@ impl Visits<'_> {
         let w = self.window();
         let windows = size / w;
         let first = rank / w * w;
-        // Inside a window to the next rank, between windows from the first of a round to the same place further on.
+        // Inside a window to the next rank; between windows, to the rank at the same place in the next one.
         let inner = (first + (rank - first + 1) % w, first + (rank - first + w - 1) % w);
         let outer = ((rank + w) % size, (rank + size - w) % size);
         let exchange = |t: &Tensor, (to, from): (usize, usize), tag: u64| {
             self.comm.send("keys and values", t.clone(), to, tag)?;
-            // A row has as many tokens on every rank.
+            // A row has the same number of tokens on every rank.
             let known = (t.dtype(), t.shape());
             self.comm.recv_known("keys and values", (from, tag), known, t.arena())
         };
@@ -163,7 +163,7 @@ impl Visits<'_> {
     }
 }
 
-/// What is kept of the blocks of a ring, in the order of visits, with the ranks that they are of; `None`: this rank's own.
+/// The saved blocks of a ring, in the order of visits, with their ranks; `None`: this rank's own.
 type Kept = Vec<(usize, Option<Tensor>)>;
 
 struct RingAttention {
@@ -178,16 +178,16 @@ struct RingAttention {
     qkv: Saved,
     out: Saved,
     lse: Tensor,
-    /// What is kept of the keys and values of other ranks.
+    /// What is saved of the keys and values of other ranks.
     cache: KeptOfRing,
     /// Of each block.
     kept: Kept,
-    /// What the parameter is like, and its values.
+    /// Type and shape of the parameter, and its values.
     sinks: Option<(Like, Tensor)>,
 }
 
 impl RingAttention {
-    /// Output `[T,N·D]` of the type of `qkv`, log-sum-exp `[N,T]`, and what `cache` keeps of the blocks that were met.
+    /// Output `[T,N·D]` of the type of `qkv`, log-sum-exp `[N,T]`, and what `cache` saves of the visited blocks.
     fn forward(
         device: &Device,
         visits: &Visits<'_>,
@@ -211,7 +211,7 @@ impl RingAttention {
                 KeptOfRing::Nothing => {}
                 _ if block == rank => kept.push((block, None)),
                 KeptOfRing::Keys => kept.push((block, Some(device.columns(kv, &halves(heads)[0])?))),
-                // A copy: what has come may be part of what is gathered, or the memory of a thread that sent it.
+                // A copy: the received tensor may be part of a gathered one, or the memory of the thread that sent it.
                 KeptOfRing::KeysAndValues => {
                     let len = kv.as_matrix().1;
                     kept.push((block, Some(device.columns(kv, &[Columns::Copy { start: 0, len }])?)));
@@ -227,7 +227,7 @@ impl RingAttention {
         Ok((device.cast(&out, qkv.dtype())?, lse, kept))
     }
 
-    /// [`Visits::run`] for the backward pass, in the same order, with what is kept of the blocks.
+    /// [`Visits::run`] for the backward pass, in the same order, with the saved blocks.
     fn visit_again(
         &self,
         device: &Device,
@@ -283,8 +283,8 @@ impl RingAttention {
         let receive = |parts: Vec<Pending>, sum: &mut Option<Tensor>| -> Result<()> {
             parts.into_iter().try_for_each(|part| Ok(add(sum, part.wait()?)?))
         };
-        // The sum of this rank's own, to which others' are added in the order of the ring; those of a visit come while the next
-        // is worked at.
+        // The gradient of this rank's own block, to which those from other ranks are added in ring order; the ones of a visit
+        // arrive while the next is computed.
         let (mut dq, mut sum, mut coming, mut visit) = (None, None, Vec::new(), 0);
         self.visit_again(device, &own, |block, kv| {
             let rows = QkvRows::Apart { q: &q, kv };
@@ -333,7 +333,7 @@ impl Op for RingAttention {
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
         let over = self.ranks.over;
-        // Keys and values of the others come around.
+        // Keys and values of the others arrive around the ring.
         let seen = usize::from(!over.contains(along));
         over.exchanged(along, &inputs[..1], &[Hold::Tokens], Hold::Tokens)?;
         hold::in_sequence(along, inputs, 0..seen)
@@ -355,9 +355,9 @@ impl Op for RingAttention {
 }
 
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
-/// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp. `dropout`
-/// holds the keys of the whole micro-batch, in its order. `layer` is the number of the layer: of some the keys and values of
-/// other ranks are kept ([`ParallelCtx::ring_cache`]).
+/// context-parallel group share: `[T,N·D]`. `sinks[N]` is one extra score per head. Saves rows, output and log-sum-exp.
+/// `dropout` has the random keys of the whole micro-batch, in order. `layer` is the number of the layer: for some layers the
+/// keys and values of other ranks are saved ([`ParallelCtx::ring_cache`]).
 ///
 /// # Errors
 /// If a rank fails, or heads do not divide among the ranks that exchange them.
@@ -412,8 +412,8 @@ pub fn context_attention(
     exchange(g, &ctx.among_ulysses(), &out, true)
 }
 
-/// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's columns
-/// of all tokens in the order of their sequences, `[n·T, W]`: what a mixer with a state along the sequence needs.
+/// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's
+/// columns of all tokens in the order of their sequences, `[n·T, W]`: as a recurrent mixer needs them.
 ///
 /// # Errors
 /// If a rank fails.
@@ -423,7 +423,7 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenS
     Ok(ops::dispatch(g, &all, &order)?)
 }
 
-/// The way back of [`to_sequences`]: `[n·T, W]` to `[T, n·W]`.
+/// The inverse of [`to_sequences`]: `[n·T, W]` to `[T, n·W]`.
 ///
 /// # Errors
 /// If a rank fails.

@@ -1,9 +1,9 @@
-//! How ranks share a sequence: which tokens each has, and in which order keys and values come by.
+//! How context-parallel ranks share a sequence: which tokens each holds, and the order in which keys and values arrive.
 
 use crate::Remap;
 use std::ops::Range;
 
-/// How context-parallel ranks work on one sequence.
+/// The context-parallel algorithm: how ranks share a sequence.
 ///
 /// # Source
 /// MindSpeed, `mindspeed/core/context_parallel`; Megatron-LM `core_v0.12.1`, `--cp-comm-type`. Expected maps:
@@ -24,8 +24,8 @@ pub enum ContextParallel {
         /// Ranks of the inner ring.
         window: usize,
     },
-    /// As a ring, or with `ulysses` above 1 as hybrid, but each rank has a run of neighbouring tokens instead of two chunks whose
-    /// causal work is even: how upstream cuts for a general mask.
+    /// As a ring, or with `ulysses` above 1 as hybrid, but each rank has contiguous tokens instead of two chunks with
+    /// balanced causal work: upstream's sharding for a general mask.
     InOrder {
         /// Ranks that exchange heads for tokens; 1: a ring of all.
         ulysses: usize,
@@ -34,7 +34,7 @@ pub enum ContextParallel {
     },
     /// Keys and values of all ranks are gathered.
     Gather,
-    /// Blocks of the attention matrix are shared out as the mask needs them, over groups of ranks that exchange heads for
+    /// Blocks of the attention matrix are distributed as the mask requires, over groups of ranks that exchange heads for
     /// tokens.
     Adaptive {
         /// Ranks of a group; 1: each for itself.
@@ -64,12 +64,12 @@ impl ContextParallel {
         }
     }
 
-    /// Whether each rank sees whole documents: of some of the heads, or of keys that it gathers.
+    /// Whether each rank sees whole documents: for some of the heads, or because it gathers keys.
     pub fn sees_whole_documents(&self) -> bool {
         matches!(self, Self::Gather | Self::Ulysses)
     }
 
-    /// Whether a rank's part of a sequence is two chunks, one from each half, so that causal work is even.
+    /// Whether a rank's part of a sequence is two chunks, one from each half, so that causal work is balanced.
     fn is_zigzag(&self) -> bool {
         !matches!(self, Self::Ulysses | Self::InOrder { .. } | Self::Adaptive { .. })
     }
@@ -86,7 +86,7 @@ impl ContextParallel {
         if !self.is_zigzag() {
             return (0..cp).map(|r| vec![r]).collect();
         }
-        // A ring rank has chunks `i` and `2 ring - 1 - i`; its Ulysses ranks share them out in order.
+        // A ring rank has chunks `i` and `2 ring - 1 - i`; its Ulysses ranks divide them in order.
         (0..cp)
             .map(|r| {
                 let (i, m) = (r / u, r % u);
@@ -97,8 +97,8 @@ impl ContextParallel {
             .collect()
     }
 
-    /// The tokens of each of `cp` ranks of a row of `len` tokens, whose `documents` follow each other, where they hang on these:
-    /// ranks that exchange heads for tokens share out what their group has, in order.
+    /// The tokens of each of `cp` ranks for a row of `len` tokens with consecutive `documents`, if they depend on the
+    /// documents: ranks that exchange heads for tokens divide their group's tokens in order.
     pub fn remapped(
         &self,
         cp: usize,
@@ -165,7 +165,7 @@ impl ContextParallel {
         let cp = needed.len();
         let mut open: Vec<Vec<bool>> = needed.to_vec();
         let mut rounds = Vec::new();
-        // Units of communication that a rank has left over from returning outputs of the round before.
+        // Communication units of a rank left over from returning outputs of the previous round.
         let mut carried = vec![0usize; cp];
         while open.iter().flatten().any(|&o| o) {
             let round = rounds.len();

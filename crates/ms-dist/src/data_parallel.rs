@@ -1,4 +1,5 @@
-//! Data parallelism: every rank sums gradients, updates what its optimizer keeps, and returns it to those that do not.
+//! Data parallelism: ranks reduce gradients, each updates the shard whose optimizer state it keeps, and the updated weights
+//! are gathered.
 
 use crate::buckets::{BucketPlan, Bucketing, ParamSlice, Placed};
 use crate::{Communicator, Pending, ReduceOp, Result};
@@ -6,21 +7,21 @@ use ms_core::{Coming, ParamId, ParamLayout, ParamStore, Shape, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The ranks that hold the same parameters, as the optimizer's state is kept by them.
+/// The ranks that hold the same parameters, grouped by how they shard the optimizer state.
 #[derive(Clone)]
 pub struct Replicas {
-    /// Ranks that share one copy of it out.
+    /// Ranks over which one copy is sharded.
     pub intra: Arc<dyn Communicator>,
-    /// Ranks that keep the same part of it.
+    /// Ranks that hold the same shard.
     pub inter: Arc<dyn Communicator>,
 }
 
 impl Replicas {
-    /// Starts the sum of `whole` over all of these ranks, of which this rank gets the part it keeps.
+    /// Starts the sum of `whole` over all of these ranks; this rank gets its shard.
     ///
     /// # Source
     /// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/param_and_grad_buffer.py`, `start_grad_sync`: first inside an
-    /// instance, then over instances; without shares at once.
+    /// instance, then over instances; in one step if unsharded.
     fn sum(&self, whole: Tensor) -> Result<Pending> {
         const WHAT: &str = "gradients";
         if self.intra.size() == 1 {
@@ -46,9 +47,9 @@ pub struct FlatBuffer {
     pub replicas: Replicas,
     /// Numbers of the parameters, in registration order.
     pub params: Vec<usize>,
-    /// What is placed for each of them.
+    /// The placed item for each of them.
     pub placed: Vec<Placed>,
-    /// How they are cut.
+    /// How they are divided into buckets.
     pub bucketing: Bucketing,
 }
 
@@ -65,8 +66,8 @@ struct Buffer {
 pub struct DataParallel {
     buffers: Vec<Buffer>,
     layout: Arc<ParamLayout>,
-    /// Buckets in the order in which a forward pass needs them: by the first turn of their parameters. It hangs on shapes and
-    /// places alone, so all ranks that hold the same have one order.
+    /// Buckets in the order in which a forward pass needs them: by the first turn of their parameters. It depends only on
+    /// shapes and places, so all ranks that hold the same parameters have the same order.
     order: Vec<usize>,
 }
 
@@ -144,12 +145,13 @@ impl DataParallel {
         })
     }
 
-    /// Buckets in the order in which a backward pass is through with them.
+    /// Buckets in the order in which a backward pass completes them.
     pub(crate) fn backward_order(&self) -> impl Iterator<Item = usize> {
         self.order.iter().rev().copied()
     }
 
-    /// Starts the sum of a bucket's gradients over the ranks that hold the same; what comes is this rank's part.
+    /// Starts the reduce-scatter of a bucket's gradients over the ranks that hold the same parameters; the result is this
+    /// rank's shard.
     pub(crate) fn reduce_bucket(&self, bucket: usize, whole: Tensor) -> Result<Pending> {
         let (buffer, _) = self.buckets().nth(bucket).expect("buckets are counted over all buffers");
         buffer.replicas.sum(whole)
@@ -173,8 +175,8 @@ impl DataParallel {
         Gathering { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), coming: Vec::new() }
     }
 
-    /// Puts the ranks' updated parts (one tensor per bucket, of the store's element type) together as the new weights of `store`,
-    /// which has this layout and these buckets.
+    /// All-gathers the ranks' updated shards (one tensor per bucket, of the store's element type) as the new weights of
+    /// `store`, which has this layout and these buckets.
     ///
     /// # Errors
     /// If a rank fails.
@@ -188,15 +190,15 @@ impl DataParallel {
     }
 }
 
-/// New weights on their way from the ranks that update them, bucket by bucket; all ranks begin them in one order.
+/// New weights being gathered from the ranks that update them, bucket by bucket; all ranks start them in one order.
 pub struct Gathering<'a> {
-    /// What each bucket belongs to.
+    /// The buffer of each bucket.
     buckets: Vec<&'a Buffer>,
     coming: Vec<(usize, Coming)>,
 }
 
 impl Gathering<'_> {
-    /// Starts to gather a bucket, of which `part` is this rank's.
+    /// Starts gathering a bucket; `part` is this rank's shard.
     ///
     /// # Errors
     /// If a rank has failed.
@@ -206,10 +208,11 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Announces what was begun, all buckets of the store: what uses one of them waits for it ([`ParamStore::arrived`]).
+    /// Announces the started gathers for all buckets of the store: before one is used, it is waited for
+    /// ([`ParamStore::arrived`]).
     ///
     /// # Errors
-    /// Those of what was announced before and nobody has waited for.
+    /// Those of an earlier announcement that nobody has waited for.
     pub fn announce(self, store: &mut ParamStore) -> Result<()> {
         Ok(store.announce(self.coming)?)
     }

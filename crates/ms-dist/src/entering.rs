@@ -1,7 +1,7 @@
-//! Values on their way into tensor parallelism while a rank computes something else.
+//! Asynchronous entry into tensor parallelism: values are gathered while the rank computes something else.
 //!
-//! What they are and how their gradients go back is as of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only
-//! the wait is put off. Ranks begin in one order, and come to the waits in any.
+//! Values and gradients are those of [`ParallelCtx::enter_tp`] and [`ParallelCtx::column_parallel`]; only the wait is
+//! deferred. Ranks start the exchanges in the same order and may wait for them in any order.
 
 use crate::mappings::{Exchange, arrived, entering};
 use crate::{ParallelCtx, Pending};
@@ -9,7 +9,7 @@ use ms_core::{Graph, Result, Tensor, Var};
 
 const NAME: &str = "enter_tp";
 
-/// A value whose shares are on their way to all ranks, where ranks have shares of the tokens.
+/// A value being gathered to all ranks, if it is sharded by tokens.
 pub struct Entering {
     pub(crate) x: Var,
     /// `None`: every rank has all tokens.
@@ -17,7 +17,7 @@ pub struct Entering {
 }
 
 impl Entering {
-    /// All tokens of it, once they are there, `[T,H]`.
+    /// All tokens `[T,H]`, once they have arrived.
     pub(crate) fn wait(self) -> Result<(Var, Tensor)> {
         let all = match self.all {
             Some(pending) => pending.wait()?,
@@ -28,7 +28,7 @@ impl Entering {
 }
 
 impl ParallelCtx {
-    /// Begins to gather `x[T/tp,H]` for [`ParallelCtx::entered`] or [`ParallelCtx::column_parallel_of`].
+    /// Starts gathering `x[T/tp,H]` for [`ParallelCtx::entered`] or [`ParallelCtx::column_parallel_of`].
     ///
     /// # Errors
     /// If a rank fails.
@@ -41,7 +41,7 @@ impl ParallelCtx {
         Ok(Entering { x: x.clone(), all })
     }
 
-    /// [`ParallelCtx::enter_tp`] of what has begun to.
+    /// Completes [`ParallelCtx::enter_tp`] for a gather that was started.
     ///
     /// # Errors
     /// If a rank fails.

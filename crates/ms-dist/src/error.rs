@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Communication errors.
 
 use ms_core::{DType, Shape};
 
@@ -10,7 +10,7 @@ fn described((dtype, shape): &(DType, Shape)) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another rank failed; this one stops because it would wait for ever.
+    /// Another rank failed; this one stops because it would wait forever.
     #[error("rank {rank} failed: {reason}")]
     PeerFailed {
         /// The rank that failed first.
@@ -39,7 +39,7 @@ pub enum Error {
     /// Ranks wait for each other: one of them has left out what the others wait for, or does it in another order.
     #[error("deadlock: {waits}")]
     Circle {
-        /// Of each of them where it is.
+        /// Where each of them waits.
         waits: String,
     },
     /// A rank has waited longer than it may.
@@ -61,7 +61,7 @@ pub enum Error {
         from: usize,
         /// What was waited for.
         expected: &'static str,
-        /// What came.
+        /// What arrived.
         found: String,
     },
     /// A message has the name that was waited for, and another element type or shape.
@@ -79,13 +79,13 @@ pub enum Error {
         name: &'static str,
         /// The type and shape that were waited for.
         expected: (DType, Shape),
-        /// Those that came.
+        /// Those that arrived.
         found: (DType, Shape),
     },
-    /// A tensor cannot be shared out over the group.
+    /// A tensor cannot be evenly sharded over the group.
     #[error("{name}: {numel} elements cannot be divided among {size} ranks")]
     Indivisible {
-        /// What was to be shared out.
+        /// What was to be sharded.
         name: &'static str,
         /// Its elements.
         numel: usize,
@@ -105,7 +105,7 @@ pub enum Error {
     /// The library that carries tensors between ranks failed.
     #[error("{what}: {source}")]
     Transport {
-        /// What was under way.
+        /// The operation in progress.
         what: String,
         /// Its own error.
         source: Box<dyn std::error::Error + Send + Sync>,

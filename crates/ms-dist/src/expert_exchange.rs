@@ -1,7 +1,8 @@
-//! What ranks exchange around experts, as operations of a graph.
+//! Expert-parallel communication as operations of a graph.
 //!
-//! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], as it calls the pair of dense layers; which
-//! tokens and columns are between the two, and who routes which tokens, follows from the [`Dispatcher`].
+//! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], just as it calls the pair for dense
+//! layers. Which tokens and columns are present between the two, and who routes which tokens, follows from the
+//! [`Dispatcher`].
 
 use crate::arriving::Arriving;
 use crate::column_exchange::{self, Names};
@@ -14,7 +15,7 @@ use ms_core::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The tensors of all ranks one after the other along the first dimension, `rows[r]` of rank `r`, without a gradient.
+/// The tensors of all ranks, concatenated along the first dimension, `rows[r]` from rank `r`, without a gradient.
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
@@ -45,7 +46,8 @@ pub fn begin_all_rows(
     Ok(comm.all_to_all_rows(name, each, &vec![mine; size])?)
 }
 
-/// Begins the sum of all ranks' `t`, of which rank `r` gets the next `rows[r]` rows. Added in rank order, unrounded.
+/// Starts the reduce-scatter of all ranks' `t`, in which rank `r` gets the next `rows[r]` rows. Added in rank order,
+/// unrounded.
 pub(crate) fn begin_summed_rows(
     comm: &dyn Communicator,
     name: &'static str,
@@ -69,7 +71,7 @@ pub(crate) fn begin_summed_rows(
     Ok(Arriving { pending, finish: Box::new(finish) })
 }
 
-/// Of rows, or columns of them, that ranks gather.
+/// The state rule for gathered rows, or columns of rows.
 pub(crate) fn gathered(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
     over.exchanged(along, inputs, &[Hold::Tokens, Hold::Sharded], Hold::Replicated)
 }
@@ -134,8 +136,7 @@ pub fn gather_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -
     rows_of_all(g, ranks, x, rows, true)
 }
 
-/// This rank's rows of the sum over the ranks of `x`, which has `rows[r]` rows for rank `r`: the way back of
-/// [`gather_rows`].
+/// This rank's rows of the sum over the ranks of `x`, which has `rows[r]` rows for rank `r`: the inverse of [`gather_rows`].
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
@@ -146,19 +147,19 @@ pub fn sum_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> R
 const COLUMNS: Names = Names { there: "tokens for columns", back: "columns for tokens" };
 
 impl ParallelCtx {
-    /// Whether experts are cut like dense layers, so that ranks that share a matrix also share every expert.
+    /// Whether experts are sharded like dense layers, so that ranks that share a matrix also share every expert.
     fn experts_like_dense(&self) -> bool {
         self.etp.size() == self.tp.size()
     }
 
-    /// Whether tensor-parallel ranks bring the same tokens to experts that are exchanged: columns are then taken and put in
-    /// place by each for itself.
+    /// Whether tensor-parallel ranks contribute the same tokens to an exchange with experts; each then selects and places
+    /// columns locally.
     fn alike(&self) -> bool {
         self.experts_like_dense() && !self.sequence_parallel
     }
 
-    /// Whether ranks that share an expert are not all in one tensor-parallel group: each routes its own tokens, and where tokens
-    /// are gathered, those of all ranks that together hold the experts are.
+    /// Whether ranks that share an expert are not all in one tensor-parallel group: each then routes its own tokens, and with
+    /// an all-gather, the tokens of all ranks that together hold the experts are gathered.
     pub fn experts_across_dense(&self) -> bool {
         !self.tp.size().is_multiple_of(self.etp.size())
     }
@@ -171,7 +172,7 @@ impl ParallelCtx {
         }
     }
 
-    /// The way back of [`ParallelCtx::own_tokens`].
+    /// The inverse of [`ParallelCtx::own_tokens`].
     fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(y.clone()),
@@ -179,9 +180,9 @@ impl ParallelCtx {
         }
     }
 
-    /// `x` as what routers and experts begin with. Where tokens are gathered, all of the ranks that share an expert; where
-    /// experts are cut less than dense layers, or ranks send their own, each tensor-parallel rank takes its share of the tokens
-    /// first. Gradients by weights that all ranks hold are summands.
+    /// `x` as input of routers and experts. With an all-gather dispatcher, all tokens of the ranks that share an expert; if
+    /// experts are sharded less than dense layers, or ranks send their own tokens, each tensor-parallel rank first takes its
+    /// share of the tokens. Gradients with respect to replicated weights are partial sums.
     ///
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
@@ -198,8 +199,8 @@ impl ParallelCtx {
         }
     }
 
-    /// The way back of [`ParallelCtx::enter_experts`]. Where tokens are gathered, partial products of the ranks that share an
-    /// expert are summed.
+    /// The inverse of [`ParallelCtx::enter_experts`]. With an all-gather dispatcher, partial products of the ranks that share
+    /// an expert are summed.
     ///
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
@@ -238,7 +239,7 @@ impl ParallelCtx {
         self.share_of(self.router_copies(), tokens)
     }
 
-    /// Of which of the tokens `0..tokens` of a batch the router of this rank forms logits, before
+    /// The tokens out of `0..tokens` of a batch for which this rank's router computes logits, before
     /// [`ParallelCtx::all_logits`].
     pub fn router_tokens(&self, tokens: usize) -> Range<usize> {
         match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
@@ -247,7 +248,7 @@ impl ParallelCtx {
         }
     }
 
-    /// The logits of all tokens that this rank routes, of those that it has formed.
+    /// The logits of all tokens that this rank routes, gathered from those that each rank has computed.
     ///
     /// # Errors
     /// If a rank fails.
@@ -260,8 +261,8 @@ impl ParallelCtx {
         }
     }
 
-    /// The columns of the tokens that this rank routes of what [`ParallelCtx::enter_experts`] gave: `[T,H]` to `[T,H/t]` where
-    /// `t` ranks exchange tokens for columns, else all.
+    /// The columns, for the tokens that this rank routes, of the result of [`ParallelCtx::enter_experts`]: `[T,H]` to
+    /// `[T,H/t]` where `t` ranks exchange tokens for columns, else all.
     ///
     /// # Errors
     /// If a rank fails, or columns do not divide.
@@ -280,7 +281,7 @@ impl ParallelCtx {
         Ok(column_exchange::exchange(g, &self.among_etp(), x, COLUMNS, false)?)
     }
 
-    /// The way back of [`ParallelCtx::expert_columns`], for [`ParallelCtx::leave_experts`].
+    /// The inverse of [`ParallelCtx::expert_columns`], for [`ParallelCtx::leave_experts`].
     ///
     /// # Errors
     /// If a rank fails.
@@ -296,7 +297,7 @@ impl ParallelCtx {
                 Columns::Copy { start: 0, len },
                 Columns::Zero { len: (ranks - 1 - rank) * len },
             ];
-            // Beside zeros a part is a summand of the whole.
+            // A part padded with zeros is a partial sum of the whole.
             let placed = ops::columns(g, y, &place.into())?;
             return Ok(placed.turned(
                 "columns among zeros",

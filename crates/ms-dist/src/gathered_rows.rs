@@ -1,15 +1,15 @@
-//! Rows of all ranks in the order of their documents.
+//! All-gather of the rows of all ranks, in document order.
 //!
-//! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores
-//! all keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are
-//! gathered, and numbered as one rank would number them. Queries stay with their rank, or ranks exchange heads of them for tokens
-//! and gather what each query has picked.
+//! Attention that picks or pools its keys needs more of a document than the keys that arrive around a ring: a query scores
+//! all preceding keys, and a window of tokens may begin on one rank and end on another. So the rows that keys are made from
+//! are gathered and numbered as on a single rank. Queries stay on their rank, or ranks exchange query heads for tokens and
+//! gather the keys each query has picked.
 //!
 //! # Source
 //! MindSpeed, `mindspeed/te/pytorch/attention/dot_product_attention/kvallgather_context_parallel.py` (`kvallgather_cp_algo`).
-//! MindSpeed-LLM (2026) gathers so the latents of DeepSeek's sparse attention (`tasks/models/transformer/dsa_indexer.py`), and
-//! rows and pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are
-//! taken to begin with a window.
+//! MindSpeed-LLM (2026) gathers in this way the latents of DeepSeek's sparse attention
+//! (`tasks/models/transformer/dsa_indexer.py`), and rows and pooled entries of DeepSeek-V4's
+//! (`tasks/models/transformer/deepseek4/g2_attention.py`); there every rank's chunks are assumed to begin with a window.
 
 use crate::arriving::Arriving;
 use crate::mappings::Exchange;
@@ -18,12 +18,12 @@ use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
 
-/// Names of what ranks exchange of one kind of rows.
+/// Exchange names for one kind of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredRows {
     /// The rows.
     pub rows: &'static str,
-    /// The same in a backward pass, where they are not kept.
+    /// The same in a backward pass, if they are not saved.
     pub again: &'static str,
     /// Their gradients.
     pub gradients: &'static str,
@@ -59,9 +59,9 @@ impl Op for Gathered {
 }
 
 impl GatheredRows {
-    /// Of the rows `x[T,W]` of each context-parallel rank all, in the order of the whole micro-batch: `[A,W]`. Gradients of a row
-    /// are summed over the ranks, in its element type as those of tensor-parallel ranks are, and the sum goes to the rank that
-    /// has the row.
+    /// All rows, gathered from the rows `x[T,W]` of each context-parallel rank, in the order of the whole micro-batch:
+    /// `[A,W]`. Gradients of a row are summed over the ranks, in its element type as in tensor parallelism, and the sum goes
+    /// to the rank that holds the row.
     ///
     /// # Errors
     /// If a rank fails.
@@ -73,7 +73,7 @@ impl GatheredRows {
         Ok(g.apply(y, &[x], || Box::new(Gathered { ranks, order, gradients })))
     }
 
-    /// The values of [`GatheredRows::gather`] once more, for a backward pass.
+    /// The values of [`GatheredRows::gather`] again, for a backward pass.
     ///
     /// # Errors
     /// If a rank fails.
@@ -88,7 +88,7 @@ impl GatheredRows {
     }
 }
 
-/// The values of [`GatheredRows::gather`] of what has no gradient.
+/// The values of [`GatheredRows::gather`] for rows without a gradient.
 ///
 /// # Errors
 /// If a rank fails.
@@ -104,8 +104,8 @@ pub fn rows_of_documents(
     Ok(device.dispatch(&all, &order)?)
 }
 
-/// Of the sums over context-parallel ranks of rows `x[A,W]`, which are in the order of the whole micro-batch, those of this
-/// rank's tokens, `[T,W]`, in its order.
+/// The sums over context-parallel ranks of rows `x[A,W]` in the order of the whole micro-batch; the result is the rows of
+/// this rank's tokens, `[T,W]`, in its order.
 ///
 /// # Errors
 /// If a rank fails.
@@ -120,7 +120,7 @@ pub fn summed_shares(
     Ok(Exchange::SumShare.apply(&*ctx.cp, name, by_rank)?)
 }
 
-/// The rows `picks[T,P]` that the queries of each context-parallel rank see as those of all queries, in the order of the whole
+/// The picks `picks[T,P]` of each context-parallel rank's queries, gathered for all queries in the order of the whole
 /// micro-batch: `[A,P]`. -1: none.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Main gradients in buckets, each in memory of its own, and their reduction while the backward pass still runs.
+//! Main gradients in buckets, each with its own memory, reduced while the backward pass is still running.
 
 use crate::{DataParallel, Pending, Result};
 use half::bf16;
@@ -15,9 +15,9 @@ struct Place {
     shape: Shape,
 }
 
-/// The main gradients of one model copy, cut as data parallelism reduces them. One bucket can be on its way to other ranks while
-/// another is written. They are of the type that [`DType::wide`] says of the weights', or bf16, and then every gradient that is
-/// added is rounded, and so is the sum.
+/// The main gradients of one model copy, divided into the buckets that data parallelism reduces. One bucket can be in transit
+/// to other ranks while another is written. Their type is [`DType::wide`] of the weights' type, or bf16; then every added
+/// gradient is rounded, and so is the sum.
 #[derive(Debug)]
 pub struct GradBuckets {
     arena: Arena,
@@ -29,7 +29,7 @@ pub struct GradBuckets {
 }
 
 impl GradBuckets {
-    /// Zeros of type `dtype`, cut as `dp` has it.
+    /// Zeros of type `dtype`, in the buckets of `dp`.
     ///
     /// # Panics
     /// Never: every parameter lies in a bucket.
@@ -47,7 +47,7 @@ impl GradBuckets {
         Self { arena: arena.clone(), dtype, places: layout.ids().map(place).collect(), buckets, sizes }
     }
 
-    /// Sets all gradients to zero; what was handed over has new memory then.
+    /// Sets all gradients to zero; buckets that were handed over get new memory.
     ///
     /// # Errors
     /// If a gradient is in use elsewhere.
@@ -104,7 +104,8 @@ impl GradSink for GradBuckets {
     }
 }
 
-/// A thread that waits for sums in the order in which they were started, so that they get on while the backward pass runs.
+/// A thread that waits for reductions in the order in which they were started, so that they progress while the backward pass
+/// runs.
 struct Waiter {
     started: mpsc::Sender<(usize, Pending)>,
     done: JoinHandle<Vec<(usize, Result<Tensor>)>>,
@@ -118,35 +119,36 @@ impl Waiter {
     }
 }
 
-/// The reduction of gradients over data-parallel ranks. It takes gradients in, and starts a bucket's sum when nothing more will
-/// be added to it, and those of all buckets behind it have started: ranks whose operations end in another order, since experts
-/// of one have tokens and those of another none, start their sums in the same.
+/// The reduction of gradients over data-parallel ranks. It accumulates gradients, and starts a bucket's reduction when the
+/// bucket is complete and the reductions of all buckets after it have started. So all ranks start reductions in the same
+/// order, even if their operations end in different orders because experts have tokens on one rank and none on another.
 pub struct Reduction<'a> {
     dp: &'a DataParallel,
     grads: &'a mut GradBuckets,
     /// Backward passes that still add to each parameter.
     passes_left: Vec<usize>,
-    /// Parameters of each bucket that are not final.
+    /// Parameters of each bucket that are not complete.
     open: Vec<usize>,
     /// Buckets whose sums have not started, in the order in which they will.
     waiting: VecDeque<usize>,
     /// Whether sums start before the end.
     early: bool,
-    /// Sums in the order in which they were started, with their buckets; those of the waiter are not among them.
+    /// Reductions in the order in which they were started, with their buckets, except those handed to the waiter.
     started: Vec<(usize, Pending)>,
     waiter: Option<Waiter>,
-    /// Where the norm of this rank's gradients of each bucket goes before they are summed, and what forms it.
+    /// The device that computes the norm of this rank's gradients of each bucket before they are reduced, and where the norms
+    /// are stored.
     norms: Option<(&'a Device, &'a mut Vec<f64>)>,
 }
 
 impl<'a> Reduction<'a> {
-    /// A reduction that starts at the end alone.
+    /// A reduction that starts only at the end.
     pub fn at_the_end(dp: &'a DataParallel, grads: &'a mut GradBuckets) -> Self {
         Self { early: false, ..Self::overlapped(dp, grads, |_| 0) }
     }
 
-    /// A reduction whose buckets start as soon as their parameters are final: when as many backward passes as `passes` says have
-    /// reported them; 0: nothing is added to it.
+    /// A reduction whose buckets start as soon as their parameters are complete: when as many backward passes as given in
+    /// `passes` have reported them; 0: nothing is added to it.
     pub fn overlapped(
         dp: &'a DataParallel,
         grads: &'a mut GradBuckets,
@@ -185,8 +187,8 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Gives what was started to the thread that waits for it; where nothing has a value there is nothing to wait for, and what
-    /// is taken meanwhile must not hang on when a thread gets on.
+    /// Hands started reductions to the waiter thread. On the meta device there is nothing to wait for, and memory use must
+    /// not depend on thread timing.
     fn hand_over(&mut self) -> Result<()> {
         if self.started.is_empty() {
             return Ok(());
@@ -199,13 +201,13 @@ impl<'a> Reduction<'a> {
         }
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         for pending in self.started.drain(..) {
-            // The thread waits as long as it can be sent to.
+            // The thread waits as long as its channel is open.
             let _ = waiter.started.send(pending);
         }
         Ok(())
     }
 
-    /// All backward passes are over: starts the sums that have not started where they may start early, so that no rank starts
+    /// All backward passes are complete: starts the remaining reductions if early starts are allowed, so that no rank starts
     /// something else first.
     ///
     /// # Errors
@@ -218,7 +220,7 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Starts what has not started, waits for all, and returns this rank's part of each bucket times `factor`.
+    /// Starts the remaining reductions, waits for all, and returns this rank's shard of each bucket times `factor`.
     ///
     /// # Errors
     /// If a rank fails.

@@ -1,5 +1,5 @@
-//! Heads shared out to ranks, with the key and value that each head needs, also where key/value heads do not divide among
-//! the ranks.
+//! Distribution of heads over ranks, with the keys and values each head needs, also where the key/value heads do not divide
+//! evenly.
 
 use crate::{Among, Communicator, ParallelCtx};
 use ms_core::hold::{Held, Hold, Holds};
@@ -7,17 +7,17 @@ use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout, Op, 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which heads each rank attends with. A rank's heads are whole groups, or, where groups do not divide among the ranks, heads
-/// of one group with a copy of its key and value; where they are of several groups, every head has a copy of its own.
+/// Which heads each rank attends with. A rank's heads are whole groups; or, if groups do not divide evenly among the ranks,
+/// heads of one group with a copy of its key and value; or, if they belong to several groups, heads with a copy each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadShares {
     all: HeadLayout,
-    /// The heads of one rank: as many for each.
+    /// The heads of one rank: the same number for each.
     pub own: HeadLayout,
 }
 
 impl HeadShares {
-    /// `all` heads shared out to `ranks` that divide them.
+    /// `all` heads distributed over `ranks`, which divides their number.
     pub fn new(all: HeadLayout, ranks: usize) -> Self {
         let m = all.heads_per_group;
         if all.groups.is_multiple_of(ranks) {
@@ -63,15 +63,15 @@ impl HeadShares {
         self.groups_of(rank).flat_map(of).collect()
     }
 
-    /// How ranks whose projection made an equal share each of the packed rows hand each other what their heads need; `None`
-    /// where that is what each has.
+    /// The exchange by which ranks that each projected an equal share of the packed rows get the columns that their heads
+    /// need; `None` if they have them already.
     pub fn of_packed(&self, rank: usize, ranks: usize) -> Option<ColumnExchange> {
         let part = (self.all.heads() + 2 * self.all.groups) * self.all.head_dim / ranks;
         let holds = |r: usize| std::iter::once(r * part..(r + 1) * part).collect();
         self.exchange(rank, ranks, holds, |r| self.packed(r))
     }
 
-    /// The same where projections of their own made an equal share each of `[queries | keys | values]`.
+    /// The same if separate projections produced an equal share of each of `[queries | keys | values]`.
     pub fn of_projections(&self, rank: usize, ranks: usize) -> Option<ColumnExchange> {
         let HeadLayout { groups, head_dim, .. } = self.all;
         let (queries, keys) = (self.all.heads() * head_dim, groups * head_dim);
@@ -94,14 +94,14 @@ impl HeadShares {
     }
 }
 
-/// Columns that ranks hand each other.
+/// An exchange of columns between ranks.
 #[derive(Clone, Debug)]
 pub struct ColumnExchange {
-    /// What this rank hands each rank of its columns.
+    /// The columns that this rank sends to each rank.
     send: Vec<Vec<Columns>>,
     /// Columns that come from each rank.
     receive: Vec<usize>,
-    /// What came, rank after rank, in the order that was asked for.
+    /// Arranges the received columns, rank after rank, in the requested order.
     arrange: Vec<Columns>,
     /// Columns of this rank before the exchange.
     width: usize,
@@ -110,7 +110,7 @@ pub struct ColumnExchange {
 /// A stretch of columns: where it starts among all, where among those of the rank that holds it, and its length.
 type Stretch = (usize, usize, usize);
 
-/// What of `wanted` is in `held`, in the order of columns.
+/// The intersection of `wanted` and `held`, in column order.
 fn overlap(held: &[Range<usize>], wanted: &Range<usize>) -> Vec<Stretch> {
     let mut local = 0;
     let mut found = Vec::new();
@@ -138,7 +138,7 @@ impl ColumnExchange {
         };
         let run = |(_, start, len): Stretch| Columns::Copy { start, len };
         let receive: Vec<usize> = (0..ranks).map(|from| sent(from, rank).iter().map(|s| s.2).sum()).collect();
-        // The next column of what each rank sends.
+        // The next column sent by each rank.
         let mut next: Vec<usize> = (0..ranks).map(|r| receive[..r].iter().sum()).collect();
         let mut arrange = Vec::new();
         for wanted in wants(rank) {
@@ -183,13 +183,14 @@ impl ColumnExchange {
         });
         let widths: Vec<usize> = self.send.iter().map(|runs| runs.iter().map(Columns::width).sum()).collect();
         let back = swap(device, comm, &parts.collect::<Result<Vec<_>>>()?, &widths)?;
-        // Columns that several ranks took: their gradients are summed in rank order.
+        // Columns used by several ranks: their gradients are summed in rank order.
         let runs: Vec<Columns> = self.send.iter().flatten().copied().collect();
         device.columns_backward(&back, self.width, &runs)
     }
 }
 
-/// Hands `parts[r]`, `[T, any]`, to rank `r`; what all ranks handed here side by side, `widths[r]` columns of rank `r`.
+/// Sends `parts[r]`, `[T, any]`, to rank `r`, and returns the received parts concatenated by columns, `widths[r]` from rank
+/// `r`.
 fn swap(device: &Device, comm: &dyn Communicator, parts: &[Tensor], widths: &[usize]) -> Result<Tensor> {
     let tokens = parts[0].as_matrix().0;
     let flat = parts.iter().map(|p| p.clone().reshape([1, p.numel()])).collect::<Result<Vec<_>>>()?;
@@ -227,8 +228,8 @@ impl Op for ExchangeColumns {
 }
 
 impl ParallelCtx {
-    /// The columns of `x[T,·]` that this tensor-parallel rank asked for, of those that all ranks have. Gradients of a column
-    /// that several ranks took are summed.
+    /// The columns of `x[T,·]`, sharded over all ranks, that this tensor-parallel rank requested. Gradients of a column that
+    /// several ranks use are summed.
     ///
     /// # Errors
     /// If a rank fails or `x` is not as wide as the exchange was made for.
@@ -245,7 +246,7 @@ impl ParallelCtx {
 mod tests {
     use super::*;
 
-    /// Every rank finds, by what it sends, receives and arranges, the columns that it asked for.
+    /// Every rank gets, by what it sends, receives and arranges, the columns that it requested.
     #[test]
     fn each_rank_gets_the_columns_of_its_heads() {
         let layouts = [

@@ -1,7 +1,7 @@
-//! Rows on their way to other ranks while this one works: an exchange as two operations of a graph.
+//! Overlapped exchanges: sending rows to other ranks while this one works, as two operations of a graph.
 //!
-//! What is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] runs while rows are on their way;
-//! in the backward pass, while their gradients are on the way back.
+//! Whatever is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] overlaps with the
+//! transfer of the rows; in the backward pass, with the transfer of their gradients.
 
 use crate::Among;
 use crate::arriving::Arriving;
@@ -11,13 +11,13 @@ use ms_core::hold::{self, Held, Holds};
 use ms_core::{BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Begins an exchange; what it gives may still have to be added up.
+/// Starts an exchange; its result may still have to be summed.
 type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
 
-/// Gradients on their way back.
+/// Gradients in transit back.
 type Back = Arc<Mutex<Option<Arriving>>>;
 
-/// How they go, and the digits of the ranks that are on the way.
+/// The kind of exchange, and the digits of its ranks.
 #[derive(Clone, Copy)]
 enum How {
     Sent(Digits),
@@ -51,7 +51,7 @@ impl Op for Leave {
     }
 }
 
-/// The second half: in the backward pass it begins the way back.
+/// The second half: in the backward pass it starts the reverse exchange.
 struct Arrive {
     back: Back,
     begin: Begin,
@@ -85,10 +85,10 @@ impl Op for Arrive {
     }
 }
 
-/// Rows that are on their way.
+/// Rows that are in transit.
 pub struct InFlight {
     arriving: Arriving,
-    /// Stands for the rows in the graph until they are there.
+    /// Stands for the rows in the graph until they arrive.
     mark: Var,
     back: Back,
     begin: Begin,
@@ -105,7 +105,7 @@ impl InFlight {
         Self { arriving, mark, back, begin, beside, how }
     }
 
-    /// Begins [`crate::exchange_rows`]. Its backward is where a [`ms_core::Walk`] stops: all ranks come to it, however many rows
+    /// Starts [`crate::exchange_rows`]. A [`ms_core::Walk`] stops at its backward, which all ranks reach, however many rows
     /// they have.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl InFlight {
         ))
     }
 
-    /// Begins [`crate::gather_rows`].
+    /// Starts [`crate::gather_rows`].
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
@@ -142,7 +142,7 @@ impl InFlight {
         ))
     }
 
-    /// The rows, once they are there.
+    /// The rows, once they have arrived.
     ///
     /// # Errors
     /// If a rank fails.

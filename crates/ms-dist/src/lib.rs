@@ -1,14 +1,27 @@
-//! Ranks and what they say to each other.
+//! Process groups, collectives and parallel layers.
 //!
-//! A [`Fabric`] knows a rank's number and makes [`Communicator`]s for groups of ranks; [`ParallelCtx`] holds the
-//! ones a rank needs along the axes of its [`ms_core::Topology`] and is handed down, never global, so a rank can
-//! be a thread: [`threads::run`] starts one per rank. [`buckets`] lays parameters out in flat buffers that the
-//! distributed optimizer cuts; [`DataParallel`] reduces gradients and gathers weights over them.
+//! - A [`Fabric`] knows a rank's number and makes [`Communicator`]s for groups of ranks. [`ParallelCtx`] holds the
+//!   communicators that a rank needs along the axes of its [`ms_core::Topology`]. It is passed down, never global, so a rank
+//!   can be a thread: [`threads::run`] starts one per rank.
+//! - [`buckets`] lays out parameters in the flat buffers that the distributed optimizer shards; [`DataParallel`] reduces
+//!   gradients and gathers weights over them.
 //!
-//! A failing rank poisons its fabric: every wait of the others returns [`Error::PeerFailed`] within a second. Ranks that do
-//! different things are an error that says where each of them is: at once where they meet ([`Error::Mismatch`]), and where they
-//! wait for each other in different groups or for messages ([`Error::Circle`]), so that nothing hangs.
-//! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
+//! A failing rank poisons its fabric: every wait of the other ranks returns [`Error::PeerFailed`] within a second. Ranks that
+//! diverge get an error that names where each of them is: at once if they meet in different collectives
+//! ([`Error::Mismatch`]), and as a deadlock if they wait for each other in different groups or for messages
+//! ([`Error::Circle`]), so nothing hangs. There is no network transport of our own: several machines are reached through MPI
+//! (feature `mpi`) or HCCL.
+//!
+//! ```
+//! use ms_dist::{Fabric, threads};
+//! // Four ranks as threads; ranks 0 and 1 form one group, ranks 2 and 3 another.
+//! let sizes = threads::run(4, |fabric| {
+//!     let first = fabric.rank() / 2 * 2;
+//!     let pair = fabric.group(&[first, first + 1])?;
+//!     Ok::<_, ms_dist::Error>(pair.size())
+//! });
+//! assert_eq!(sizes.ok(), Some(vec![2; 4]));
+//! ```
 
 mod adaptive_attention;
 mod adaptive_map;

@@ -1,17 +1,17 @@
-//! How much layers that share their weights compute while their ranks exchange.
+//! How much computation tensor-parallel linear layers overlap with communication.
 
 use ms_core::FEW_ROWS;
 
-/// What layers compute while their ranks exchange.
+/// How linear layers overlap computation with communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearOverlap {
-    /// Gradients of weights, while that of the layer's input is on its way, or what comes next in a backward pass: rows of
-    /// experts, heads for tokens, gathered rows. Off, every exchange is waited for at once.
+    /// Weight gradients, while the input gradient or the next exchange of the backward pass is in transit: rows of experts,
+    /// heads for tokens, gathered rows. If false, every exchange is waited for at once.
     pub weight_gradients: bool,
-    /// Into how many pieces a product is cut whose exchange comes right before or behind it.
+    /// The number of pieces for a product directly preceded or followed by an exchange.
     pub pieces: Pieces,
-    /// Products of latents of keys and values, while those of queries and the part of keys that heads share are gathered from
-    /// ranks with shares of the tokens.
+    /// Products of key/value latents, while query latents and the shared part of keys are gathered from ranks with token
+    /// shards.
     pub beside_gathers: bool,
 }
 
@@ -21,17 +21,18 @@ impl Default for LinearOverlap {
     }
 }
 
-/// Into how many pieces the rows of a product are cut.
+/// The number of pieces that the rows of a product are divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {
-    /// So many where they can be, one where not.
+    /// This many if possible, otherwise one.
     Number(usize),
-    /// The most of 8, 4, 2 and 1 that can be.
+    /// The largest possible of 8, 4, 2 and 1.
     Finest,
 }
 
 impl Pieces {
-    /// Of `rows` rows, which are `shares` ranks' shares: every piece has as many rows of each, and more than [`FEW_ROWS`].
+    /// The number of pieces for `rows` rows, which are the shards of `shares` ranks: every piece has the same number of rows
+    /// from each, and more than [`FEW_ROWS`].
     pub fn of(self, rows: usize, shares: usize) -> usize {
         let fits = |&n: &usize| n > 0 && rows.is_multiple_of(n * shares) && rows / n > FEW_ROWS;
         match self {

@@ -1,9 +1,9 @@
-//! Communication as operations of a graph.
+//! Tensor-parallel communication as operations of a graph.
 //!
-//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`], or layers that do the same beside their products
-//! ([`ParallelCtx::column_parallel`], [`ParallelCtx::row_parallel`]); groups of one rank record nothing, so a model has no
-//! `if tp > 1`. Between the two calls each rank works with its own part of the weights, and gradients of what all of them hold
-//! are summands.
+//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`], or layers that fuse the same communication
+//! with their matrix products ([`ParallelCtx::column_parallel`], [`ParallelCtx::row_parallel`]). Groups of one rank record
+//! nothing, so a model has no `if tp > 1`. Between the two calls each rank works with its own shard of the weights, and
+//! gradients of replicated values are partial sums.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
@@ -13,7 +13,7 @@ use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp, volume};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Shape, Tensor, Var};
 
-/// What ranks do to a value, and in the backward pass to its gradient.
+/// A communication applied to a value, and in the backward pass to its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
     /// Nothing.
@@ -60,7 +60,7 @@ impl Exchange {
     }
 }
 
-/// The states of a value that ranks exchange so, before and behind.
+/// The sharding states of a value before and after this exchange.
 fn states(forward: Exchange, backward: Exchange) -> Option<(Hold, Hold)> {
     use Exchange::{Gather, Keep, Share, Sum, SumShare};
     Some(match (forward, backward) {
@@ -113,7 +113,7 @@ impl Op for Mapping {
     }
 }
 
-/// `x` as the ranks exchange it, with what they do to its gradient. Groups of one rank record nothing.
+/// Applies an exchange to `x`, and another to its gradient. Groups of one rank record nothing.
 pub(crate) fn map(
     g: &mut Graph,
     ranks: &Among,
@@ -132,7 +132,7 @@ pub(crate) fn map(
     Ok(g.apply(y, &[x], op))
 }
 
-/// [`map`] of `x`, which ranks have exchanged to `y` before.
+/// [`map`] of `x`, for which the exchange has already produced `y`.
 pub(crate) fn arrived(
     g: &mut Graph,
     ranks: Among,
@@ -143,7 +143,7 @@ pub(crate) fn arrived(
     g.apply(y, &[x], || Box::new(Mapping { ranks, name, forward, backward }))
 }
 
-/// What a value is inside tensor parallelism, and its gradient outside.
+/// The exchanges for entering tensor parallelism: of the value, and of its gradient.
 pub(crate) const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
     match sequence_parallel {
         true => (Exchange::Gather, Exchange::SumShare),
@@ -151,7 +151,7 @@ pub(crate) const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
     }
 }
 
-/// Of rows that are sent to the ranks of their experts, or back to those of their tokens.
+/// The state rule for rows sent to the ranks of their experts, or back to those of their tokens.
 pub(crate) fn sent(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
     match *inputs {
         [None] => Ok(None),
@@ -187,8 +187,8 @@ impl Op for ExchangeRows {
     }
 }
 
-/// Hands rank `r` the next `send[r]` rows of `x[R,H]` and returns those of all ranks in rank order, `receive[r]` of rank
-/// `r`. Keeps `receive`.
+/// Sends the next `send[r]` rows of `x[R,H]` to rank `r` and returns those received from all ranks in rank order,
+/// `receive[r]` from rank `r`. Saves `receive`.
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
@@ -208,26 +208,26 @@ pub fn exchange_rows(
 }
 
 impl ParallelCtx {
-    /// What ranks hold of the stream between layers.
+    /// The sharding states of the residual stream between layers.
     pub fn between_layers(&self) -> States {
         let alike = if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant };
         self.own_tokens_and(alike)
     }
 
-    /// What ranks hold of values of their own heads.
+    /// The sharding states of values of a rank's own heads.
     pub fn of_heads(&self) -> States {
         self.own_tokens_and(Hold::Sharded)
     }
 
-    /// Along tensor parallelism this, along other axes the tokens of each rank.
+    /// This state along tensor parallelism, sharded by tokens along other axes.
     fn own_tokens_and(&self, along_tp: Hold) -> States {
         let of = |axis| self.digits.dense(axis);
         let tokens = States::default().with(of(Axis::Cp).or(of(Axis::Dp)), Hold::Tokens);
         tokens.with(of(Axis::Tp), along_tp)
     }
 
-    /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: all tokens, `[T,H]`. Its gradient
-    /// is summed over the ranks. Under sequence parallelism `x` is a rank's share `[T/tp,H]`.
+    /// `x` as the input of column-parallel layers: all tokens, `[T,H]`. Its gradient is summed over the ranks. Under sequence
+    /// parallelism `x` is a rank's shard `[T/tp,H]`.
     ///
     /// # Errors
     /// If a rank fails.
@@ -235,8 +235,8 @@ impl ParallelCtx {
         map(g, &self.among_tp(), x, "enter_tp", entering(self.sequence_parallel))
     }
 
-    /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this
-    /// rank's share `[T/tp,H]` of it.
+    /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this rank's
+    /// shard `[T/tp,H]`.
     ///
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
@@ -248,8 +248,8 @@ impl ParallelCtx {
         map(g, &self.among_tp(), y, "leave_tp", how)
     }
 
-    /// This rank's share of the tokens of `x`, which all tensor-parallel ranks hold alike: under sequence parallelism
-    /// `[T/tp,H]`, else all.
+    /// This rank's shard of the tokens of `x`, which is replicated over tensor-parallel ranks: under sequence parallelism
+    /// `[T/tp,H]`, otherwise all.
     ///
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
@@ -260,7 +260,7 @@ impl ParallelCtx {
         }
     }
 
-    /// The sum over tensor-parallel ranks of what the heads of each have given, without a gradient.
+    /// The sum over tensor-parallel ranks of their heads' results, without a gradient.
     ///
     /// # Errors
     /// If a rank fails.
@@ -271,7 +271,7 @@ impl ParallelCtx {
         }
     }
 
-    /// The values of all tokens of what [`ParallelCtx::enter_tp`] would be given, without a gradient.
+    /// The values that [`ParallelCtx::enter_tp`] would return, without a gradient.
     ///
     /// # Errors
     /// If a rank fails.

@@ -1,12 +1,12 @@
-//! Ranks that are processes: collectives made of messages.
+//! Ranks as processes: collectives built from point-to-point messages.
 //!
-//! A [`Wire`] carries bytes to another process and never waits; what arrives is given to the [`Office`], where it lies until
-//! somebody asks for it. Nothing else is asked of a transport, so one that is a channel inside a process tests everything
-//! here, and MPI needs no more than its messages.
+//! A [`Wire`] sends bytes to another process and never blocks; received messages are handed to the [`Office`], which holds
+//! them until they are requested. Nothing else is required of a transport, so an in-process channel is enough to test
+//! everything here, and MPI provides only its messages.
 //!
-//! Every sum is formed in rank order by the function that ranks as threads use, each part of it on the rank that owns the
-//! part, so the bits are the same: an all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are
-//! handed to everybody as a whole.
+//! Every sum is computed in rank order by the same function that threaded ranks use, each part on the rank that owns it, so
+//! the bits are the same. An all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are sent
+//! whole to every rank.
 
 use crate::office::{ENDED, FAILED, LOST, Letter, Office, Topic, Wire, encode};
 use crate::reduce::reduce;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Tensors up to this size go to every rank as a whole.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// A process's place in a run of several.
+/// A process as one rank of a run.
 #[derive(Clone)]
 pub(crate) struct MessageFabric {
     rank: usize,
@@ -35,14 +35,14 @@ impl MessageFabric {
         Self { rank, world, wire, office, asked: Arc::default() }
     }
 
-    /// From now on this rank waits for another no longer than `limit`, and says for what.
+    /// From now on this rank waits for another no longer than `limit`; the error says for what.
     #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // asked for by who starts processes
     pub(crate) fn wait_at_most(&self, limit: Duration) {
         self.office.wait_at_most(self.rank, limit);
     }
 
-    /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
-    /// over; whether they have.
+    /// Tells all others that this rank has ended, successfully or for a reason, and waits until they have too, or `patience`
+    /// is over; returns whether they have.
     pub(crate) fn end(&self, failure: Option<&str>, patience: Duration) -> bool {
         let mut note = vec![if failure.is_some() { FAILED } else { ENDED }];
         note.extend(failure.unwrap_or_default().as_bytes());
@@ -50,7 +50,7 @@ impl MessageFabric {
         self.office.wait_for_ends(self.world - 1, patience)
     }
 
-    /// Notes, and tells all others, that `rank` has ended without a word.
+    /// Notes, and tells all others, that `rank` has ended without a message.
     pub(crate) fn lost(&self, rank: usize, reason: &str) {
         if self.office.lost(rank, reason) {
             let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
@@ -58,18 +58,18 @@ impl MessageFabric {
         }
     }
 
-    /// Whether `rank` has ended, well or not.
+    /// Whether `rank` has ended, successfully or not.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // asked by who watches processes
     pub(crate) fn has_ended(&self, rank: usize) -> bool {
         self.office.has_ended(rank)
     }
 
-    /// Ranks that have ended without a word.
+    /// Ranks that have ended without a message.
     pub(crate) fn lost_ranks(&self) -> BTreeSet<usize> {
         self.office.lost_ranks()
     }
 
-    /// Gives a note to all others that can still read it.
+    /// Sends a note to all others that can still read it.
     fn tell(&self, note: &[u8]) {
         let lost = self.office.lost_ranks();
         let others = (0..self.world).filter(|rank| *rank != self.rank && !lost.contains(rank));
@@ -77,7 +77,7 @@ impl MessageFabric {
     }
 }
 
-/// The same number on every rank for the same group, asked for as often.
+/// A number that is the same on every rank for the same group and instance.
 fn group_key(ranks: &[usize], instance: u64) -> u64 {
     let numbers = ranks.iter().map(|rank| *rank as u64).chain([instance, ranks.len() as u64]);
     numbers.flat_map(u64::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -119,7 +119,7 @@ impl Fabric for MessageFabric {
     }
 }
 
-/// The ranks of a group and the way to them.
+/// The ranks of a group and the transport to them.
 #[derive(Clone)]
 struct Group {
     key: u64,
@@ -140,7 +140,7 @@ impl Group {
         self.wire.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
     }
 
-    /// Waits for the letter of rank `from` of the group.
+    /// Waits for the message of rank `from` of the group.
     fn wait(&self, from: usize, topic: Topic) -> Result<Letter> {
         self.office.wait((self.key, self.ranks[from], topic), &*self.wire)
     }
@@ -162,7 +162,7 @@ impl Meeting {
         self.group.post(to, self.topic(step), &self.call, dtype, shape, data);
     }
 
-    /// What rank `from` sent in a step; ranks that disagree about what they do are an error.
+    /// What rank `from` sent in a step; an error if ranks diverge.
     fn wait(&self, from: usize, step: u8) -> Result<Letter> {
         let letter = self.group.wait(from, self.topic(step))?;
         if letter.call == self.call {
@@ -178,7 +178,7 @@ impl Meeting {
         })
     }
 
-    /// One tensor a rank, in rank order, `mine` at its place.
+    /// One tensor per rank, in rank order, with `mine` at its place.
     fn all(&self, step: u8, mine: &Tensor, arena: &Arena) -> Result<Vec<Tensor>> {
         (0..self.group.ranks.len())
             .map(|from| {
@@ -234,7 +234,7 @@ impl MessageComm {
     }
 }
 
-/// What a collective on `t` says of it.
+/// The description of `t` in a collective's call.
 fn about(t: &Tensor) -> String {
     format!("{} x {}", t.numel(), t.dtype())
 }

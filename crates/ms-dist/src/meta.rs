@@ -1,7 +1,7 @@
-//! Groups of one rank that stands for all: what is exchanged has the sizes that it would have, and is counted.
+//! A single rank that stands for a whole group: exchanged tensors get the sizes they would have, and traffic is counted.
 //!
-//! Every other rank of a group is taken to do and to hold what this one does, so a rank's part in a run of thousands of them is
-//! tried out alone.
+//! Every other rank of a group is assumed to do and to hold what this one does, so one rank's part of a run on thousands of
+//! ranks can be tried alone.
 
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
@@ -9,7 +9,7 @@ use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The place of one rank among ranks that do not exist.
+/// The fabric of one rank among ranks that do not exist.
 #[derive(Clone)]
 pub struct MetaFabric {
     rank: usize,
@@ -17,7 +17,7 @@ pub struct MetaFabric {
 }
 
 impl MetaFabric {
-    /// Rank `rank` of `world`, to whom messages come as it expects them ([`Communicator::recv_known`]).
+    /// Rank `rank` of `world`; messages arrive as it expects them ([`Communicator::recv_known`]).
     pub fn new(rank: usize, world: usize) -> Self {
         Self { rank, world }
     }
@@ -53,7 +53,7 @@ impl MetaGroup {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// What all ranks together have, `t` being this rank's; where `t` has values they are taken for those of all.
+    /// What all ranks together hold, `t` being this rank's part; if `t` has values they are used for all ranks.
     fn joined(
         &self,
         t: Tensor,
@@ -87,7 +87,7 @@ fn stacked(arena: &Arena, parts: &[Tensor]) -> Result<Tensor> {
 /// Elements `start..start + len` of the reduction of all.
 fn reduced(arena: &Arena, all: &[Tensor], (start, len): (usize, usize), op: ReduceOp) -> Result<Tensor> {
     if !all[0].is_meta() {
-        // All have the same: as many doublings as the number of ranks has digits.
+        // All ranks hold the same: doubling takes as many steps as the number of ranks has binary digits.
         let mut power = reduce(arena, &all[..1], start, len, op)?;
         let (mut left, mut sum) = (if op == ReduceOp::Max { 1 } else { all.len() }, None);
         loop {

@@ -1,14 +1,14 @@
-//! Ranks that MPI starts: `mpirun -np 4 PROGRAM`.
+//! Ranks started by MPI: `mpirun -np 4 PROGRAM`.
 //!
-//! [`start`] begins MPI and gives the process its place. Two threads talk to the library, so that no rank ever waits to send:
-//! one hands over what the rank posts, in order; the other takes whatever arrives and puts it where the rank looks for it.
-//! Where that would cost more than it saves the rank does it itself: it sends what is small at once, which the library copies,
-//! and looks for letters while it waits for one.
-//! Collectives are made of such messages (see `messages`), because the library's own form their sums in an order of their own.
+//! [`start`] initialises MPI and gives the process its place. Two threads talk to the library, so no rank ever blocks on a
+//! send: one sends what the rank posts, in order; the other receives whatever arrives and puts it into the rank's mailbox.
+//! Where this would cost more than it saves, the rank does it itself: it sends small messages directly (the library copies
+//! them) and polls for messages while it waits for one. Collectives are built from these messages (see `messages`), because
+//! the library's own collectives add in an order of their own.
 //!
-//! Only the safe interface of the `mpi` crate is used. Where the library itself finds an error, such as a connection that
-//! breaks, it ends the whole run, as MPI has it. A rank that is killed is noticed by `mpirun`, which names it and ends the
-//! others, in its own time (Open MPI 4: after a second); sooner by the rank before it on its machine, which looks for its process
+//! Only the safe interface of the `mpi` crate is used. If the library itself detects an error, such as a broken connection,
+//! it aborts the whole run, as MPI prescribes. A killed rank is noticed by `mpirun`, which names it and ends the others in
+//! its own time (Open MPI 4: after a second); sooner by the preceding rank on the same machine, which watches its process
 //! (see `vigil`) and tells the others.
 
 use crate::messages::MessageFabric;
@@ -29,27 +29,27 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one message of the library, whose counts have 31 bits.
 const MESSAGE_BYTES: usize = 1 << 28;
-/// Letters up to this many bytes go in the message of their length.
+/// Messages up to this many bytes are sent together with their length.
 const SHORT: usize = 64 << 10;
-/// Letters up to this many bytes are sent at once where none is before them: the library takes a copy of such.
+/// Messages up to this many bytes are sent at once if none is queued: the library copies them.
 const AT_ONCE: usize = 3 << 10;
-/// How long the receiver sleeps between two looks, and when the rank looks itself.
+/// How long the receiver sleeps between two polls, and when the rank polls itself.
 const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
-/// How often a rank looks whether the next one of its machine lives.
+/// How often a rank checks whether the next one on its machine is alive.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a rank whose fellow is gone may take until it ends.
+/// How long a rank may take to end after a peer is gone.
 const GRACE: Duration = Duration::from_millis(200);
 /// How long a rank that ends without the library waits for its receiver.
 const MOMENT: Duration = Duration::from_millis(50);
 /// How long a rank that ends waits for the others: those that failed must still say so.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The way to the library.
+/// The sending side.
 struct Desk {
     /// What is to be sent, in order; dropping it ends the sender.
     outbox: Mutex<Sender<(usize, Vec<u8>)>>,
-    /// Letters that the sender has not handed over yet.
+    /// Messages that the sender has not passed to the library yet.
     queued: Arc<AtomicUsize>,
     intake: Arc<Intake>,
 }
@@ -61,7 +61,7 @@ impl Wire for Desk {
             return send(&SimpleCommunicator::world(), to, &letter);
         }
         self.queued.fetch_add(1, Ordering::AcqRel);
-        // The sender lasts until the run has ended; what is posted later nobody waits for.
+        // The sender runs until the run has ended; nobody waits for later posts.
         let _ = outbox.send((to, letter));
     }
 
@@ -71,16 +71,16 @@ impl Wire for Desk {
     }
 }
 
-/// What arrives, taken by one thread at a time.
+/// The receiving side, used by one thread at a time.
 struct Intake {
     office: Arc<Office>,
     taking: Mutex<()>,
-    /// Whether the rank has looked itself since the receiver last did.
+    /// Whether the rank has polled itself since the receiver last did.
     rank_looks: AtomicBool,
 }
 
 impl Intake {
-    /// Takes a letter that has arrived; whether there was one and nobody else was taking.
+    /// Takes a message that has arrived; returns whether there was one and nobody else was receiving.
     fn take(&self) -> bool {
         let _taking = match self.taking.try_lock() {
             Ok(taking) => taking,
@@ -108,7 +108,7 @@ impl Intake {
     }
 }
 
-/// How far a rank is, for its watcher.
+/// The state of a rank, for its watcher thread.
 #[derive(Default)]
 struct Watched {
     /// It ends, and waits for the others.
@@ -125,7 +125,7 @@ pub struct MpiRun {
     watcher: Option<JoinHandle<()>>,
     watched: Arc<Watched>,
     stop: Arc<AtomicBool>,
-    /// Ends the library when it is dropped, last of all.
+    /// Finalises the library when it is dropped, last of all.
     universe: Universe,
 }
 
@@ -136,10 +136,10 @@ impl MpiRun {
     }
 }
 
-/// Begins MPI.
+/// Initialises MPI.
 ///
 /// # Errors
-/// If it has begun before, or does not allow calls from several threads.
+/// If it was initialised before, or does not allow calls from several threads.
 pub fn start() -> Result<MpiRun> {
     let failed = |reason: &str| Error::Transport { what: "MPI".to_owned(), source: reason.into() };
     let begun = ::mpi::initialize_with_threading(Threading::Multiple);
@@ -181,7 +181,7 @@ pub fn start() -> Result<MpiRun> {
     Ok(MpiRun { fabric, sender, receiver, watcher, watched, stop, universe })
 }
 
-/// The other ranks of this machine whose processes can be seen, from the next one on. All ranks ask together.
+/// The other ranks on this machine whose processes are visible, from the next one on. Collective over all ranks.
 fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     let (rank, world) = (fabric.rank(), fabric.world());
     let own = Process::own();
@@ -194,8 +194,9 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     Ok((1..world).map(|i| of((rank + i) % world)).filter(|(_, process)| here(process)).collect())
 }
 
-/// Looks for the process of the next of `others` that has not ended, until this rank has. Once one is lost, a rank that does not
-/// begin to end may wait for ever inside the library, which has no end of a message to who is gone: the process is ended.
+/// Watches the process of the next of `others` that has not ended, until this rank ends. Once one is lost, a rank that does
+/// not start to end may be blocked forever inside the library, which never completes a message to a dead process: this
+/// process is then terminated.
 fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched) {
     let mut lost_at: Option<Instant> = None;
     while !watched.asleep.load(Ordering::Acquire) {
@@ -209,7 +210,7 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched)
             if since > GRACE && !watched.ending.load(Ordering::Acquire) {
                 let (own, world) = (fabric.rank(), fabric.world());
                 tracing::error!("rank {own} of {world}: rank {rank} is gone, which this one exchanges with");
-                // Who watches this one sees that it is gone, too.
+                // Its own watcher sees that it is gone, too.
                 std::process::exit(1);
             }
         }
@@ -217,7 +218,7 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched)
     }
 }
 
-/// Hands over letters until nobody can post another one.
+/// Passes messages to the library until nobody can post another one.
 fn send_all(posted: &Receiver<(usize, Vec<u8>)>, queued: &AtomicUsize) {
     let world = SimpleCommunicator::world();
     while let Ok((to, letter)) = posted.recv() {
@@ -226,8 +227,8 @@ fn send_all(posted: &Receiver<(usize, Vec<u8>)>, queued: &AtomicUsize) {
     }
 }
 
-/// Hands over a letter. Its length goes before it, in one message with a short letter; a long one follows in as many as it
-/// needs.
+/// Passes a message to the library. Its length goes first, together with a short message; a long one follows in as many parts
+/// as needed.
 fn send(world: &SimpleCommunicator, to: usize, letter: &[u8]) {
     let process = world.process_at_rank(to as i32);
     let mut first = (letter.len() as u64).to_le_bytes().to_vec();
@@ -240,7 +241,7 @@ fn send(world: &SimpleCommunicator, to: usize, letter: &[u8]) {
     }
 }
 
-/// Takes what arrives until it is told to stop.
+/// Receives messages until it is told to stop.
 fn receive_all(intake: &Intake, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         if !intake.take() {
@@ -251,7 +252,7 @@ fn receive_all(intake: &Intake, stop: &AtomicBool) {
 }
 
 impl MpiRun {
-    /// This process's place.
+    /// This process's fabric.
     pub fn fabric(&self) -> &dyn Fabric {
         &self.fabric
     }
@@ -263,7 +264,7 @@ impl MpiRun {
     }
 
     /// Ends this rank's part: tells the others, for a rank that failed with its reason, and waits until they have ended too.
-    /// Ranks that do not end though this one has failed are ended with the run.
+    /// Ranks that do not end although this one has failed are terminated with the run.
     pub fn end(self, failure: Option<&str>) {
         let (rank, world) = (self.fabric.rank(), self.fabric.world());
         self.watched.ending.store(true, Ordering::Release);
@@ -279,7 +280,7 @@ impl MpiRun {
             let _ = watcher.join();
         }
         if !fabric.lost_ranks().is_empty() {
-            // The library's end would wait for who is gone: this process ends without it.
+            // Finalising the library would wait for the lost rank: this process ends without it.
             stop.store(true, Ordering::Relaxed);
             let start = Instant::now();
             while !receiver.is_finished() && start.elapsed() < MOMENT {
@@ -288,7 +289,7 @@ impl MpiRun {
             return std::mem::forget(universe);
         }
         drop(fabric);
-        // The sender ends with the last communicator, which the caller has dropped before.
+        // The sender ends with the last communicator, which the caller has already dropped.
         let _ = sender.join();
         stop.store(true, Ordering::Relaxed);
         let _ = receiver.join();

@@ -1,4 +1,4 @@
-//! Data parallelism without buckets: what the bucketed one is compared with.
+//! Data parallelism without buckets: the baseline that the bucketed implementation is tested against.
 
 use crate::buckets::{Bucketing, Placed};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use ms_core::{Arena, DType, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
-/// A gradient of its own for each parameter, all of which every rank gets whole.
+/// A separate gradient per parameter, each reduced in full on every rank.
 struct EachGradient(Vec<Tensor>);
 
 impl EachGradient {
@@ -37,7 +37,7 @@ impl GradSink for EachGradient {
     }
 }
 
-/// Adds what rank `rank` has found of every parameter in two passes, of which the second ends in an order of its own.
+/// Adds rank `rank`'s gradients of every parameter in two passes, the second of which ends in a different order.
 fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Result<()> {
     let mut rng = Rng::named(rank as u64, "gradients");
     for pass in 0..2 {
@@ -60,7 +60,7 @@ fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Resu
     Ok(())
 }
 
-/// All ranks, whose optimizers keep their state so.
+/// All ranks, with this sharding of the optimizer state.
 fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<Replicas> {
     let all: Vec<usize> = (0..fabric.world()).collect();
     let alone = fabric.group(&[fabric.rank()])?;

@@ -1,4 +1,4 @@
-//! Norms over rows whose columns ranks share.
+//! Norms over rows whose columns are sharded over ranks.
 
 use crate::{Among, Communicator, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
@@ -9,13 +9,13 @@ fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
     Ok(comm.all_reduce("statistics of a norm", t, ReduceOp::Sum)?.wait()?)
 }
 
-/// `f` of every number of `t[T]`, formed in f64.
+/// `f` of every number of `t[T]`, computed in f64.
 fn map(t: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
     let values: Vec<f64> = t.ready()?.to_reals()?.into_iter().map(f).collect();
     Tensor::from_reals(t.arena(), t.dtype(), [values.len()], &values)
 }
 
-/// `t[T,W/tp]` less the mean of every whole row.
+/// `t[T,W/tp]` minus the mean of every whole row.
 fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tensor> {
     let (rows, width) = t.as_matrix();
     let ones = Tensor::from_reals(device.arena(), t.dtype(), [rows, width], &vec![1.0; rows * width])?;
@@ -24,7 +24,7 @@ fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tenso
     device.add(t, &device.scale_rows(&ones, &less)?)
 }
 
-/// Of the columns of `[x, ..]` that each rank has: the statistics of others' are summed.
+/// The state rule for column-sharded inputs `[x, ..]`: statistics are summed over the ranks.
 fn of_columns(ranks: &Among, along: Digit, inputs: Holds<'_>) -> Held {
     match (ranks.over.contains(along), inputs.first()) {
         (true, Some(Some(hold))) if !matches!(hold, Hold::Sharded | Hold::Constant) => Err(hold::Clash),
@@ -44,7 +44,7 @@ impl Op for CentreOverTp {
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        // Taking the mean away is a projection, which is its own transpose.
+        // Subtracting the mean is a projection, which is its own transpose.
         let back = |dy: Tensor| centred(cx.device, &**self.0, &dy);
         dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
@@ -89,8 +89,8 @@ impl Op for NormOverTp {
 impl ParallelCtx {
     /// RMSNorm of rows whose columns the tensor-parallel ranks share: `x[T,W/tp]` and `w[W/tp]` are this rank's part of each.
     ///
-    /// `y[t,i] = x[t,i] · w[i] / sqrt(mean over the whole row of x² + eps)`. Keeps `x` and a number for each token; a number
-    /// for each token is summed over the ranks, forward and backward.
+    /// `y[t,i] = x[t,i] · w[i] / sqrt(mean over the whole row of x² + eps)`. Saves `x` and one number per token; one number
+    /// per token is summed over the ranks, forward and backward.
     ///
     /// # Errors
     /// If a rank fails or shapes do not fit.
@@ -98,7 +98,7 @@ impl ParallelCtx {
         let device = g.device().clone();
         let width = x.value().as_matrix().1 * self.tp.size();
         let squares = sum(&*self.tp, device.row_dot(x.value(), x.value())?)?;
-        // As kernels take it: one rank's norm has the same.
+        // Rounded as kernels round it, like the norm of a single rank.
         let eps = if x.value().dtype() == DType::F64 { eps } else { f64::from(eps as f32) };
         let rstd = map(&squares, |s| 1.0 / (s / width as f64 + eps).sqrt())?;
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;

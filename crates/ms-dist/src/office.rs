@@ -1,4 +1,4 @@
-//! Letters between processes: how a tensor is written as bytes, and where what comes lies until it is asked for.
+//! Message encoding between processes, and the mailbox of received messages.
 
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};
@@ -6,23 +6,23 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait sleeps before it looks whether a rank has failed.
+/// How long a wait sleeps before it checks whether a rank has failed.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a wait looks for letters itself before it sleeps.
+/// How long a wait polls for messages itself before it sleeps.
 const EAGER: Duration = Duration::from_millis(2);
-/// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
+/// Sends bytes to other processes of the run, in order between any two, and passes received messages to [`Office::deliver`].
 pub(crate) trait Wire: Send + Sync {
-    /// Hands over `letter` for rank `to`; does not wait for its being asked for.
+    /// Posts `letter` to rank `to`, without waiting for it to be received.
     fn post(&self, to: usize, letter: Vec<u8>);
 
-    /// Takes a letter that has arrived and gives it to [`Office::deliver`]; whether there was one. Who waits for a letter asks
-    /// this again and again, which is quicker than being woken.
+    /// Takes a message that has arrived and passes it to [`Office::deliver`]; returns whether there was one. A rank waiting
+    /// for a message polls this, which is faster than being woken.
     fn take(&self) -> bool {
         false
     }
 }
 
-/// Whose turn a letter is: the key of its group, its sender's number in the run, and what it belongs to.
+/// The address of a message: the key of its group, its sender's number in the run, and its topic.
 pub(crate) type Address = (u64, usize, Topic);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub(crate) enum Topic {
     Message { tag: u64 },
 }
 
-/// A tensor on its way.
+/// A tensor in transit.
 pub(crate) struct Letter {
     /// What the sender called, as text to compare.
     pub(crate) call: String,
@@ -50,11 +50,11 @@ impl Letter {
     }
 }
 
-/// Kinds of what is sent.
+/// Kinds of messages.
 pub(crate) const LETTER: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const ENDED: u8 = 2;
-/// A rank that has ended without a word: its number, and the reason.
+/// A rank that has ended without a message: its number, and the reason.
 pub(crate) const LOST: u8 = 3;
 
 pub(crate) fn encode(
@@ -83,7 +83,7 @@ pub(crate) fn encode(
     out
 }
 
-/// Takes numbers and texts from the front of a letter.
+/// Reads numbers and strings from the front of a message.
 struct Opener<'a>(&'a [u8]);
 
 impl<'a> Opener<'a> {
@@ -125,23 +125,23 @@ impl<'a> Opener<'a> {
 struct Inbox {
     mail: HashMap<Address, VecDeque<Letter>>,
     failed: Option<(usize, String)>,
-    /// Ranks that have ended, well or not.
+    /// Ranks that have ended, successfully or not.
     ended: BTreeSet<usize>,
-    /// Those of them that have not said so.
+    /// Those of them that did not announce it.
     lost: BTreeSet<usize>,
 }
 
-/// Where letters lie until they are asked for.
+/// The mailbox: received messages wait here until they are requested.
 #[derive(Default)]
 pub(crate) struct Office {
     inbox: Mutex<Inbox>,
     changed: Condvar,
-    /// This rank of the run, and how long it may wait for a letter, where that has an end.
+    /// This rank's number, and the limit on waiting for a message, if there is one.
     limit: OnceLock<(usize, Duration)>,
 }
 
 impl Office {
-    /// From now on rank `rank`, which this is, waits for a letter no longer than `limit`.
+    /// From now on this rank, number `rank`, waits for a message no longer than `limit`.
     pub(crate) fn wait_at_most(&self, rank: usize, limit: Duration) {
         self.limit.get_or_init(|| (rank, limit));
     }
@@ -150,7 +150,7 @@ impl Office {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what came from rank `from`.
+    /// Accepts a message from rank `from`.
     pub(crate) fn deliver(&self, from: usize, bytes: &[u8]) {
         let mut opener = Opener(bytes);
         let kind = opener.byte();
@@ -187,14 +187,14 @@ impl Office {
     }
 
     fn lose(inbox: &mut Inbox, rank: usize, reason: String) {
-        // Who has said that it ends may be gone.
+        // A rank that has announced its end may be gone.
         if inbox.ended.insert(rank) {
             inbox.lost.insert(rank);
             Self::note(inbox, rank, reason);
         }
     }
 
-    /// Notes that `rank` has ended without a word; whether that is news.
+    /// Notes that `rank` has ended without a message; returns whether that is new.
     pub(crate) fn lost(&self, rank: usize, reason: &str) -> bool {
         let mut inbox = self.inbox();
         let news = !inbox.ended.contains(&rank);
@@ -204,13 +204,13 @@ impl Office {
         news
     }
 
-    /// Whether `rank` has ended, well or not.
+    /// Whether `rank` has ended, successfully or not.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // asked by who watches processes
     pub(crate) fn has_ended(&self, rank: usize) -> bool {
         self.inbox().ended.contains(&rank)
     }
 
-    /// Ranks that have ended without a word.
+    /// Ranks that have ended without a message.
     pub(crate) fn lost_ranks(&self) -> BTreeSet<usize> {
         self.inbox().lost.clone()
     }
@@ -222,7 +222,7 @@ impl Office {
         }
     }
 
-    /// Waits for a letter that `wire` brings.
+    /// Waits for a message from `wire`.
     pub(crate) fn wait(&self, address: Address, wire: &dyn Wire) -> Result<Letter> {
         let start = Instant::now();
         let mut inbox = self.inbox();
@@ -258,7 +258,7 @@ impl Office {
         }
     }
 
-    /// Waits until `count` other ranks have ended, or `patience` is over; whether they have.
+    /// Waits until `count` other ranks have ended, or `patience` is over; returns whether they have.
     pub(crate) fn wait_for_ends(&self, count: usize, patience: Duration) -> bool {
         let start = Instant::now();
         let mut inbox = self.inbox();

@@ -1,9 +1,9 @@
-//! Linear layers whose weights tensor-parallel ranks share out, with what the ranks exchange beside what they compute.
+//! Tensor-parallel linear layers that overlap communication with their matrix products.
 //!
-//! An exchange and the product next to it are one operation here, so that one can run while the other is on its way: the
-//! gradient of a layer's input beside the gradients of its weights, and, where products are cut into pieces along the tokens,
-//! a piece of the product beside the exchange of another. Neither changes a bit: rows of a product do not know of each other
-//! (of so few that kernels sum in another order no piece is made), and sums over ranks are formed element by element.
+//! An exchange and the adjacent product are one operation here, so that one can run while the other is in progress: the input
+//! gradient is reduced while the weight gradient is computed, and, where products are cut into pieces along the tokens, one
+//! piece is computed while another is exchanged. Neither changes a bit: the rows of a product are independent of each other
+//! (pieces never get so few rows that kernels would sum in another order), and sums over ranks are element-wise.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
@@ -13,17 +13,17 @@ use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp, volu
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
-/// Ranks that share the weights of a layer, and how they exchange what comes in or goes out.
+/// The ranks that share the weights of a layer, and how they exchange its input or output.
 #[derive(Clone)]
 pub(crate) struct Sharers {
     pub(crate) comm: Among,
-    /// Outside the layer a rank has its share of the tokens only.
+    /// Outside the layer, a rank holds only its shard of the tokens.
     pub(crate) sequence_parallel: bool,
     overlap: LinearOverlap,
 }
 
 impl Sharers {
-    /// A collective that has begun, or where nothing is to run beside it has ended.
+    /// A started collective; waited for at once if nothing should overlap with it.
     pub(crate) fn beside(&self, pending: Pending) -> Result<Pending> {
         match self.overlap.weight_gradients {
             true => Ok(pending),
@@ -31,7 +31,7 @@ impl Sharers {
         }
     }
 
-    /// The sum over the ranks of `t`, of all tokens or of each rank's share: begun.
+    /// Starts the sum over the ranks of `t`, for all tokens or for each rank's shard.
     pub(crate) fn begin_sum(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         if !self.sequence_parallel {
             return Ok(self.comm.all_reduce(name, t, ReduceOp::Sum)?);
@@ -44,25 +44,26 @@ impl Sharers {
         Ok(Pending::new(move || Ok(pending.wait()?.reshape(Shape::new(&shape))?)))
     }
 
-    /// What ranks hold outside the layer.
+    /// The sharding state outside the layer.
     const fn outside(&self) -> Hold {
         if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant }
     }
 
-    /// Shares of the tokens that ranks have outside the layer: one where every rank has all.
+    /// Number of token shards outside the layer: one if every rank has all tokens.
     pub(crate) fn shares(&self) -> usize {
         if self.sequence_parallel { self.comm.size() } else { 1 }
     }
 
-    /// Where piece `piece` of `pieces` lies among `rows` rows of all tokens, and how many of its rows follow each other: it has
-    /// a run of each share.
+    /// The positions of piece `piece` of `pieces` among `rows` rows of all tokens, and the length of its runs: it has one run
+    /// from each shard.
     fn places(&self, rows: usize, piece: usize, pieces: usize) -> (Vec<usize>, usize) {
         let shares = self.shares();
         let (share, run) = (rows / shares, rows / shares / pieces);
         ((0..shares).map(|rank| rank * share + piece * run).collect(), run)
     }
 
-    /// All tokens of the shares `x`, piece by piece: `made` gets the rows of one while the next is on its way, with their places.
+    /// Gathers all tokens from the shards `x`, piece by piece: `made` gets the rows of one piece, with their places, while
+    /// the next is in transit.
     fn gathered(
         &self,
         name: &'static str,
@@ -84,8 +85,8 @@ impl Sharers {
         Ok(())
     }
 
-    /// The sum over the ranks of the rows that `make` makes of rows of `x`, piece by piece: one is made while those before are
-    /// on their way.
+    /// Sums over the ranks the rows that `make` computes from rows of `x`, piece by piece: one is computed while the previous
+    /// ones are in transit.
     fn summed(
         &self,
         name: &'static str,
@@ -127,7 +128,7 @@ fn take_rows(x: &Tensor, places: &[usize], run: usize) -> Result<Tensor> {
     Ok(taken)
 }
 
-/// Puts rows of `part`, run after run, to their `places` among `rows` rows.
+/// Writes the rows of `part`, run after run, to their `places` among `rows` rows.
 fn put_rows(to: &mut Option<Tensor>, part: &Tensor, rows: usize, places: &[usize], run: usize) -> Result<()> {
     if part.dim(0) == rows && places.len() * run == rows {
         *to = Some(part.clone());
@@ -145,10 +146,10 @@ fn put_rows(to: &mut Option<Tensor>, part: &Tensor, rows: usize, places: &[usize
     Ok(())
 }
 
-/// Layers that take the same input and share out their outputs.
+/// Column-parallel layers with the same input.
 struct Columns {
     sharers: Sharers,
-    /// All tokens, or under sequence parallelism the rank's share, which is gathered again.
+    /// All tokens, or under sequence parallelism the rank's shard, which is gathered again.
     x: Saved,
     w: Vec<Saved>,
 }
@@ -166,7 +167,7 @@ impl Op for Columns {
         let (x, layers) = inputs.split_at(1);
         let x = over.exchanged(along, x, &[self.sharers.outside()], Hold::Replicated)?;
         let of = |layer: &[Option<Hold>]| hold::projected(&[x, layer[0], layer[1]]);
-        // Where all ranks have some of the layers, what these give is alike, too.
+        // If some of the layers are replicated, their outputs are replicated too.
         layers.chunks(2).try_fold(Some(Hold::Replicated), |all, layer| hold::together(&[all, of(layer)?]))
     }
 
@@ -180,7 +181,7 @@ impl Op for Columns {
         };
         let w = w.iter().map(|w| w.get(&device)).collect::<Result<Vec<_>>>()?;
         let mut dx: Option<Tensor> = None;
-        // From the last to the first, as a tape goes back.
+        // From the last to the first, like a tape.
         for (dy, w) in dys.iter().zip(&w).rev() {
             let Some(dy) = dy else { continue };
             let part = device.linear_dx(dy, w)?;
@@ -205,7 +206,7 @@ impl Op for Columns {
     }
 }
 
-/// A layer that shares out its inputs.
+/// A row-parallel layer.
 struct Rows {
     sharers: Sharers,
     x: Saved,
@@ -213,7 +214,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// The gradient by the rank's inputs, and that by its outputs for all tokens.
+    /// The gradient with respect to the rank's inputs, and that with respect to its outputs for all tokens.
     fn gradients(&self, device: &Device, w: &Tensor, dy: Tensor) -> Result<(Tensor, Tensor)> {
         if !self.sharers.sequence_parallel {
             return Ok((device.linear_dx(&dy, w)?, dy));
@@ -249,7 +250,7 @@ impl Op for Rows {
     }
 }
 
-/// What a layer makes of `x`.
+/// The output of a layer for `x`.
 fn through(device: &Device, x: &Tensor, (w, b): &(Var, Option<Var>)) -> Result<Tensor> {
     device.linear(x, w.value(), b.as_ref().map(Var::value))
 }
@@ -260,10 +261,9 @@ impl ParallelCtx {
         Sharers { comm, sequence_parallel, overlap }
     }
 
-    /// Linear layers of one input, whose outputs are shared out over tensor-parallel ranks: of `x[T,H]`, under sequence
-    /// parallelism of the ranks' shares `[T/tp,H]` of it, to `[T,N/tp]` for each of the `layers`, a weight `[N/tp,H]` and a bias
-    /// `[N/tp]`. Keeps `x`, of which under sequence parallelism the other ranks' shares are gathered again in the backward pass,
-    /// and the weights.
+    /// Column-parallel linear layers with one input: from `x[T,H]`, or under sequence parallelism from the ranks' shards
+    /// `[T/tp,H]`, to `[T,N/tp]` for each of the `layers`, a weight `[N/tp,H]` and a bias `[N/tp]`. Saves the weights and
+    /// `x`; under sequence parallelism, the other ranks' shards are gathered again in the backward pass.
     ///
     /// # Errors
     /// If shapes or element types do not fit, or a rank fails.
@@ -285,7 +285,7 @@ impl ParallelCtx {
         Ok(self.record_columns(g, x, layers, ys))
     }
 
-    /// [`ParallelCtx::column_parallel`] of what has begun to enter.
+    /// [`ParallelCtx::column_parallel`] for an input whose gather was started.
     ///
     /// # Errors
     /// As that.
@@ -302,7 +302,7 @@ impl ParallelCtx {
         }
     }
 
-    /// Layers of `x`, of which `all` are the rows of all ranks.
+    /// Layers of `x`; `all` are the rows of all ranks.
     fn columns_of(
         &self,
         g: &mut Graph,
@@ -329,8 +329,8 @@ impl ParallelCtx {
         g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() }))
     }
 
-    /// A linear layer whose inputs are shared out over tensor-parallel ranks: the sum over them of `x[T,K/tp] · w[N,K/tp]ᵀ`,
-    /// whole `[T,N]`, or under sequence parallelism this rank's share `[T/tp,N]` of it, plus `bias[N]`. Keeps `x` and `w`.
+    /// A row-parallel linear layer: the sum over tensor-parallel ranks of `x[T,K/tp] · w[N,K/tp]ᵀ`, whole `[T,N]`, or under
+    /// sequence parallelism this rank's shard `[T/tp,N]`, plus `bias[N]`. Saves `x` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit, the tokens do not divide, or a rank fails.

@@ -1,4 +1,5 @@
-//! Pieces of documents that ranks hold, the calls in which they meet, and where queries, keys and values stand in packed rows.
+//! Document pieces held by ranks, the attention calls in which they meet, and the positions of queries, keys and values in
+//! packed rows.
 
 use ms_core::{AttentionOptions, Columns, Device, HeadLayout, Segment, Tensor};
 
@@ -15,8 +16,8 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
-/// call no query and no key occurs twice, and both rise.
+/// Calls of the attention kernel that together cover every pair of a query piece and a key piece that it sees: in one call no
+/// query and no key occurs twice, and both are in ascending order.
 pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
     let mut calls: Vec<Vec<Segment>> = Vec::new();
     for q in queries {
@@ -30,7 +31,7 @@ pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOption
             let aligned = k.len as i64 - q.len as i64;
             let ahead = q.place as i64 - k.place as i64 - aligned;
             let segment = Segment { q_start: q.row, q_len: q.len, k_start: k.row, k_len: k.len, ahead };
-            // The kernel takes documents in which queries and keys rise together.
+            // The kernel takes documents in which queries and keys ascend together.
             let free = |call: &&mut Vec<Segment>| {
                 call.iter().all(|s| {
                     let queries = s.q_start.cmp(&segment.q_start);
@@ -49,7 +50,7 @@ pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOption
     calls
 }
 
-/// Columns of packed rows and of rows of keys and values alone.
+/// Columns of packed rows and of rows with only keys and values.
 pub(crate) struct PackedColumns {
     /// Keys and values of packed rows.
     pub(crate) kv: Vec<Columns>,

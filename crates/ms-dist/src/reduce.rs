@@ -1,4 +1,4 @@
-//! Sums and maxima over ranks, in rank order, whoever carries the tensors.
+//! Sums and maxima over ranks, in rank order, whatever the transport.
 
 use crate::{ReduceOp, Result};
 use half::bf16;

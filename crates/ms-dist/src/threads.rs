@@ -1,9 +1,9 @@
-//! Ranks as threads of one process, collectives in shared memory.
+//! Ranks as threads of one process, with collectives in shared memory.
 //!
-//! A rank posts its tensor (a reference, not a copy) under the number of the collective, waits until the others
-//! have posted theirs, reads what it needs from all of them, and returns when everybody has finished reading, so
-//! that a buffer is never written while another rank reads it. All of it is safe code: a tensor in a round
-//! cannot be written, because the round refers to it.
+//! A rank posts its tensor (a reference, not a copy) under the number of the collective, waits until the others have posted
+//! theirs, reads what it needs from all of them, and returns when everybody has finished reading, so a buffer is never
+//! written while another rank reads it. All of it is safe code: a tensor in a round cannot be written, because the round
+//! holds a reference to it.
 
 mod circle;
 mod failure;
@@ -27,14 +27,14 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The ranks of a group, and how many communicators they asked for before this one.
+/// The ranks of a group, and the number of communicators they requested before this one.
 type GroupKey = (Vec<usize>, usize);
 
 /// What all ranks of a run share.
 #[derive(Default)]
 struct Shared {
     failed: Mutex<Option<(usize, String)>>,
-    /// Ranks that have returned, well or not.
+    /// Ranks that have returned, successfully or not.
     ended: Mutex<BTreeSet<usize>>,
     hubs: Mutex<BTreeMap<GroupKey, Arc<Hub>>>,
     /// Waits that have lasted a while.
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Fails if a rank of the group has returned: it will never do what the caller waits for.
+    /// Fails if a rank of the group has returned, since it can no longer do what the caller waits for.
     fn check_group(&self, group: &[usize]) -> Result<()> {
         self.check()?;
         let ended = lock(&self.ended);
@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-/// One group's meeting place.
+/// The shared state of one group.
 #[derive(Default)]
 struct Hub {
     state: Mutex<HubState>,
@@ -83,18 +83,18 @@ struct Hub {
 #[derive(Default)]
 struct HubState {
     rounds: HashMap<u64, Round>,
-    /// Messages under way by sender, receiver and tag: their names and tensors.
+    /// Messages in transit by sender, receiver and tag: their names and tensors.
     mail: HashMap<(usize, usize, u64), VecDeque<Message>>,
 }
 
 type Message = (&'static str, Tensor);
 struct Round {
     posts: Vec<Option<Post>>,
-    /// Of each rank whether it has read what it needs.
+    /// For each rank, whether it has read what it needs.
     finished: Vec<bool>,
 }
 
-/// What one rank brought to a collective.
+/// One rank's contribution to a collective.
 #[derive(Clone)]
 struct Post {
     /// What it called, as text to compare.
@@ -166,7 +166,7 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
     run_within(world, None, f)
 }
 
-/// [`run`] where a rank that has waited for others longer than `limit` fails, and says for what.
+/// [`run`] in which a rank that has waited for others longer than `limit` fails, with a message about what it waited for.
 ///
 /// # Errors
 /// As [`run`].
@@ -208,7 +208,7 @@ pub fn run_within<T: Send, E: std::fmt::Display + Send>(
         match result {
             Some(Ok(value)) => values.push(value),
             Some(Err(e)) if first == Some(rank) => return Err((rank, e)),
-            // The first to fail may be a helper of a rank that ended well.
+            // The first to fail may be a helper thread of a rank that succeeded.
             Some(Err(e)) => other = other.or(Some((rank, e))),
             None => return Err((rank, RankFailure::Panic("the thread was lost".to_owned()))),
         }
@@ -235,7 +235,7 @@ impl Meeting {
         format!("{}, collective {} of ranks {:?}", self.call, self.sequence, self.place.group)
     }
 
-    /// Sleeps until `ready` or a failure, which needs all ranks of whom `lacks` is true.
+    /// Sleeps until `ready` or a failure; the wait needs all ranks for which `lacks` is true.
     fn wait_until(
         &self,
         ready: impl Fn(&HubState) -> bool,
@@ -249,7 +249,7 @@ impl Meeting {
         self.place.wait_until(ready, || self.at(), needs)
     }
 
-    /// Meets the other ranks, computes `read` on everybody's tensors and waits until all have done so.
+    /// Waits for the other ranks, computes `read` on all tensors and waits until all have done so.
     fn complete(self, read: impl FnOnce(&[Post]) -> Result<Option<Tensor>>) -> Result<Option<Tensor>> {
         let Place { rank, hub, .. } = &self.place;
         let all_posted = |s: &HubState| s.rounds[&self.sequence].posts.iter().all(Option::is_some);
@@ -280,8 +280,7 @@ impl Meeting {
 }
 
 impl ThreadComm {
-    /// Brings this rank's part to the next collective. Whoever comes to one at which another rank does something else ends
-    /// the run.
+    /// Posts this rank's part of the next collective. A mismatch with what another rank does ends the run.
     fn post(&self, post: Post) -> Result<Meeting> {
         let Place { rank, group, hub, shared, .. } = &self.place;
         shared.check()?;
@@ -306,7 +305,7 @@ impl ThreadComm {
         round.posts[*rank] = Some(post);
         let all_posted = round.posts.iter().all(Option::is_some);
         drop(state);
-        // Nobody waits for less than all posts, and whoever wakes wants the lock.
+        // Everybody waits for all posts, and whoever wakes up needs the lock.
         if all_posted {
             hub.changed.notify_all();
         }
@@ -455,7 +454,7 @@ impl Communicator for ThreadComm {
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.place.shared.check()?;
         self.count(volume::bytes(&t));
-        // What is under way belongs to neither rank, so that no rank's memory hangs on when another comes to it.
+        // A message in transit belongs to neither rank, so that no rank's memory depends on when another comes to it.
         let t = t.ready()?.copied_to(&self.place.hub.under_way)?;
         lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
         self.place.hub.changed.notify_all();

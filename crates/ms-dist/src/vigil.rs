@@ -1,13 +1,12 @@
-//! Whether a process of this machine still lives, as the system's table of processes has it.
+//! Liveness of another process on this machine, from the system's process table.
 //!
-//! A rank that is killed says nothing, and `mpirun` waits before it ends the others; so every rank keeps an eye on the next one
-//! of its machine.
+//! A killed rank sends nothing, and `mpirun` takes a while to end the others; so every rank watches the next one on its
+//! machine.
 
 use std::fmt;
 use std::io;
 
-/// A process: the machine and the table it is in, its number, and when it began, in the system's ticks: numbers are given out
-/// again.
+/// A process: its machine and process table, its number, and its start time in system ticks, because numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) machine: u64,
@@ -21,13 +20,13 @@ impl fmt::Display for Process {
     }
 }
 
-/// State and beginning of a process of this number.
+/// State and start time of the process with this number.
 ///
 /// # Errors
 /// Those of reading the table; [`std::io::ErrorKind::InvalidData`] for an entry of another form.
 fn entry(number: u64) -> io::Result<(char, u64)> {
     let line = std::fs::read(format!("/proc/{number}/stat"))?;
-    // Behind the name, which may hold anything: the state, and nineteen fields further when it began.
+    // After the name, which may contain anything: the state, and nineteen fields later the start time.
     let line = String::from_utf8_lossy(&line);
     let fields = line.rsplit_once(") ").map(|(_, fields)| fields.split_whitespace());
     let found =
@@ -35,14 +34,14 @@ fn entry(number: u64) -> io::Result<(char, u64)> {
     found.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// No process has the number, or the one that had it ended while its entry was read.
+/// Whether no process has the number, or the one that had it ended while its entry was read.
 fn is_gone(e: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH)
 }
 
 impl Process {
-    /// This one; `None` where the system has no table of processes.
+    /// This process; `None` if the system has no process table.
     pub(crate) fn own() -> Option<Self> {
         let number = u64::from(std::process::id());
         // This start of this machine, and the namespace that numbers are of.
@@ -55,8 +54,8 @@ impl Process {
         entry(number).ok().map(|(_, began)| Self { machine, number, began })
     }
 
-    /// Whether a process of this machine is there and has not ended. Where the table cannot be read now, such as by a process
-    /// that has too many files open, it lives.
+    /// Whether a process of this machine exists and has not ended. If the table cannot be read at the moment, for example
+    /// because too many files are open, it counts as alive.
     pub(crate) fn lives(self) -> bool {
         match entry(self.number) {
             Ok((state, began)) => began == self.began && !matches!(state, 'Z' | 'X'),
@@ -80,7 +79,7 @@ mod tests {
         let process = Process { number, began: entry(number).unwrap().1, ..own };
         assert!(process.lives());
         child.kill().unwrap();
-        // Nobody has asked how it ended, so it is still in the table.
+        // Nobody has collected its exit status, so it is still in the table.
         while process.lives() {
             std::thread::yield_now();
         }

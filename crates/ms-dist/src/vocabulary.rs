@@ -1,18 +1,19 @@
-//! Ranks that share out the rows of an output layer.
+//! Ranks that share the rows of the output layer (the vocabulary).
 
 use crate::ParallelCtx;
 use crate::parallel_linear::Sharers;
 use ms_core::ops::{Coming, VocabGroup};
 use ms_core::{Digits, Result, Tensor};
 
-/// The tensor-parallel ranks as a loss over their vocabulary sees them.
+/// The tensor-parallel ranks, as seen by a loss over a sharded vocabulary.
 pub struct Vocabulary {
     sharers: Sharers,
     first: usize,
 }
 
 impl ParallelCtx {
-    /// The ranks that share out the vocabulary, of which this one's part begins with id `first`; `None`: this one has all of it.
+    /// The ranks over which the vocabulary is sharded, this rank's shard beginning with id `first`; `None`: this rank has all
+    /// of it.
     pub fn vocabulary(&self, first: usize) -> Option<Vocabulary> {
         (self.tp.size() > 1).then(|| Vocabulary { sharers: self.sharers(), first })
     }

@@ -1,5 +1,5 @@
-//! A step that forgets an exchange along context parallelism or among ranks of experts, or a table that says otherwise of a
-//! weight than it is used for, ends with the name of the operation and of the axes, whatever the values are.
+//! A step that omits an exchange along context or expert parallelism, or a parameter table that contradicts a weight's use,
+//! fails with the name of the operation and the axes, whatever the values are.
 
 #![cfg(debug_assertions)]
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
@@ -46,7 +46,7 @@ impl Rank {
         Tensor::zeros(self.device.arena(), DType::F32, shape)
     }
 
-    /// Something of which ranks hold so.
+    /// A value with these sharding states.
     fn held(&self, g: &mut Graph, shape: &[usize], hold: Hold) -> Var {
         g.input(self.tensor(shape)).held(States::default().with(self.ctx.digits, hold))
     }

@@ -1,4 +1,4 @@
-//! Large files that appear whole or not at all.
+//! Large files that appear complete or not at all.
 
 use crate::{Error, Result, Unfinished};
 use std::fs::File;
@@ -16,8 +16,8 @@ const SYNC_BYTES: u64 = 1 << 24;
 /// Dropped without a commit, it leaves nothing behind; killed, it leaves a `.part` file that nobody reads and that the next
 /// writer of it removes.
 ///
-/// A commit waits until the disk has everything. So that this is soon, a thread asks for it while a large file is still
-/// being written; it waits most of the time.
+/// A commit waits until everything is on disk. To keep that wait short, a background thread syncs a large file while it is
+/// still being written.
 pub struct AtomicFile {
     writer: Option<BufWriter<File>>,
     /// Bytes since the disk was asked last.
@@ -27,7 +27,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Opens the temporary file beside `path`, in a folder that is made if missing.
+    /// Opens the temporary file next to `path`, in a folder that is created if missing.
     ///
     /// # Errors
     /// [`Error`] if the folder or the temporary file cannot be made.
@@ -97,8 +97,8 @@ impl AtomicFile {
         self.settle()?.publish()
     }
 
-    /// Writes out what is buffered and syncs: of what may fail only the name is left. Files that belong together are settled
-    /// all before the first of them gets its name.
+    /// Writes out what is buffered and syncs: after this only giving the name can fail. Of files that belong together, all
+    /// are settled before the first gets its name.
     ///
     /// # Errors
     /// [`Error`] if the file cannot be written or synced.
@@ -113,7 +113,7 @@ impl AtomicFile {
     }
 }
 
-/// A file that is on the disk and has not its name yet. Dropped, it leaves nothing behind.
+/// A file that is on disk but does not have its final name yet. If dropped, it leaves nothing behind.
 pub struct Settled(AtomicFile);
 
 impl Settled {

@@ -1,4 +1,4 @@
-//! Folders that appear whole or not at all: written under a temporary name beside the last one, synced, renamed.
+//! Folders that appear complete or not at all: written under a temporary name next to the target, synced, renamed.
 
 use crate::unfinished::{ENDING, folder_of, sync_folder, write_file};
 use crate::{Error, Result};
@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A folder that is written as `.NAME.partial` beside its last name and gets that in [`AtomicFolder::commit`].
+/// A folder that is written as `.NAME.partial` next to its final name and renamed in [`AtomicFolder::commit`].
 ///
-/// Dropped without a commit it leaves nothing behind, unless a later run may go on with it ([`AtomicFolder::resume`]).
+/// Dropped without a commit, it leaves nothing behind, unless a later run may resume it ([`AtomicFolder::resume`]).
 #[derive(Debug)]
 pub struct AtomicFolder {
     target: PathBuf,
@@ -80,8 +80,8 @@ impl AtomicFolder {
         Ok(())
     }
 
-    /// As [`AtomicFolder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
-    /// some: then the files that have their final names are complete.
+    /// As [`AtomicFolder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Also returns
+    /// whether there were any; files that have their final names are then complete.
     ///
     /// # Errors
     /// As [`AtomicFolder::create`].
@@ -107,7 +107,7 @@ impl AtomicFolder {
     /// Gives the folder its final name. Files in it must be synced already if they are to last.
     ///
     /// # Errors
-    /// What the operating system refuses.
+    /// I/O errors.
     pub fn commit(mut self, sync: bool) -> Result<()> {
         if self.resumable {
             let note = self.temporary.join(NOTE);

@@ -1,10 +1,13 @@
-//! Files: [`Mapped`], bytes of a file in memory; [`AtomicFile`], and [`AtomicFolder`], outputs that appear under their names when
-//! they are whole, [`Unfinished`], the name that a file has before, and [`write_files`], for what is in memory;
-//! [`Spill`], numbers of which the earlier ones wait in a file; and three containers of others, read with suspicion: [`zip`],
-//! [`pickle`] and [`safetensors`].
+//! File access: memory maps, atomic outputs and validating readers of other programs' containers.
 //!
-//! It knows no tensors, only their places and the names of their types. The only `unsafe` between kernels and devices is that of
-//! a memory map.
+//! - [`Mapped`]: the bytes of a memory-mapped file.
+//! - [`AtomicFile`] and [`AtomicFolder`]: outputs that appear under their names when they are complete; [`Unfinished`], the
+//!   name of a file before that; [`write_files`], for contents that are in memory.
+//! - [`Spill`]: a list of numbers whose earlier part waits in a file.
+//! - [`zip`], [`pickle`] and [`safetensors`]: containers written by other programs, validated before use.
+//!
+//! This crate knows no tensors, only their positions and the names of their types. Its memory map is the only `unsafe` code
+//! between kernels and devices.
 
 mod atomic_file;
 mod atomic_folder;

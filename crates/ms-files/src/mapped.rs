@@ -1,4 +1,4 @@
-//! Files seen as bytes in memory.
+//! Memory-mapped files.
 #![allow(unsafe_code)] // a memory map is only as constant as the file behind it
 
 use std::fs::File;
@@ -53,7 +53,7 @@ impl Mapped {
         Ok(Self { path: path.to_owned(), bytes })
     }
 
-    /// Bytes that stand for the file at `path`, which they were made from.
+    /// Bytes in place of the file at `path`, from which they were made.
     pub fn held(path: &Path, bytes: Vec<u8>) -> Self {
         Self { path: path.to_owned(), bytes: Bytes::Held(bytes) }
     }

@@ -1,8 +1,8 @@
 //! A pickle interpreter that builds plain data and executes nothing.
 //!
-//! Objects live in an arena and refer to each other by index, so that shared and even cyclic structures cost
-//! what the stream costs. Every opcode makes at most one object, and what objects copy of others (names, arguments, pairs) is
-//! limited by the stream's length, so that memory is. What may be called is the reader's to say ([`Allowed`]).
+//! Objects live in an arena and refer to each other by index, so that shared and even cyclic structures cost no more than the
+//! stream. Every opcode makes at most one object, and what objects copy from others (names, arguments, pairs) is limited by
+//! the stream's length, which bounds memory. The reader decides what may be called ([`Allowed`]).
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! The safetensors container: a JSON header, then the bytes of the tensors, nothing else.
 //!
-//! Layout: header length (u64, little-endian), header, data. The header maps a tensor's name to its dtype, shape
-//! and byte range in the data; `__metadata__` maps text to text. Ranges lie end to end, without gap or overlap.
+//! Layout: header length (u64, little-endian), header, data. The header maps a tensor's name to its dtype, shape and byte
+//! range in the data; `__metadata__` maps strings to strings. Ranges are contiguous, without gap or overlap.
 
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// The longest header that is read: 100 MB, as the reference implementation has it.
+/// The longest header that is read: 100 MB, as in the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// One tensor of a file.
@@ -49,7 +49,7 @@ pub fn element_size(dtype: &str) -> Option<usize> {
 /// Reads and checks the header of a whole file.
 ///
 /// # Errors
-/// What is wrong, with the tensor and the numbers, for anything but a sound file.
+/// What is wrong, with the tensor and the numbers, for an invalid file.
 pub fn header(bytes: &[u8]) -> Result<Header, String> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(format!("no safetensors file: {} bytes, expected at least 8", bytes.len()));
@@ -129,7 +129,7 @@ pub fn make_header(tensors: &[(String, &str, Vec<usize>)], metadata: &[(&str, &s
         at = end;
     }
     let mut text = Value::Object(map).to_string();
-    // Data starts at a multiple of 8 bytes: the header is filled up with spaces.
+    // Data starts at a multiple of 8 bytes: the header is padded with spaces.
     text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
     text
 }

@@ -1,4 +1,4 @@
-//! Long lists of numbers that are only appended to, in bounded memory.
+//! Append-only lists of numbers in bounded memory.
 
 use crate::{Error, Result};
 use std::fs::File;
@@ -6,17 +6,17 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// A list of numbers; the earlier ones are in a file when there are many. The file goes away with the list.
+/// A list of numbers that moves the earlier ones to a file when there are many. The file is removed with the list.
 #[derive(Debug)]
 pub struct Spill<T> {
-    /// The numbers behind those in the file.
+    /// The numbers after those in the file.
     held: Vec<T>,
     limit: usize,
     file: Option<File>,
     /// Numbers in the file.
     spilled: u64,
     path: PathBuf,
-    /// Those that were asked for last, where they are in the file.
+    /// Those that were requested last, if they are in the file.
     asked: Vec<T>,
 }
 

@@ -1,4 +1,4 @@
-//! Files that are written under another name.
+//! Files written under a temporary name.
 
 use crate::{Error, Result};
 use std::fs::{File, TryLockError};

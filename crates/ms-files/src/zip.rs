@@ -1,4 +1,4 @@
-//! A ZIP archive such as a `.pt` file: its central directory, read with suspicion.
+//! ZIP archives such as `.pt` files: the central directory, validated before use.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

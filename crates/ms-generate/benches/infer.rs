@@ -1,10 +1,10 @@
-//! Reading a prompt and continuing it, one sequence, by CPU and wall time.
+//! Prefill and decoding of one sequence, by CPU and wall time.
 //!
 //! `cargo bench -p ms-generate --bench infer [-- --threads=N] [--dtype=bf16|f32] [--quantization=int8] [--sequences=N]
-//! [--layers=N ...]`: a Llama of random weights, by default of 0.65 G parameters, reads 512 tokens and then makes 32. Beside the
-//! rates stands the share of the bandwidth limit: bytes of weights over the time of a token and over what a loop that only reads
-//! gets in the same process. With `--by-line` lines are orders, `prefill` or `decode`, each answered by a line of seconds, so
-//! that a program can take turns with it (`docs/benchmarks/compare_torch.py`).
+//! [--layers=N ...]`: a Llama of random weights, by default of 0.65 G parameters, reads 512 tokens and then generates 32. In
+//! addition to the rates, the output gives the share of the bandwidth limit: bytes of weights divided by the time per token,
+//! relative to a read-only loop in the same process. With `--by-line`, input lines are commands, `prefill` or `decode`, each
+//! answered by a line of seconds, so that another program can alternate with it (`docs/benchmarks/compare_torch.py`).
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 

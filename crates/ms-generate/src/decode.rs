@@ -34,11 +34,11 @@ pub struct Generated {
     pub finish: Finish,
 }
 
-/// Continues every prompt, all in one batch. `on_token(i, token)` is called for each new token of prompt `i` as
-/// soon as it is chosen; returning `false` ends that sequence.
+/// Continues every prompt, all in one batch. `on_token(i, token)` is called for each new token of prompt `i` as soon as it is
+/// chosen; returning `false` ends that sequence.
 ///
-/// What is generated for a prompt is what it gets alone: attention never crosses sequences, every sequence draws from the
-/// same numbers as one alone, and up to eight rows of a product have the same bits beside others. Products
+/// The text generated for a prompt is the same as if it were alone: attention never crosses sequences, every sequence draws
+/// from the same random numbers as a single one, and up to eight rows of a product have the same bits as separately. Products
 /// of experts, whose rows come from all sequences, and those of more than eight sequences may differ in the last bits, and
 /// with weights of eight bits by what rounding the activations of few rows changes.
 ///

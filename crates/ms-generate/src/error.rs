@@ -1,4 +1,4 @@
-//! What can go wrong in decoding.
+//! Errors of generation.
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum Error {
         /// Rows of the embedding.
         vocab: usize,
     },
-    /// A model computed values that are no numbers, or too large ones: nothing can be chosen or scored by them.
+    /// A model computed NaN or infinite values: nothing can be chosen or scored by them.
     #[error(
         "logits are not finite at token {token} of sequence {sequence}: weights may hold values that are not numbers"
     )]
@@ -60,7 +60,7 @@ pub enum Error {
     /// A tensor operation failed.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A checkpoint could not be read.

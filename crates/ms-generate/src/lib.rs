@@ -1,10 +1,13 @@
-//! Decoding.
+//! Text generation.
 //!
-//! [`LoadedModel`] is a checkpoint ready to compute. A [`Session`] holds several sequences over one key/value cache, and
-//! computes of a sequence what its slot does not hold yet; generation, chat and evaluation are calls of it. [`generate`]
-//! and [`resume`] continue several prompts at once and hand out each token as it is chosen; [`Sampling`] says how it is
-//! chosen. The unit of work is one pass over the newest token of every unfinished sequence, so a server can later let
-//! sequences join and leave between passes.
+//! - [`LoadedModel`] is a checkpoint ready to compute.
+//! - A [`Session`] holds several sequences in one KV cache and computes only what a sequence's slot does not hold yet.
+//!   Generation, chat and evaluation all use it.
+//! - [`generate`] and [`resume`] continue several prompts at once and hand out each token as it is chosen; [`Sampling`] says
+//!   how it is chosen.
+//!
+//! The unit of work is one pass over the newest token of every unfinished sequence, so a server could later let sequences
+//! join and leave between passes.
 
 mod decode;
 mod error;

@@ -35,9 +35,9 @@ impl LoadedModel {
         Self::load(&source, source.config(), dtype, None, device, max_position, None)
     }
 
-    /// As [`LoadedModel::open`], of an open checkpoint with `config` in place of its own configuration: a model with
-    /// the same weights, those of linear layers quantized if that is asked for. What `work` needs is compared with the memory
-    /// that is available before weights are read.
+    /// As [`LoadedModel::open`], of an open checkpoint with `config` in place of its own configuration: a model with the same
+    /// weights, those of linear layers quantized if requested. The memory that `work` needs is compared with what is
+    /// available before weights are read.
     ///
     /// # Errors
     /// As [`LoadedModel::open`]; [`Error::Memory`] if there is too little.
@@ -84,8 +84,8 @@ impl LoadedModel {
         Ok(Self { device, model, store, ctx: ParallelCtx::single(), stops: source.generation_stops()? })
     }
 
-    /// Whether sequences, up to eight, have the same bits beside each other as alone. Rows of an expert are those of all
-    /// sequences, and weights of eight bits round few rows otherwise than many.
+    /// Whether up to eight sequences have the same bits together as alone. Rows of an expert come from all sequences, and
+    /// 8-bit weights round few rows differently from many.
     pub fn is_alike_beside_others(&self) -> bool {
         self.config().moe.is_none() && !self.store.has_quantized()
     }
@@ -157,7 +157,7 @@ impl LoadedModel {
 /// Checks the logits after token `token` of sequence `sequence`.
 ///
 /// # Errors
-/// [`Error::NotFinite`] if one is infinite or no number.
+/// [`Error::NotFinite`] if one is infinite or NaN.
 pub(crate) fn check_finite(logits: &[f64], sequence: usize, token: usize) -> Result<()> {
     match logits.iter().all(|x| x.is_finite()) {
         true => Ok(()),

@@ -1,9 +1,9 @@
-//! Weights in fewer bits than they are computed with.
+//! Weight quantization for inference.
 
 use ms_spec::{ModelConfig, ParamSpec, Part, Role, Slot};
 use std::str::FromStr;
 
-/// How matrices of linear layers are kept.
+/// How matrices of linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantization {
     /// A byte for an element, a scale for a row; see [`int8_row_bytes`](ms_core::int8_row_bytes).
@@ -32,7 +32,7 @@ const fn multiplies(what: &Slot) -> bool {
 }
 
 impl Quantization {
-    /// Whether a weight is kept so.
+    /// Whether a weight is stored in this way.
     pub fn takes(self, config: &ModelConfig, spec: &ParamSpec) -> bool {
         // Rows that are brought to unit length are wanted as numbers.
         let wanted = spec.slot.part == Part::Output && config.unit_head_rows;

@@ -1,4 +1,4 @@
-//! What an answer needs of the machine's memory, before weights are read.
+//! Memory that inference needs, estimated before weights are read.
 
 use ms_core::DType;
 use ms_nn::Gpt;
@@ -19,7 +19,7 @@ pub struct Work {
     pub available: Option<u64>,
 }
 
-/// Bytes that it needs, by what for.
+/// Bytes that it needs, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Weights in the type they are computed in, and what every run takes.
@@ -32,7 +32,7 @@ pub struct Needs {
     pub results: u64,
 }
 
-/// Bytes that a program takes beside what is counted: blocks are rounded to huge pages, heaps grow in steps.
+/// Bytes that a program takes in addition to what is counted: blocks are rounded to huge pages, heaps grow in steps.
 const BESIDE: u64 = 32 << 20;
 
 impl Needs {
@@ -73,7 +73,7 @@ impl Needs {
             .map(|item| sizes.of_items(config, std::slice::from_ref(item), (0, 1)).kept)
             .max()
             .unwrap_or(0);
-        // As bytes and as a file, in the type that is written; a row is formed in f64.
+        // As bytes and as a file, in the type that is written; a row is computed in f64.
         let row = config.padded_vocab as u64 * 2 * dtype.wide().size() as u64;
         Self {
             cache: match work.slots {
@@ -86,7 +86,7 @@ impl Needs {
         }
     }
 
-    /// All together.
+    /// The sum of all.
     pub fn total(&self) -> u64 {
         [self.weights, self.cache, self.activations, self.results].into_iter().fold(0, u64::saturating_add)
     }

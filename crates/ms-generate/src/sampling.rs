@@ -16,7 +16,7 @@ pub struct Sampling {
     pub top_k: usize,
     /// Only the likeliest tokens of this mass; 0 or 1 turns it off.
     pub top_p: f64,
-    /// Only tokens at least so likely as this share of the likeliest; 0 turns it off.
+    /// Only tokens at least as likely as this share of the likeliest; 0 turns it off.
     pub min_p: f64,
     /// Divides the logits above 0 of tokens that occurred, prompt included, and multiplies those below; 1 turns it off.
     pub repetition_penalty: f64,
@@ -25,7 +25,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// The likeliest token, always.
+    /// Always the most likely token.
     pub const GREEDY: Self =
         Self { temperature: 0.0, top_k: 0, top_p: 0.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 };
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn min_p_keeps_what_is_likely_beside_the_likeliest() {
-        // Shares 0.5, 0.3, 0.2 of which 0.3 / 0.5 is 0.6 and 0.2 / 0.5 is 0.4.
+        // Probabilities 0.5, 0.3, 0.2, where 0.3 / 0.5 is 0.6 and 0.2 / 0.5 is 0.4.
         let logits = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
         let rule = |min_p| Sampling { temperature: 1.0, min_p, seed: 9, ..Sampling::GREEDY };
         let counts = |min_p| counts(rule(min_p), &logits, 2000);

@@ -1,4 +1,4 @@
-//! Sequences over a cache: what they share with what was computed before is not computed again.
+//! Sessions: sequences in a KV cache with prefix reuse.
 
 use crate::model::check_finite;
 use crate::{Error, LoadedModel, Result};
@@ -7,8 +7,8 @@ use ms_nn::KvCache;
 
 /// Several sequences over one cache, each in a slot of its own. A sequence that begins like the last one of its slot computes
 /// only what comes after the common beginning: the solved examples of a benchmark, or the earlier turns of a chat as long as
-/// none is dropped, are computed once. Where a layer has a state or pools entries, which cannot go back, that is so
-/// if the sequence goes on from all of the last one's tokens; otherwise all of it is computed.
+/// none is dropped, are computed once. With recurrent states or pooled entries, which cannot be rolled back, this requires
+/// that the sequence extends all of the last one's tokens; otherwise all of it is computed.
 pub struct Session<'a> {
     model: &'a LoadedModel,
     cache: KvCache,
@@ -52,8 +52,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Makes every slot begin anew, for sequences that are to have the bits that they have alone: what is shared with another one
-    /// was computed beside other rows.
+    /// Clears every slot, for sequences that must have the bits that they have alone: a shared prefix was computed together
+    /// with other rows.
     pub fn forget(&mut self) {
         for (slot, tokens) in self.tokens.iter_mut().enumerate() {
             self.cache.truncate(slot, 0);
@@ -61,10 +61,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they were
-    /// computed in.
+    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they
+    /// were computed in.
     ///
-    /// Sequences go through the model one after the other, so that none feels the others.
+    /// Sequences go through the model one at a time, so that none affects the others.
     ///
     /// # Errors
     /// If a sequence is empty, too long or has unknown tokens, or logits are not finite.
@@ -109,14 +109,14 @@ impl<'a> Session<'a> {
         self.logits(&slots, &hidden)
     }
 
-    /// Whether the sequence of a slot turns otherwise once it has `tokens` tokens.
+    /// Whether the sequence of a slot uses other rotary frequencies once it has `tokens` tokens.
     fn turns_at(&self, slot: usize, tokens: usize) -> bool {
         let model = &self.model.model;
         model.is_short(self.tokens[slot].len()) != model.is_short(tokens)
     }
 
-    /// Forgets what is behind the first `shared` tokens of a slot whose sequence is to have `tokens`, and all of them where it
-    /// turns otherwise than it did. Returns how many are left.
+    /// Forgets what follows the first `shared` tokens of a slot whose sequence will have `tokens`, and everything if its
+    /// rotary frequencies change. Returns how many tokens are left.
     fn keep(&mut self, slot: usize, shared: usize, tokens: usize) -> usize {
         let shared = if self.turns_at(slot, tokens) { 0 } else { shared };
         let kept = self.cache.truncate(slot, shared);
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
         Ok(hidden)
     }
 
-    /// Logits after the last token of each slot, of whose hidden states there is a row: one product for all.
+    /// Logits after the last token of each slot, from one row of hidden states each: one product for all.
     fn logits(&self, slots: &[usize], hidden: &Tensor) -> Result<Vec<Vec<f64>>> {
         let logits = self.model.logits_of(hidden)?;
         let rows = slots.iter().zip(logits.chunks_exact(self.model.config().vocab));

@@ -1,4 +1,4 @@
-//! Samples under other configurations against Hugging Face transformers (`tests/golden/models/changed.py`).
+//! Samples with changed configurations compared with Hugging Face transformers (`tests/golden/models/changed.py`).
 
 #![allow(clippy::unwrap_used)] // tests
 

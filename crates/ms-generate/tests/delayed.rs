@@ -1,4 +1,4 @@
-//! Generation on a device that delays everything: every family's cache is filled and read without a look at what is not there.
+//! Generation on a delayed device: every family's cache is filled and read without an early host read.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,4 +1,5 @@
-//! Every model family against the logits of Hugging Face transformers, whole and token by token through the cache.
+//! Every model family compared with the logits of Hugging Face transformers, in one pass and token by token through the
+//! cache.
 
 #![allow(clippy::unwrap_used)] // tests
 

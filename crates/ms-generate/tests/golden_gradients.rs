@@ -1,5 +1,6 @@
-//! The gradient of every golden family's loss by every one of its parameters, those of a prediction module with drawn weights
-//! among them: in f64 against differences of the loss itself, and in f32, by the CPU's kernels, against the one in f64.
+//! The gradient of every golden family's loss with respect to each of its parameters, including those of a prediction module
+//! with random weights: in f64 against finite differences of the loss itself, and in f32, with the CPU's kernels, against the
+//! one in f64.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -26,7 +27,7 @@ struct Trial {
     model: LoadedModel,
     layout: Arc<ParamLayout>,
     batch: Batch,
-    /// Of each place of the batch the token behind it in its row, and the one behind that.
+    /// For each position of the batch, the next token in its row, and the one after that.
     ahead: [Tensor; 2],
     weights: Tensor,
 }
@@ -77,7 +78,7 @@ impl Trial {
         Some(Self { model, layout, batch, ahead, weights })
     }
 
-    /// The loss, and of a prediction module the loss by the token after the next one beside it.
+    /// The loss, and for a prediction module also the loss of the token after the next one.
     fn run(&self, g: &mut Graph) -> Var {
         let LoadedModel { model, store, ctx, .. } = &self.model;
         let [next, after] = &self.ahead;
@@ -197,7 +198,8 @@ fn check_those(family: &str, prefix: &str, states_first: bool) {
         looked += 1;
         let before = trial.model.store.get(id).to_reals().unwrap();
         let gradient = grads.get(id).to_reals().unwrap();
-        // Which keys an indexer picks is no smooth function: it learns by a loss of its own (`ms-trainer`'s tests of indexers).
+        // Which keys an indexer picks is not a smooth function: it learns by a loss of its own (`ms-trainer`'s tests of
+        // indexers).
         if matches!(spec.slot.part, Part::Indexer | Part::EntryIndexer | Part::EntryIndexerCompressor) {
             assert!(gradient.iter().all(|&g| g == 0.0), "{family}: {} has a gradient", spec.name);
             continue;

@@ -1,4 +1,4 @@
-//! Models with weights of eight bits beside the same with all their bits, whole and token by token through the cache.
+//! Models with 8-bit weights compared with unquantized ones, in one pass and token by token through the cache.
 
 #![allow(clippy::unwrap_used)] // tests
 

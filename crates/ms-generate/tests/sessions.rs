@@ -1,4 +1,4 @@
-//! Several sequences over one cache: each as it is alone, to the bit, and nothing computed twice.
+//! Several sequences in one cache: each as it is alone, to the bit, and nothing computed twice.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -79,7 +79,8 @@ fn a_cache_that_grows_holds_what_it_held() {
     }
 }
 
-/// A token at a time through the cache, beside the definition over the whole sequence: twelve digits, of which f32 has seven.
+/// One token at a time through the cache, compared with the definition over the whole sequence: to twelve digits, where f32
+/// has seven.
 #[test]
 fn in_f64_log_likelihoods_have_the_digits_of_f64() {
     for family in ["aquila", "qwen3", "mixtral"] {
@@ -121,7 +122,7 @@ fn in_f64_log_likelihoods_have_the_digits_of_f64() {
     }
 }
 
-/// Sequences of a session, token by token, beside a model that is made for just their length.
+/// Sequences of a session, token by token, compared with a model made for exactly their length.
 #[test]
 fn a_sequence_turns_by_the_frequencies_of_its_own_length() {
     let source = ms_ckpt::open(&ms_testing::golden_model("qwen3").unwrap()).unwrap();
@@ -190,7 +191,7 @@ fn a_chat_computes_its_turns_once() {
             history.extend(&got[0].tokens);
             history.extend(prompt(&model, 2, turn));
         }
-        // Of every turn: what was added, and its answer but for the last token, which nothing follows.
+        // Of every turn: what was added, and its answer except for the last token, which nothing follows.
         let answer = LIMITS.max_new_tokens as u64 - 1;
         let mut want = [3 + answer, 1 + 2 + answer, 1 + 2 + answer];
         // The turn that leaves the length of short sequences, at its beginning or with a token of its answer, computes all that

@@ -1,4 +1,4 @@
-//! Attention over packed rows, as a share of the multiply-add peak; only visible pairs count as work.
+//! Attention over packed rows, as a share of the multiply-add peak; only unmasked query-key pairs count as work.
 //!
 //! `cargo bench -p ms-kernels --bench attention -- [--json] [--threads N] [--quick] [forward|backward|decode]`
 #![allow(clippy::print_stdout)] // its output

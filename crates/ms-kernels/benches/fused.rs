@@ -1,4 +1,4 @@
-//! Kernels that are bound by memory, as a share of the bandwidth they need.
+//! Memory-bound kernels, as a share of the memory bandwidth.
 //!
 //! `cargo bench -p ms-kernels --bench fused -- [--json] [--threads N] [--quick] [NAME]`
 //!

@@ -1,7 +1,8 @@
 //! Recurrent mixers over 2048 tokens, as a share of the f32 multiply-add peak.
 //!
-//! Work is that of the chunked form with 64 rows a chunk: products with the states, and triangles of scores as half squares;
-//! what heads share counts once. The states that the backward pass forms again count, and the outputs in front of Mamba-3's gate.
+//! Work is that of the chunked form with 64 rows per chunk: products with the states, and triangles of scores counted as half
+//! squares; what heads share counts once. States recomputed by the backward pass count, as do the outputs before Mamba-3's
+//! gate.
 //!
 //! `cargo bench -p ms-kernels --bench recurrent -- [--json] [--threads N] [--quick] [mamba2|delta|mamba3] [forward|backward]`
 #![allow(clippy::print_stdout)] // its output
@@ -36,8 +37,8 @@ fn documents(n: usize) -> Vec<Segment> {
     (0..n).map(|d| Segment::of(cut(d), cut(d + 1) - cut(d))).collect()
 }
 
-/// GFLOP of both directions: `heads` heads, of which `shared` have scores of their own, with `s` by `p` states and `rows` rows a
-/// token.
+/// GFLOP of both directions: `heads` heads, `shared` of which have scores of their own, with `s` by `p` states and `rows`
+/// rows per token.
 fn work(heads: usize, shared: usize, s: usize, p: usize, rows: usize) -> (f64, f64) {
     let (heads, shared, s, p) = (heads as f64, shared as f64, s as f64, p as f64);
     let (state, values, scores) = (2.0 * s * p * heads, ROWS * p * heads, ROWS * s * shared);

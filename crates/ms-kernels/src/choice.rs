@@ -1,8 +1,8 @@
-//! Which instruction set and order of sums are the fastest here: measured, not read off the processor's flags.
+//! Choice of the fastest instruction set and summation order: measured, not read off the processor's flags.
 //!
-//! `vdpbf16ps` does twice the work of a multiply-add on Zen 4 and half of it on Sapphire Rapids, and tiles may be there
-//! but slow, so a short product of each candidate decides. The decision is kept in a file with the processor's name, for
-//! two runs of one machine must not differ by the noise of a measurement.
+//! `vdpbf16ps` does twice the work of a multiply-add on Zen 4 and half of it on Sapphire Rapids, and AMX tiles may be present
+//! but slow, so a short product with each candidate decides. The decision is kept in a file with the processor's name,
+//! because two runs on one machine must not differ by measurement noise.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::machine::thread_cpu_seconds;
 use crate::matmul::{Dims, Form, Mat, Out, matmul};
 use crate::{Arithmetic, Cpu, CpuError, Element, Isa, Result};
 
-/// What bf16 products run on.
+/// The instruction set and summation order for bf16 products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Instruction set of all kernels.
@@ -23,18 +23,18 @@ pub struct Choice {
     pub arithmetic: Arithmetic,
 }
 
-/// A candidate and how fast a product of it was.
+/// A candidate and the measured rate of a product with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// The candidate.
     pub choice: Choice,
-    /// Of a bf16 product of 96 x 512 x 512 on one thread, packing included, in GFLOP/s of processor time.
+    /// Rate of a bf16 product of 96 x 512 x 512 on one thread, including packing, in GFLOP/s of processor time.
     pub gflops: f64,
     /// Whether the candidate gives the bits of the slowest body of its order, which has no special instruction.
     pub exact: bool,
 }
 
-/// A candidate must be so many times as fast as the one that needs fewer instructions to be taken instead of it.
+/// A candidate must be faster by this factor to be chosen over one that needs fewer instruction sets.
 const CLEARLY: f64 = 1.1;
 
 /// Sizes of the product that is timed.
@@ -43,9 +43,9 @@ const DIMS: Dims = Dims { m: 96, n: 512, k: 512 };
 impl Choice {
     /// The choice of this process.
     ///
-    /// `MS_ISA` decides the instruction set if it is set; otherwise what stands in the file `kept`, if it is of this
-    /// processor; otherwise a measurement of some milliseconds, which is then written there. An order that is `asked`
-    /// for is kept to.
+    /// The instruction set is that of `MS_ISA`, if it is set; otherwise that in the file `kept`, if the file is from this
+    /// processor; otherwise the fastest in a measurement of some milliseconds, which is then written there. If `asked` names
+    /// a summation order, that order is used.
     ///
     /// # Errors
     /// [`CpuError::IsaName`] and [`CpuError::Isa`] if `MS_ISA` names nothing that this processor has.
@@ -92,12 +92,12 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     for arithmetic in Arithmetic::ALL.into_iter().filter(|own| asked.is_none_or(|asked| asked == *own)) {
         for &isa in &available {
             let is_candidate = match (arithmetic, isa) {
-                // Where there are tiles, their set does the same products, and narrows by an instruction besides.
+                // AMX computes the same products, and also rounds to bf16 with one instruction.
                 (Arithmetic::Pair, Isa::Avx512) => !available.contains(&Isa::Amx),
                 (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
                 // The dot instruction has another order.
                 (Arithmetic::Tile32, Isa::Avx512Bf16) => false,
-                // An order that nobody asked for is a candidate only where an instruction has it.
+                // An order that was not requested is a candidate only if an instruction implements it.
                 (Arithmetic::Tile32, _) => asked.is_some(),
             };
             if is_candidate {
@@ -111,7 +111,7 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     }
     let (a, b) = (numbers(DIMS.m * DIMS.k, 3), numbers(DIMS.n * DIMS.k, 5));
     let mut trials: Vec<Trial> = candidates.into_iter().filter_map(|c| Trial::new(c, &a, &b)).collect();
-    // In turns, so that a neighbour's burst does not fall on one of them.
+    // Alternating, so that a burst of other load does not hit only one of them.
     let started = Instant::now();
     for round in 0..12 {
         trials.iter_mut().for_each(|trial| trial.run(&a, &b));
@@ -182,7 +182,7 @@ fn numbers(len: usize, seed: u64) -> Vec<bf16> {
         .collect()
 }
 
-/// What the system calls this processor: vendor, family, model, stepping and name, where it says them.
+/// The system's description of this processor: vendor, family, model, stepping and name, as far as available.
 pub fn processor_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -196,7 +196,7 @@ pub fn processor_name() -> String {
     if parts.is_empty() { std::env::consts::ARCH.to_owned() } else { parts.join(" ") }
 }
 
-/// What a choice depends on: the version of this crate, the processor and its instruction sets, the order asked for.
+/// What a choice depends on: the version of this crate, the processor and its instruction sets, the requested order.
 fn key(name: &str, asked: Option<Arithmetic>) -> String {
     let asked = asked.map_or_else(|| "any".to_owned(), |a| a.to_string());
     format!("{}\t{name}\t{}\t{asked}\t", env!("CARGO_PKG_VERSION"), Isa::available_names())
@@ -275,7 +275,7 @@ mod tests {
             Isa::Avx512
         );
         assert_eq!(fastest(&[]).isa, Isa::Portable);
-        // An order that was asked for is kept to, whatever was measured.
+        // A requested order is respected, whatever was measured.
         let plain = Choice { isa: Isa::Portable, arithmetic: Tile32 };
         assert_eq!(Choice::fastest(&[rate(Isa::Avx2, Tile32, 1.0, false)], Some(Tile32)), plain);
     }

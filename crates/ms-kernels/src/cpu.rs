@@ -42,7 +42,7 @@ impl std::fmt::Debug for Cpu {
 }
 
 impl Cpu {
-    /// [`Cpu::with_arithmetic`] with the order of sums that `isa` is the fastest at.
+    /// [`Cpu::with_arithmetic`] with the summation order that is fastest with `isa`.
     ///
     /// # Errors
     /// As there.
@@ -51,7 +51,7 @@ impl Cpu {
     }
 
     /// A pool of `threads` threads, the caller included, that uses `isa` and sums products of bf16 matrices in the order
-    /// `arithmetic`. No thread is made for 0 or 1.
+    /// `arithmetic`. With 0 or 1, no thread is started.
     ///
     /// # Errors
     /// [`CpuError::Isa`] if this processor does not have `isa`, [`CpuError::Threads`] if no thread can be started.
@@ -75,7 +75,7 @@ impl Cpu {
         Ok(Self { inner: Arc::new(Inner { threads, isa, arithmetic, pool }) })
     }
 
-    /// One thread, the latest instruction set, its order of sums.
+    /// One thread, the latest instruction set and its summation order.
     pub fn single() -> Self {
         let isa = Isa::detect();
         Self { inner: Arc::new(Inner { threads: 1, isa, arithmetic: isa.arithmetic(), pool: None }) }
@@ -91,15 +91,15 @@ impl Cpu {
         self.inner.isa
     }
 
-    /// The order of sums of bf16 products.
+    /// The summation order of bf16 products.
     pub fn arithmetic(&self) -> Arithmetic {
         self.inner.arithmetic
     }
 
     /// Calls `work(unit)` once for each unit in `0..units`, on all threads, and returns when all are done.
     ///
-    /// Threads take the next unit from one counter, so a slow thread holds up nobody. Denormals are flushed to
-    /// zero on every participating thread for the duration. A single unit runs on the caller.
+    /// Threads take the next unit from one counter, so a slow thread delays no other. Denormals are flushed to zero on every
+    /// participating thread for the duration. A single unit runs on the caller.
     pub fn for_each_unit(&self, units: usize, work: impl Fn(usize) + Sync) {
         self.share(units, &work);
     }

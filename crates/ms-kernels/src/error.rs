@@ -10,7 +10,7 @@ pub enum CpuError {
     /// The instruction set does not exist on this processor.
     #[error("instruction set {isa} is not available on this processor; it has {}", Isa::available_names())]
     Isa {
-        /// The one that was asked for.
+        /// The requested one.
         isa: Isa,
     },
     /// No instruction set has this name.
@@ -28,7 +28,7 @@ pub enum CpuError {
     /// The thread pool could not be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
-        /// Threads that were asked for.
+        /// Requested threads.
         threads: usize,
         /// What the system said.
         reason: String,

@@ -1,7 +1,7 @@
 //! Elementary functions with the same bits on every machine.
 //!
-//! The C library's differ between hosts. These are plain sequences of correctly rounded operations; a fused
-//! multiply-add is one of them and every instance has it, in software if need be.
+//! The C library's results differ between hosts. These functions are plain sequences of correctly rounded operations; fused
+//! multiply-add is one of them, and every instance has it, in software if necessary.
 
 /// `exp(x)`, relative error below 2e-7, for `x` down to -87.3; below that 0, above 88 the value at 88.
 #[inline(always)]

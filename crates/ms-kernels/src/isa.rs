@@ -1,11 +1,11 @@
-//! Which instruction set the kernels use, and how one body becomes an instance for each.
+//! Instruction sets, and how one body is compiled into an instance for each.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{CpuError, Result};
 
-/// An instruction set that kernels are built for.
+/// An instruction set for which kernels are compiled.
 ///
 /// Results have the same bits on all of them, for a given [`Arithmetic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,9 +24,9 @@ pub enum Isa {
 
 /// Order in which products of bf16 matrices are summed, in f32. Those of f32 matrices have one order, that of `Pair`.
 ///
-/// Each order has a body for every instruction set, so a run can be repeated bit for bit on another machine by naming
-/// its order. Attention's products have it too. Products of form `Nt` with at most eight rows, and attention of at most four
-/// queries, have one order.
+/// Each order is implemented for every instruction set, so a run can be repeated bit for bit on another machine by naming its
+/// order. The products of attention use the same order. Products of form `Nt` with at most eight rows, and attention of at
+/// most four queries, have one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Pairs of terms rising, the odd one first, in one chain: the order of `vdpbf16ps`.
@@ -82,7 +82,7 @@ impl Isa {
         }
     }
 
-    /// The order of bf16 products that this instruction set is the fastest at.
+    /// The summation order of bf16 products that is fastest with this instruction set.
     pub fn arithmetic(self) -> Arithmetic {
         if self == Isa::Amx { Arithmetic::Tile32 } else { Arithmetic::Pair }
     }

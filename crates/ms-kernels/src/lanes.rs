@@ -1,4 +1,4 @@
-//! Products and weighted sums of rows, in sixteen lanes whatever the instruction set.
+//! Dot products and weighted sums of rows, in sixteen lanes on every instruction set.
 
 use crate::isa::instances;
 

@@ -1,15 +1,17 @@
-//! Numeric kernels over slices: what a transformer's training step spends its time in.
+//! Numeric kernels over slices: everything a transformer's training step spends its time on.
 //!
-//! Every kernel takes a [`Cpu`] (instruction set and threads), plain slices of [`Element`]s (f32 or bf16) and
-//! sizes; it checks the sizes, returns an [`Error`] when they do not fit, and otherwise cannot fail. Nothing here
-//! knows of tensors, graphs or models, and nothing allocates once its scratch has grown to the largest call.
+//! Every kernel takes a [`Cpu`] (instruction set and threads), plain slices of [`Element`]s (f32 or bf16) and sizes; it
+//! checks the sizes, returns an [`Error`] if they do not fit, and otherwise cannot fail. Nothing here knows about tensors,
+//! graphs or models. Matrix, attention and row kernels use per-thread scratch, which they keep; routing, sparse attention and
+//! column kernels allocate small temporaries.
 //!
-//! **Same bits everywhere.** A result does not depend on the number of threads nor on the instruction set: every
-//! sum has an order fixed by shapes and constants, exp and its like are our own, denormals count as zero. Products of
-//! bf16 matrices have two orders, which a [`Cpu`] is made for by name: [`Arithmetic`].
+//! **Same bits everywhere.** A result depends neither on the number of threads nor on the instruction set: every sum has an
+//! order fixed by shapes and constants, elementary functions such as exp are our own, denormals are treated as zero. Products
+//! of bf16 matrices have two summation orders, one of which is chosen when a [`Cpu`] is made: [`Arithmetic`].
 //!
-//! An operation is a folder: the public functions with their checks, `reference` with the formula as plain f64
-//! loops, `body` with the one fast body that is built once per instruction set, `tests`.
+//! Each operation has a folder: `mod.rs` with the public functions and their checks, and `tests`, which compare every
+//! instance with a formula in f64. Larger operations also have `body` (the fast code, compiled once per instruction set) and
+//! `reference` (the formula as plain f64 loops).
 //!
 //! ```
 //! use ms_kernels::{Cpu, Isa, matmul::{self, Dims, Form, Mat, Out}};
@@ -23,7 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// Intrinsics, disjoint writes from several threads and the floating-point control register need it.
+// Needed for intrinsics, disjoint writes from several threads and the floating-point control register.
 #![allow(unsafe_code)]
 
 mod cpu;

@@ -1,4 +1,4 @@
-//! What this machine can do at most, and processor time: the yardstick of benchmarks.
+//! Peak rates of this machine, and processor time: the yardstick of benchmarks.
 
 mod bandwidth;
 mod flops;
@@ -50,8 +50,8 @@ pub fn measure(cpu: &Cpu, quick: bool) -> Peaks {
     }
 }
 
-/// Measures one rate at a time, so that a benchmark can take turns between a kernel and the machine's peak: on a
-/// shared host both move from second to second.
+/// Measures one rate at a time, so that a benchmark can alternate between a kernel and the machine's peak: on a shared host
+/// both vary from second to second.
 #[derive(Debug)]
 pub struct Gauge {
     cpu: Cpu,

@@ -23,7 +23,7 @@ enum Storage {
     Map(MmapMut),
 }
 
-/// From here up several threads fault a block in, so many at most.
+/// From this size on, several threads fault a block in, at most this many.
 const TOUCHED_TOGETHER: usize = 64 << 20;
 const TOUCHING: usize = 4;
 
@@ -133,8 +133,8 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// Whether a call that reads and writes so many bytes in all leaves nothing in the caches of what it wrote first: then what it
-/// writes need not go through them.
+/// Whether a call that reads and writes this many bytes in all evicts from the caches what it wrote first: its writes can
+/// then bypass them.
 pub(crate) fn outgrows_caches(bytes: usize) -> bool {
     static LARGEST: OnceLock<usize> = OnceLock::new();
     bytes

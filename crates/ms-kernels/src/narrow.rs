@@ -1,9 +1,9 @@
-//! Sixteen values at a time, narrowed to the element type by the instruction that the processor has for it.
+//! Rounding of sixteen values at a time to the element type, with the processor's own instruction where there is one.
 //!
-//! Rounding to bf16 in plain operations takes eleven of them, more than most kernels have otherwise, and no compiler makes
-//! the one instruction of them. So a body that writes bf16 is generic over [`Narrow`], and is built once more for
-//! processors that have the instruction, and for those with AVX2, where rows in registers of eight need it said how they lie:
-//! the compiler, left alone, took elements of several blocks together one by one. The bits are the same.
+//! Rounding to bf16 takes eleven plain operations, more than most kernels have otherwise, and no compiler turns them into the
+//! single instruction. So a body that writes bf16 is generic over [`Narrow`] and is compiled once more for processors that
+//! have the instruction, and for those with AVX2, where rows in 8-element registers need an explicit layout: left alone, the
+//! compiler gathered elements of several blocks one by one. The bits are the same.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -22,8 +22,8 @@ pub(crate) type Lanes = [f32; LANES];
 
 /// A way of rounding sixteen values to bf16.
 pub(crate) trait Narrow: Copy {
-    /// Whether elements stay beside each other where sums have their order: with registers of sixteen lanes that costs less than
-    /// to bring those of [`split_two`] back into order.
+    /// Whether elements stay adjacent where sums use their order: with registers of sixteen lanes this costs less than
+    /// reordering those of [`split_two`].
     const BESIDE: bool = false;
 
     /// The same for values that arithmetic in a unit has made of bf16 (and of other numbers, none of them NaN): no denormals are
@@ -36,7 +36,7 @@ pub(crate) trait Narrow: Copy {
     /// What `bf16::from_f32` of [`Element`] makes of each value.
     fn narrow(self, values: Lanes) -> [bf16; LANES];
 
-    /// Two rows rounded, and their values beside each other: the first row's in the lower halves.
+    /// Two rows rounded and interleaved: the first row's values in the lower halves.
     fn two(self, first: Lanes, second: Lanes) -> Two;
 
     /// The values in element type `E`.
@@ -253,7 +253,7 @@ impl Narrow for Convert {
             __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_loadu_si512,
             _mm512_permutexvar_epi16,
         };
-        // Lane l of the first row beside lane l of the second.
+        // Lane l of the first row next to lane l of the second.
         const BESIDE: [u16; 2 * LANES] = {
             let mut beside = [0; 2 * LANES];
             let mut l = 0;
@@ -339,10 +339,10 @@ pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
     wide
 }
 
-/// What is left of an array behind its last whole chunk, filled up with zeros.
+/// The remainder of an array after its last whole chunk, padded with zeros.
 ///
-/// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is whole
-/// is compiled to scalars.
+/// Bodies go through whole chunks and give this to the same step once more. A step that asks of every chunk whether it is
+/// whole is compiled to scalars.
 #[inline(always)]
 pub(crate) fn filled<E: Element, const N: usize>(rest: &[E]) -> [E; N] {
     let mut all = [E::default(); N];
@@ -471,7 +471,7 @@ mod tests {
     #[repr(align(64))]
     struct Line([bf16; 2 * LANES]);
 
-    /// What comes of elements that are taken apart, and of their round trip, beside what does of halves.
+    /// The result of splitting elements, and of the round trip, compared with that of halves.
     fn check_split(how: impl Narrow) {
         let from: [bf16; 2 * LANES] = std::array::from_fn(|i| bf16::from_f32(i as f32 * 1.37 - 20.0));
         let split = split_two(&from);

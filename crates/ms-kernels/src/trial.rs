@@ -1,4 +1,4 @@
-//! What the tests of all kernels share: processors to try, data, comparison.
+//! Shared by the tests of all kernels: instances to try, data, comparison.
 
 use crate::{Arithmetic, Cpu, Element, Isa};
 

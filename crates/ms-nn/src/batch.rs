@@ -1,4 +1,4 @@
-//! A micro-batch: a run of tokens and where sequences begin in it.
+//! A micro-batch: packed tokens, and where sequences begin in them.
 
 use crate::{AuxiliaryLoss, Capacity, Error, IndexerLoss, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
@@ -24,8 +24,8 @@ pub struct Batch {
     pub indexer_loss: Option<Arc<IndexerLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
-    /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all
-    /// are counted together.
+    /// For each token `[T]`, the share of the batch in which it is counted for that, if one rank stands for several; empty:
+    /// all are counted together.
     pub capacity_shares: Arc<[u32]>,
     /// The place of each token `[T]` among those of the whole micro-batch, in upstream's order: the first of every sequence,
     /// then the second ones. Experts with a capacity that take the first copies go by it; empty: as they stand here.
@@ -52,7 +52,7 @@ pub struct Chance {
     pub all_keys: Arc<[u64]>,
     /// Rate of dropout of attention's weights.
     pub attention_dropout: f64,
-    /// Rate of dropout behind the embedding and behind every sublayer.
+    /// Dropout rate after the embedding and after every sublayer.
     pub hidden_dropout: f64,
     /// Half the width of the factors that a router's inputs are multiplied by.
     pub router_jitter: f64,
@@ -65,7 +65,7 @@ pub(crate) enum Place {
     Embedding(usize),
     /// Behind a layer's mixer.
     Mixer(usize),
-    /// Behind its network.
+    /// After its MLP.
     Network(usize),
     /// Before its router.
     Router(usize),
@@ -176,7 +176,7 @@ impl Batch {
     /// The tokens of a rank that shares the sequences with others.
     ///
     /// # Errors
-    /// [`Error::Batch`] if there are not as many as `sharding` says.
+    /// [`Error::Batch`] if their number is not what `sharding` says.
     pub fn shared(
         arena: &Arena,
         tokens: &[i32],

@@ -1,4 +1,4 @@
-//! What is kept of tokens that were seen before: keys and values, or the states of recurrent layers.
+//! KV cache and recurrent state of tokens that were processed before.
 
 use crate::{Batch, Error, Result};
 use ms_core::{DType, Device, Pooling, Segment, Tensor};
@@ -111,7 +111,7 @@ impl LayerCache {
         }
     }
 
-    /// Gives every slot `to` places instead of `from`; what slots hold, so many tokens each, stays.
+    /// Gives every slot `to` places instead of `from`; the tokens in the slots are kept.
     fn grow(&mut self, [from, to]: [usize; 2], held: &[usize]) -> ms_core::Result<()> {
         match self {
             Self::Attention { keys, values, index } => {
@@ -234,7 +234,7 @@ impl PoolCache {
         Ok(out)
     }
 
-    /// Keeps the last of the rows `rows` of `new`, whose first is at position `first` of a slot.
+    /// Stores the last of the rows `rows` of `new`, the first of which is at position `first` of a slot.
     pub(crate) fn remember(
         &mut self,
         slot: usize,
@@ -292,9 +292,9 @@ impl KvCache {
         self.capacity
     }
 
-    /// Makes room for `capacity` tokens in every slot, if there is less; what slots hold stays.
+    /// Grows every slot to `capacity` tokens, if it is smaller; contents are kept.
     ///
-    /// Layers grow one after the other, so that only one of them is there twice.
+    /// Layers grow one at a time, so at most one layer is in memory twice.
     ///
     /// # Errors
     /// If rows cannot be moved.
@@ -310,8 +310,8 @@ impl KvCache {
 
     /// Forgets the tokens of a slot from position `len` on and returns how many are left.
     ///
-    /// A recurrent layer cannot go back, nor one with pooled entries: where there is one, a slot that must forget some tokens
-    /// forgets all.
+    /// Recurrent layers and layers with pooled entries cannot be rolled back: in a model with such a layer, a slot that must
+    /// forget some tokens forgets all.
     pub fn truncate(&mut self, slot: usize, len: usize) -> usize {
         if len >= self.lengths[slot] {
             return self.lengths[slot];
@@ -324,8 +324,8 @@ impl KvCache {
         self.lengths[slot]
     }
 
-    /// Makes room for new tokens and returns the batch that fills it, with each token's cache row. `first` is the position of
-    /// the first token of a sequence that has so many in the end.
+    /// Reserves space for new tokens and returns the batch that fills it, with each token's cache row. `first` gives the
+    /// position of a sequence's first token from its final length.
     ///
     /// # Errors
     /// [`Error::CacheFull`] if a sequence does not fit, and what `first` fails with.

@@ -1,4 +1,4 @@
-//! What can go wrong in a model.
+//! Errors of models.
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +42,13 @@ pub enum Error {
         /// The part.
         part: &'static str,
     },
-    /// Another pipeline stage holds what was asked for.
+    /// Another pipeline stage holds what was requested.
     #[error("{what} is on another pipeline stage")]
     Elsewhere {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A tensor operation failed.

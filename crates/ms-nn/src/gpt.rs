@@ -30,9 +30,10 @@ pub struct Gpt {
     embedding: Option<Embedding>,
     chunks: Vec<Chunk>,
     max_position: usize,
-    /// Tokens of sequences that turn by other frequencies than longer ones, whose rows of the tables stand behind theirs.
+    /// Length up to which sequences use other rotary frequencies than longer ones; the tables hold the rows of the longer
+    /// ones after theirs.
     short: Option<usize>,
-    /// What is behind the layers' residual, where that is another than a sum.
+    /// The end of the layers' residual, if it is not a sum.
     end: Option<Arc<dyn End>>,
     head: Option<Head>,
     norm: NormShape,
@@ -47,7 +48,7 @@ struct Chunk {
     layers: Vec<Arc<Layer>>,
     /// Whether the embedding is before them.
     begins: bool,
-    /// Whether the output layer is behind them.
+    /// Whether the output layer follows them.
     ends: bool,
 }
 
@@ -84,7 +85,7 @@ impl Gpt {
     /// Parameter `i` of a store for this model is entry `i` of [`Gpt::specs`].
     ///
     /// # Errors
-    /// If the configuration is not sound or asks for something this version cannot compute.
+    /// If the configuration is invalid or needs something that this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
         let seat = Seat { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
@@ -94,7 +95,7 @@ impl Gpt {
     /// The part of the decoder that a rank holds.
     ///
     /// # Errors
-    /// As [`Gpt::new`], and if the model cannot be cut so.
+    /// As [`Gpt::new`], and if the model cannot be sharded in this way.
     pub fn part(config: &ModelConfig, device: &Device, seat: Seat<'_>, max_position: usize) -> Result<Self> {
         Self::with_tables(config, device, seat, max_position, false)
     }
@@ -185,12 +186,13 @@ impl Gpt {
         })
     }
 
-    /// The same model with another choice of what is kept for the backward pass.
+    /// The same model with another choice of what is saved for the backward pass.
     pub fn with_recompute(self, recompute: Recompute) -> Self {
         Self { recompute, ..self }
     }
 
-    /// The same model with layers that keep less; what they send away goes to `host`, without which it stays.
+    /// The same model with layers that save less for the backward pass. What is to be swapped goes to `host`; without a
+    /// `host` it stays on the device.
     pub fn with_keeping(self, keeping: Keeping, host: Option<Host>) -> Self {
         Self { keeping, host, ..self }
     }
@@ -223,13 +225,13 @@ impl Gpt {
         (self.chunks[chunk].begins, self.chunks[chunk].ends)
     }
 
-    /// Positions that can be told apart.
+    /// The number of distinct positions.
     pub fn max_position(&self) -> usize {
         self.max_position
     }
 
-    /// Whether a sequence of `tokens` tokens turns by other frequencies than one of all positions: what a cache holds of it is
-    /// of no use to a longer one.
+    /// Whether a sequence of `tokens` tokens uses other rotary frequencies than one of all positions: its cache contents are
+    /// then of no use to a longer one.
     pub fn is_short(&self, tokens: usize) -> bool {
         self.short.is_some_and(|short| tokens <= short)
     }
@@ -256,7 +258,7 @@ impl Gpt {
         Ok(())
     }
 
-    /// Waits for the weights at the places that are `wanted`, where they are on their way from other ranks.
+    /// Waits for the weights at the places that are `wanted`, where they are in transit from other ranks.
     fn await_weights(&self, store: &ParamStore, wanted: impl Fn(Home) -> bool) -> Result<()> {
         if store.is_whole() {
             return Ok(());
@@ -302,8 +304,8 @@ impl Gpt {
         self.finish(g, store, ctx, batch, (carry, &inputs), None)
     }
 
-    /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens. Where tokens
-    /// are on their way to experts and back, the pass `beside` works.
+    /// The layers of `chunk`, applied to the output of an earlier chunk or to the embedding of the batch's tokens. While
+    /// tokens are in transit to experts and back, the pass `beside` runs.
     ///
     /// # Errors
     /// If a token or position is outside the model, a rank fails, or what the chunk needs is not there.
@@ -344,8 +346,8 @@ impl Gpt {
         Ok(pass.hand_on(x))
     }
 
-    /// The normed states behind the last layer, and those of the prediction modules, as [`Gpt::forward_ahead`] has them; the pass
-    /// `beside` works as in [`Gpt::forward_chunk`].
+    /// The normed states after the last layer, and those of the prediction modules, as in [`Gpt::forward_ahead`]; the pass
+    /// `beside` runs as in [`Gpt::forward_chunk`].
     ///
     /// # Errors
     /// If a rank fails, or this one does not hold the end of the model.
@@ -387,12 +389,12 @@ impl Gpt {
         self.head.as_ref().ok_or(Error::Elsewhere { what: "the output layer" })
     }
 
-    /// The embedding `[T,H]` as what layers hand on, `[T,n·H]`.
+    /// The embedding `[T,H]` as what layers pass on, `[T,n·H]`.
     fn begin(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
         Ok(residual::spread(pass, &self.config, x)?)
     }
 
-    /// What is taken behind the last layer of what layers hand on, `[T,H]`.
+    /// The final state `[T,H]` from what the last layer passes on.
     fn end(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
         match &self.end {
             Some(end) => Ok(end.collapse(pass, &x)?),
@@ -491,7 +493,7 @@ impl Gpt {
         self.loss_formed((g, store, ctx), hidden, (targets, weights), false)
     }
 
-    /// [`Gpt::loss`], of which the gradient of the output layer's weights is formed only when it is added, if `later`.
+    /// [`Gpt::loss`]; with `later`, the gradient of the output layer's weights is computed only when it is added.
     ///
     /// # Errors
     /// As [`Gpt::loss`].

@@ -9,12 +9,13 @@ const PIECE: usize = 1 << 14;
 
 /// Fills `store` with the initial weights of rank `rank`'s part of those `specs` that are `wanted`.
 ///
-/// A weight's numbers are those of the stream of its own name under `seed`, by the places of its elements in the whole weight,
-/// so the initial model is the same on every topology, and a rank draws no more than its own. (Megatron draws per rank from
-/// torch's generator: other numbers of the same distribution, but for the modules that `docs/guides/pretrain.md` lists.)
+/// A weight's values are drawn from a random stream of its own, chosen by `seed` and its name, and indexed by the position of
+/// each element in the whole weight. So the initial model is the same on every topology, and a rank draws only its own
+/// elements. (Megatron draws per rank from torch's generator: other numbers of the same distribution, but for the modules
+/// that `docs/reference/differences.md` lists.)
 ///
-/// They are drawn in f32 on purpose, whatever type the weights have: a model in f64 begins with the very values of one in f32, so
-/// that the two can be compared from the first step on.
+/// They are always drawn in f32, whatever the type of the weights: a model in f64 starts with the same values as one in f32,
+/// so that the two can be compared from the first step on.
 ///
 /// # Errors
 /// If a weight does not divide among the ranks or `store` is in use.

@@ -45,16 +45,16 @@ pub(crate) struct Layer {
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f64,
-    /// Around the mixer and around the network, where outputs are not added to the stream.
+    /// Residuals around the mixer and around the MLP, if outputs are not simply added.
     around: Option<[Arc<dyn Residual>; 2]>,
 }
 
 /// A rank's place among those that share a layer: coordinate and size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Of those that share a matrix.
+    /// Among the ranks that share a matrix.
     pub(crate) tp: (usize, usize),
-    /// Of those that share an expert.
+    /// Among the ranks that share an expert.
     pub(crate) etp: (usize, usize),
 }
 
@@ -69,7 +69,7 @@ impl Layer {
         self.mix.as_ref().map_or(LayerMemory::None, |mix| mix.part.memory())
     }
 
-    /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`, or streams `[T,n·H]` to streams.
+    /// `x + mix(norm(x))`, then `+ mlp(norm(·))`: `[T,H]` to `[T,H]`, or streams `[T,n·H]` to streams.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -124,7 +124,7 @@ impl Layer {
         Ok(x)
     }
 
-    /// What a sublayer takes of the stream, behind its norm.
+    /// A sublayer's input from the stream, after its norm.
     fn normed(
         &self,
         pass: &mut Pass<'_>,
@@ -135,7 +135,7 @@ impl Layer {
         pass.swapping(part, &[x], |pass| self.norm.apply(pass, norm, x))
     }
 
-    /// The mixer behind its norm.
+    /// The mixer after its norm.
     fn run_mix(
         &self,
         pass: &mut Pass<'_>,
@@ -149,7 +149,7 @@ impl Layer {
         self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), &mixed, Place::Mixer(self.site))
     }
 
-    /// The network behind its norm.
+    /// The MLP after its norm.
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
         let out = pass.swapping(Swapped::NETWORK, &[h], |pass| match &network.part {
             Network::Dense(part) => self.run_dense(pass, part, h),
@@ -170,7 +170,7 @@ impl Layer {
         self.finish(pass, (network.post_norm, Swapped::POST_NETWORK_NORM), &out, Place::Network(self.site))
     }
 
-    /// A dense network, or its second run only.
+    /// A dense MLP, or only its second run.
     fn run_dense(&self, pass: &mut Pass<'_>, part: &Dense, h: &Var) -> ms_core::Result<Var> {
         match pass.keeping.dense_networks_again && pass.g.records() {
             true => self.run_again(pass, *part, h, Dense::forward),
@@ -186,7 +186,7 @@ impl Layer {
         }
     }
 
-    /// What `forward` makes of `h` with `part`, of which only `h` is kept.
+    /// Applies `forward` to `h` with `part`, saving only `h`.
     fn run_again<T: Send + Sync + 'static>(
         &self,
         pass: &mut Pass<'_>,

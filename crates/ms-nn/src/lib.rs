@@ -1,11 +1,11 @@
 //! The config-driven transformer.
 //!
-//! [`Gpt`] is structure: shapes and parameter ids, no numbers. Weights live in an [`ms_core::ParamStore`], one
-//! forward pass in an [`ms_core::Graph`]. So a reference model is a second store under the same `Gpt`, and
-//! inference is a graph that records nothing.
-//!
-//! A micro-batch is a run of tokens ([`Batch`]): padded batches, packed samples, prefill and decode are the same
-//! pass. [`KvCache`] holds keys and values of tokens that were seen before.
+//! - [`Gpt`] is structure: shapes and parameter ids, no numbers. Weights live in an [`ms_core::ParamStore`], one forward pass
+//!   in an [`ms_core::Graph`]. So a reference model is a second store under the same `Gpt`, and inference is a graph that
+//!   records nothing.
+//! - A micro-batch is a sequence of packed tokens ([`Batch`]): padded batches, packed samples, prefill and decode are the
+//!   same pass.
+//! - [`KvCache`] holds the keys and values of tokens that were processed before.
 
 mod attention;
 mod batch;

@@ -1,4 +1,4 @@
-//! Finding parameters by what they are.
+//! Looking up parameters by their role (slot).
 
 use ms_core::ParamId;
 use ms_spec::{ParamSpec, Part, Place, Role, Slot};
@@ -58,12 +58,12 @@ impl Scope<'_> {
         self.table.find(&self.slot(role, true))
     }
 
-    /// Another part beside this one.
+    /// Another part at the same place.
     pub(crate) const fn of(&self, part: Part) -> Self {
         Self { part, ..*self }
     }
 
-    /// The same part of the whole layer, of which this is a half.
+    /// The same part of the whole layer, if this is a half.
     pub(crate) const fn whole(&self) -> Self {
         Self { half: None, ..*self }
     }

@@ -1,4 +1,4 @@
-//! A pass over the layers: what it hands from one to the next, and how layers call what ranks share.
+//! A pass over the layers: the state that one layer passes to the next, and the parallel linear layers that they call.
 
 use crate::Batch;
 use crate::batch::Place;
@@ -13,8 +13,8 @@ use ms_spec::{LayerKeeping, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
-/// of a pipeline stage.
+/// What a layer passes to the next: the residual stream, and values that later layers borrow. It crosses pipeline stage
+/// boundaries.
 #[derive(Clone)]
 pub struct Carry {
     /// The residual stream `[T,H]`, or streams `[T,n·H]`.
@@ -25,7 +25,7 @@ pub struct Carry {
     pub picks: Option<Tensor>,
 }
 
-/// What a forward pass hands from layer to layer beside the stream.
+/// What a forward pass carries from layer to layer in addition to the stream.
 pub(crate) struct Pass<'a> {
     pub(crate) g: &'a mut Graph,
     pub(crate) store: &'a ParamStore,
@@ -45,25 +45,25 @@ pub(crate) struct Pass<'a> {
     pub(crate) balance: Option<Arc<AuxiliaryLoss>>,
     /// Where routers report.
     pub(crate) load: Option<Arc<RouterLoad>>,
-    /// Number of the layer at hand.
+    /// Number of the current layer.
     pub(crate) layer: usize,
     /// What it keeps less of.
     pub(crate) keeping: LayerKeeping,
     /// Where it sends what leaves the device.
     pub(crate) host: Option<&'a Host>,
-    /// Values that are forgotten at the end of the sublayer at hand.
+    /// Values that are forgotten at the end of the current sublayer.
     pub(crate) passing: Vec<Var>,
     /// Values that go to the host there.
     pub(crate) leaving: Vec<Saved>,
-    /// Rows on their way to experts that are forgotten once these have run.
+    /// Rows in transit to experts that are forgotten once these have run.
     pub(crate) on_their_way: Vec<Var>,
-    /// The shared experts of the layer at hand.
+    /// The shared experts of the current layer.
     pub(crate) meanwhile: Option<Meanwhile>,
     /// Another pass that works while this one waits.
     pub(crate) beside: Option<&'a dyn Beside>,
 }
 
-/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens on their way between ranks.
+/// Another pass, of another micro-batch, that works while a forward pass would wait for tokens in transit between ranks.
 pub trait Beside {
     /// Goes on until it has sent tokens itself and would wait for them, or to its end.
     ///
@@ -72,12 +72,12 @@ pub trait Beside {
     fn go_on(&self) -> ms_core::Result<()>;
 }
 
-/// The work of shared experts, which may be done while tokens are on their way to others.
+/// The work of shared experts, which may be done while tokens are in transit to others.
 #[derive(Clone, Debug)]
 pub(crate) enum Meanwhile {
     /// Their input.
     ToDo(Var),
-    /// What they have made of it.
+    /// Their results.
     Done(Var),
 }
 
@@ -112,18 +112,18 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Lets the other pass work while tokens are on their way, if there is one.
+    /// Lets the other pass work while tokens are in transit, if there is one.
     pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
         self.beside.map_or(Ok(()), Beside::go_on)
     }
 
-    /// Takes up what an earlier chunk handed on.
+    /// Takes up what an earlier chunk passed on.
     pub(crate) fn resume(&mut self, carry: &Carry) {
         self.lent.clone_from(&carry.lent);
         self.picks.clone_from(&carry.picks);
     }
 
-    /// What the next chunk needs beside its own weights.
+    /// What the next chunk needs in addition to its own weights.
     pub(crate) fn hand_on(self, stream: Var) -> Carry {
         Carry { stream, lent: self.lent, picks: self.picks }
     }
@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
         self.g.param(self.store, id)
     }
 
-    /// [`ParallelCtx::enter_tp`]; where norms are formed again, so is what ranks gather of them.
+    /// [`ParallelCtx::enter_tp`]; where norms are recomputed, so is what ranks gather of them.
     pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
         let entered = self.ctx.enter_tp(self.g, x)?;
         Ok(self.gathered_again(x, entered))
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
         Ok(self.gathered_again(x, entered))
     }
 
-    /// `entered`, which ranks have gathered of `x`, and gather again where norms are formed again.
+    /// `entered`, which ranks have gathered of `x`, and gather again where norms are recomputed.
     fn gathered_again(&mut self, x: &Var, entered: Var) -> Var {
         let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
         if !self.keeping.norms_again || !gathered || !self.g.records() {
@@ -183,9 +183,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the
-    /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
-    /// gathered again in the backward pass.
+    /// The rows that queries of the batch may see, gathered from this rank's rows `x` and those of the other context-parallel
+    /// ranks, in the order of the whole micro-batch. Unless the layer saves keys and values of other ranks (these rows are
+    /// both), they are gathered again in the backward pass.
     pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
         let Some(sharding) = self.batch.sharding.clone() else { return Ok(x.clone()) };
         let all = of.gather(self.g, self.ctx, x, &sharding)?;
@@ -222,8 +222,8 @@ impl<'a> Pass<'a> {
         ops::linear(self.g, x, &w, b.as_ref())
     }
 
-    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` forms again where the network at hand
-    /// does so.
+    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` recomputes if this MLP is
+    /// recomputed.
     pub(crate) fn inner_again(
         &self,
         y: Var,
@@ -241,7 +241,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Once a network has run: forgets what is formed again before its activation and behind it.
+    /// After an MLP has run: forgets the values before and after its activation that are to be recomputed.
     pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
         if self.keeping.activations_again {
             behind.forget();
@@ -251,7 +251,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// `y`, which `recipe` makes of `x` on the way to experts, and again where rows on that way are not kept.
+    /// `y`, which `recipe` computes from `x` on the way to experts, and recomputes if rows on that way are not saved.
     pub(crate) fn on_the_way(
         &mut self,
         y: Var,
@@ -296,8 +296,8 @@ impl<'a> Pass<'a> {
         self.ctx.row_parallel(self.g, x, &w, b.as_ref())
     }
 
-    /// The columns `values` of what heads have given, which are taken again from `out` where that is formed `again` or goes to
-    /// the host.
+    /// The columns `values` of the heads' outputs, which are taken again from `out` if that is recomputed (`again`) or
+    /// swapped.
     pub(crate) fn values_of(
         &mut self,
         out: &Var,
@@ -336,7 +336,7 @@ impl<'a> Pass<'a> {
         Ok(done)
     }
 
-    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`, and sends away what leaves.
+    /// At the end of a sublayer: forgets what is recomputed of it, and its input `normed`, and sends away what leaves.
     pub(crate) fn forget(&mut self, normed: Option<&Var>) -> ms_core::Result<()> {
         let again = normed.filter(|_| self.keeping.norms_again);
         again.into_iter().chain(&self.passing).for_each(Var::forget);
@@ -380,8 +380,8 @@ impl<'a> Pass<'a> {
         self.noisy(x, &chance.keys[tokens], place, Noise::Jitter { eps })
     }
 
-    /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
-    /// place in a row of zeros, and the ranks' rows are summed.
+    /// A column-parallel layer whose outputs are gathered: this rank's columns are placed in a row of zeros, and the ranks'
+    /// rows are summed.
     pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
         let [y] = self.column_parallel(x, [layer])?;
         let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
@@ -393,14 +393,15 @@ impl<'a> Pass<'a> {
             Columns::Copy { start: 0, len: width },
             Columns::Zero { len: (size - 1 - rank) * width },
         ];
-        // Beside zeros a part is a summand of the whole.
+        // Beside zeros a part is a partial sum of the whole.
         let y = ops::columns(self.g, &y, &place.into())?;
         let y = y.turned("columns among zeros", self.ctx.among_tp().over, Hold::Sharded, Hold::Partial);
         self.ctx.leave_tp(self.g, &y)
     }
 }
 
-/// What `run` makes of `x`, of which ranks hold as of `x`; it keeps only `x` and runs again, alone, for its backward.
+/// Applies `run` to `x`; the output has the sharding states of `x`. It saves only `x` and is recomputed on its own for its
+/// backward.
 pub(crate) fn run_again(
     g: &mut Graph,
     x: &Var,

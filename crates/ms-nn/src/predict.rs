@@ -1,4 +1,4 @@
-//! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
+//! Multi-token prediction: modules after the decoder that predict tokens beyond the next one.
 
 use crate::attention::Shared;
 use crate::layer::{Cut, Layer};
@@ -10,7 +10,7 @@ use ms_core::{Graph, Tensor, Var, ops};
 use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
 use std::sync::Arc;
 
-/// What a module sees beside the states before it.
+/// What a module sees in addition to the preceding states.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The token that it embeds at each place, `[T]` i32.
@@ -38,7 +38,7 @@ pub(crate) struct Predictor {
     hnorm: Linear,
     eh_proj: Linear,
     layer: Arc<Layer>,
-    /// What is behind the layer's residual, where that is another than a sum.
+    /// The end of the layer's residual, if it is not a sum.
     end: Option<Arc<dyn End>>,
     final_norm: Linear,
     norm: NormShape,
@@ -105,7 +105,7 @@ impl Predictor {
         Ok((x, normed))
     }
 
-    /// The layer, of which only the input is kept where it runs again.
+    /// The layer; if it is recomputed, only its input is saved.
     fn run_layer(&self, pass: &mut Pass<'_>, keeping: &Keeping, x: &Var) -> ms_core::Result<Var> {
         if !keeping.predictor_layers_again {
             return self.layer.forward(pass, None, x);

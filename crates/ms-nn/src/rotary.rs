@@ -1,14 +1,14 @@
-//! Rotary tables.
+//! Tables of rotary position embeddings.
 
 use crate::Result;
 use ms_core::{DType, Device, Rotary, Tensor};
 use ms_spec::{Frequencies, ModelConfig};
 
-/// Cosines and sines `[Σ lengths, R/2]` of the device's type of tables: the positions of sequences of up to so many tokens, one
-/// table under the other. Angles are formed in f32, as `transformers` does, and in f64 for tables of f64.
+/// Cosines and sines `[Σ lengths, R/2]` of the device's type of tables: the positions of sequences of up to these lengths,
+/// one table below the other. Angles are computed in f32, as in `transformers`, and in f64 for f64 tables.
 ///
-/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see the length of theirs, as
-/// upstream's `--seq-length` has it.
+/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see the length of theirs,
+/// as upstream's `--seq-length` has it.
 pub(crate) fn tables(
     config: &ModelConfig,
     layer: usize,

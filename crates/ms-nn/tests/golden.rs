@@ -1,7 +1,6 @@
-//! The decoder against values of other programs: logits of `transformers`, losses and gradient norms of PyTorch.
+//! The decoder compared with other programs: logits of `transformers`, losses and gradient norms of PyTorch.
 //!
-//! The weights are read and packed here in the plainest way, apart from `ms-ckpt`, so that a mistake in one of
-//! the two shows.
+//! Weights are read and packed here in the simplest way, independently of `ms-ckpt`, so that a mistake in either shows.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,5 +1,6 @@
-//! A whole model in one test: the decoder as its definition reads, over plain vectors in f64, with a backward pass by hand and
-//! nothing of the toolchain's operations; and [`Gpt`] beside it: the loss, and the gradient of every parameter, by name.
+//! A whole model in one test: the decoder as its definition reads, over plain vectors in f64 with a hand-written backward
+//! pass and none of the toolchain's operations, compared with [`Gpt`]: the loss, and the gradient of every parameter, by
+//! name.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -16,7 +17,8 @@ const FACTORS: [f64; 6] = [0.125, 0.03125, 0.0625, 0.25, 0.09375, 0.125];
 
 /// Values of weights, or their gradients, by the weights' names.
 type Table = BTreeMap<String, Vec<f64>>;
-/// The way back through a function: takes the gradient by its values to that by its input, and adds those of weights to a table.
+/// The way back through a function: takes the gradient with respect to its values to that by its input, and adds those of
+/// weights to a table.
 type Back<'a> = Box<dyn FnOnce(&[f64], &mut Table) -> Vec<f64> + 'a>;
 /// The values of a function, and the way back.
 type Made<'a> = (Vec<f64>, Back<'a>);
@@ -126,8 +128,9 @@ fn softmax<'a>(x: &[f64]) -> Made<'a> {
     made(p.clone(), move |dp, _| each(&p, dp, |p_i, dp_i| p_i * (dp_i - dot(&p, dp))))
 }
 
-/// What the heads of a document's tokens see, which is the tokens up to their own. A row `x[t]` has for each group its `n` query
-/// heads, its key and its value. Queries and keys are turned: each pair of elements `i` and `i + D/2` by `t · base^(-2i/D)`.
+/// What the heads of a document's tokens see, which is the tokens up to their own. A row `x[t]` has for each group its `n`
+/// query heads, its key and its value. Queries and keys are rotated: each pair of elements `i` and `i + D/2` by
+/// `t · base^(-2i/D)`.
 fn attention<'a>(c: &ModelConfig, x: &[f64]) -> Made<'a> {
     let (heads, groups, d, base) = (c.heads, c.groups, c.head_dim, c.rope.base);
     let (n, scale) = (heads / groups, (d as f64).powf(-0.5));

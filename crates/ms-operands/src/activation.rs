@@ -13,19 +13,19 @@ pub enum Activation {
     Relu2,
     /// `σ(x)`.
     Sigmoid,
-    /// `g · σ(alpha · g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` and raised by 1.
+    /// `g · σ(alpha · g)` with `g = min(x, limit)`; the gated value is clamped to `±limit` and increased by 1.
     Clamped {
         /// Slope inside the sigmoid.
         alpha: f64,
         /// The limit.
         limit: f64,
     },
-    /// `g · σ(g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` (DeepSeek-V4).
+    /// `g · σ(g)` with `g = min(x, limit)`; the gated value is clamped to `±limit` (DeepSeek-V4).
     ClampedSilu {
         /// The limit.
         limit: f64,
     },
-    /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
+    /// `min(x · σ(x), limit)`; the gated value is clamped to `±limit`.
     Limited {
         /// The limit.
         limit: f64,

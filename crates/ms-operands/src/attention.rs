@@ -1,4 +1,4 @@
-//! Attention: which keys queries see, and penalties by distance, weights that are dropped.
+//! Attention operands: causal and window masks, distance biases, dropout of attention weights.
 
 use crate::noise::Noise;
 
@@ -13,8 +13,8 @@ pub struct Segment {
     pub k_start: usize,
     /// Key tokens.
     pub k_len: usize,
-    /// Tokens between the last key and the last query of the document, beyond those of the segment: 0 where queries are the
-    /// last tokens of the keys, as in training. Context-parallel ranks meet keys that stand further back, or after.
+    /// Distance in tokens from the last key to the last query: 0 where the queries are the last tokens of the keys, as in
+    /// training. Context-parallel ranks process blocks of keys that are further back, or later.
     pub ahead: i64,
 }
 
@@ -25,24 +25,24 @@ impl Segment {
     }
 }
 
-/// Where queries, keys and values stand: arrays that attention reads, or that gradients by them go to.
+/// Arrays of queries, keys and values that attention reads, or that their gradients are written to.
 ///
 /// With `G` groups of heads, `N` query heads and heads of `D` elements:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkvRows<T> {
-    /// `[T,(N+2G)·D]`: of each group its queries, its key, its value.
+    /// `[T,(N+2G)·D]`: for each group its queries, its key, its value.
     Packed(T),
-    /// Queries apart from keys and values, of which there may be more or fewer.
+    /// Queries separate from keys and values, whose number of rows may differ.
     Apart {
         /// `[T,N·D]`.
         q: T,
-        /// `[C,2·G·D]`: of each group the key, behind it the value.
+        /// `[C,2·G·D]`: for each group the key, then the value.
         kv: T,
     },
 }
 
 impl<T> QkvRows<T> {
-    /// The rows that queries stand in.
+    /// The array that contains the queries.
     pub fn queries(&self) -> &T {
         match self {
             Self::Packed(rows) => rows,
@@ -50,7 +50,7 @@ impl<T> QkvRows<T> {
         }
     }
 
-    /// The rows that keys and values stand in.
+    /// The array that contains the keys and values.
     pub fn keys(&self) -> &T {
         match self {
             Self::Packed(rows) => rows,
@@ -76,7 +76,7 @@ impl<T> QkvRows<T> {
         }
     }
 
-    /// Each array turned into something else.
+    /// Maps each array.
     pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> QkvRows<U> {
         match self {
             Self::Packed(rows) => QkvRows::Packed(f(rows)),
@@ -84,7 +84,7 @@ impl<T> QkvRows<T> {
         }
     }
 
-    /// Each array turned into something else, if that succeeds.
+    /// Maps each array with a function that may fail.
     ///
     /// # Errors
     /// The first of `f`.
@@ -108,7 +108,7 @@ impl<T> QkvRows<T> {
 /// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len + ahead − j)` to its scores.
 ///
 /// # Source
-/// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are no power of two as in their code.
+/// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are not a power of two as in their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alibi {
     /// Heads of the whole model.
@@ -131,8 +131,8 @@ impl Alibi {
     }
 }
 
-/// Weights of keys that are set to 0 with probability `rate`, the others multiplied by `1 / (1 - rate)`, after their sum was
-/// taken.
+/// Dropout of attention weights: after the softmax, each is set to 0 with probability `rate`, or else multiplied by
+/// `1 / (1 - rate)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout<'a> {
     /// In `[0, 1)`.
@@ -146,13 +146,13 @@ pub struct Dropout<'a> {
 }
 
 impl Dropout<'_> {
-    /// The place of head `n` of the call: the head stands above the numbers of places.
+    /// The place of head `n` of the call: the head number is stored in the bits above the place number.
     #[inline]
     pub fn site_of(&self, n: usize) -> u64 {
         self.site | ((self.first_head + n) as u64 + 1) << 32
     }
 
-    /// What the weight of a key `distance` tokens behind query token `t` is multiplied by in head `n`.
+    /// The factor of the weight of the key `distance` tokens before query token `t` in head `n`.
     #[inline]
     pub fn factor(&self, t: usize, n: usize, distance: i64) -> f64 {
         Noise::Dropout { rate: self.rate }.at(self.keys[t], self.site_of(n), distance as u64)

@@ -1,4 +1,4 @@
-//! What columns of a matrix are made of.
+//! Column maps: which input column each output column of a matrix is taken from.
 
 /// A run of output columns: copies of input columns, or zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

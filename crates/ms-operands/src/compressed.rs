@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away.
+//! Attention over a window of nearby tokens and pooled entries of distant ones.
 
 /// Sizes of a pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Pooling {
     pub ratio: usize,
     /// Elements of an entry, `D`.
     pub dim: usize,
-    /// Entries are made of the window before, too; rows are `[D for the next window | D for the own]`.
+    /// Entries also use the preceding window; rows are `[D for the next window | D for this window]`.
     pub overlap: bool,
 }
 
@@ -23,17 +23,17 @@ impl Pooling {
 pub struct Window {
     /// First row of the window itself.
     pub own: usize,
-    /// First row of the window before; `None`: there is none, or no overlap.
+    /// First row of the preceding window; `None`: there is none, or no overlap.
     pub before: Option<usize>,
 }
 
-/// The keys that a query may see.
+/// The visible range of a query: the keys that it may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Row of the first.
+    /// Row of the first visible key.
     pub start: usize,
-    /// How many it sees.
+    /// Number of visible keys.
     pub seen: usize,
-    /// How many there are, those that it does not see yet included.
+    /// Number of all keys, including those that it does not see yet.
     pub all: usize,
 }

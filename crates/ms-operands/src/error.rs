@@ -1,4 +1,4 @@
-//! What an operand refuses.
+//! Errors of operands.
 
 /// What can be wrong with an operand, by itself or beside the others of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

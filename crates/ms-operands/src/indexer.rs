@@ -1,7 +1,7 @@
-//! What an indexer is trained by: how far its choice of keys is from attention's.
+//! The indexer's training loss: the divergence between its distribution over keys and attention's.
 
-/// How far the distribution of an indexer over the keys of a query is from that of attention, and by how much either is kept from
-/// zero. `t` is attention's, which sums to one, `p` the softmax of the indexer's scores over the same keys.
+/// The divergence between an indexer's distribution over the keys of a query and attention's, and how zeros are avoided. `t`
+/// is attention's, which sums to one, `p` the softmax of the indexer's scores over the same keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Divergence {
     /// `Σ (t + eps) · (ln(t + eps) - ln(p + eps))`.
@@ -11,12 +11,12 @@ pub enum Divergence {
     },
     /// `Σ t · (ln max(t / (Σ t + eps), eps) - ln(p + eps))`.
     Floored {
-        /// Added, and the least number of which a logarithm is taken.
+        /// Added, and the smallest argument of a logarithm.
         eps: f64,
     },
     /// `Σ t · (ln max(t, eps) - ln p)`, with the logarithm of the softmax itself.
     Exact {
-        /// The least number of which a logarithm is taken.
+        /// The smallest argument of a logarithm.
         eps: f64,
     },
 }

@@ -1,11 +1,11 @@
-//! Operands of a device's operations that are no arrays: sizes, masks, routers, routes, noise, exact sums.
+//! Non-tensor operands of device operations: sizes, masks, routers, routes, noise, exact sums.
 //!
-//! Kernels and the seam between graphs and devices speak in these words, so that neither knows the other and nothing is
-//! converted between them. Nothing here computes on arrays; what a word means is defined beside it.
+//! Kernels and the backend traits share these types, so neither depends on the other and nothing is converted between them.
+//! Nothing here computes on arrays; each type documents its own meaning.
 //!
 //! ```
 //! use ms_operands::Routes;
-//! // Two tokens, of which both experts take one copy each.
+//! // Two tokens; each of the two experts receives one copy of each.
 //! let routes = Routes::new(&[1, 0, 0, 1], 2, 2)?;
 //! assert_eq!((routes.range(0), routes.copies), (0..2, vec![1, 2, 0, 3]));
 //! # Ok::<(), ms_operands::Error>(())

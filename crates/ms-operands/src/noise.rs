@@ -1,9 +1,9 @@
-//! Noise by counters: dropout and jitter whose numbers follow from where a value stands, not from what ran before.
+//! Counter-based random noise: dropout and jitter values depend on a value's position, not on what ran before.
 //!
-//! A token has a key, a place in the model has a number, and a column counts itself; from the three follows one number. So
-//! ranks that share tokens draw what one rank would, and a pass that runs again draws the same.
+//! A value is addressed by its token's key, the number of its place in the model, and its column. Ranks that share tokens
+//! therefore draw the same values as a single rank would, and a recomputed pass draws the same values again.
 
-/// What values are multiplied by.
+/// Random factors of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noise {
     /// 0 with probability `rate`, else `1 / (1 - rate)`.
@@ -11,7 +11,7 @@ pub enum Noise {
         /// In `[0, 1)`.
         rate: f64,
     },
-    /// A number of `[1 - eps, 1 + eps)`.
+    /// A number in `[1 - eps, 1 + eps)`.
     Jitter {
         /// Half the width.
         eps: f64,
@@ -52,7 +52,7 @@ pub const fn mix(x: u64) -> u64 {
 
 const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Where the numbers of a token with key `key` begin at place `site` of the model.
+/// The start of the random sequence of a token with key `key` at place `site` of the model.
 #[inline(always)]
 pub fn beginning(key: u64, site: u64) -> u64 {
     mix(key ^ mix(site.wrapping_add(STRIDE)))

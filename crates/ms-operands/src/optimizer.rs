@@ -1,4 +1,4 @@
-//! Steps of optimizers.
+//! Parameters of one optimizer step.
 
 /// Constants of a step of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]

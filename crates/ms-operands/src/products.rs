@@ -1,13 +1,14 @@
-//! What all devices agree on about matrix products.
+//! Rules for matrix products that every device follows.
 
-/// Up to so many rows of `x`, a product `x · wᵀ` sums in an order of its own: it pays to leave the weight unpacked.
+/// Products `x · wᵀ` with at most this many rows of `x` have a summation order of their own, because it pays to leave the
+/// weight unpacked.
 pub const FEW_ROWS: usize = 8;
 
-/// Bytes of a line of a weight of eight bits.
+/// Bytes of a line of an 8-bit weight.
 pub const INT8_LINE: usize = 64;
 
-/// Bytes of a row of a weight of eight bits with `k` columns: its codes, filled up to whole lines, then a line that begins with
-/// the scale in f32.
+/// Bytes of a row of an 8-bit weight with `k` columns: its codes, padded to whole lines, then a line that begins with the
+/// scale in f32.
 ///
 /// ```
 /// assert_eq!(ms_operands::int8_row_bytes(65), 192);

@@ -15,7 +15,7 @@ pub struct StateSpace {
     pub step_limit: (f64, f64),
 }
 
-/// Sizes of a scan by the gated delta rule.
+/// Sizes of a gated delta rule scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaRule {
     /// Key heads `G`.
@@ -28,7 +28,7 @@ pub struct DeltaRule {
     pub value_dim: usize,
 }
 
-/// Which elements of a key are turned together.
+/// Which elements of a key are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedPairs {
     /// Elements `2j` and `2j + 1`.
@@ -48,7 +48,7 @@ pub struct Mamba3Shape {
     pub state: usize,
     /// Inputs and outputs of a head `R`.
     pub ranks: usize,
-    /// Pairs that are turned, `A`; the other elements stay.
+    /// Rotated pairs `A`; the other elements are unchanged.
     pub angles: usize,
     /// Which elements are a pair.
     pub pairs: TurnedPairs,
@@ -57,13 +57,13 @@ pub struct Mamba3Shape {
 }
 
 impl Mamba3Shape {
-    /// Numbers that a head keeps of the token before: its angles `[A]`, keys `[R,S]`, input `[P]`.
+    /// Numbers that a head keeps of the preceding token: its angles `[A]`, keys `[R,S]`, input `[P]`.
     pub fn last(&self) -> usize {
         self.angles + self.ranks * self.state + self.head_dim
     }
 }
 
-/// What belongs to each operand of Mamba-3's scan: its elements, or its gradient. All f32.
+/// One value per operand of Mamba-3's scan: its elements, or its gradient. All f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Mamba3Operands<T> {
     /// Input `[T,N·P]`.
@@ -78,7 +78,7 @@ pub struct Mamba3Operands<T> {
     pub dt: T,
     /// Rate of decay before softplus `[T,N]`.
     pub rate: T,
-    /// Weight of the step's end before sigmoid `[T,N]`; its begin has the rest.
+    /// Weight of the end of the step before sigmoid `[T,N]`; its beginning has the rest.
     pub trap: T,
     /// Angular speed in half turns before tanh, of all heads, `[T,A]`.
     pub angle: T,
@@ -90,11 +90,11 @@ pub struct Mamba3Operands<T> {
     pub c_bias: T,
     /// Skip `[N]`.
     pub d: T,
-    /// Input of a rank by that of the head `[N,R,P]`; empty: ones.
+    /// Factor of a rank's input relative to the head's `[N,R,P]`; empty: ones.
     pub rank_x: T,
-    /// Gate of a rank by that of the head `[N,R,P]`; empty: ones.
+    /// Factor of a rank's gate relative to the head's `[N,R,P]`; empty: ones.
     pub rank_z: T,
-    /// Output of the head by that of a rank `[N,R,P]`; empty: ones.
+    /// Factor of a rank's output in the head's `[N,R,P]`; empty: ones.
     pub rank_o: T,
 }
 
@@ -105,7 +105,7 @@ impl<T> Mamba3Operands<T> {
         Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o }
     }
 
-    /// The other direction of [`Mamba3Operands::of`].
+    /// The inverse of [`Mamba3Operands::of`].
     pub fn each(self) -> [T; 15] {
         let Self { x, z, b, c, dt, rate, trap, angle, dt_bias, b_bias, c_bias, d, rank_x, rank_z, rank_o } =
             self;

@@ -1,4 +1,4 @@
-//! Where copies of tokens go.
+//! Routes: which copy of which token goes to which expert.
 
 use crate::{Error, Result};
 
@@ -8,11 +8,11 @@ pub const NOWHERE: u32 = u32::MAX;
 /// Where each copy of a token goes: rows sorted by expert, by token within an expert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
-    /// For each row its `token · K + slot`.
+    /// The copy `token · K + slot` of each row.
     pub copies: Vec<u32>,
-    /// For each `token · K + slot` its row, or [`NOWHERE`].
+    /// The row of each copy `token · K + slot`, or [`NOWHERE`].
     pub rows: Vec<u32>,
-    /// First row of each expert, and last the number of rows.
+    /// First row of each expert, followed by the number of rows.
     pub starts: Vec<usize>,
     /// Copies of a token, `K`.
     pub top_k: usize,
@@ -30,8 +30,8 @@ impl Routes {
         Ok(Self::of(experts.iter().map(|&e| Some(e as usize)), top_k, count))
     }
 
-    /// The routes of copies `[T,K]` of which this rank takes those that have one of its `count` experts; the others count
-    /// nothing.
+    /// The routes of copies `[T,K]`, of which this rank takes those assigned to one of its `count` experts; the others go
+    /// nowhere.
     ///
     /// # Errors
     /// [`Error::Range`] if an expert does not exist, [`Error::Shape`] if there are not `K` copies of each token.
@@ -63,8 +63,7 @@ impl Routes {
         Self { copies, rows, starts, top_k }
     }
 
-    /// The rows of the first `experts` experts alone, for the experts' own layers; the way back to tokens is that of the
-    /// whole.
+    /// Only the rows of the first `experts` experts, for the experts' own layers; the mapping back to tokens is unchanged.
     ///
     /// # Panics
     /// If there are fewer experts.
@@ -85,7 +84,7 @@ impl Routes {
     }
 }
 
-/// Checks that there are as many copies of each token.
+/// Checks that every token has the same number of copies.
 fn check_copies(op: &'static str, copies: usize, top_k: usize) -> Result<()> {
     let want = if top_k == 0 { 0 } else { copies.next_multiple_of(top_k) };
     if copies == want { Ok(()) } else { Err(Error::Shape { op, name: "experts", want, got: copies }) }

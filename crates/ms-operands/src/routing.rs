@@ -17,14 +17,14 @@ pub enum RouterScore {
     },
 }
 
-/// How a group of experts is judged when only some groups are open to a token.
+/// How groups of experts are scored when a token may use only some groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupScore {
-    /// The sum of so many of its best experts: one (DeepSeek-V2), two (DeepSeek-V3).
+    /// The sum of its best scores: of one expert (DeepSeek-V2), of two (DeepSeek-V3).
     Best(usize),
-    /// The sum of so many of its largest logits, as Megatron-LM does where the softmax is over what was chosen.
+    /// The sum of this many of its largest logits, as in Megatron-LM if the softmax is over the selected experts.
     BestLogits(usize),
-    /// Not at all: every group stays and gives as many experts as any other (`MoGE`, Pangu Pro MoE).
+    /// No score: every group is used and provides the same number of experts (`MoGE`, Pangu Pro MoE).
     Alike,
 }
 
@@ -35,7 +35,7 @@ pub struct Router {
     pub score: RouterScore,
     /// Experts per token `K`.
     pub top_k: usize,
-    /// Groups of experts, groups that stay open, and how groups are judged.
+    /// Number of groups of experts, number of groups a token may use, and how groups are scored.
     pub groups: Option<(usize, usize, GroupScore)>,
     /// Weights are divided by their sum.
     pub normalise: bool,
@@ -43,10 +43,11 @@ pub struct Router {
     pub scale: f64,
 }
 
-/// What the auxiliary losses of a router know of the tokens of all ranks.
+/// Statistics over the tokens of all ranks for the auxiliary losses of a router.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExpertLoad {
-    /// What an expert's scores weigh, by how many tokens went to it or to its group: `[G,E]`, group of tokens after group.
+    /// The weight of an expert's scores, from the number of tokens routed to it or to its group: `[G,E]`, one token group
+    /// after another.
     pub weights: Vec<f64>,
     /// The group of each token of this rank `[T]`; empty: all tokens are one group.
     pub group_of: Vec<u32>,
@@ -56,6 +57,6 @@ pub struct ExpertLoad {
     pub bias: Vec<f64>,
     /// Scores are not normalised, whatever they are.
     pub undivided: bool,
-    /// What the square of the logarithm of the sum of a token's exponentials weighs.
+    /// The weight of the z-loss: the square of the logarithm of the sum of a token's exponentials.
     pub z: f64,
 }

@@ -1,4 +1,4 @@
-//! Sums without rounding: they have one value in whatever order, and on however many ranks, they are formed.
+//! Exact (unrounded) sums: the result does not depend on the order of the terms or on the number of ranks.
 //!
 //! # Source
 //! U. Kulisch, "Computer Arithmetic and Validity", 2nd ed., chapter 8: an accumulator as wide as the type.
@@ -12,12 +12,12 @@ const LOWEST: i32 = -1074;
 /// Digits of 2^64 of the largest f64, and some for signs.
 const DIGITS: usize = 70;
 
-/// A sum of real numbers, exact: `Σ digits[i] · 2^(32 i - 1074)`. Digits are not reduced, so sums of them over ranks are digits
-/// of the sum: of fewer than 2^30 additions in all.
+/// An exact sum of real numbers: `Σ digits[i] · 2^(32 i - 1074)`. Digits are not reduced, so adding them element-wise over
+/// ranks gives digits of the total, for fewer than 2^30 additions in all.
 #[derive(Clone, Debug)]
 pub struct ExactSum {
     digits: [i64; DIGITS],
-    /// How many numbers were infinite and how many no numbers.
+    /// How many terms were infinite, and how many were NaN.
     beyond: [i64; 2],
 }
 
@@ -48,11 +48,11 @@ impl ExactSum {
             *digit += (rest & 0xffff_ffff) as i64;
             rest >>= BITS;
         }
-        // Of a number below zero, of which the digits stand above it.
+        // The remainder is negative; the digits are above it.
         self.digits[first + 4] += rest as i64;
     }
 
-    /// The sum, rounded once to the nearest f64, ties to even; infinite or no number if a summand was.
+    /// The sum, rounded once to the nearest f64, ties to even; infinite or NaN if a term was.
     pub fn value(&self) -> f64 {
         let [infinite, none] = self.beyond;
         if none > 0 || infinite > 0 {
@@ -64,14 +64,14 @@ impl ExactSum {
         let first = top.saturating_sub(3);
         let mut whole = digits[first..=top].iter().rev().fold(0u128, |all, &d| all << BITS | u128::from(d));
         whole |= u128::from(digits[..first].iter().any(|&d| d != 0));
-        // In two steps: the power of two may be no f64 though the product is one.
+        // In two steps: the power of two may not be an f64 even if the product is.
         let exponent = first as i32 * BITS + LOWEST;
         let (half, rest) = (exponent / 2, exponent - exponent / 2);
         let value = whole as f64 * 2f64.powi(half) * 2f64.powi(rest);
         if below { -value } else { value }
     }
 
-    /// The digits of the size of the sum, each from 0 to 2^32, and whether the sum is below zero.
+    /// The digits of the absolute value of the sum, each from 0 to 2^32, and whether the sum is negative.
     fn reduced(&self) -> ([u32; DIGITS], bool) {
         let reduce = |sign: i64| {
             let (mut digits, mut carry) = ([0; DIGITS], 0i64);
@@ -87,7 +87,7 @@ impl ExactSum {
         }
     }
 
-    /// The sum as whole numbers, of which sums over ranks are those of the sum.
+    /// The sum as integers, which ranks can add element by element.
     pub fn to_digits(&self) -> Vec<i64> {
         // Reduced, so that many ranks can add them.
         let (digits, below) = self.reduced();
@@ -95,7 +95,7 @@ impl ExactSum {
         digits.iter().map(|&d| sign * i64::from(d)).chain(self.beyond).collect()
     }
 
-    /// The way back of [`ExactSum::to_digits`]; `None` for another number of digits.
+    /// The inverse of [`ExactSum::to_digits`]; `None` for another number of digits.
     pub fn from_digits(all: &[i64]) -> Option<Self> {
         let (digits, beyond) = all.split_at_checked(DIGITS)?;
         Some(Self { digits: digits.try_into().ok()?, beyond: beyond.try_into().ok()? })

@@ -1,6 +1,6 @@
-//! Shares of a vocabulary.
+//! Vocabulary shards.
 
-/// Which rows of a vocabulary a table holds.
+/// Which rows of the vocabulary a table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VocabShare {
     /// Id of the table's first row.

@@ -1,4 +1,4 @@
-//! Where a program computes, and the model loaded there.
+//! The device that a program computes on, and the model loaded there.
 
 use crate::ModelFlags;
 use anyhow::{Result, bail};
@@ -198,7 +198,7 @@ impl Loading {
         };
         let source = source.map_err(|e| place(e.into()))?;
         let config = self.model.beside(source.config(), self.source.describes_model())?;
-        // What there is beside the device's threads.
+        // What exists in addition to the device's threads.
         let work = Work { available: ms_cli::available_memory(), ..work };
         let quantization = self.weights.quantization(dtype)?;
         LoadedModel::load(&source, &config, dtype, quantization, device, positions, Some(work)).map_err(

@@ -1,7 +1,7 @@
-//! The flags that describe a model: what each means, and the numbers that it takes.
+//! The flags that describe a model: what each means, and the values that it takes.
 //!
-//! They are read together, by the names that Megatron keeps them under ([`ms_spec::megatron::from_args`]); a test shows that
-//! each is looked at. Those of one part stand in the part's own file ([`ms_spec::megatron::part_flags`]).
+//! They are read together, by the names under which Megatron stores them ([`ms_spec::megatron::from_args`]); a test shows
+//! that each is used. Flags of one model part are in the part's own file ([`ms_spec::megatron::part_flags`]).
 
 use ms_cli::megatron::Entry;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Flags that describe a model, as the table knows them and as they were given.
+//! Flags that describe a model, as defined in the table and as given.
 
 use serde_json::Value;
 

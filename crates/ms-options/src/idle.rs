@@ -1,4 +1,4 @@
-//! Flags of models that describe nothing of the model at hand: it is the same whatever they say.
+//! Idle flags: model flags that do not affect the model at hand, which is the same whatever they say.
 
 use crate::given::{Given, same_number};
 use crate::model::{ModelFlags, apply};
@@ -7,12 +7,13 @@ use ms_spec::ModelConfig;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// Arguments that are read beside the model: of routers, where there are experts.
+/// Arguments that are read outside the model: of routers, if there are experts.
 const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jitter_eps"];
-/// Names a module, of which most say what flags say, too, and a way to form frequencies, which tells shares of heads alone apart.
+/// Names a module, most of which repeat what flags say, and a way to compute frequencies, which only distinguishes rotary
+/// shares.
 const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];
 
-/// What is to be said in place of what was given, by Megatron's names; `None`: nothing.
+/// What to report instead of what was given, by Megatron's names; `None`: nothing.
 type Instead<'a> = BTreeMap<&'a str, Option<Value>>;
 
 /// Other values that a flag could have; `None`: it is not given.
@@ -46,8 +47,8 @@ fn others(value: &Value, choices: &[&str]) -> Vec<Option<Value>> {
 }
 
 impl ModelFlags {
-    /// Says which of the given flags describe nothing of `model`, which was made of the arguments `args`; of those in `said`
-    /// something else was said.
+    /// Reports which of the given flags describe no part of `model`, which was built from the arguments `args`. Flags in
+    /// `said`, about which something else was reported, are left out.
     pub fn say_idle(&self, model: &ModelConfig, args: &Map<String, Value>, said: &[&str]) {
         let read = |dest: &str| said.contains(&dest) || !args.contains_key(dest);
         self.say(model, read, |instead| {
@@ -62,8 +63,8 @@ impl ModelFlags {
         });
     }
 
-    /// [`ModelFlags::say_idle`] of flags beside a checkpoint's `config`, that make `model` of it; those that are `left_out` of
-    /// it were said.
+    /// [`ModelFlags::say_idle`] for flags on top of a checkpoint's `config`, which make `model`; those that are `left_out`
+    /// have been reported.
     pub(crate) fn say_idle_beside(&self, config: &ModelConfig, model: &ModelConfig, left_out: &[Given]) {
         self.say(
             model,
@@ -96,8 +97,8 @@ impl ModelFlags {
     }
 }
 
-/// Those of `asked` of which `make` makes one model whatever they say, also where none of the others of them is given, and none
-/// that names the same: of two that say one thing neither is idle.
+/// Those of `asked` with which `make` makes the same model whatever their values, also without the others, and without any
+/// that sets the same value: of two flags that say the same, neither is idle.
 fn idle<'a>(
     asked: &[&'a Given],
     choices: impl Fn(&Given) -> Vec<&'static str>,

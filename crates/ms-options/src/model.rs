@@ -1,4 +1,4 @@
-//! The model of a checkpoint with flags in place of what it says.
+//! The model of a checkpoint, with flags overriding what it says.
 
 use crate::flags;
 use crate::given::{Given, Known, plain, same_number};
@@ -483,7 +483,7 @@ mod tests {
             if let Some(m) =
                 want.mamba2.as_mut().filter(|m| m.norm_eps != ms_spec::Mamba2::megatron_norm_eps())
             {
-                // Of a pure Mamba2 it is one epsilon.
+                // A pure Mamba2 has a single epsilon.
                 m.norm_eps = other.as_ref().unwrap().mamba2.as_ref().unwrap().norm_eps;
             }
             assert_eq!(other.unwrap(), want, "{name}");

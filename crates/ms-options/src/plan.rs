@@ -1,4 +1,4 @@
-//! What a run would be, without starting it: what its ranks hold, take and send.
+//! The plan of a run without starting it: what its ranks hold, allocate and send.
 
 mod communication;
 mod layouts;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 /// The plan of a run: what `--dry-run` shows.
 ///
 /// # Errors
-/// If the model cannot be cut for this grid.
+/// If the model cannot be sharded for this grid.
 pub fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
     let (grid, model) = (&r.topology.grid, &c.model);
@@ -153,7 +153,7 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     Ok(buffers.into_iter().map(describe).collect())
 }
 
-/// Which tokens context-parallel ranks hold, and whose keys and values they meet in which order.
+/// Which tokens context-parallel ranks hold, and the order in which they process other ranks' keys and values.
 fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     let ring = cp / how.ulysses(cp).max(1);
     let mut cp_plan = json!({
@@ -175,7 +175,7 @@ fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Me
     Ok(memory::of(held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
-/// What the passes of a stage keep at most, and what runs again in a backward pass.
+/// The most that the passes of a stage save, and what is recomputed in a backward pass.
 fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule) -> PassBytes {
     let chunks = placement.stage(stage);
     let activations = activations(r, r.config.seq_length);
@@ -192,7 +192,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     for action in &schedule.stages[stage] {
         let place = action.place();
         let pass = match beyond.contains(&place) {
-            // What came in stays; the pass runs again as a whole.
+            // The input is saved; the pass is recomputed as a whole.
             true => PassBytes { kept: stream, again: chunks[place.1].kept, sent: 0 },
             false => chunks[place.1],
         };
@@ -201,7 +201,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
                 now.kept = now.kept.saturating_add(pass.kept);
                 now.sent = now.sent.saturating_add(pass.sent);
             }
-            // Gradients of weights that are put off need what the products of the pass took.
+            // Gradients of weights that are deferred need what the products of the pass took.
             Action::Backward { .. } | Action::BackwardWeight { .. } => {
                 now.kept = now.kept.saturating_sub(pass.kept);
                 now.sent = now.sent.saturating_sub(pass.sent);
@@ -269,7 +269,7 @@ fn ranks(
     Ok(ranks)
 }
 
-/// The rank that takes the most memory, as far as runs could be tried out: the first of them.
+/// The rank that needs the most memory, among those whose runs could be rehearsed: the first of several.
 fn largest(ranks: &[Value]) -> Value {
     let peak = |rank: &&Value| rank["peak_bytes"].as_u64();
     let Some(rank) = ranks.iter().rev().filter(|rank| peak(rank).is_some()).max_by_key(peak) else {
@@ -284,8 +284,8 @@ fn largest(ranks: &[Value]) -> Value {
     })
 }
 
-/// The most bytes that a rank of any stage sends in an iteration, axis by axis, as with the bytes of memory: as it was tried out,
-/// exact with an even load of experts; by formulas where it could not be.
+/// The most bytes that a rank of any stage sends in an iteration, by axis. As with memory, they come from a rehearsal, exact
+/// with an even load of experts, or from formulas where that is not possible.
 fn communication(
     r: &Resolved,
     placement: &Placement,

@@ -336,7 +336,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         gather_beside_step: o.update.gather_beside_step,
         tp_overlap,
         rounded_gradients: update::rounded_gradients(&o.update, p, o.upstream)?,
-        // As upstream: what is no number tells a dynamic scale to fall.
+        // As upstream: a non-finite value makes a dynamic scale fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         check_for_spiky_loss: w.spiky_loss,
         check_for_large_grads: w.large_grads,

@@ -1,5 +1,5 @@
-//! A training run from flags: [`resolve`] makes one configuration of flags, checkpoint, tokenizer and data, by which every rank
-//! trains ([`Resolved::train`]).
+//! A training run from flags: [`resolve`] makes one configuration from flags, checkpoint, tokenizer and data, with which
+//! every rank trains ([`Resolved::train`]).
 
 use anyhow::{Context, Result};
 use ms_cli::Usage;
@@ -13,17 +13,17 @@ pub use crate::resolve::topology::{MOST_PLANNED, Topology};
 pub use crate::resolve::world::{MOST_RANKS, World};
 pub use crate::resolve::{Purpose, Resolved};
 
-/// Refuses flags that upstream fails with together, though none of them changes anything by itself.
+/// Refuses combinations of flags with which upstream fails, although none of them has an effect by itself.
 ///
 /// # Errors
-/// Names both.
+/// An error that names both flags.
 pub fn check(args: &Args) -> Result<(), Usage> {
     crate::resolve::companions::check(args)
 }
 
 impl Options {
-    /// The options with the sizes of ranks that the checkpoint names, where `--use-mp-args-from-checkpoint-args` asks for them.
-    /// `args`, from which they were read, say so then, too.
+    /// The options with the parallel sizes that the checkpoint names, if `--use-mp-args-from-checkpoint-args` is given.
+    /// `args`, from which the options were read, get the same sizes.
     ///
     /// # Errors
     /// Without a checkpoint, or if it cannot be opened.
@@ -33,8 +33,8 @@ impl Options {
     }
 }
 
-/// Resolves the flags of a training run, and says which of them change nothing. What only plans needs no data and no number of
-/// iterations, and has as many ranks as a launcher has `launched`, where the flags do not say how many.
+/// Resolves the flags of a training run, and reports which of them have no effect. A plan needs no data and no number of
+/// iterations, and has as many ranks as a launcher has `launched`, if the flags do not say how many.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint, the tokenizer or a data set cannot be read.
@@ -58,15 +58,15 @@ impl Resolved {
         Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
     }
 
-    /// Trains as the rank at `ctx` until the run ends, with the instruction set and the order of sums of `choice`.
-    /// All ranks have the same.
+    /// Trains as the rank at `ctx` until the run ends, with the instruction set and summation order of `choice`, which are
+    /// the same on all ranks.
     ///
     /// # Errors
     /// If data, checkpoint or another rank fails.
     pub fn train(&self, ctx: ParallelCtx, choice: Choice, hooks: &Hooks<'_>) -> Result<Outcome> {
         let source = self.data.as_ref().context("a run has data")?;
         let device = crate::compute::device_for(self.config.dtype, self.threads_per_rank, choice)?;
-        // What the first rank finds missing of the data's indices it writes; the others read it.
+        // The first rank writes the index files of the data that are missing; the others read them.
         if ctx.rank > 0 {
             ctx.world.barrier()?;
         }

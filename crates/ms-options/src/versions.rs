@@ -1,4 +1,4 @@
-//! What versions of upstream make of flags, each in its own way.
+//! Flags that upstream's versions interpret differently.
 
 use crate::given::Given;
 use anyhow::Result;
@@ -8,9 +8,9 @@ use ms_spec::ModelConfig;
 use ms_spec::megatron::{SHARES, Turned, turned, with_turned};
 use serde_json::{Map, Value};
 
-/// Flags beside a checkpoint's model as a version of upstream takes them: without those that its type of router, where it is
-/// given, makes nothing of ([`unread_of_router`]), and at the head with yarn's factor formed of the lengths, unless attention is
-/// latent. With them those that are left out.
+/// Flags on top of a checkpoint's model as a version of upstream interprets them: without those that have no effect with its
+/// type of router, if given ([`unread_of_router`]), and at head with YaRN's factor computed from the lengths, unless
+/// attention is latent. Also returns the flags left out.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`.
@@ -37,7 +37,7 @@ pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> 
     (given, left_out)
 }
 
-/// Says that flags beside a checkpoint's model are left out of what is made of it.
+/// Reports flags that have no effect on a checkpoint's model.
 pub(crate) fn say_left_out(all: &[Given], left_out: &[Given]) {
     let kind = all.iter().find(|given| given.dest == "moe_router_load_balancing_type");
     left_out.iter().for_each(|given| say_unread(&given.flag, kind.and_then(|kind| kind.value.as_str())));
@@ -46,8 +46,8 @@ pub(crate) fn say_left_out(all: &[Given], left_out: &[Given]) {
 /// That weights of chosen experts are divided by their sum, whatever their score is.
 pub(crate) const RENORMALISED: &str = "moe_router_renormalised";
 
-/// Whether this version of upstream divides weights by their sum behind all else, also the weight of a single expert, which is
-/// then always 1.
+/// Whether this version of upstream divides weights by their sum at the end, including the weight of a single expert, which
+/// is then always 1.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, `aux_loss`.
@@ -55,7 +55,8 @@ pub(crate) fn divides_last(upstream: Upstream, kind: Option<&str>, divides: bool
     upstream == Upstream::Head && kind == Some("aux_loss") && divides
 }
 
-/// Puts what upstream turns of a head in place of given shares. A model that is stretched so by itself keeps its own share.
+/// Replaces given rotary shares by what upstream rotates of a head. A model that is scaled in this way by itself keeps its
+/// own share.
 fn turn(upstream: Upstream, given: &mut Vec<Given>, config: &ModelConfig) {
     const KIND: &str = "rope_scaling_type";
     let own = ms_spec::megatron::to_args(config);
@@ -78,7 +79,7 @@ fn turn(upstream: Upstream, given: &mut Vec<Given>, config: &ModelConfig) {
 /// [`turn`] of arguments that describe a model by themselves; `written`: how a flag was written, if it was.
 ///
 /// # Errors
-/// If upstream turns more elements than a head has.
+/// If upstream rotates more elements than a head has.
 pub(crate) fn turn_args<'a>(
     upstream: Upstream,
     args: &mut Map<String, Value>,
@@ -106,17 +107,17 @@ fn say_whole(flag: &str) {
     tracing::warn!("{flag} has no effect: upstream's rotation of this --rope-scaling-type looks at no share");
 }
 
-/// Says that a flag of the router does nothing beside this type of it.
+/// Reports that a router flag has no effect with this type of router.
 pub(crate) fn say_unread(flag: &str, kind: Option<&str>) {
     let kind = kind.unwrap_or_default();
     tracing::warn!("{flag} has no effect: upstream's {kind} makes nothing of it in this version");
 }
 
-/// What this version of upstream makes nothing of beside the type of router. v2.0.0 scales, divides and groups where there is no
-/// balance (`none`, `noaux_tc`) or a limit of groups; the others take the softmax as it is, and what is divided there hangs on
-/// the score alone. The head divides by `--norm-topk-prob` in `aux_loss`, by its sum what was scaled, in `softmax_topk` and
-/// `group_limited_greedy`, and scales and scores in the types of Megatron's own function. In both, a limit of groups is one of
-/// softmax scores.
+/// The flags that have no effect in this version of upstream with this type of router. v2.0.0 scales, divides and groups if
+/// there is no balancing (`none`, `noaux_tc`) or a group limit; the other types use the plain softmax, and division depends
+/// only on the score function. The head divides according to `--norm-topk-prob` in `aux_loss`, divides the scaled weights by
+/// their sum in `softmax_topk` and `group_limited_greedy`, and applies scaling and score functions in the types that use
+/// Megatron's own function. In both versions, a group limit applies to softmax scores.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/moe/router.py`, `topk_router_routing`, and
@@ -158,8 +159,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Elements that are turned, by hand of both versions' `rotary_embedding_init_wrapper` and what it calls: hidden size 32, two
-    /// heads.
+    /// Rotated elements, computed by hand from both versions' `rotary_embedding_init_wrapper` and what it calls: hidden size
+    /// 32, two heads.
     #[test]
     fn each_version_of_upstream_turns_a_share_of_its_own() {
         let (yarn, half) = (("rope_scaling_type", json!("yarn")), json!(0.5));

@@ -1,4 +1,4 @@
-//! Attention: preparation of heads, softmax over visible keys, joining of blocks, sinks, caches.
+//! Attention: preparation of heads, softmax over visible keys, merging of blocks, sinks, caches.
 
 use crate::Reference;
 use crate::norm::reciprocal_root_mean_square;
@@ -38,7 +38,7 @@ impl View {
         Self { row: heads.groups * group, offset: 0, group, dim: heads.head_dim }
     }
 
-    /// Rows that hold a key and behind it a value of each group.
+    /// Rows with a key followed by a value for each group.
     fn both(heads: HeadLayout) -> [Self; 2] {
         let (row, dim) = (2 * heads.groups * heads.head_dim, heads.head_dim);
         [0, dim].map(|offset| Self { row, offset, group: 2 * dim, dim })
@@ -181,8 +181,8 @@ fn attend(
     (out, lse)
 }
 
-/// Gradients by queries, keys and values, each in rows as its operand's with zeros elsewhere, with the output and denominators of
-/// all the keys that the softmax ran over, which may be more than those at hand.
+/// Gradients with respect to queries, keys and values, each in rows as its operand's with zeros elsewhere, with the output
+/// and denominators of all the keys that the softmax ran over, which may be more than those at hand.
 fn attend_backward(
     dout: &[f64],
     x: &Operands<'_>,
@@ -224,7 +224,7 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
 }
 
 impl Reference {
-    /// Gradients by queries, keys and values as those of `rows`.
+    /// Gradients with respect to queries, keys and values as those of `rows`.
     fn by_rows(&self, rows: QkvRows<&Tensor>, [dq, dk, dv]: [Vec<f64>; 3]) -> Result<QkvRows<Tensor>> {
         Ok(match rows {
             QkvRows::Packed(qkv) => QkvRows::Packed(self.give_as(qkv, &together(&[dq, dk, dv]))?),

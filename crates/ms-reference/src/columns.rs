@@ -1,4 +1,4 @@
-//! Columns: selecting, scaling, putting side by side.
+//! Columns: selecting, scaling, concatenating.
 
 use crate::Reference;
 use crate::operand::{add_to, expect, reals};

@@ -1,4 +1,4 @@
-//! Mixtures of experts: routing, moving tokens, the experts' linear layers.
+//! Mixtures of experts: routing, token permutation, the experts' linear layers.
 
 use crate::Reference;
 use crate::matmul::{add_outer, add_rows, times, times_transposed};

@@ -1,4 +1,4 @@
-//! Hyper-connections: a residual of several streams.
+//! Hyper-connections: a residual with several streams.
 
 use crate::Reference;
 use crate::operand::{expect, reals};

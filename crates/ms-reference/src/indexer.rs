@@ -1,4 +1,4 @@
-//! What trains an indexer: the weights of attention, and how far its own are from them.
+//! Training of an indexer: attention's weights, and the divergence of the indexer's distribution from them.
 
 use crate::operand::reals;
 use crate::picked::{rows_of, softmax};
@@ -35,7 +35,7 @@ pub(crate) fn attention_weights(
     Ok(weights)
 }
 
-/// How far the indexer is from `attention[T,P]`, summed over queries, each of which has its `rows` of keys.
+/// The divergence of the indexer from `attention[T,P]`, summed over queries, each with its `rows` of keys.
 pub(crate) fn loss<R: Real>(
     [q, k, w]: [&[R]; 3],
     rows: &[Vec<usize>],

@@ -1,9 +1,10 @@
-//! The reference device: every operation of the seam in f64, written as its definition reads.
+//! The reference device: every operation of the backend traits in f64, written as its definition reads.
 //!
-//! It is slow and obvious on purpose. The fast backend is judged by it, operation by operation; topologies are compared on
-//! it to ten digits; gradients of whole models are compared with differences of its losses. One file holds one family of
-//! operations. Where the gradient of an operation is not as plain as the operation itself, it is not written down at all: the
-//! definition is run on numbers that remember how they were made (`tape`), and the chain rule does the rest.
+//! It is slow and obvious on purpose. The fast backend is compared with it, operation by operation; topologies are compared
+//! on it to ten digits; gradients of whole models are compared with finite differences of its losses. One file holds one
+//! family of operations. Where the gradient of an operation is not as simple as the operation itself, it is not written down
+//! at all: the definition is evaluated on numbers that record how they were computed (`tape`), and the chain rule does the
+//! rest.
 
 mod act;
 mod attention;
@@ -30,12 +31,12 @@ use ms_core::{Arena, Backend, DType, Device, Result};
 #[derive(Default)]
 pub struct Reference {
     arena: Arena,
-    /// Is told the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when they
-    /// are formed, and the elements that an optimizer updates.
+    /// Called with the multiply-adds of every product of a linear layer or of experts, and of attention to packed rows, when
+    /// they are computed, and with the elements that an optimizer updates.
     watch: Option<Watch>,
 }
 
-/// Is told of work, in multiply-adds.
+/// Called with work, in multiply-adds.
 pub type Watch = Box<dyn Fn(usize) + Send + Sync>;
 
 /// A reference device.
@@ -43,8 +44,9 @@ pub fn device() -> Device {
     Device::new(Reference::default())
 }
 
-/// A reference device that tells `watch` the multiply-adds of every product of a linear layer or of experts, and of attention
-/// to packed rows, forward and backward, and the elements that an optimizer updates: a clock that runs alike on every machine.
+/// A reference device that reports work to `watch`: the multiply-adds of every product of linear layers and experts and of
+/// attention to packed rows, forward and backward, and the elements that an optimizer updates. It serves as a clock that is
+/// the same on every machine.
 pub fn watched(watch: Watch) -> Device {
     Device::new(Reference { watch: Some(watch), ..Reference::default() })
 }

@@ -1,4 +1,4 @@
-//! Cross entropy over a vocabulary that ranks may share.
+//! Cross entropy over a vocabulary that may be sharded over ranks.
 
 use crate::Reference;
 use crate::operand::{expect, numbers, reals};

@@ -18,8 +18,7 @@ fn weight_of(bytes: &Tensor, n: usize, k: usize) -> Result<Vec<f64>> {
     Ok(rows.flat_map(of_row).collect())
 }
 
-/// What is left of `x[m,k]` where it meets a weight of eight bits: of 64 terms of a row each, a 127th of the largest magnitude
-/// times whole numbers.
+/// `x[m,k]` rounded for an 8-bit weight: for every 64 terms of a row, integers times the largest magnitude divided by 127.
 fn rounded(x: &[f64], k: usize) -> Vec<f64> {
     let of_line = |line: &[f64]| {
         let largest = line.iter().fold(0f64, |m, x| m.max(x.abs())) as f32;

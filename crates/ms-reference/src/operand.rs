@@ -1,4 +1,4 @@
-//! Operands of the reference device, and its results.
+//! Operands and results of the reference device.
 
 use crate::Reference;
 use ms_core::{DType, Error, Result, Shape, Tensor, TensorMut};

@@ -1,4 +1,4 @@
-//! What an optimizer does to flat buffers.
+//! Optimizer steps on flat buffers.
 
 use crate::Reference;
 use crate::operand::{add_to, reals};

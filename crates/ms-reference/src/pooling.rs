@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away.
+//! Attention over nearby tokens and pooled entries of distant ones.
 
 use crate::Reference;
 use crate::indexer;
@@ -50,7 +50,7 @@ fn check(kv: &Tensor, windows: &[Window], shape: &Pooling) -> Result<()> {
     Ok(())
 }
 
-/// Rows of `near`, and behind them those of `far`.
+/// Rows of `near`, followed by those of `far`.
 struct Shared<'a> {
     near: &'a [f64],
     far: &'a [f64],

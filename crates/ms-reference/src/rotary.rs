@@ -1,4 +1,4 @@
-//! Rotation of heads.
+//! Rotary position embedding of heads.
 
 use crate::norm::rms_norm;
 use crate::operand::{numbers, reals};
@@ -42,7 +42,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Packed rows with the heads of queries and keys normed, if there are scales `(q, k, eps)`, and turned.
+/// Packed rows with the heads of queries and keys normed, if there are scales `(q, k, eps)`, and rotated.
 pub(crate) fn prepare<R: Real>(
     x: &[R],
     heads: HeadLayout,

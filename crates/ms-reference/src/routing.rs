@@ -1,4 +1,4 @@
-//! Routers: which experts a token goes to, with what weights, and the loss that spreads tokens.
+//! Routers: which experts a token goes to, with what weights, and the load-balancing loss.
 
 use crate::tape::{Real, sum};
 use ms_core::{Error, ExpertLoad, GroupScore, Result, Router, RouterScore};
@@ -95,8 +95,8 @@ pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) ->
     weights.into_iter().map(|w| w * R::from(router.scale)).collect()
 }
 
-/// `Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²`, with `p` the scores plus `bias`, normalised
-/// where they are no softmax, unless they are to stay undivided.
+/// `Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²`, with `p` the scores plus `bias`,
+/// normalised where they are not a softmax, unless they are to stay undivided.
 pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad) -> R {
     let count = load.weights.len() / load.groups.max(1);
     let of_token = |(t, logits): (usize, &[R])| {

@@ -1,7 +1,7 @@
-//! Numbers that remember how they were made, and the gradient of whatever was computed with them.
+//! Numbers that record how they were computed, for automatic differentiation.
 //!
-//! A definition is written once, over [`Real`]. Run on `f64` it gives values; run on [`Traced`] it leaves a tape, from which
-//! [`gradient`] reads the derivatives by the chain rule, last operation first.
+//! A definition is written once, over [`Real`]. Evaluated on `f64` it gives values; evaluated on [`Traced`] it leaves a tape,
+//! from which [`gradient`] computes the derivatives by the chain rule, last operation first.
 
 use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -94,7 +94,7 @@ pub(crate) struct Traced {
 
 const CONSTANT: u32 = u32::MAX;
 
-/// Of each number the places of those it was made of, with the derivative by each.
+/// For each number, the positions of its operands, with the derivative with respect to each.
 type Made = [(u32, f64); 2];
 
 thread_local! {

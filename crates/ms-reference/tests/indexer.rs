@@ -34,7 +34,7 @@ impl Case<'_> {
         }
     }
 
-    /// One kind of keys, of which `heads` of attention have one each or share one.
+    /// One kind of keys; the `heads` of attention have one each or share one.
     fn check(&self, kind: &str, heads: usize, forms: &[(&str, Divergence, bool)]) -> Result<()> {
         let [q, k, iq, ik, iw] = ["q", "k", "iq", "ik", "iw"].map(|n| self.given(&format!("{kind}.{n}")));
         let inputs = IndexerInputs { q: &iq, k: &ik, w: &iw };

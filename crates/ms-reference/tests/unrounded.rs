@@ -1,5 +1,4 @@
-//! Numbers of a model's description reach what is computed in f64 as they are: rounded to f32 each of these values would be
-//! another.
+//! Numbers of a model's description reach f64 computations unrounded: each of these values would change if rounded to f32.
 
 use ms_core::{
     Activation, Alibi, AttentionOptions, DType, HeadLayout, Result, Router, RouterScore, Segment, StateSpace,

@@ -1,4 +1,4 @@
-//! Says what a model is from its `config.json` alone: sizes, parameters, floating-point operations.
+//! Describes a model from its `config.json` alone: sizes, parameters, floating-point operations.
 //!
 //! ```sh
 //! cargo run -p ms-spec --example describe -- config.json

@@ -1,4 +1,5 @@
-//! Bytes that forward passes keep for their backward: a walk over a chunk and its layers. What a part keeps it says itself.
+//! Activation memory: bytes that forward passes save for backward, summed over a chunk and its layers. Each part counts its
+//! own.
 
 use crate::attending::Attending;
 use crate::description::Site;
@@ -13,7 +14,7 @@ use crate::{Item, ModelConfig};
 pub struct PassBytes {
     /// Kept until the backward pass.
     pub kept: usize,
-    /// What the backward pass needs besides while it runs layers again.
+    /// What the backward pass needs in addition while it recomputes layers.
     pub again: usize,
     /// Kept by the host.
     pub sent: usize,
@@ -27,7 +28,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// Adds `all` bytes, of which so many leave.
+    /// Adds `all` bytes, some of which are swapped out.
     fn add(&mut self, all: usize, leaving: usize) {
         self.kept += all - leaving;
         self.sent += leaving;
@@ -46,15 +47,15 @@ struct Taken {
 }
 
 impl Activations {
-    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands
-    /// of every operation that has a backward; of layers that run again their input.
+    /// Bytes of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Counted are
+    /// the operands of every operation that has a backward; of recomputed layers, their input.
     ///
-    /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none
-    /// returned its input. Sparse attention counts as dense where documents are not shared by ranks.
+    /// Every part is counted exactly, except that experts are counted as if tokens were spread evenly over ranks and none
+    /// returned its input, and sparse attention counts as dense where documents are not shared by ranks.
     pub fn of_items(&self, c: &ModelConfig, items: &[Item], place: (usize, usize)) -> PassBytes {
-        // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
+        // Requested sizes may be absurd: extrapolating from fewer tokens does not overflow.
         const MOST: usize = 1 << 12;
-        // What a pass keeps whatever its tokens.
+        // What a pass saves regardless of its tokens.
         let head = items.iter().filter(|i| matches!(i, Item::Head)).count();
         let uses = items.iter().filter(|i| matches!(i, Item::Head | Item::Predictor(_))).count();
         let fixed = uses * self.output_gradient(c);
@@ -87,7 +88,7 @@ impl Activations {
             Item::Layer { .. } | Item::Noop { .. } => 0,
         });
         let mut sum = PassBytes { kept: others.fold(fixed, usize::saturating_add), ..PassBytes::default() };
-        // What a chunk hands on stays until its gradient comes.
+        // What a chunk passes on stays until its gradient comes.
         if head == 0 {
             sum.kept = sum.kept.saturating_add(carried);
         }
@@ -106,7 +107,7 @@ impl Activations {
             sum.kept = sum.kept.saturating_add(layer.kept);
             sum.sent = sum.sent.saturating_add(layer.sent);
         }
-        // Groups of layers that run again together, from the first on.
+        // Groups of layers that are recomputed together, from the first on.
         let group = match full {
             Recompute::Uniform(n) => n.max(1),
             Recompute::None | Recompute::Block(_) | Recompute::BlockOfStage(_) => 1,
@@ -137,7 +138,7 @@ impl Activations {
         sum
     }
 
-    /// What the layer of prediction module `k` keeps: all of it where it runs again as a whole.
+    /// What the layer of prediction module `k` saves: everything while it is recomputed as a whole.
     fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
         let keeping = match self.keeping.predictor_layers_again {
             true => LayerKeeping::default(),
@@ -146,7 +147,7 @@ impl Activations {
         self.layer(c, c.layers + k, keeping)
     }
 
-    /// Bytes of what comes into a chunk that is not the first.
+    /// Bytes of the input of a chunk other than the first.
     pub fn input(&self, c: &ModelConfig) -> usize {
         self.stream().saturating_mul(c.carried()).saturating_mul(self.element_bytes)
     }
@@ -177,7 +178,7 @@ impl Activations {
             self.fed(c, number, keeping, &mut sum);
             sum.kept += around_network;
         }
-        // Beside the experts stands one dense network, behind them another.
+        // One dense MLP is parallel to the experts, another follows them.
         if c.block == Block::Shortcut {
             let (taken, norms) = (self.taken(c, keeping, true, None), self.norms(c));
             let has = |parts| keeping.swapped.has(parts);
@@ -195,15 +196,15 @@ impl Activations {
         sum
     }
 
-    /// Of norms around a sublayer: a number for each token of one before it, of one behind it its input, too.
+    /// Norms around a sublayer: one number per token for a norm before it; for one after it, its input as well.
     fn norms(&self, c: &ModelConfig) -> usize {
         let rstd = self.stream() * self.element_bytes.max(4);
         let around = usize::from(c.block.norms_inputs()) + usize::from(c.block.norms_outputs());
         rstd * around
     }
 
-    /// What comes into a sublayer, which those that share out their outputs keep as ranks have it, and others (`copy`) as they
-    /// have gathered it. Behind a norm it stands beside the norm's own input, else it is the stream.
+    /// The input of a sublayer, which column-parallel sublayers save in sharded form, and others (`copy`) in gathered form.
+    /// After a norm it is saved in addition to the norm's own input, otherwise it is the stream.
     fn taken(&self, c: &ModelConfig, keeping: LayerKeeping, own: bool, copy: Option<usize>) -> Taken {
         let (row, norms) = (self.stream_bytes(c), usize::from(c.block.norms_inputs()));
         if keeping.norms_again {
@@ -214,13 +215,13 @@ impl Activations {
         Taken { norm: norms * row, own: usize::from(own) * row, copy }
     }
 
-    /// Of the sublayer that mixes tokens.
+    /// For the token-mixing sublayer.
     fn mixed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
         let kind = c.layer(number);
         let (row, swapped) = (self.stream_bytes(c), keeping.swapped);
         // Behind a norm, all tokens again inside tensor parallelism.
         let whole = self.tokens * c.hidden * self.element_bytes;
-        // Of a sublayer without a norm its input is kept once.
+        // The input of a sublayer without a norm is saved once.
         let bare = kind.mixer.norm().is_none();
         let mixed = self.mixer(c, number, keeping);
         let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
@@ -253,7 +254,7 @@ impl Activations {
         sum.kept += mixed.statistics + if bare { 0 } else { self.norms(c) };
     }
 
-    /// Of the sublayer that is a network, of shortcut blocks that of their experts.
+    /// For the feed-forward sublayer; in shortcut blocks, that of the experts.
     fn fed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
         let element = self.element_bytes;
         let (row, feed, swapped) = (self.stream_bytes(c), c.layer(number).feed, keeping.swapped);
@@ -266,7 +267,7 @@ impl Activations {
         let Some(moe) = moe.filter(|_| !keeping.network_again(feed)) else {
             let input = self.taken(c, keeping, true, None);
             sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
-            // The dense network of a shortcut block takes it, too.
+            // The dense MLP of a shortcut block takes it, too.
             let dense = if moe.is_some() {
                 shortcut && !keeping.dense_networks_again
             } else {
@@ -311,7 +312,7 @@ impl Activations {
         sum.add(experts.all(), experts.leaving(swapped));
     }
 
-    /// What the mixer of a layer keeps behind its norm.
+    /// What the mixer of a layer saves after its norm.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
         match c.layer(number).mixer {
             Mixer::Attention | Mixer::SharedKv => c.attending(number).kept(self, c, number, keeping),

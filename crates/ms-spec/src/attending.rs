@@ -1,4 +1,4 @@
-//! What a kind of attention says of itself, beside its rule, its arguments and its flags.
+//! The trait through which a kind of attention describes itself, in addition to its rule, arguments and flags.
 
 use crate::keeping::LayerKeeping;
 use crate::kept::{Activations, Mixed};
@@ -8,7 +8,7 @@ use crate::{ModelConfig, Role, Rope};
 use ms_core::HeadLayout;
 use std::ops::Range;
 
-/// What an indexer beside attention picks.
+/// What an indexer picks for attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picks {
     /// Keys of tokens.
@@ -36,7 +36,7 @@ pub(crate) trait Attending {
     /// FLOPs of a token, whose query sees `keys` keys, forward and backward.
     fn flops(&self, c: &ModelConfig, keys: f64) -> f64;
 
-    /// Bytes that a pass keeps of a layer behind its norm.
+    /// Bytes that a pass saves for a layer after its norm.
     fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed;
 
     /// Heads as attention computes them, of all ranks together.
@@ -46,7 +46,7 @@ pub(crate) trait Attending {
         HeadLayout { groups, heads_per_group, head_dim: c.head_dim }
     }
 
-    /// Elements of a head where Megatron is told of none: its `kv_channels`.
+    /// Elements of a head if no argument gives them: Megatron's `kv_channels`.
     fn channels(&self, c: &ModelConfig) -> usize {
         c.head_dim
     }
@@ -109,12 +109,12 @@ pub(crate) trait Attending {
         false
     }
 
-    /// Whether its input is kept by the projection alone.
+    /// Whether its input is saved only by the projection.
     fn keeps_input(&self, _keeping: LayerKeeping) -> bool {
         true
     }
 
-    /// Of what is kept behind the core, what goes to the host whichever parts do.
+    /// The bytes saved after the core that are swapped to the host whichever parts are.
     fn leaving(&self, _keeping: LayerKeeping, _mixed: &Mixed) -> usize {
         0
     }
@@ -129,7 +129,7 @@ pub(crate) trait Attending {
         None
     }
 
-    /// MindSpeed-LLM v2.0.0's word for a weight, if it is another.
+    /// MindSpeed-LLM v2.0.0's name of a weight, if it differs.
     fn old_word(&self, _role: Role) -> Option<&'static str> {
         None
     }
@@ -139,7 +139,7 @@ pub(crate) trait Attending {
         false
     }
 
-    /// Megatron's word for rotary positions in it.
+    /// Megatron's name for its rotary positions.
     fn rotary_word(&self) -> &'static str {
         "rope"
     }
@@ -149,7 +149,7 @@ pub(crate) trait Attending {
         false
     }
 
-    /// Whether models of it have no dense networks.
+    /// Whether models with it have no dense MLPs.
     fn without_dense(&self) -> bool {
         false
     }

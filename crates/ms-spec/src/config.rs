@@ -1,4 +1,4 @@
-//! The normalised configuration.
+//! The normalised model configuration.
 
 use ms_core::DType;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ pub struct ModelConfig {
     /// The mixture of experts of [`Feed::Moe`] layers.
     #[serde(default)]
     pub moe: Option<Moe>,
-    /// What each layer is made of; empty: attention and a dense network in all. See [`ModelConfig::layer`].
+    /// The parts of each layer; empty: attention and a dense MLP in every layer. See [`ModelConfig::layer`].
     #[serde(default)]
     pub pattern: Vec<Layer>,
     /// How sublayers follow each other.
@@ -175,8 +175,8 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// A Llama of two layers to try things with, small enough for a test: grouped attention, sizes that two ranks divide, and
-    /// weights wide enough that every part of it counts.
+    /// A Llama of two layers for tests and examples: grouped-query attention, sizes that two ranks can divide, and weights
+    /// wide enough that every part matters.
     ///
     /// ```
     /// use ms_spec::{ModelConfig, params};
@@ -200,7 +200,7 @@ impl ModelConfig {
         }
     }
 
-    /// What layer `index` is made of. Multi-token prediction layers follow the others.
+    /// The parts of layer `index`. Multi-token prediction layers follow the others.
     pub fn layer(&self, index: usize) -> Layer {
         match self.pattern.get(index) {
             Some(layer) => *layer,

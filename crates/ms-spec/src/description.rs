@@ -1,4 +1,4 @@
-//! What a part that only some models have says of itself, beside its weights and what passes keep.
+//! The description of an optional model part, in addition to its weights and saved bytes.
 
 use crate::field::Field;
 use crate::kept::Activations;
@@ -7,9 +7,9 @@ use crate::part_flag::PartFlag;
 use crate::rule::Rule;
 use crate::{ModelConfig, Result};
 
-/// A part that stands beside mixers with a state, which describe themselves as `Recurrence`s.
+/// An optional part other than a recurrent mixer; those describe themselves as `Recurrence`s.
 pub(crate) struct Description {
-    /// What it is in words.
+    /// Its name in messages.
     pub(crate) words: &'static str,
     /// Whether a model has it.
     pub(crate) there: fn(&ModelConfig) -> bool,
@@ -21,19 +21,20 @@ pub(crate) struct Description {
     pub(crate) flags: &'static [PartFlag],
     /// The flag that makes a model have it, and those that say how a run treats it and mean nothing without it.
     pub(crate) runs: (&'static str, &'static [&'static str]),
-    /// What it has around what is in a layer, and behind the last, if anything.
+    /// What it has around a layer's sublayers, and after the last layer, if anything.
     pub(crate) around: Option<Around>,
     /// Those of Megatron's arguments that name one number of it.
     pub(crate) same_number: &'static [&'static [&'static str]],
-    /// Its sizes with their names, none of which may be 0; none where a model does not have it.
+    /// Its sizes with their names, all of which must be non-zero; empty if a model does not have the part.
     pub(crate) sizes: fn(&ModelConfig) -> Vec<(&'static str, usize)>,
     /// Checks that they fit what is around it.
     pub(crate) check: fn(&ModelConfig) -> Result<()>,
-    /// Makes it as small in a small model as so many ranks can share that have heads of it; the first is the model itself.
+    /// Shrinks it in a small model as far as it can still be shared by this many ranks with heads of it; the first argument
+    /// is the model itself.
     pub(crate) shrink: fn(&ModelConfig, &mut ModelConfig, usize),
 }
 
-/// What a part around others has: around a layer's mixer, around its network, or behind the last layer.
+/// What a part around others has: around a layer's mixer, around its MLP, or after the last layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Site {
     Mixer,

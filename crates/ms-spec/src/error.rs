@@ -1,13 +1,13 @@
-//! What can be wrong with a description of a model.
+//! Errors in the description of a model.
 
-/// A wish of how layers are shared out.
+/// A requested distribution of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// So many stages.
     Stages,
     /// So many layers in each.
     List,
-    /// Chunks of so many layers.
+    /// Chunks with this many layers.
     Chunks,
     /// Slots without a layer.
     Empty,
@@ -80,7 +80,7 @@ pub enum Error {
         /// Why.
         reason: &'static str,
     },
-    /// Layers cannot be shared out to stages as asked.
+    /// Layers cannot be distributed over stages as requested.
     #[error("{what}")]
     Placement {
         /// Which of the wishes cannot be.
@@ -88,7 +88,7 @@ pub enum Error {
         /// What does not fit.
         what: String,
     },
-    /// A tensor cannot be cut as asked.
+    /// A tensor cannot be sharded as requested.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
 }
@@ -107,8 +107,7 @@ impl Error {
         Self::Inconsistent { what: what.into(), made }
     }
 
-    /// Megatron's names of the arguments that it is about: in each row those that can make the same, of which the first that is
-    /// given does.
+    /// Megatron's names of the arguments concerned: each row has alternatives, of which the first that is given applies.
     pub fn made(&self) -> Vec<Vec<&'static str>> {
         match self {
             Self::Missing { field, .. } | Self::Field { field, .. } => vec![vec![*field]],
@@ -128,7 +127,7 @@ pub(crate) fn needs(is: bool, what: &str) -> Result<()> {
     if is { Ok(()) } else { Err(Error::inconsistent(lacks(what))) }
 }
 
-/// Checks that so many of something divide by so many others.
+/// Checks that one number divides another.
 pub(crate) fn divides(made: Made, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
     match n.is_multiple_of(d) {
         true => Ok(()),

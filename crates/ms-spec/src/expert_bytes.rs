@@ -3,7 +3,7 @@
 use crate::ModelConfig;
 use ms_core::Dispatcher;
 
-/// What decides how much ranks send around experts.
+/// What determines how many bytes ranks send for experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertExchange {
     /// How tokens reach the ranks of their experts.
@@ -36,8 +36,8 @@ pub struct ExpertBytes {
 }
 
 impl ExpertExchange {
-    /// Of one micro-batch with an even load, none of which goes to experts without weights, and no auxiliary loss, whose counts
-    /// are a few numbers more.
+    /// For one micro-batch with an even load. Experts without weights are not covered, nor is an auxiliary loss, which sends
+    /// a few more numbers.
     pub fn of_layer(&self, c: &ModelConfig) -> ExpertBytes {
         let Some(moe) = &c.moe else { return ExpertBytes::default() };
         let Self { tokens, element_bytes, tp, etp, ep, .. } = *self;
@@ -45,7 +45,7 @@ impl ExpertExchange {
         // Gathering sends a rank's rows to all others; summing and sharing out is as much.
         let row = c.hidden * element_bytes;
         let gathered = |ranks: usize, bytes: usize| (ranks - 1) * bytes;
-        // Of what all ranks hold alike: a share of it gathered, and all of it summed.
+        // For replicated values: a shard is gathered, and the whole is summed.
         let share = tokens * row / tp;
         let sum = 2 * gathered(tp, share);
         // Shared experts are entered and left as dense layers are.

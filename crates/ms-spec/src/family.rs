@@ -1,4 +1,4 @@
-//! Families: what is known of them beside their classes.
+//! Model families: their names and properties beyond their classes.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// Llama 1 to 3 and what shares its classes.
+    /// Llama 1 to 3 and models that share its classes.
     pub const LLAMA: Self = Self::new("Llama", &LLAMA_TENSORS);
     /// Only described by Megatron's arguments: no Hugging Face class is known.
     pub const MEGATRON: Self = Self::new("Megatron", &LLAMA_TENSORS);
@@ -41,7 +41,7 @@ impl Family {
         self.tensors.without_bias(key)
     }
 
-    /// The usual name of a tensor that a program spells otherwise.
+    /// The usual name of a tensor that a program spells differently.
     pub fn usual(self, name: &str) -> Option<String> {
         self.respelled.and_then(|other| other.usual(name))
     }

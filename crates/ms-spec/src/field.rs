@@ -1,5 +1,5 @@
-//! A field of `config.json` or an argument of Megatron's: its names, the place in the model that it describes, and what silence
-//! means. One value, read in both directions.
+//! A field of `config.json` or a Megatron argument: its names, the place in the model that it describes, and its default. One
+//! value, read in both directions.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::{ModelConfig, Result};
 /// A place in a model; `None` where the model has no such part.
 pub(crate) type At<T> = fn(&mut ModelConfig) -> Option<&mut T>;
 
-/// The words that a field may have.
+/// The keywords that a field may have.
 type Words = fn(&ModelConfig) -> &'static [&'static str];
 
 /// What a field says, and how it is taken and given.
@@ -18,19 +18,19 @@ enum Kind {
     Size(At<usize>),
     /// A number, or a list with the same one for every layer.
     SameSize(At<usize>),
-    /// Null is none.
+    /// Null means none.
     MaybeSize(At<Option<usize>>),
     Float(At<f64>),
-    /// Null is none.
+    /// Null means none.
     MaybeFloat(At<Option<f64>>),
     Flag(At<bool>),
-    /// In other units than the model's: how it is told, and how it is understood.
+    /// In other units than the model's: how it is written, and how it is read.
     SizeAs(fn(&ModelConfig) -> Option<usize>, fn(&mut ModelConfig, usize)),
     FloatAs(fn(&ModelConfig) -> Option<f64>, fn(&mut ModelConfig, f64)),
     /// The same, written as an integer if it is one: some classes want that.
     WholeAs(fn(&ModelConfig) -> Option<f64>, fn(&mut ModelConfig, f64)),
     FlagAs(fn(&ModelConfig) -> Option<bool>, fn(&mut ModelConfig, bool)),
-    /// A word of a few: how it is told, how it is understood (`false`: unknown), and the words.
+    /// One of a few keywords: how it is written, how it is read (`false`: unknown), and the keywords.
     Word(fn(&ModelConfig) -> Option<&'static str>, fn(&mut ModelConfig, &str) -> bool, Words),
     /// Not read, and written where it is something.
     Alias(fn(&ModelConfig) -> Option<usize>),
@@ -247,7 +247,7 @@ impl Field {
         if !self.has_place(c) {
             return Ok(());
         }
-        // Null is a word of its own for what may be none.
+        // For optional fields, null is a value of its own.
         let may_be_none = matches!(self.kind, Kind::MaybeSize(_) | Kind::MaybeFloat(_));
         let there = |name: &&str| f.get(name).is_some() || (may_be_none && f.map.contains_key(*name));
         let Some(name) = self.names().find(there) else {
@@ -292,7 +292,7 @@ impl Field {
         Ok(())
     }
 
-    /// Writes what the model has. `c` is only looked at; places are found through mutable ways.
+    /// Writes the model's value. `c` is not modified; places are accessed through mutable paths.
     pub(crate) fn write(&self, c: &mut ModelConfig, silent: &mut ModelConfig, w: &mut Writer) {
         let wanted = match self.written {
             Written::Always => true,

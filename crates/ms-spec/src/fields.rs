@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub(crate) struct Fields<'a> {
     pub(crate) source: &'static str,
     pub(crate) map: &'a Map<String, Value>,
-    /// Notes the names of the fields that are looked at.
+    /// Records the names of the fields that are read.
     pub(crate) asked: Option<&'a RefCell<BTreeSet<String>>>,
 }
 

@@ -1,19 +1,19 @@
-//! Floating-point operations of one iteration, as the two upstream versions count them: walks over what each part says of itself.
+//! Floating-point operations of one iteration, as the two upstream versions count them, summed over the parts of a model.
 //!
-//! Both count what is multiplied forward once and backward twice. Neither counts routers, indexers and hyper-connections, nor
-//! recurrent mixers other than head's Mamba2; the other layers of a model with attention count as attention, whatever mixes
-//! their tokens. Neither tells which layers of `--first-k-dense-replace` are dense; here the layers are those that the
-//! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
+//! Both versions count each product once forward and twice backward. Neither counts routers, indexers and hyper-connections,
+//! nor recurrent mixers other than Mamba2 at head; all other layers of a model with attention count as attention, whatever
+//! mixer they have. Neither version knows which layers are dense under `--first-k-dense-replace`; here the model's actual
+//! layers count. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
 use crate::parts::{dense, ends, experts, grouped, prediction};
 use crate::sizes::{Feed, Mixer};
 
-/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
+/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as MindSpeed-LLM v2.0.0 counts them.
 ///
-/// `12 B s L h^2 ((1 + G/N + s/h) D N / h + K F/h * gating + V / (2 L h))` with `K` experts per token, 1 without experts. Every
-/// layer has experts then, each as wide as a dense network (`ffn_hidden_size`); shared experts, what is special of latent
-/// attention and multi-token prediction are left out, causality is not taken into account.
+/// `12 B s L h^2 ((1 + G/N + s/h) D N / h + K F/h * gating + V / (2 L h))` with `K` experts per token, 1 without experts.
+/// With experts, every layer has them, each as wide as a dense MLP (`ffn_hidden_size`). Shared experts, the specifics of
+/// latent attention and multi-token prediction are left out; causality is not taken into account.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `num_floating_point_operations`.
@@ -24,11 +24,12 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     (batch * seq) as f64 * (c.layers as f64 * layer + ends::flops(c))
 }
 
-/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them.
+/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as the newest version of MindSpeed-LLM counts them.
 ///
-/// Attention is causal. Dense layers, layers of experts (`K` routed ones of a token, and the shared) and multi-token prediction
-/// modules, which are layers like the last one, are told apart; latent attention is counted by its own projections and
-/// the norms of its latents. Models with Mamba2 layers are counted part by part, without experts and prediction modules.
+/// Attention is causal. Dense layers, layers of experts (`K` routed ones of a token, and the shared) and multi-token
+/// prediction modules, which are layers like the last one, are counted separately; latent attention is counted by its own
+/// projections and the norms of its latents. Models with Mamba2 layers are counted part by part, without experts and
+/// prediction modules.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `num_floating_point_operations`: `transformer_flops` and
@@ -39,7 +40,7 @@ pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     tokens * if counted { of_hybrid(config, seq) } else { of_transformer(config, seq) }
 }
 
-/// FLOPs of a token in a model of transformer layers, whatever mixes its tokens.
+/// FLOPs per token in a model of transformer layers, with any mixer.
 fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
     let attention = c.attention.kind().flops(c, seq as f64 / 2.0);
     let network = |l: usize| match (&c.moe, c.layer(l).feed) {

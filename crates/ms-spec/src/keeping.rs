@@ -1,20 +1,20 @@
-//! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
+//! What a forward pass saves for backward: which layers are recomputed, and what the others recompute or swap.
 
 use crate::sizes::Feed;
 use crate::swapped::Swapped;
 
-/// Which layers keep only their input and run again in the backward pass.
+/// Which layers save only their input and are recomputed in the backward pass (full recomputation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
-    /// None: everything a backward needs is kept.
+    /// None: everything a backward pass needs is saved.
     #[default]
     None,
     /// The first `n` layers, each by itself (`--recompute-method block`).
     Block(usize),
-    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: of its layers, the chunks taken in turns,
-    /// the first (`--enable-recompute-layers-per-pp-rank`).
+    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: the first ones, taking the chunks in
+    /// turn (`--enable-recompute-layers-per-pp-rank`).
     BlockOfStage(usize),
-    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
+    /// All layers, in groups of `n` that save only their input (`--recompute-method uniform`).
     Uniform(usize),
 }
 
@@ -22,7 +22,8 @@ impl Recompute {
     /// What it means for chunk `chunk` of the `chunks` of a stage.
     ///
     /// # Source
-    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` runs again if `l·v + c < n`.
+    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` is recomputed if
+    /// `l·v + c < n`.
     pub fn of_chunk(self, chunk: usize, chunks: usize) -> Self {
         match self {
             Self::BlockOfStage(n) => Self::Block(n.saturating_sub(chunk).div_ceil(chunks.max(1))),
@@ -30,7 +31,7 @@ impl Recompute {
         }
     }
 
-    /// How many of the first `layers` layers of a chunk run again, after [`Recompute::of_chunk`].
+    /// How many of the first `layers` layers of a chunk are recomputed, after [`Recompute::of_chunk`].
     pub fn layers(self, layers: usize) -> usize {
         match self {
             Self::None => 0,
@@ -40,99 +41,99 @@ impl Recompute {
     }
 }
 
-/// What layers that do not run again as a whole keep less of.
+/// Which activations are not saved in layers that are not recomputed as a whole: they are recomputed or swapped.
 ///
 /// # Source
 /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
 /// `docs/features/swap_attention.md`; of `--recompute-modules`, Megatron-LM `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
-/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM (2026),
-/// `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0,
+/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM
+/// (2026), `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0,
 /// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`,
 /// `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
-    /// Attention between projections runs again (`--recompute-granularity selective`).
+    /// Attention between projections is recomputed (`--recompute-granularity selective`).
     pub core_attention_again: bool,
-    /// Outputs of activation functions are formed again: by the first so many layers that do not run again as a whole
+    /// Outputs of activation functions are recomputed, in this many of the first layers that are not recomputed as a whole
     /// (`--recompute-activation-function`).
     pub activations_again: usize,
-    /// So are the outputs of the norms before mixer and network (`--recompute-norm`).
+    /// So are the outputs of the norms before mixer and MLP (`--recompute-norm`).
     pub norms_again: usize,
-    /// Outputs of the activation functions of routed experts are formed again in all layers (`--recompute-modules moe_act`).
+    /// Outputs of the activation functions of routed experts are recomputed in all layers (`--recompute-modules moe_act`).
     pub expert_activations_again: bool,
-    /// Dense networks run again (`--recompute-modules mlp`).
+    /// Dense MLPs are recomputed (`--recompute-modules mlp`).
     pub dense_networks_again: bool,
-    /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
+    /// Experts are recomputed, with their router and the shared experts (`--recompute-modules moe`).
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents, up to turned queries, keys and values, is formed again
+    /// What latent attention computes from its latents, up to rotated queries, keys and values, is recomputed
     /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
     pub operands_again: bool,
-    /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
+    /// Latent attention is recomputed, except for its output projection (`--mla-zero-memory`).
     pub attention_again: bool,
-    /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
+    /// The outputs of the heads of latent attention are swapped to the host (`--mla-swap-core-attn-out`).
     pub swap_heads: bool,
-    /// Of the inputs of layers that run again as a whole, tensor-parallel ranks keep a part each
-    /// (`--distribute-saved-activations`).
+    /// The inputs of fully recomputed layers are sharded over tensor-parallel ranks (`--distribute-saved-activations`).
     pub inputs_shared: bool,
-    /// Those inputs go to the host (`--swap-layer-input`).
+    /// Those inputs are swapped to the host (`--swap-layer-input`).
     pub swap_inputs: bool,
-    /// The layers of prediction modules run again (`--recompute-mtp-layer`).
+    /// The layers of prediction modules are recomputed (`--recompute-mtp-layer`).
     pub predictor_layers_again: bool,
-    /// The outputs of the norms before them are formed again (`--recompute-mtp-norm`).
+    /// The outputs of the norms before them are recomputed (`--recompute-mtp-norm`).
     pub predictor_norms_again: bool,
-    /// What these parts keep goes to the host (`--swap-attention`, `--swap-modules`).
+    /// What these parts save is swapped to the host (`--swap-attention`, `--swap-modules`).
     pub swapped: Swapped,
-    /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
+    /// The MLPs of this many of the first layers are recomputed (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
-    /// Layers of experts form again what goes into experts and what their activation functions give, and send what comes out of
-    /// them to the host (`--moe-zero-memory level0`).
+    /// Layers of experts recompute the inputs of experts and the outputs of their activation functions, and swap the outputs
+    /// of experts to the host (`--moe-zero-memory level0`).
     pub experts_again: bool,
-    /// Of those, so many of a stage also form again what goes into activation functions, shared experts' too (`level1`).
+    /// Among those, this many per stage also recompute the inputs of activation functions, including those of shared experts
+    /// (`level1`).
     pub expert_inner_again: usize,
-    /// What comes out of experts goes to the host without that, too (`--moe-unperm2-mem-optim-swap`).
+    /// The outputs of experts are swapped to the host, also without that (`--moe-unperm2-mem-optim-swap`).
     pub swap_expert_outputs: bool,
-    /// Layers are counted over the chunks of a stage, taken in turns (`--enable-recompute-layers-per-pp-rank`).
+    /// Layers are counted over the chunks of a stage, taken in turn (`--enable-recompute-layers-per-pp-rank`).
     pub of_stage: bool,
-    /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
+    /// The last layer of the last chunk is not recomputed: its backward follows at once (`--recompute-in-advance`).
     pub spare_last: bool,
 }
 
-/// What one layer keeps less of.
+/// Which activations one layer does not save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKeeping {
-    /// Attention between projections runs again.
+    /// Attention between projections is recomputed.
     pub core_attention_again: bool,
-    /// The outputs of activation functions are formed again, but those of routed experts.
+    /// The outputs of activation functions are recomputed, except for those of routed experts.
     pub activations_again: bool,
-    /// The outputs of the activation functions of routed experts are formed again.
+    /// The outputs of the activation functions of routed experts are recomputed.
     pub expert_activations_again: bool,
-    /// The outputs of the norms before mixer and network are formed again.
+    /// The outputs of the norms before mixer and MLP are recomputed.
     pub norms_again: bool,
-    /// A dense network runs again.
+    /// A dense MLP is recomputed.
     pub dense_networks_again: bool,
-    /// Experts run again.
+    /// Experts are recomputed.
     pub expert_networks_again: bool,
-    /// What latent attention makes of its latents is formed again.
+    /// What latent attention computes from its latents is recomputed.
     pub operands_again: bool,
-    /// Latent attention runs again, but its output projection.
+    /// Latent attention is recomputed, except for its output projection.
     pub attention_again: bool,
-    /// The outputs of the heads of latent attention go to the host.
+    /// The outputs of the heads of latent attention are swapped to the host.
     pub swap_heads: bool,
-    /// What these parts keep goes to the host.
+    /// What these parts save is swapped to the host.
     pub swapped: Swapped,
-    /// What goes into experts is formed again.
+    /// The inputs of experts are recomputed.
     pub experts_again: bool,
-    /// What comes out of them goes to the host.
+    /// The outputs of experts are swapped to the host.
     pub swap_expert_outputs: bool,
-    /// The outputs of the first linear layers of experts are formed again.
+    /// The outputs of the first linear layers of experts are recomputed.
     pub expert_inner_again: bool,
-    /// So are those of the network at hand.
+    /// So are those of this MLP.
     pub inner_again: bool,
 }
 
 impl LayerKeeping {
-    /// What the experts of the layer keep less of, those included that all tokens share.
+    /// Which activations the experts of the layer do not save, shared experts included.
     #[must_use]
     pub fn of_experts(self) -> Self {
         Self {
@@ -142,14 +143,14 @@ impl LayerKeeping {
         }
     }
 
-    /// What those of them keep less of that tokens are sent to.
+    /// Which activations the routed experts do not save.
     #[must_use]
     pub fn of_routed_experts(self) -> Self {
         let of_all = self.of_experts();
         Self { activations_again: of_all.activations_again || self.expert_activations_again, ..of_all }
     }
 
-    /// Whether the network runs again, which is of this kind.
+    /// Whether a feed-forward layer of this kind is recomputed.
     pub fn network_again(&self, feed: Feed) -> bool {
         match feed {
             Feed::Dense => self.dense_networks_again,
@@ -160,8 +161,8 @@ impl LayerKeeping {
 }
 
 impl Keeping {
-    /// What layer `layer` of chunk `chunk` of the `chunks` of a stage keeps less of, where `full` says which layers run again as
-    /// a whole.
+    /// Which activations layer `layer` of chunk `chunk` of the `chunks` of a stage does not save; `full` says which layers
+    /// are recomputed as a whole.
     pub fn of_layer(&self, full: Recompute, layer: usize, (chunk, chunks): (usize, usize)) -> LayerKeeping {
         let place = if self.of_stage { layer * chunks + chunk } else { layer };
         let whole = match full {
@@ -170,7 +171,7 @@ impl Keeping {
         };
         let among = |n: usize| n > 0 && place < whole.saturating_add(n);
         let activations_again = among(self.activations_again);
-        // A network that is swapped does not run again, as upstream has it.
+        // An MLP that is swapped is not recomputed, as upstream.
         let network_again = place < self.networks_again && !self.swapped.has(Swapped::NETWORK);
         LayerKeeping {
             activations_again,
@@ -185,7 +186,8 @@ impl Keeping {
         }
     }
 
-    /// What the layer of a prediction module keeps less of, which is not counted among the others and not swapped.
+    /// Which activations the layer of a prediction module does not save. It is not counted among the other layers and never
+    /// swapped.
     pub fn of_predictor(&self) -> LayerKeeping {
         let all = |n: usize| n == usize::MAX;
         let activations_again = all(self.activations_again);
@@ -198,7 +200,7 @@ impl Keeping {
         }
     }
 
-    /// Whether something goes to the host.
+    /// Whether anything is swapped to the host.
     pub fn sends(&self) -> bool {
         let of_experts = self.experts_again || self.swap_expert_outputs;
         self.swapped != Swapped::NONE || self.swap_heads || self.swap_inputs || of_experts
@@ -229,10 +231,10 @@ mod tests {
         let keeping = Keeping { activations_again: 2, norms_again: usize::MAX, ..Keeping::default() };
         let of = |layer| keeping.of_layer(Recompute::Block(1), layer, (0, 1));
         let some: Vec<bool> = (0..5).map(|l| of(l).activations_again).collect();
-        // The first one runs again whatever is said of it here.
+        // The first one is recomputed regardless of this setting.
         assert_eq!(some, [true, true, true, false, false]);
         assert!(of(4).norms_again && !of(0).network_again(Feed::Dense));
-        // Two chunks of two layers in turns: the places are 0 and 2, 1 and 3.
+        // Two chunks of two layers in turn: the places are 0 and 2, 1 and 3.
         let keeping = Keeping { activations_again: 3, of_stage: true, ..Keeping::default() };
         let of = |layer, chunk| keeping.of_layer(Recompute::None, layer, (chunk, 2)).activations_again;
         assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [true, true, true, false]);

@@ -1,11 +1,11 @@
-//! What decides how many bytes a forward pass keeps; [`crate::activations`] and the parts count them.
+//! Inputs to the count of saved bytes; [`crate::activations`] and the parts do the counting.
 
 use crate::ModelConfig;
 use crate::keeping::{Keeping, Recompute};
 use crate::swapped::Swapped;
 use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
-/// What decides the size of what a forward pass keeps for its backward.
+/// What determines the size of the activations that a forward pass saves for its backward.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations {
     /// Tokens of a micro-batch on the rank.
@@ -24,31 +24,31 @@ pub struct Activations {
     pub ep: usize,
     /// How tokens reach them.
     pub dispatcher: Dispatcher,
-    /// Ranks that exchange heads for tokens, and those that pass keys and values around.
+    /// Ranks that exchange heads for tokens (Ulysses), and those that pass keys and values around (ring).
     pub ulysses_and_ring: (usize, usize),
-    /// What layers keep of the latter.
+    /// What layers save of the latter.
     pub ring_cache: RingCache,
     /// Whether a loss of their own trains the indexers of sparse attention.
     pub trains_indexer: bool,
-    /// Which layers run again as a whole.
+    /// Which layers are recomputed as a whole.
     pub recompute: Recompute,
-    /// What the others keep less of.
+    /// Which activations the others do not save.
     pub keeping: Keeping,
 }
 
-/// Bytes that a mixer keeps behind its norm: rows, and small numbers of each token that stay where rows leave.
+/// Bytes that a mixer saves after its norm: rows, and small per-token values that stay when rows are swapped out.
 pub(crate) type Kept = (usize, usize);
 
-/// Bytes that a mixer keeps behind its norm: rows before its core and behind it, and small numbers of each token that stay where
-/// rows leave.
+/// Bytes that a mixer saves after its norm: rows before and after its core, and small per-token values that stay when rows
+/// are swapped out.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mixed {
     pub(crate) before: usize,
     pub(crate) behind: usize,
     pub(crate) statistics: usize,
-    /// What of `before` and of `behind` the core keeps; of those that are told apart.
+    /// The part of `before` and of `behind` that the core saves, if they are distinguished.
     pub(crate) core: (usize, usize),
-    /// What of `behind` the last projection takes.
+    /// The part of `behind` that the last projection saves.
     pub(crate) joined: usize,
 }
 
@@ -65,7 +65,7 @@ impl Mixed {
     }
 }
 
-/// Bytes that a network of two linear layers keeps behind its input: before its activation and behind it.
+/// Bytes that an MLP saves in addition to its input: before and after its activation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Inner {
     pub(crate) before: usize,
@@ -92,14 +92,14 @@ impl Inner {
     }
 }
 
-/// Bytes that a layer of experts keeps behind its norm.
+/// Bytes that a layer of experts saves after its norm.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct OfExperts {
     /// The router's rows and scores.
     pub(crate) router: usize,
     /// Numbers of choices; they stay.
     pub(crate) choices: usize,
-    /// Weights of choices, and columns that rows are formed again from.
+    /// Weights of choices, and columns that rows are recomputed from.
     pub(crate) around: usize,
     /// Rows that go into experts.
     pub(crate) into: usize,
@@ -114,7 +114,7 @@ pub(crate) struct OfExperts {
 }
 
 impl OfExperts {
-    /// All that is kept, wherever.
+    /// Everything that is saved, wherever it is.
     pub(crate) fn all(&self) -> usize {
         let rows = self.router + self.choices + self.around + self.into + self.out + self.sent + self.gate;
         rows + self.routed.all() + self.shared.all()
@@ -137,7 +137,7 @@ impl OfExperts {
 }
 
 impl Activations {
-    /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
+    /// A micro-batch of one row of `tokens` tokens, on one rank, without recomputation.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
         let (recompute, keeping) = (Recompute::None, Keeping::default());
         Self {
@@ -167,7 +167,7 @@ impl Activations {
         self.stream() * c.hidden * self.element_bytes
     }
 
-    /// Bytes of rows of `width` elements of which tensor-parallel ranks share the columns.
+    /// Bytes of rows of `width` elements whose columns are sharded over tensor-parallel ranks.
     pub(crate) fn inside(&self, width: usize) -> usize {
         self.tokens * width / self.tp * self.element_bytes
     }

@@ -1,10 +1,10 @@
-//! A model on paper: what it is made of, before there is a single number in it.
+//! Model configuration and parameter table: everything about a model except the values of its weights.
 //!
-//! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct; [`hf`] reads and
-//!   writes Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
-//! - [`params`] lists every weight with its canonical name, global shape, partition, place and initial value.
-//!   It is a walk over the parts of the model, which say in a file each what they are made of and how ranks share them.
-//!   Initialisation, gradient buckets, checkpoints, conversion, FLOP and memory counts all read it.
+//! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct. [`hf`] reads and writes
+//!   Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
+//! - [`params`] lists every weight with its canonical name, global shape, partition, position and initial value. It is a walk
+//!   over the parts of the model; each part has a file with its weights and how ranks share them. Initialisation, gradient
+//!   buckets, checkpoints, conversion, and FLOP and memory counts all use this table.
 //! - [`Rope`] computes rotary frequencies; [`flops`] and [`memory`] count.
 //!
 //! ```
@@ -62,6 +62,17 @@ pub use placement::{Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
 pub use rule::{How, Rule};
 pub use rules::{check_context, check_cut, check_expert_cut, check_whole_heads, rules, table as rules_table};
-pub use sizes::*;
 pub use slot::{Part, Place, Role, Slot};
 pub use swapped::Swapped;
+
+// Sizes and choices of layers and norms.
+pub use sizes::{Activation, Biases, Block, Feed, Layer, Limits, Mixer, Norm, Position, Scales};
+
+// Sizes and choices of attention and the residual.
+pub use sizes::{Attention, Compressed, HyperConnections, Indexer, Mla, Pooled, QkNorm, Scores, Windowed};
+
+// Sizes of recurrent mixers.
+pub use sizes::{GatedDelta, Mamba2, Mamba3};
+
+// Sizes and choices of mixtures of experts.
+pub use sizes::{GroupLimit, GroupScore, Moe, Router, RouterDtype, Score, SharedExpert};

@@ -1,4 +1,4 @@
-//! Bytes that a rank's copy of the weights takes in training, by kind; what passes keep is in [`crate::Activations`].
+//! Memory of a rank's model copy in training, by kind; saved activations are in [`crate::Activations`].
 
 use ms_core::Grid;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct Memory {
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type, or its lower halves.
     pub master: usize,
-    /// First and second moments, or momentum, float32 (beside float64 weights float64).
+    /// First and second moments, or momentum, in float32 (float64 for float64 weights).
     pub moments: usize,
 }
 
@@ -27,13 +27,13 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`: of each element those of the weight and of its gradient, and those of its
-/// master copy and of what else the optimizer keeps, its moments.
+/// Bytes that the parameters `held` take on `rank`: given the bytes per element of weight and gradient, and of master weight
+/// and moments.
 ///
-/// The master copy and the moments are shared out as the grid's optimizer keeps them.
+/// Master weights and moments are sharded as the grid's optimizer setting says.
 ///
 /// # Errors
-/// A parameter that does not divide by the sizes of the grid.
+/// A parameter that the sizes of the grid do not divide.
 pub fn of(
     held: &[PlacedParam],
     grid: &Grid,

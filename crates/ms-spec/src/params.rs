@@ -1,4 +1,4 @@
-//! What is known of a parameter before it has a value.
+//! Parameter specifications: what is known about a parameter before it has a value.
 
 mod build;
 
@@ -53,14 +53,14 @@ pub enum Init {
 pub enum SumGrad {
     /// None: every rank has the whole gradient, or its own piece of it.
     No,
-    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. Of a weight of experts,
+    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. For an expert weight,
     /// along the ranks that share an expert.
     OverTp,
     /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
     OverTpWithSequenceParallel,
 }
 
-/// One parameter of the whole model, before any cut.
+/// One parameter of the whole model, before sharding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
     /// What it is.
@@ -79,14 +79,14 @@ pub struct ParamSpec {
     pub sum_grad_over: SumGrad,
     /// What changes it. What no gradient moves, such as the bias of a router, stays float32.
     pub change: Change,
-    /// Whether it holds whole numbers, such as the table that says which experts a token goes to. Files hold them as
-    /// integers; a program holds them as float32, whatever the type of the others.
+    /// Whether it holds integers, such as the table that maps tokens to experts. Files store integers; a program stores them
+    /// as float32, whatever the type of the other weights.
     pub integral: bool,
 }
 
-/// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
+/// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel sharding.
 ///
-/// Stages are not looked at: which layers a rank has is a question of [`crate::Placement`].
+/// Stages are not considered: [`crate::Placement`] says which layers a rank has.
 ///
 /// # Errors
 /// As [`Partition::region_on`].
@@ -97,7 +97,7 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
-    /// What ranks hold of it, and of its gradient, along the digits of a grid, in a run with or without sequence parallelism.
+    /// How it and its gradient are placed along the axes of a grid, in a run with or without sequence parallelism.
     pub fn holds(&self, digits: Digits, sequence_parallel: bool) -> States {
         let along = |axis| if self.of_experts() { digits.expert(axis) } else { digits.dense(axis) };
         let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp];
@@ -118,8 +118,8 @@ impl ParamSpec {
         if inputs { Hold::ShardedInputs } else { Hold::Sharded }
     }
 
-    /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of experts,
-    /// as these do, are summands: always of ranks with other samples or other tokens of a sequence.
+    /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of
+    /// experts, as these do, are partial sums: always of ranks with other samples or other tokens of a sequence.
     pub fn sums_over(&self, axis: Axis, sequence_parallel: bool) -> bool {
         match (axis, self.sum_grad_over) {
             (Axis::Cp | Axis::Dp, _) | (Axis::Tp, SumGrad::OverTp) => true,
@@ -133,7 +133,7 @@ impl ParamSpec {
         self.change == Change::Gradient
     }
 
-    /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
+    /// Whether it is distributed over experts: the expert topology then says who holds what and whose gradients are summed.
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })
     }

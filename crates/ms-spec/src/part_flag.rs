@@ -1,11 +1,11 @@
-//! What a part says of the flags that describe it alone.
+//! Flags that describe one model part alone.
 
-/// A flag of one part, which its file lists, beside the argument of Megatron's that it sets.
+/// A flag of one part, listed in the part's file, with the Megatron argument that it sets.
 #[derive(Clone, Copy, Debug)]
 pub struct PartFlag {
     /// Spelling, with dashes.
     pub flag: &'static str,
-    /// Numbers that it takes, as an interval (`[1,)`); empty: it is no number.
+    /// Its numeric range, as an interval (`[1,)`); empty: it is not numeric.
     pub range: &'static str,
     /// What it means, in a line.
     pub help: &'static str,

@@ -1,4 +1,4 @@
-//! Which part of a model each pipeline stage holds.
+//! Placement: which layers of a model each pipeline stage and chunk holds.
 
 use crate::params::ParamSpec;
 use crate::parts::tree::params;
@@ -6,11 +6,11 @@ use crate::slot::{Place, Slot};
 use crate::{Error, ModelConfig, Result, Wish};
 use serde::{Deserialize, Serialize};
 
-/// How layers are shared out to pipeline stages, as flags say it.
+/// How layers are distributed over pipeline stages, according to flags.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/transformer_block.py`; MindSpeed-LLM v2.0.0, `--num-layer-list`,
-/// `--noop-layers`; MindSpeed, `--schedules-method dualpipev`. What else says how layers are shared out is made a list of.
+/// `--noop-layers`; MindSpeed, `--schedules-method dualpipev`. Other ways of distributing layers are converted to a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Pipeline stages.
@@ -38,7 +38,7 @@ impl Default for Stages {
 pub enum Item {
     /// Token embedding and what belongs to it.
     Embedding,
-    /// A layer, by its number in the model and the slot it stands in; they differ behind empty slots.
+    /// A layer, by its number in the model and its slot; they differ after empty slots.
     Layer {
         /// Number of the layer in the model, from 0.
         layer: usize,
@@ -83,7 +83,7 @@ impl Stages {
     /// Layers by stage, chunk and slot; `None`: an empty slot.
     ///
     /// # Errors
-    /// [`Error::Placement`] with the numbers if the slots cannot be shared out so.
+    /// [`Error::Placement`] with the numbers if the slots cannot be distributed in this way.
     pub fn slots_by_stage(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
         let slots = self.slots(layers)?;
         let (n, pp) = (slots.len(), self.pp);
@@ -139,7 +139,7 @@ impl Stages {
         self.layers_per_chunk.is_some() || self.layer_list.as_ref().is_some_and(|list| list.len() > self.pp)
     }
 
-    /// Layers by slot, over all stages; `None`: an empty slot, in whatever order they were named.
+    /// Layers by slot, over all stages; `None`: an empty slot. Empty slots may be given in any order.
     ///
     /// # Errors
     /// [`Error::Placement`] for an empty slot beyond the others, or named twice.
@@ -174,7 +174,8 @@ impl Placement {
         Ok(Self::of_slots(&by_slot, config.mtp, stages.dual_pipe))
     }
 
-    /// Layers in the slots of each chunk of each stage, `None` for an empty one, with `mtp` prediction modules behind the head.
+    /// Layers in the slots of each chunk of each stage, `None` for an empty one, with `mtp` prediction modules after the last
+    /// layer.
     ///
     /// # Panics
     /// If there is no stage, or the first has no chunk.
@@ -228,7 +229,7 @@ impl Placement {
         (0..chunks).flat_map(pass).collect()
     }
 
-    /// Whether a stage holds what stands at `place`; a copy of it does not count.
+    /// Whether a stage holds what belongs at `place`; a copy of it does not count.
     pub fn holds(&self, stage: usize, place: Place) -> bool {
         self.stages[stage].iter().flatten().any(|item| item.is_at(place))
     }

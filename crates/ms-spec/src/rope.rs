@@ -1,6 +1,6 @@
-//! Rotary position embedding: frequencies and how they are stretched.
+//! Rotary position embedding: frequencies and their scaling.
 //!
-//! With `r` rotated elements per head, pair `i` turns by `position * f_i`, `f_i = base^(-2i/r)`.
+//! With `r` rotated elements per head, pair `i` rotates by `position * f_i`, `f_i = base^(-2i/r)`.
 
 use std::f64::consts::PI;
 
@@ -17,7 +17,7 @@ pub struct Rope {
     pub interleaved: bool,
     /// How frequencies are stretched.
     pub scaling: RopeScaling,
-    /// Positions are divided by this beside the stretching, which looks at frequencies as they were; 1: they are not.
+    /// Positions are also divided by this, while the scaling uses the original frequencies; 1: they are not.
     ///
     /// # Source
     /// MindSpeed-LLM 2.0.0, `core/models/common/embeddings/rotary_pos_embedding.py`, `rotary_embedding_forward`.
@@ -48,28 +48,28 @@ pub enum RopeScaling {
         /// The factor.
         factor: f64,
     },
-    /// Llama 3.1: long waves are divided by `factor`, short ones kept, those between mixed.
+    /// Llama 3.1: low frequencies are divided by `factor`, high ones are unchanged, those between are interpolated.
     Llama3 {
         /// The factor.
         factor: f64,
         /// Waves longer than `original / low` are stretched in full.
         low: f64,
-        /// Waves shorter than `original / high` are kept.
+        /// Wavelengths below `original / high` are unchanged.
         high: f64,
         /// Context length before stretching, in tokens.
         original: usize,
     },
-    /// Yarn: slow pairs are divided by `factor`, fast ones kept, with a ramp between.
+    /// YaRN: low-frequency pairs are divided by `factor`, high-frequency ones are unchanged, with a ramp between.
     Yarn {
         /// The factor.
         factor: f64,
-        /// Rotations within the original context above which a pair is kept.
+        /// Number of rotations within the original context above which a pair is unchanged.
         beta_fast: f64,
         /// Rotations below which a pair is stretched in full.
         beta_slow: f64,
         /// Context length before stretching, in tokens.
         original: usize,
-        /// Numerator and denominator of the factor on cosine and sine, of which latent attention's scores have the second, too;
+        /// Numerator and denominator of the factor on cosine and sine; the second also applies to latent attention's scores.
         /// `None`, or one of them 0: `0.1 ln(factor) + 1`.
         mscale: Option<(f64, f64)>,
         /// The factor on cosine and sine, given directly.
@@ -84,7 +84,7 @@ pub enum RopeScaling {
         /// Context length before stretching, in tokens.
         original: usize,
     },
-    /// The base is multiplied by `alpha^(r / (r - 2))`, whatever the length.
+    /// The base is multiplied by `alpha^(r / (r - 2))`, for any length.
     Ntk {
         /// The factor.
         alpha: f64,
@@ -138,7 +138,7 @@ impl Rope {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
     }
 
-    /// Tokens up to which a sequence turns by other frequencies than longer ones do.
+    /// Length up to which a sequence uses other rotary frequencies than longer ones.
     pub fn switches_behind(&self) -> Option<usize> {
         match self.scaling {
             RopeScaling::LongRope { original, .. } => Some(original),
@@ -146,7 +146,7 @@ impl Rope {
         }
     }
 
-    /// Frequencies of `rotated` elements per head, of which an odd last one makes a pair, too, for sequences of up to `tokens`
+    /// Frequencies of `rotated` elements per head (an odd last element counts as a pair), for sequences of up to `tokens`
     /// tokens.
     pub fn frequencies(&self, rotated: usize, tokens: usize) -> Frequencies {
         let pairs = rotated.div_ceil(2);
@@ -267,7 +267,7 @@ mod tests {
             } else if wavelength > 8192.0 {
                 close(&[*f], &[p / 8.0]);
             } else {
-                // Between: the share that is kept falls with the wavelength, from 1 at 2048 to 0 at 8192.
+                // Between: the unscaled share falls with the wavelength, from 1 at 2048 to 0 at 8192.
                 let kept = (8192.0 / wavelength - 1.0) / 3.0;
                 close(&[*f], &[p * kept + p / 8.0 * (1.0 - kept)]);
             }
@@ -290,7 +290,7 @@ mod tests {
             truncate: true,
         };
         let f = Rope { scaling, ..Rope::plain(10_000.0) }.frequencies(16, 1);
-        // low = max(floor(-1.59), 0) = 0, high = ceil(1.41) = 2: pair 0 is kept, pair 1 half, the rest stretched.
+        // low = max(floor(-1.59), 0) = 0, high = ceil(1.41) = 2: pair 0 is unchanged, pair 1 half scaled, the rest scaled.
         let p = |i: i32| 10f64.powf(-f64::from(i) / 2.0);
         close(&f.inv_freq[..3], &[p(0), p(1) * 0.625, p(2) / 4.0]);
         assert!((f.magnitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! How ranks share a part of a model, or why not: what each part says of itself.
+//! The sharding rule of a model part: how ranks share it, or why they cannot.
 
 use ms_core::Axis;
 

@@ -1,7 +1,7 @@
-//! How ranks share the parts of a model, and where they cannot.
+//! The table of sharding rules: how ranks share the parts of a model, and where they cannot.
 //!
-//! One table says for each part what tensor, context and expert parallelism do with it. The checks below refuse what it
-//! refuses, and `docs/reference/parity.md` is made of it.
+//! For each part, the table says what tensor, context and expert parallelism do with it. The checks below refuse what it
+//! refuses, and `docs/reference/parity.md` is generated from it.
 
 use ms_core::Axis;
 
@@ -12,7 +12,7 @@ use crate::{Error, Mixer, ModelConfig, Result};
 /// How ranks share attention of any kind.
 static OF_ATTENTION: [Rule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
 
-/// How they share what stands beside mixers.
+/// How they share other parts than mixers.
 static OF_OTHERS: [Rule; 10] = [
     dense::RULE,
     experts::RULE,
@@ -47,7 +47,7 @@ static OF_OTHERS: [Rule; 10] = [
     },
 ];
 
-/// The parts of all models, of which each says in its own file how ranks share it.
+/// The parts of all models; each part's file says how ranks share it.
 fn all() -> impl Iterator<Item = &'static Rule> {
     let parts = PARTS.into_iter().map(|part| &part.rule);
     OF_ATTENTION.iter().chain(parts).chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
@@ -58,7 +58,7 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
     all().filter(|rule| (rule.has)(config))
 }
 
-/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `whole`: each
+/// Checks that `ranks` along `axis` can share every part, of which a rank already holds one of `cut` shards; `whole`: each
 /// sees whole documents.
 fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool) -> Result<()> {
     for rule in rules(config) {
@@ -80,10 +80,10 @@ fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool
     Ok(())
 }
 
-/// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
+/// Checks that `tp` ranks can shard a model: heads stay whole and everything divides.
 ///
 /// # Errors
-/// [`Error::Cut`] naming what does not divide, [`Error::Rule`] with the part that cannot be cut, and why.
+/// [`Error::Cut`] naming what does not divide, [`Error::Rule`] with the part that cannot be sharded, and why.
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
     check(c, Axis::Tp, tp, 1, false)?;
@@ -109,7 +109,7 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 ask for.
+/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 require.
 ///
 /// # Errors
 /// [`Error::Cut`] with the heads that do not divide.
@@ -125,7 +125,7 @@ pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that experts can be shared out to `ep` ranks and each cut by `etp`.
+/// Checks that experts can be distributed over `ep` ranks and each sharded by `etp`.
 ///
 /// # Errors
 /// [`Error::Cut`] naming what does not divide.

@@ -1,5 +1,5 @@
-//! What describes the parts that a model is put together from: choices and sizes. What follows from them each part says itself,
-//! in a file of its own in `parts`.
+//! Sizes and choices of the parts that a model is composed of. Everything derived from them is in the part's own file in
+//! `parts`.
 
 mod experts;
 
@@ -85,7 +85,7 @@ pub struct Biases {
     pub qkv: bool,
     /// Attention output projection.
     pub out: bool,
-    /// Both layers of the feed-forward network, and those of every expert.
+    /// Both linear layers of the MLP, and those of every expert.
     pub mlp: bool,
     /// Output layer.
     #[serde(default)]
@@ -122,9 +122,9 @@ pub enum Attention {
 
 /// Attention of DeepSeek-V4.
 ///
-/// `q = q_b norm(q_a x)`, each head then normed without a weight; one row `norm(kv x)` is key and value of all heads.
-/// The last elements of queries and rows are rotated, those of the heads' outputs rotated back. Heads form groups whose
-/// outputs are projected apart, then together. Layers with [`Layer::pooled`] see entries of tokens far away, too.
+/// `q = q_b norm(q_a x)`, each head then normed without a weight; one row `norm(kv x)` is key and value of all heads. The
+/// last elements of queries and rows are rotated; those of the heads' outputs are rotated back. Heads form groups whose
+/// outputs are projected separately, then together. Layers with [`Layer::pooled`] also see entries of distant tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compressed {
     /// Width of the query latent.
@@ -137,10 +137,10 @@ pub struct Compressed {
     pub rope: Rope,
 }
 
-/// Pooled entries that a layer sees: each is made of a window of tokens.
+/// Pooled entries that a layer sees; each is computed from a window of tokens.
 ///
-/// `entry = norm(sum_s softmax_s(gate x_s + ape_s) kv x_s)`, rotated as a token at the window's start. A query sees an
-/// entry when the window is complete.
+/// `entry = norm(sum_s softmax_s(gate x_s + ape_s) kv x_s)`, rotated as a token at the window's start. A query sees an entry
+/// when the window is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooled {
     /// Tokens of a window.
@@ -149,8 +149,8 @@ pub struct Pooled {
     pub picked: bool,
 }
 
-/// Hyper-connections: the residual is several streams, of which each sublayer's input is taken by learned weights of the
-/// token, and to which its output is given back.
+/// Hyper-connections: the residual has several streams, from which each sublayer's input is mixed with weights computed per
+/// token, and to which its output is distributed.
 ///
 /// # Source
 /// Zhu et al., arXiv:2409.19606; with the matrix between streams made doubly stochastic: DeepSeek-V4.
@@ -187,8 +187,8 @@ pub struct Mla {
     /// Latents have norms; without them only Megatron's arguments describe a model (no `--qk-layernorm`).
     #[serde(default = "with_norms")]
     pub normed: bool,
-    /// Epsilon of these norms; `None`: that of the layers' norms, as in Megatron's modules. Classes of Hugging Face fix it,
-    /// whatever their layers' norms have.
+    /// Epsilon of these norms; `None`: that of the layers' norms, as in Megatron's modules. Hugging Face classes fix it,
+    /// regardless of their layers' norms.
     #[serde(default)]
     pub norm_eps: Option<f64>,
 }
@@ -214,7 +214,7 @@ pub struct Indexer {
     pub interleaved: bool,
 }
 
-/// What the scores of attention go through.
+/// How attention scores are transformed.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scores {
@@ -231,7 +231,7 @@ pub struct Scores {
     pub head_gate: bool,
 }
 
-/// What attention layers with the sliding window have instead of the model's own.
+/// What layers with sliding-window attention have instead of the model's own settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Windowed {
     /// Query heads.
@@ -248,7 +248,7 @@ pub struct Windowed {
 pub struct Limits {
     /// In the routed experts.
     pub experts: Option<f64>,
-    /// In the dense network, and in the expert that every token passes.
+    /// In the dense MLP, and in the shared expert.
     pub dense: Option<f64>,
 }
 
@@ -302,9 +302,9 @@ pub struct Mamba2 {
     pub dt_limit: (f64, Option<f64>),
     /// Range of the initial `dt`.
     pub dt_init: (f64, f64),
-    /// The residual stream is kept in float32.
+    /// The residual stream is in float32.
     pub residual_f32: bool,
-    /// Epsilon of the norm behind the gate. Megatron's mixer fixes it, whatever the layers' norms have.
+    /// Epsilon of the norm after the gate. Megatron's mixer fixes it, regardless of the layers' norms.
     #[serde(default = "Mamba2::megatron_norm_eps")]
     pub norm_eps: f64,
 }
@@ -330,8 +330,8 @@ impl Mamba2 {
     }
 }
 
-/// Mamba3: `h_t = a_t (h_{t-1} + dt_t (1 - l_t) v_{t-1} k_{t-1}^T) + dt_t l_t v_t k_t^T; y = h q + D v`, per head; keys
-/// and queries are turned by angles that add up, and have a norm and a bias per head.
+/// Mamba3: `h_t = a_t (h_{t-1} + dt_t (1 - l_t) v_{t-1} k_{t-1}^T) + dt_t l_t v_t k_t^T; y = h q + D v`, per head; keys and
+/// queries are rotated by accumulated angles, and have a norm and a bias per head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mamba3 {
     /// Heads.
@@ -342,7 +342,7 @@ pub struct Mamba3 {
     pub state: usize,
     /// Keys, queries, inputs and outputs of a head (MIMO); `None`: one (SISO), and no weights for several.
     pub ranks: Option<usize>,
-    /// Pairs of elements of a key that are turned.
+    /// Pairs of elements of a key that are rotated.
     pub angles: usize,
     /// Least rate of decay.
     pub rate_floor: f64,
@@ -376,9 +376,9 @@ impl Mamba3 {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scales {
-    /// On the embedding of words.
+    /// On the word embedding.
     pub embedding: f64,
-    /// On the sum of the embeddings of words and positions.
+    /// On the sum of word and position embeddings.
     pub summed: f64,
     /// That sum is multiplied by the root of the hidden size, too, which is rounded to the type of the activations first;
     /// not where prediction modules embed.
@@ -407,7 +407,7 @@ pub struct Layer {
     pub global: bool,
     /// Takes the indexer's choice of the last layer that has an indexer.
     pub borrows_index: bool,
-    /// Entries of tokens far away that are seen beside the window.
+    /// Entries of distant tokens that are visible in addition to the window.
     pub pooled: Option<Pooled>,
     /// Experts are those that a table has for the token, not those that the router finds best.
     pub hashed: bool,
@@ -415,7 +415,7 @@ pub struct Layer {
     pub limits: Limits,
 }
 
-/// What mixes tokens in a layer.
+/// The mixer of a layer: attention or a recurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
@@ -438,7 +438,7 @@ pub enum Mixer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Feed {
-    /// One network.
+    /// One MLP.
     #[default]
     Dense,
     /// Mixture of experts.
@@ -458,18 +458,18 @@ pub enum Block {
     Sandwich,
     /// `h += norm(mixer(h)); h += norm(feed(h))` (`OLMo` 2).
     Post,
-    /// Two attentions and two dense networks, with the experts beside the second half (LongCat):
-    /// `h += a0(n(h)); y = n(h); m = moe(y); h += f0(y); h += a1(n(h)); h += f1(n(h)) + m`.
+    /// Two attentions and two dense MLPs, with the experts parallel to the second half (LongCat): `h += a0(n(h)); y = n(h); m
+    /// = moe(y); h += f0(y); h += a1(n(h)); h += f1(n(h)) + m`.
     Shortcut,
 }
 
 impl Block {
-    /// Whether a sublayer takes a norm of the stream.
+    /// Whether a sublayer's input is normed (pre-norm).
     pub fn norms_inputs(self) -> bool {
         self != Self::Post
     }
 
-    /// Whether a sublayer's output has a norm before it joins the stream.
+    /// Whether a sublayer's output is normed before it is added to the residual stream (post-norm).
     pub fn norms_outputs(self) -> bool {
         matches!(self, Self::Sandwich | Self::Post)
     }

@@ -1,4 +1,4 @@
-//! Where a weight stands in the tree of parts, and the name that is printed from it.
+//! Slots: a weight's position in the tree of parts, and the name printed from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,9 @@ pub enum Place {
 /// The part of a model, of a layer or of a prediction module that holds a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The embedding of words and positions.
+    /// The embedding of tokens and positions.
     Embedding,
-    /// The norm behind the last layer, or behind a prediction module.
+    /// The norm after the last layer, or after a prediction module.
     Last,
     /// The output layer.
     Output,
@@ -45,7 +45,7 @@ pub enum Part {
     StateSpace,
     /// A gated delta net.
     GatedDelta,
-    /// A dense feed-forward network.
+    /// A dense feed-forward layer.
     Dense,
     /// What chooses experts.
     Router,
@@ -55,14 +55,14 @@ pub enum Part {
     SharedExperts,
     /// Hyper-connections around the mixer.
     MixerStreams,
-    /// Hyper-connections around the feed-forward network.
+    /// Hyper-connections around the feed-forward layer.
     FeedStreams,
     /// Where hyper-connections end.
     LastStreams,
 }
 
 impl Part {
-    /// What Megatron's names say of it, in front of the weight's own word.
+    /// Its prefix in Megatron's names, before the weight's own name.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Embedding => "embedding",
@@ -86,14 +86,14 @@ impl Part {
         }
     }
 
-    /// Whether it is a layer's network, or part or something around it.
+    /// Whether it is a layer's MLP, a part of it or something around it.
     pub const fn of_network(self) -> bool {
         use Part::{Dense, Experts, FeedStreams, Router, SharedExperts};
         matches!(self, Dense | Router | Experts | SharedExperts | FeedStreams)
     }
 }
 
-/// One variant for each role, and the words that names have for them.
+/// One variant for each role, and its spelling in names.
 macro_rules! roles {
     ($($(#[$doc:meta])* $role:ident $word:literal $form:ident,)+) => {
         /// What a weight does in its part.
@@ -103,13 +103,13 @@ macro_rules! roles {
         }
 
         impl Role {
-            /// What Megatron's names call it; empty for a part with one module.
+            /// Its word in Megatron's names; empty for a part with one module.
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$role => $word,)+ }
             }
 
-            /// Whether it is a module with a weight and perhaps a bias. Others are tensors of their own, whose names end
-            /// with their word.
+            /// Whether it is a module with a weight and possibly a bias. Others are standalone tensors, whose names end with
+            /// their role.
             pub const fn is_module(self) -> bool {
                 match self { $(Self::$role => roles!(@ $form),)+ }
             }
@@ -122,17 +122,17 @@ macro_rules! roles {
 roles! {
     /// The only module of its part.
     Own "" module,
-    /// The table of words.
+    /// The embedding table.
     WordEmbeddings "word_embeddings" module,
-    /// The norm of embedded words.
+    /// The norm of the token embeddings.
     WordEmbeddingsNorm "word_embeddings.norm" module,
     /// The table of learned positions.
     PositionEmbeddings "position_embeddings" module,
-    /// The norm behind the last layer.
+    /// The norm after the last layer.
     FinalLayernorm "final_layernorm" module,
     /// The same in models with Mamba2.
     FinalNorm "final_norm" module,
-    /// The norm of the word that a prediction module is given.
+    /// The norm of the token embedding that a prediction module receives.
     Enorm "enorm" module,
     /// The norm of the stream that a prediction module is given.
     Hnorm "hnorm" module,
@@ -140,11 +140,11 @@ roles! {
     EhProj "eh_proj" module,
     /// The norm in front of the mixer.
     InputLayernorm "input_layernorm" module,
-    /// The norm behind the mixer.
+    /// The norm after the mixer.
     PostAttnNorm "post_attn_norm" module,
-    /// The norm in front of the feed-forward network.
+    /// The norm in front of the feed-forward layer.
     PreMlpLayernorm "pre_mlp_layernorm" module,
-    /// The norm behind it.
+    /// The norm after it.
     PostMlpLayernorm "post_mlp_layernorm" module,
     /// The only norm of a part.
     Norm "norm" module,
@@ -226,7 +226,7 @@ roles! {
     MimoX "mimo_x" tensor,
     /// Into them, of gates.
     MimoZ "mimo_z" tensor,
-    /// The first matrix of a feed-forward network.
+    /// The first matrix of an MLP.
     LinearFc1 "linear_fc1" module,
     /// The second.
     LinearFc2 "linear_fc2" module,
@@ -280,7 +280,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The table of words.
+    /// The embedding table.
     pub const WORDS: Self = Self {
         place: Place::Embedding,
         part: Part::Embedding,
@@ -294,7 +294,7 @@ impl Slot {
         format!("{}{}", self.module_name(), self.ending())
     }
 
-    /// The name of the module that has it, or of the tensor itself where it is none of a module.
+    /// The name of its module, or of the tensor itself if it is not part of a module.
     pub fn module_name(&self) -> String {
         let module = self.module(Role::word);
         match (self.place, self.part) {
@@ -319,11 +319,11 @@ impl Slot {
         format!("{}{}", self.module(Role::word), self.ending())
     }
 
-    /// The module's name inside its layer, with a word for its role.
+    /// The module's name inside its layer, with its role.
     pub fn module(&self, word: impl Fn(Role) -> &'static str) -> String {
         let (mut path, mut own) = (self.part.path().to_owned(), word(self.role).to_owned());
         if let Some(half) = self.half {
-            // The number stands behind the first word, of which the network's is a plural then.
+            // The number follows the first name component, which is a plural for MLPs.
             match (self.part, path.split_once('.')) {
                 (Part::Layer, _) => own = format!("{own}_{half}"),
                 (Part::Dense, _) => path = format!("mlps_{half}"),
@@ -338,7 +338,7 @@ impl Slot {
         }
     }
 
-    /// What names have behind the module: `.weight` or `.bias`, and nothing where the word is the tensor's.
+    /// The suffix after the module name: `.weight` or `.bias`, or nothing for a standalone tensor.
     pub const fn ending(&self) -> &'static str {
         match (self.role.is_module(), self.bias) {
             (false, _) => "",
@@ -347,12 +347,12 @@ impl Slot {
         }
     }
 
-    /// Whether it is the table of words or the output layer's, which can have a learning rate of their own.
+    /// Whether it is the embedding table or the output layer's weight, which can have their own learning rate.
     pub fn is_word_table(&self) -> bool {
         !self.bias && (self.is_embedding() || self.part == Part::Output)
     }
 
-    /// Whether it is the table of words.
+    /// Whether it is the embedding table.
     pub fn is_embedding(&self) -> bool {
         self.role == Role::WordEmbeddings
     }

@@ -1,44 +1,44 @@
-//! Parts of a layer whose kept values go to the host, and upstream's names of them.
+//! Parts of a layer whose saved values are swapped to the host, with upstream's names for them.
 
-/// Parts of a layer: of each, what it keeps goes to the host. A part brings those within it along.
+/// Parts of a layer whose saved activations are swapped to the host. A part includes those within it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Swapped(u16);
 
 impl Swapped {
     /// None.
     pub const NONE: Self = Self(0);
-    /// The norm before what mixes tokens: its input.
+    /// The norm before the mixer: its input.
     pub const INPUT_NORM: Self = Self(1);
-    /// What mixes tokens, of whichever kind.
+    /// The mixer, of whichever kind.
     pub const MIXER: Self = Self(1 << 1);
-    /// Of grouped and latent attention the first projection: its input.
+    /// The first projection of grouped and latent attention: its input.
     pub const QKV: Self = Self(1 << 2);
-    /// Attention between the projections: turned queries, keys and values, and what heads give.
+    /// Attention between the projections: rotated queries, keys and values, and head outputs.
     pub const CORE: Self = Self(1 << 3);
-    /// Of grouped and latent attention the last projection: its input.
+    /// The last projection of grouped and latent attention: its input.
     pub const PROJ: Self = Self(1 << 4);
-    /// The norm behind what mixes tokens, in layers that have one.
+    /// The norm after the mixer, in layers that have one.
     pub const POST_MIXER_NORM: Self = Self(1 << 5);
-    /// The norm before the network.
+    /// The norm before the MLP.
     pub const NETWORK_NORM: Self = Self(1 << 6);
-    /// The network, dense or of experts.
+    /// The feed-forward layer, dense or of experts.
     pub const NETWORK: Self = Self(1 << 7);
-    /// The first linear layer of networks and experts: its input.
+    /// The first linear layer of MLPs and experts: its input.
     pub const FC1: Self = Self(1 << 8);
     /// The second: its input.
     pub const FC2: Self = Self(1 << 9);
     /// Routers.
     pub const ROUTER: Self = Self(1 << 10);
-    /// Experts that tokens are sent to, and the way to them within the rank.
+    /// The routed experts, and the dispatch to them within the rank.
     pub const EXPERTS: Self = Self(1 << 11);
-    /// Experts that all tokens pass.
+    /// The shared experts.
     pub const SHARED_EXPERTS: Self = Self(1 << 12);
-    /// The norm behind the network, in layers that have one.
+    /// The norm after the MLP, in layers that have one.
     pub const POST_NETWORK_NORM: Self = Self(1 << 13);
-    /// Attention and the norm before it: what `--swap-attention` swaps where nothing is said.
+    /// Attention and the norm before it: what `--swap-attention` swaps by default.
     pub const ATTENTION: Self = Self::INPUT_NORM.and(Self::MIXER);
 
-    /// The parts by the names that upstream's modules have.
+    /// The parts, by the names of upstream's modules.
     ///
     /// # Source
     /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/{transformer_layer,attention,mlp}.py`, `.../moe/moe_layer.py`;

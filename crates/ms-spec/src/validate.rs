@@ -1,4 +1,4 @@
-//! Whether the sizes of a model fit together.
+//! Validation: whether the sizes of a model are consistent.
 
 use crate::error::{divides, lacks, needs};
 use crate::parts::{PARTS, RECURRENCES};
@@ -31,7 +31,7 @@ pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
 }
 
 impl ModelConfig {
-    /// The first part that a plain dense decoder does not have, in words; `None` for a plain one: pre-norm, rotary,
+    /// A description of the first part that a plain dense decoder does not have; `None` for a plain one: pre-norm, rotary,
     /// gated by SiLU, RMSNorm, grouped attention, one kind of layer.
     pub fn beyond_plain(&self) -> Option<&'static str> {
         let first = [

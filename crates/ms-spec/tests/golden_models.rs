@@ -1,4 +1,4 @@
-//! The parameter table against real models and upstream's own checkpoints.
+//! The parameter table compared with real models and upstream's own checkpoints.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

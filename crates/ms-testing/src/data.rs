@@ -1,10 +1,10 @@
-//! Sets of tokens that are made up, under index files that upstream wrote.
+//! Synthetic token datasets with index files that upstream wrote.
 
 use crate::golden;
 use std::path::Path;
 
-/// Writes the sets that the orders in `tests/golden/data` are of: upstream's index files and, of as many tokens, what `make.py`
-/// there makes up the same way.
+/// Writes the datasets to which the orders in `tests/golden/data` belong: upstream's index files, and as many tokens,
+/// generated as `make.py` there generates them.
 ///
 /// # Panics
 /// If a file cannot be read or written.

@@ -1,14 +1,14 @@
-//! The tiny models with known logits: where they live and what they are called.
+//! The tiny models with known logits: where they are and what they are called.
 
 use crate::{golden_or_shared, shared, workspace_root};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// What the names of larger samples of the same families begin with, those beside the project.
+/// The prefix of the names of larger samples of the same families, which are outside the repository.
 const BESIDE: &str = "shared/";
 
-/// Folder of a golden model: the repository's or, of a name that begins with `shared/`, the one among the shared reference
-/// values (`None` where those are absent).
+/// Folder of a golden model: the repository's or, for a name that begins with `shared/`, the one among the shared reference
+/// values (`None` if those are absent).
 ///
 /// # Panics
 /// If the repository has no such model.
@@ -22,13 +22,13 @@ pub fn golden_model(name: &str) -> Option<PathBuf> {
     Some(own.unwrap_or_else(|| panic!("{name}: no such sample")))
 }
 
-/// The name of a golden model without what says that it lies beside the project.
+/// The name of a golden model without the prefix of those outside the repository.
 pub fn form_of(name: &str) -> &str {
     name.strip_prefix(BESIDE).unwrap_or(name)
 }
 
-/// A model that upstream's converters read, by its place among the reference values: those whose outcomes the repository has,
-/// or those beside it, of which it has other models under the same names.
+/// A model that upstream's converters read, by its place among the reference values: those whose results are in the
+/// repository, or those outside it, for which the repository has other models under the same names.
 pub fn converted_model(relative: &str) -> Option<PathBuf> {
     let anew = relative.starts_with("models/") && relative != "models/llama2_mha";
     if anew { shared(&format!("goldens/{relative}")) } else { golden_or_shared(relative) }

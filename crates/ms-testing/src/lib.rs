@@ -1,11 +1,11 @@
-//! What the tests of several crates share: where reference values live and how floats are compared.
+//! Shared by the tests of several crates: where reference values are, and how floats are compared.
 //!
 //! A dev-dependency only; no product crate depends on it.
 //!
-//! Reference values that were made by running other software live in `tests/golden`, where [`golden`] finds them, as far as they
-//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it;
-//! a test that needs it returns early when it is absent, unless `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test
-//! cannot be skipped unnoticed.
+//! Reference values produced by other software are in `tests/golden`, where [`golden`] finds them, if they are small and
+//! numeric. The others are in a folder `shared` next to the repository, which users do not have. [`shared`] finds it; a test
+//! that needs it returns early if it is absent, unless `MS_REQUIRE_SHARED=1` is set, as in CI, so that such a test cannot be
+//! skipped unnoticed.
 
 mod data;
 mod families;
@@ -101,7 +101,7 @@ impl Golden {
 /// All tensors of a safetensors file, and its string metadata.
 ///
 /// # Panics
-/// If the file cannot be read: a test's own input must be sound.
+/// If the file cannot be read: a test's own input must be valid.
 pub fn read_golden(path: &Path) -> (BTreeMap<String, Golden>, BTreeMap<String, String>) {
     use safetensors::{Dtype, SafeTensors};
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -182,8 +182,8 @@ pub fn words(line: &str) -> Vec<String> {
     out
 }
 
-/// A program that heeds INT, TERM and HUP, however this test was started: what runs in the background of a script is started
-/// to ignore some of them, and hands that on.
+/// A program that responds to INT, TERM and HUP, however this test was started: processes in the background of a script are
+/// started to ignore some of these signals, and children inherit that.
 pub fn heeding_signals(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
     let mut command = std::process::Command::new("env");
     command.arg("--default-signal=INT,TERM,HUP").arg(program);

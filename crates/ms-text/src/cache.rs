@@ -1,11 +1,11 @@
-//! A tokenizer in the form it has in memory, kept in a file, so that the next program starts at once.
+//! A cache file with a tokenizer's in-memory form, so that the next program starts immediately.
 //!
-//! A file is found by a fingerprint of everything a tokenizer is made from, so it never has to be renewed: another
-//! `tokenizer.json` is another file. Nothing in it is trusted: its checksum, its fingerprint, every length and every id
-//! are checked, and what does not fit is ignored and written anew. Failing to write is no error.
+//! A file is found by a fingerprint of everything a tokenizer is made from, so it never needs to be updated: another
+//! `tokenizer.json` is another file. Nothing in it is trusted: its checksum, its fingerprint, every length and every id are
+//! checked, and a file that does not fit is ignored and rewritten. Failing to write is not an error.
 //!
 //! Layout, little-endian: [`MAGIC`], CRC-32C of all that follows (`u32`), length of the header (`u32`), the header (JSON),
-//! then the blocks whose numbers of elements the header gives, without gaps.
+//! then the blocks whose element counts the header gives, without gaps.
 
 use crate::engine::Parts;
 use crate::vocabulary::{AddedToken, Texts};
@@ -131,7 +131,7 @@ fn compose(facts: Facts, texts: &Texts, parts: &Parts) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes a file under another name beside it, then renames it. What goes wrong is only logged.
+/// Writes a file under another name next to it, then renames it. Failures are only logged.
 pub(crate) fn write(path: &Path, facts: Facts, texts: &Texts, parts: &Parts) {
     let Some(bytes) = compose(facts, texts, parts) else { return };
     let write = || -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Ids to text one id at a time.
+//! Streaming detokenization: ids to text, one id at a time.
 
 use crate::{Result, Tokenizer};
 
@@ -38,8 +38,8 @@ impl<'a> Detokenizer<'a> {
         Self { tokenizer, skip_special, window: Vec::new(), read: 0 }
     }
 
-    /// Starts a stream behind ids whose text is known: the first piece begins as it stands behind that text, with the space
-    /// that some decoders leave out at the beginning of a text.
+    /// Starts a stream after ids whose text is known: the first piece begins as it continues that text, with the space that
+    /// some decoders omit at the beginning of a text.
     pub fn behind(tokenizer: &'a Tokenizer, skip_special: bool, ids: &[u32]) -> Self {
         let window = ids[ids.len().saturating_sub(MAX_PENDING)..].to_vec();
         Self { tokenizer, skip_special, read: window.len(), window }

@@ -1,4 +1,4 @@
-//! What can go wrong with text.
+//! Errors of tokenizers and templates.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub enum Error {
     Engine {
         /// The file.
         path: PathBuf,
-        /// The engine's words.
+        /// The engine's message.
         reason: String,
     },
     /// Encoding failed.
@@ -62,7 +62,7 @@ pub enum Error {
     Encode {
         /// Length of the text.
         bytes: usize,
-        /// The engine's words.
+        /// The engine's message.
         reason: String,
     },
     /// Decoding failed.
@@ -70,7 +70,7 @@ pub enum Error {
     Decode {
         /// Number of ids.
         count: usize,
-        /// The engine's words.
+        /// The engine's message.
         reason: String,
     },
     /// A token could not be added.
@@ -78,7 +78,7 @@ pub enum Error {
     AddToken {
         /// The token's text.
         token: String,
-        /// The engine's words.
+        /// The engine's message.
         reason: String,
     },
     /// A special token is needed that the tokenizer does not have.
@@ -86,7 +86,7 @@ pub enum Error {
     MissingToken {
         /// Which one: `end-of-sequence`, or the token's text.
         what: String,
-        /// Who asked.
+        /// The requester.
         wanted_by: String,
     },
     /// Training a vocabulary failed.
@@ -108,7 +108,7 @@ pub enum Error {
     /// A chat template does not parse or fails while rendering.
     #[error("chat template: {reason}")]
     Chat {
-        /// The template engine's words, or what the template itself raised.
+        /// The template engine's message, or what the template itself raised.
         reason: String,
     },
     /// `--prompt-type` names no template.

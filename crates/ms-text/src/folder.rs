@@ -1,4 +1,4 @@
-//! What a tokenizer folder says besides its vocabulary.
+//! Settings of a tokenizer folder other than its vocabulary.
 
 use crate::vocabulary::AddedToken;
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ pub(crate) struct FolderFacts {
     /// Whether Llama's slow class marks the beginning of every text, where the fast one leaves out those that begin with a
     /// mark or a blank (transformers 4.43, `models/llama/tokenization_llama.py`, `tokenize`).
     pub(crate) slow_marks_all: bool,
-    /// Whether ids of transformers' slow class are asked for.
+    /// Whether ids of transformers' slow class are requested.
     pub(crate) slow: bool,
     /// `add_prefix_space` of GPT-2's and Llama's classes.
     pub(crate) add_prefix_space: Option<bool>,

@@ -1,14 +1,13 @@
-//! Text to tokens and back.
+//! Tokenizers, chat templates and prompt templates.
 //!
 //! - [`Tokenizer`]: a tokenizer folder (`tokenizer.json`, SentencePiece, tiktoken, GPT-2, BERT vocabularies). Every
-//!   vocabulary is brought into the form of `tokenizer.json`, which an engine behind the seam [`Encode`] reads.
+//!   vocabulary is converted to the form of `tokenizer.json`, which an engine behind the trait [`Encode`] reads.
 //! - [`Detokenizer`]: ids to text one id at a time, for streaming; never emits half a character.
 //! - [`bpe`]: trains a byte-level BPE and writes such a folder.
 //! - [`ChatTemplate`]: the Jinja template of a folder, rendered as Hugging Face renders it.
-//! - [`template::Template`]: MindSpeed-LLM's prompt templates (`--prompt-type`), which decide what an
-//!   instruction-tuned model is trained on. Not the same thing as a chat template: its pieces are
-//!   tokenized one by one.
-//! - [`sentence::SentenceSplitter`]: sentences of a text by a trained model of NLTK's Punkt (`--split-sentences`).
+//! - [`template::Template`]: MindSpeed-LLM's prompt templates (`--prompt-type`), which define the text that an
+//!   instruction-tuned model is trained on. They differ from chat templates: their pieces are tokenized one by one.
+//! - [`sentence::SentenceSplitter`]: splits a text into sentences with a trained Punkt model of NLTK (`--split-sentences`).
 //!
 //! ```
 //! use ms_text::{bpe, Tokenizer};
@@ -21,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate never downloads anything, never prints, and starts no threads of its own: callers that want
-//! several threads share a [`Tokenizer`] between them. (Training is the exception: it counts words on the
-//! engine's thread pool; the result does not depend on the number of threads.)
+//! This crate never downloads anything and never prints. Encoding starts no threads: callers that want several threads share
+//! a [`Tokenizer`] between them. Training counts words and merges on scoped threads of its own; the result does not depend on
+//! their number.
 
 pub mod bpe;
 mod cache;

@@ -1,4 +1,4 @@
-//! Letters as Python's `str` turns them: titles, which Rust's standard library does not have.
+//! Case conversion of Python's `str`, including title case, which Rust's standard library does not have.
 
 /// `str.capitalize`: the first character as in a title, all others lower.
 ///
@@ -13,7 +13,7 @@ pub fn capitalize(text: &str) -> String {
     titled(first) + &lower[taken..]
 }
 
-/// `str.title`: letters behind others are lower, all others as in a title.
+/// `str.title`: letters that follow letters become lower case, all others title case.
 ///
 /// ```
 /// assert_eq!(ms_text::python_case::title("they're ǆ x1y"), "They'Re ǅ X1Y");
@@ -53,7 +53,7 @@ fn titled(c: char) -> String {
         'Ǉ'..='ǉ' => "ǈ".to_owned(),
         'Ǌ'..='ǌ' => "ǋ".to_owned(),
         'Ǳ'..='ǳ' => "ǲ".to_owned(),
-        // Georgian has capitals for whole words alone.
+        // Georgian has capitals only for whole words.
         '\u{10D0}'..='\u{10FA}' | '\u{10FD}'..='\u{10FF}' => c.to_string(),
         // A iota that stands below stays there.
         '\u{1F80}'..='\u{1FAF}' => one(c as u32 | 8),

@@ -21,7 +21,7 @@ pub fn dumps(value: &Value, indent: Option<usize>) -> String {
 pub struct Style {
     /// Spaces a level, each item on a line of its own.
     pub indent: Option<usize>,
-    /// What stands between items and behind keys; `None`: `", "` (`","` with `indent`) and `": "`.
+    /// The separators between items and after keys; `None`: `", "` (`","` with `indent`) and `": "`.
     pub separators: Option<(String, String)>,
     /// Keys in the order of their characters.
     pub sort_keys: bool,
@@ -148,7 +148,7 @@ fn float_repr(value: f64) -> String {
     }
 }
 
-/// `str(value)` of what `json.loads` would give: text as it is, `None`, `True`, lists and dicts as `repr` shows them.
+/// `str(value)` of what `json.loads` would give: strings unchanged, `None`, `True`, lists and dicts as `repr` shows them.
 pub fn str_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

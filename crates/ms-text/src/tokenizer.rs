@@ -66,9 +66,9 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Tokenizer {
     /// Loads a folder: its vocabulary (`tokenizer.json`; else SentencePiece's `tokenizer.model`, a tiktoken rank file,
-    /// `vocab.json` with `merges.txt`, `vocab.txt`), and where present `tokenizer_config.json`,
-    /// `special_tokens_map.json`, `chat_template.jinja`. A path to a `tokenizer.json` stands for its folder; one to
-    /// another file is that file, read with the configuration beside it.
+    /// `vocab.json` with `merges.txt`, `vocab.txt`), and where present `tokenizer_config.json`, `special_tokens_map.json`,
+    /// `chat_template.jinja`. A path to a `tokenizer.json` stands for its folder; one to another file is that file, read with
+    /// the configuration next to it.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`], [`Error::Io`], [`Error::Json`], [`Error::Field`], [`Error::Engine`].
@@ -336,8 +336,8 @@ impl Tokenizer {
         self.built().map(|_| ())
     }
 
-    /// About so many bytes of text will be encoded. It changes no ids: much text does not begin with the engine of a kept
-    /// tokenizer, which is slow but there at once, and little text does not end with the other one's building.
+    /// Announces about how many bytes of text will be encoded. It changes no ids: for much text, the slow engine of a cached
+    /// tokenizer, which starts immediately, is skipped; for little text, the other engine is not built.
     pub fn expect(&self, bytes: u64) {
         if let Some(small) = &self.small {
             small.expect(bytes);
@@ -580,7 +580,7 @@ mod tests {
         let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let options = crate::bpe::Options { vocab_size: 300, ..Default::default() };
         crate::bpe::train(&options, ["some words".to_owned()]).unwrap().write(folder.path()).unwrap();
-        // Blanks behind it, so that it is large enough to be kept.
+        // Trailing blanks, so that it is large enough to be cached.
         let json = std::fs::File::options().append(true).open(folder.path().join("tokenizer.json"));
         std::io::Write::write_all(&mut json.unwrap(), &[b' '; WORTH_KEEPING]).unwrap();
         let load = || Tokenizer::load_kept(folder.path(), Some(cache.path())).unwrap();

@@ -1,4 +1,4 @@
-//! Texts and ids of a tokenizer: the model's vocabulary and the tokens added to it.
+//! The strings and ids of a tokenizer: the model's vocabulary and the added tokens.
 
 use crate::{Error, Result};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A token beside the model's vocabulary and how it matches.
+/// An added token, outside the model's vocabulary, and how it matches.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddedToken {
     pub(crate) content: String,

@@ -1,4 +1,4 @@
-//! Chat templates against what transformers makes of them.
+//! Chat templates compared with transformers.
 #![allow(clippy::unwrap_used)] // a test stops at an unsound input
 
 use ms_text::{ChatTemplate, GenerationPrompt};

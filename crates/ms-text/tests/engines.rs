@@ -1,4 +1,4 @@
-//! The fast engine against the reference: the same ids and the same text, on everything.
+//! The fast engine compared with the reference: the same ids and the same text, on everything.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Engine, Tokenizer, bpe};
@@ -172,7 +172,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 /// Runs of characters with every 61st between them: what one Unicode version calls a letter and another one does not shows
-/// beside an apostrophe, a letter, a digit, a mark.
+/// next to an apostrophe, a letter, a digit, a mark.
 #[test]
 fn characters_of_all_planes_are_cut_alike() {
     // New in Unicode 17, letters and digits among them.

@@ -1,4 +1,4 @@
-//! Tokenizers that were kept: the same ids and texts as those that were read.
+//! Cached tokenizers: the same ids and texts as those that were parsed.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Tokenizer, bpe};
@@ -17,7 +17,7 @@ struct Pair {
     kept: Tokenizer,
 }
 
-/// Writes a tokenizer trained on `text`, with blanks behind it, so that it is large enough to be kept.
+/// Writes a tokenizer trained on `text`, with trailing blanks, so that it is large enough to be cached.
 fn train(text: &str, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let options = bpe::Options { vocab_size: 420, ..Default::default() };

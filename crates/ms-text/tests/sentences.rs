@@ -1,4 +1,4 @@
-//! Sentences against NLTK's, for a small model in each of its forms.
+//! Sentences compared with NLTK's, for a small model in each of its forms.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::sentence::{Edition, Rules, SentenceSplitter, find_model};

@@ -1,4 +1,4 @@
-//! Vocabularies in other forms than `tokenizer.json`, against the programs they come from.
+//! Vocabularies in forms other than `tokenizer.json`, compared with the programs they come from.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Tokenizer, bpe};

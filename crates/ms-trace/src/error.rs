@@ -1,4 +1,4 @@
-//! What can go wrong when a run reports.
+//! Errors of reporting.
 
 use std::path::{Path, PathBuf};
 

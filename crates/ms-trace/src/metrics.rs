@@ -1,4 +1,4 @@
-//! Numbers of each iteration as JSON lines.
+//! Metrics of each iteration as JSON lines.
 
 use crate::error::at;
 use crate::{Error, Result};
@@ -14,8 +14,8 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens `path` for a run that goes on after iteration `done`: lines of later iterations, which an
-    /// interrupted run left behind, are removed. With `done == 0` the file starts empty.
+    /// Opens `path` for a run that resumes after iteration `done`: lines of later iterations, which an interrupted run left
+    /// behind, are removed. With `done == 0` the file starts empty.
     ///
     /// # Errors
     /// If the file cannot be written, or an existing one does not hold JSON objects with `iteration`.

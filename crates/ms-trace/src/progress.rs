@@ -1,4 +1,5 @@
-//! `progress.txt` beside checkpoints: when jobs of a run began and what they had done at each checkpoint, in Megatron's lines.
+//! `progress.txt` next to checkpoints: when jobs of a run began and what they had done at each checkpoint, in Megatron's
+//! format.
 
 use crate::Result;
 use crate::error::at;
@@ -49,7 +50,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Says that a job begins, behind what jobs before it have said. `job` is what the machine's queue calls it; empty without
+    /// Records that a job begins, after the records of earlier jobs. `job` is its name in the batch system; empty without
     /// one.
     ///
     /// # Errors
@@ -75,7 +76,7 @@ impl Progress {
         Ok(this)
     }
 
-    /// Says that a checkpoint is there, or with `beside` that it is about to be written while training goes on.
+    /// Records that a checkpoint is complete, or with `beside` that it is about to be written while training continues.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -103,7 +104,7 @@ impl Progress {
         )
     }
 
-    /// Says that a checkpoint that was written while training went on is there.
+    /// Records that a checkpoint that was written while training continued is complete.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -1,4 +1,4 @@
-//! Spans of a running program, kept as events.
+//! Spans of a running program, recorded as events.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tracing::{Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What kind of work a span stands for; the target of the `tracing` span says it.
+/// The kind of work that a span stands for, given by the target of the `tracing` span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Category {
@@ -138,7 +138,7 @@ impl Recorder {
         self.0.on.store(on, Ordering::Relaxed);
     }
 
-    /// Switches recording on or off for the rank of this thread: others may not be there yet, or still.
+    /// Switches recording on or off for the rank of this thread only: others may start later, or still be running.
     pub fn set_here(&self, on: bool) {
         let mut ranks = self.0.ranks.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = if on { ranks.insert(current_rank()) } else { ranks.remove(&current_rank()) };

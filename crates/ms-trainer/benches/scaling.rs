@@ -1,13 +1,12 @@
-//! How the time of a training step grows with tokens, layers, width, experts and ranks, beside the formula of its work.
+//! How the time of a training step grows with tokens, layers, width, experts and ranks, compared with the amount of work.
 //!
-//! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]`; axes: `sequences`, `tokens`, `layers`, `width`, `experts`, `data`,
-//! `tensor`, `split` (two threads of one rank against two ranks). The formula is what the step must do at the limits of this
-//! machine, which are measured in the same process before
-//! and after: FLOPs (causal attention) over the peak of bf16, bytes of weights, gradients and the optimizer over the bandwidth
-//! of reading and writing. Cases of an axis keep their models and take turns; times are processor seconds of the whole process,
-//! medians of the rounds. Printed are, for each case, time and formula relative to the axis' first, their quotient and the
-//! formula's share of the time, and for each axis the exponent `e` of the fit `time ~ formula^e`: above 1 time grows faster than
-//! the work.
+//! `cargo bench -p ms-trainer --bench scaling [-- AXIS ...]`; axes: `sequences`, `tokens`, `layers`, `width`, `experts`,
+//! `data`, `tensor`, `split` (two threads of one rank against two ranks). The formula is what the step must do at the limits
+//! of this machine, which are measured in the same process before and after: FLOPs (causal attention) over the bf16 peak,
+//! plus bytes of weights, gradients and optimizer state over the read-write bandwidth. The cases of an axis keep their models
+//! and alternate; times are processor seconds of the whole process, medians of the rounds. For each case the output gives
+//! time and formula relative to the axis' first case, their quotient and the formula's share of the time; for each axis, the
+//! exponent `e` of the fit `time ~ formula^e`: above 1, time grows faster than the work.
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 

@@ -1,14 +1,15 @@
-//! A whole training step: tokens per second and share of the machine's peak, by CPU time of all threads over their number.
+//! A whole training step: tokens per second and share of the machine's peak, by the CPU time of all threads divided by their
+//! number.
 //!
-//! `cargo bench -p ms-trainer --bench step [-- --json] [--size=A] [--threads=N] [--arithmetic=pair|tile32]`. The sizes are those
-//! of the project's targets: A (hidden 384, 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B (768, 12,
-//! 12 heads in 4 groups, 2048, 1024 x 2), and E is A with eight experts of 512, two of which take a token, so that a token is
-//! multiplied by as many weights as in A. Before anything is timed, ten steps must have lowered the loss on a repeated batch.
+//! `cargo bench -p ms-trainer --bench step [-- --json] [--size=A] [--threads=N] [--arithmetic=pair|tile32]`. The sizes are
+//! those of the project's targets: A (hidden 384, 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B
+//! (768, 12, 12 heads in 4 groups, 2048, 1024 x 2). E is A with eight experts of 512, top-2, so that a token is multiplied by
+//! as many weights as in A. Before anything is timed, ten steps must have lowered the loss on a repeated batch.
 //!
-//! With `--by-line` (one size, `--dtype=bf16|f32`) a step is done for every line that is read, and its processor and wall seconds
-//! are printed: so a program can take turns with it (`docs/benchmarks/compare_torch.py`).
+//! With `--by-line` (one size, `--dtype=bf16|f32`) one step is run for every input line, and its processor and wall seconds
+//! are printed, so that another program can alternate with it (`docs/benchmarks/compare_torch.py`).
 //!
-//! The peak is measured in the same process right before and after; the share is that of the mean of the two.
+//! The peak is measured in the same process right before and after; the share refers to the mean of the two.
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 

@@ -1,4 +1,4 @@
-//! What multi-token prediction modules see and must predict: a micro-batch seen from further on.
+//! Inputs and targets of multi-token prediction modules: a micro-batch shifted by one or more tokens.
 
 use ms_data::MicroBatch;
 
@@ -11,7 +11,7 @@ pub(crate) struct Ahead<'a> {
     pub(crate) labels: Vec<i32>,
     /// `[T]`.
     pub(crate) loss_mask: Vec<f32>,
-    /// Whose documents and positions its tokens have; `None`: those of the micro-batch.
+    /// The documents and positions of its tokens; `None`: those of the micro-batch.
     pub(crate) window: Option<&'a MicroBatch>,
 }
 
@@ -28,9 +28,9 @@ fn roll<T: Copy + Default>(values: &mut [T], rows: &[usize]) {
     }
 }
 
-/// The micro-batch as module 0, 1, ... of `depth` sees it: tokens, labels and mask moved on by 1, 2, ... tokens in each
-/// row. Borders of documents inside a row do not stop them, as upstream. Where the rows go on behind what is trained, modules see
-/// that, and the mask stays where it is.
+/// The micro-batch as module 0, 1, ... of `depth` sees it: tokens, labels and mask shifted by 1, 2, ... tokens in each row.
+/// Document boundaries inside a row do not stop the shift, as upstream. If the rows extend beyond what is trained, modules
+/// see that, and the mask is not shifted.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`; MindSpeed-LLM 2.0.0,

@@ -1,9 +1,8 @@
-//! Resuming a run, and what a checkpoint of one keeps.
+//! Resuming a run, and the contents of its checkpoints.
 //!
-//! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
-//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent),
-//! each rank writing the flat ranges it owns. A run continues on any number of ranks, because the manifest speaks of global
-//! elements only.
+//! A run checkpoint has `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master copy and the
+//! moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` for SGD), each rank writing the flat
+//! ranges it owns. The manifest refers to global elements only, so a run can resume on any number of ranks.
 
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
@@ -49,7 +48,7 @@ impl RunState {
     }
 }
 
-/// What a checkpoint keeps beside tensors.
+/// What a checkpoint stores in addition to tensors.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) iteration: u64,
@@ -70,10 +69,10 @@ pub(crate) struct Stored {
     #[serde(default)]
     pub(crate) arithmetic: Option<String>,
     pub(crate) args: Map<String, Value>,
-    /// Parameter groups in Megatron's words, for whoever converts the checkpoint.
+    /// Parameter groups in Megatron's format, for converters.
     #[serde(default)]
     pub(crate) optimizer: Value,
-    /// The schedule in Megatron's words.
+    /// The schedule in Megatron's format.
     #[serde(default)]
     pub(crate) opt_param_scheduler: Value,
 }
@@ -93,8 +92,8 @@ fn released(config: &TrainConfig, dir: &Path) -> bool {
     config.checkpoint.load_step.is_none() && matches!(ms_ckpt::latest_iteration(dir), Ok(Some(0)))
 }
 
-/// What a Megatron checkpoint says of its run, in Megatron's words, as far as it is continued here. What it does not say
-/// is as this run has it.
+/// The run state of a Megatron checkpoint, in Megatron's format, as far as it is resumed here. Missing values are those of
+/// this run.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `state_dict`, and `param_groups` of
@@ -213,9 +212,9 @@ pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
     Ok(ms_spec::local(spec, &engine.ctx.grid, engine.ctx.rank)?)
 }
 
-/// Loads the checkpoint that the configuration names into `engine`, which may be blank, or returns `None` for a fresh start. Of
-/// every weight a rank reads what it updates, once, and those that share it get it as after an update; where master weights are
-/// kept in parts of a type and a scale of their own, weights are not what these round to, and all are read.
+/// Loads the checkpoint that the configuration names into `engine`, which may be blank, or returns `None` for a fresh start.
+/// A rank reads the part of every weight that it updates, once, and other ranks get it as after an update. If master weights
+/// are stored in parts with a type and a scale of their own, weights are not their rounded values, and all are read.
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
     if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
@@ -254,7 +253,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         source.load_into(&mut engine.store, &weights)?;
     }
     let mut state = RunState::begun(dir.clone(), config);
-    // A run of ours says so. Of Megatron's, files without samples behind them are weights alone, as converters write them.
+    // Our runs say so. Megatron files without consumed samples contain only weights, as converters write them.
     let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
     let theirs = !ours && !matches!(source.form(), Form::Hf | Form::Peft);
     let begun = theirs && (count(&source, "consumed_train_samples") > Some(0) || iteration_in(&source) > 1);
@@ -335,7 +334,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     Ok(Some(state))
 }
 
-/// A run of Megatron's that goes on with an optimizer's state, of which there is none or a part.
+/// A Megatron run to be resumed with an optimizer state that is missing or incomplete.
 fn without_optimizer(dir: &Path, source: &Checkpoint) -> Error {
     let names = ["exp_avg", "exp_avg_sq"];
     let expected = format!(
@@ -347,7 +346,7 @@ fn without_optimizer(dir: &Path, source: &Checkpoint) -> Error {
     mismatch(dir, "state of the optimizer", &expected, format_args!("no {lacks}"))
 }
 
-/// Checks that a folder without a checkpoint is none that was meant to be one.
+/// Checks that a folder without a checkpoint was not meant to be one.
 ///
 /// # Errors
 /// If it is a file, or holds iterations but no tracker that names the last complete one.
@@ -397,7 +396,7 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
     Error::Damaged { source: error, hint }
 }
 
-/// Reads the weights of a dense model, of which experts are copies. They become master weights behind it.
+/// Reads the weights of a dense model, whose MLPs are copied to experts. They then become master weights.
 fn read_dense(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
@@ -490,7 +489,7 @@ fn choose_schedule(config: &TrainConfig, dir: &Path, mut stored: LrSchedule) -> 
     Err(mismatch(dir, &what, &expected, &theirs[field]))
 }
 
-/// Equal but for the last digits that a number may lose on its way through JSON.
+/// Equal except for the last digits that a number may lose on its way through JSON.
 fn nearly_equal(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64(), a.as_object(), b.as_object()) {
         (Some(x), Some(y), ..) => (x - y).abs() <= 1e-12 * x.abs().max(y.abs()),

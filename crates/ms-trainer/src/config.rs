@@ -1,4 +1,4 @@
-//! Everything a run is told, resolved.
+//! The resolved configuration of a run.
 
 use crate::indexers::IndexerTraining;
 use crate::lr_schedule::{DecayStyle, LrSchedule, WeightDecayStyle, WsdStyle};
@@ -24,13 +24,13 @@ use std::time::Duration;
 pub struct TrainConfig {
     /// The model.
     pub model: ModelConfig,
-    /// Element type of weights and activations: f32 or bf16; f16 weights, which are computed with in f32. Master weights and
-    /// optimizer state are f32.
+    /// Element type of weights and activations: f32, bf16, or f64 on the reference device; f16 weights are computed with in
+    /// f32. Master weights and optimizer state are f32 (f64 for f64) unless [`Self::optimizer_form`] chooses a narrower form.
     pub dtype: DType,
     /// Tokens of a sample.
     pub seq_length: usize,
-    /// Tokens of the longest row that the data gives: [`TrainConfig::seq_length`], unless rows are filled up to a multiple
-    /// that does not divide it. The model is made for so many positions.
+    /// Tokens of the longest row that the data gives: [`TrainConfig::seq_length`], unless rows are padded to a multiple that
+    /// does not divide it. The model is made for this many positions.
     pub longest_row: usize,
     /// Batch sizes.
     pub batch: BatchSizes,
@@ -42,11 +42,11 @@ pub struct TrainConfig {
     pub skip_train: bool,
     /// Learning rate and weight decay.
     pub schedule: LrSchedule,
-    /// How weights follow gradients.
+    /// The update rule of the optimizer.
     pub update: UpdateRule,
-    /// In which form the optimizer keeps its state.
+    /// The form in which the optimizer stores its state.
     pub optimizer_form: OptimizerForm,
-    /// By what the loss is multiplied before the backward pass.
+    /// The factor on the loss before the backward pass.
     pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
@@ -55,11 +55,11 @@ pub struct TrainConfig {
     /// The logged loss is a mean over tokens (pretraining by `core_v0.12.1`, and fine-tuning where gradients are) instead of one
     /// over micro-batches (`core_r0.8.0`).
     pub log_token_mean: bool,
-    /// What runs again in the backward pass.
+    /// Which layers are recomputed in the backward pass.
     pub recompute: Recompute,
-    /// What layers that do not run again as a whole keep less of.
+    /// Which activations the other layers do not save.
     pub keeping: Keeping,
-    /// When passes run again.
+    /// When passes are recomputed.
     pub replay: Replay,
     /// Folder of the files to which goes what leaves the device.
     pub swap_folder: PathBuf,
@@ -67,19 +67,19 @@ pub struct TrainConfig {
     pub stages: Stages,
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
-    /// Forward passes go beside backward passes of other micro-batches, so that each works while the other's tokens are on their
-    /// way to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); tokens are then on their way beside
+    /// Forward passes overlap with backward passes of other micro-batches, so that each runs while the other's tokens are in
+    /// transit to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); token exchanges then overlap with
     /// other work in all passes.
     pub passes_beside: bool,
-    /// Stages wait for what they hand each other as soon as it is there: who sends it until it is taken, who gets it before it
-    /// begins anything else. Otherwise it is on its way while both work.
+    /// Stages wait for each message as soon as it is available: the sender until it is received, the receiver before it
+    /// starts anything else. Otherwise messages are in transit while both work.
     pub waits_at_borders: bool,
-    /// Of so many micro-batches of an iteration the gradient of the output layer's weights is formed when the last stage has done
-    /// all else of it, while other stages still work.
+    /// For this many micro-batches of an iteration, the gradient of the output layer's weights is computed when the last
+    /// stage has finished everything else, while other stages are still working.
     pub head_later: Option<usize>,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
-    /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
+    /// Dropout rate after the embedding and after every sublayer, during training.
     pub hidden_dropout: f64,
     /// Rate of dropout of attention's weights, while it is trained.
     pub attention_dropout: f64,
@@ -87,13 +87,13 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
     pub bucket_size: Option<usize>,
-    /// A bucket is filled up to a multiple of so many elements, and of the ranks that share it.
+    /// A bucket is padded to a multiple of this many elements, and of the number of ranks that share it.
     pub bucket_multiple: usize,
     /// Buckets are summed over ranks as soon as their gradients are final, while the backward pass still runs.
     pub overlap_grad_reduce: bool,
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
     pub overlap_param_gather: bool,
-    /// A bucket's new weights are gathered as soon as they are formed, while those of other buckets still are.
+    /// A bucket's new weights are gathered as soon as they are computed, while those of other buckets still are.
     pub gather_beside_step: bool,
     /// What layers inside tensor parallelism compute while their ranks exchange.
     pub tp_overlap: LinearOverlap,
@@ -111,13 +111,13 @@ pub struct TrainConfig {
     pub log_interval: u64,
     /// TFLOP/s in the log line.
     pub log_throughput: bool,
-    /// What jobs do is written to `progress.txt` beside checkpoints.
+    /// The progress of jobs is written to `progress.txt` next to checkpoints.
     pub log_progress: bool,
     /// Norm of the weights in the log line.
     pub log_params_norm: bool,
     /// Zeros among the gradients in the log line.
     pub log_num_zeros: bool,
-    /// The auxiliary losses of each layer's router are written beside their means.
+    /// The auxiliary losses of each layer's router are written in addition to their means.
     pub log_layers: bool,
     /// Iterations after which ranks that should have the same weights compare them; 0: never.
     pub compare_replicas: u64,
@@ -223,17 +223,17 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
-    /// How gradients are cut into buckets.
+    /// How gradients are divided into buckets.
     pub fn bucketing(&self) -> Bucketing {
         Bucketing { size: self.bucket_size, multiple: self.bucket_multiple }
     }
 
-    /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
+    /// Bytes per element of the master weights and of the rest of the optimizer state on the device.
     pub fn state_bytes(&self) -> (usize, usize) {
         self.optimizer_form.bytes(self.dtype, self.update.state_names().len())
     }
 
-    /// Bytes of an element's weight and of its gradient.
+    /// Bytes per element of the weights and of the gradients.
     pub fn element_bytes(&self) -> (usize, usize) {
         (self.dtype.size(), self.gradient_dtype().size())
     }
@@ -258,7 +258,7 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// The samples of a global batch of `global` that `dp` data-parallel ranks work at.
+    /// The samples of a global batch of `global` that `dp` data-parallel ranks work on.
     ///
     /// # Source
     /// Megatron-LM `core_v0.12.1`, `megatron/core/num_microbatches_calculator.py`, `current_running_global_batch_size`.
@@ -363,7 +363,7 @@ impl PipelineOrder {
 }
 
 impl PipelineOrder {
-    /// What stages do that micro-batches pass along `chain`, with passes beside each other where they can go so, if they shall
+    /// The schedule of the stages along `chain`, with overlapped passes where possible if configured
     /// ([`TrainConfig::passes_beside`]).
     ///
     /// # Errors
@@ -387,7 +387,7 @@ impl Default for PipelineOrder {
     }
 }
 
-/// When what runs again in a pipeline does so.
+/// When a pipeline stage recomputes activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replay {
     /// When its gradient has come.
@@ -400,7 +400,7 @@ pub enum Replay {
     InBubble,
 }
 
-/// How weights follow gradients.
+/// An update rule of the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UpdateRule {
     /// AdamW.
@@ -413,7 +413,7 @@ pub enum UpdateRule {
 }
 
 impl UpdateRule {
-    /// Names of the state beside the master weights, as a checkpoint has them.
+    /// Names of the state tensors other than the master weights, as in checkpoints.
     pub fn state_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW(_) => &["exp_avg", "exp_avg_sq"],
@@ -438,15 +438,15 @@ pub struct Adam {
 pub struct Routing {
     /// The auxiliary losses.
     pub auxiliary: Auxiliary,
-    /// Each sequence has load-balancing losses of its own, of which the mean is taken.
+    /// Each sequence has its own load-balancing losses, which are averaged.
     pub balance_by_sequence: bool,
     /// Load is balanced by scores to which the experts' biases are added.
     pub balance_biased: bool,
     /// Of copies that experts with a capacity do not take nothing is counted.
     pub balance_of_taken: bool,
-    /// Of micro-batches of one sequence, experts with a capacity count as having as many copies as it, as if filled up.
+    /// In micro-batches of one sequence, experts with a capacity count as having that many copies, as if padded.
     pub balance_of_filled: bool,
-    /// Load is balanced by scores that are not divided by their sum, where they are no softmax.
+    /// Load is balanced by scores that are not divided by their sum, where they are not a softmax.
     pub balance_undivided: bool,
     /// With [`TrainConfig::per_token_loss`], auxiliary losses count once for each token of a micro-batch, masked ones too, as a
     /// sum over tokens does (Megatron 0.12); else they weigh one through the micro-batches (0.8).
@@ -463,7 +463,7 @@ pub struct Routing {
     pub capacity: Option<Capacity>,
     /// That is counted over shares of the tokens, as these ranks route them: on one rank, to compare it with them.
     pub capacity_shares: Option<CapacityShares>,
-    /// How close the routers' choices are is looked at and reported ([`crate::ExpertReport::margin`]).
+    /// The margins of the routers' choices are measured and reported ([`crate::ExpertReport::margin`]).
     pub watch_margins: bool,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
@@ -500,7 +500,8 @@ pub struct Checkpointing {
     pub load_step: Option<u64>,
     /// Weights only: iteration 0, fresh optimizer.
     pub finetune: bool,
-    /// The folder has a dense model, of whose networks experts are copies; what comes of it is saved before the first iteration.
+    /// The folder has a dense model, whose MLPs are copied to experts; the resulting model is saved before the first
+    /// iteration.
     pub upcycling: bool,
     /// No optimizer state is read.
     pub no_load_optim: bool,
@@ -535,8 +536,8 @@ impl Checkpointing {
     }
 }
 
-/// Checkpoints of which the newest alone stays (Megatron's non-persistent ones). Nothing but this program reads them: they have
-/// no files for Megatron.
+/// Checkpoints of which only the newest is kept (Megatron's non-persistent ones). Only this program reads them: they have no
+/// files for Megatron.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passing {
     /// Their folder.
@@ -578,7 +579,7 @@ mod tests {
         assert_eq!(at, [4, 4, 8, 12, 16, 16]);
         assert!(sizes.validate(3).is_err());
         assert!(BatchSizes { rampup: Some((3, 4, 60)), ..sizes }.validate(1).is_err());
-        // Of batches that do not divide among three ranks what does is worked at.
+        // Of batches that do not divide among three ranks what does is worked on.
         assert!(sizes.validate(3).is_err());
         let lowered = BatchSizes { lowered: true, rampup: Some((8, 4, 60)), ..sizes };
         assert!(lowered.validate(3).is_ok() && lowered.validate(5).is_err());

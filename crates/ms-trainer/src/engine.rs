@@ -1,4 +1,4 @@
-//! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
+//! One iteration: forward and backward over the micro-batches, gradient reduction, clipping, update.
 
 mod checks;
 mod experts;
@@ -39,15 +39,15 @@ pub struct Engine {
     shared: SharedGradients,
     pipeline: Pipeline,
     grads: GradBuckets,
-    /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start;
-    /// `None`: all sums start at the end.
+    /// For each parameter, how many passes of a micro-batch add to its gradient before its reduction over data-parallel ranks
+    /// may start; `None`: all reductions start at the end.
     overlap: Option<Vec<usize>>,
-    /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
+    /// For each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     scaler: Scaler,
-    /// Losses of micro-batches, where those are looked at.
+    /// Losses of micro-batches, if they are checked.
     usual_loss: Option<Usual>,
-    /// Norms of this rank's gradients by bucket, where those are looked at.
+    /// Norms of this rank's gradients by bucket, if they are checked.
     usual_grads: Option<Usual>,
     load: Arc<RouterLoad>,
     indexer_losses: Arc<IndexerLosses>,
@@ -55,13 +55,13 @@ pub struct Engine {
     host: Option<Host>,
     /// Most bytes that forward passes have kept.
     kept_bytes: usize,
-    /// Most bytes that passes have taken beside what is there anyway.
+    /// Peak bytes taken by passes, in addition to permanent memory.
     pass_bytes: usize,
     /// Bytes that actions have sent, by group, which were counted and not done.
     counted_bytes: BTreeMap<&'static str, u64>,
 }
 
-/// What an iteration found.
+/// The result of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The loss as logged.
@@ -94,7 +94,7 @@ pub struct ExpertReport {
     pub layers: BTreeMap<usize, Auxiliary>,
     /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
-    /// Of those, copies that each expert took, by layer.
+    /// Copies among those that each expert took, by layer.
     pub taken: BTreeMap<usize, Vec<u64>>,
     /// Copies that experts beyond their capacity did not take, over all layers.
     pub dropped: u64,
@@ -191,7 +191,7 @@ impl Engine {
         self.adopt_weights()
     }
 
-    /// Draws those weights that are `wanted`, which are no master weights yet.
+    /// Draws those weights that are `wanted`, which are not master weights yet.
     ///
     /// # Errors
     /// If a graph still uses the weights.
@@ -402,13 +402,12 @@ impl Engine {
         Ok(margin.unwrap_or(f64::INFINITY))
     }
 
-    /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked
-    /// for.
+    /// Peak bytes of tensors that forward passes have saved for their backward, by requested block sizes.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Most bytes of tensors that forward and backward passes have taken at one time beside weights, gradients and state.
+    /// Peak bytes of tensors taken by forward and backward passes, in addition to weights, gradients and state.
     pub fn pass_bytes(&self) -> usize {
         self.pass_bytes
     }
@@ -419,7 +418,7 @@ impl Engine {
         self.ctx.sent_bytes().into_iter().map(|(group, bytes)| (group, bytes + counted(group))).collect()
     }
 
-    /// Counters of the file to which goes what leaves the device, if anything does.
+    /// Counters of the file that tensors are offloaded to, if any are.
     pub fn host_stats(&self) -> Option<HostStats> {
         self.host.as_ref().map(Host::stats)
     }
@@ -488,7 +487,7 @@ impl Engine {
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.
     ///
     /// # Errors
-    /// If a rank fails or a batch is not sound.
+    /// If a rank fails or a batch is invalid.
     pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
         let losses =
             self.pipeline.evaluate(&self.model, &self.store, &self.ctx, &self.device, micro_batches)?;

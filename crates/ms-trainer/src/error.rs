@@ -1,4 +1,4 @@
-//! What can go wrong in a run.
+//! Errors of a training run.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub enum Error {
         iteration: u64,
         /// Where.
         rank: String,
-        /// What is so large.
+        /// What is too large.
         what: &'static str,
         /// The value.
         value: f64,
@@ -51,7 +51,7 @@ pub enum Error {
         first: usize,
         /// How far a value may be from it.
         factor: f64,
-        /// The flag that asked for the check.
+        /// The flag that requested the check.
         flag: &'static str,
     },
     /// Ranks that should have the same weights do not.
@@ -89,7 +89,7 @@ pub enum Error {
         /// The checkpoint's value.
         found: String,
     },
-    /// What `--load` names is no checkpoint, but was meant to be one.
+    /// What `--load` names is not a checkpoint, but was meant to be one.
     #[error("--load {path}: expected {expected}")]
     NoTracker {
         /// The file or folder.
@@ -122,7 +122,7 @@ pub enum Error {
     /// A rank failed.
     #[error(transparent)]
     Dist(#[from] ms_dist::Error),
-    /// The model on paper is not sound.
+    /// The model's description is invalid.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),
     /// A checkpoint could not be read or written.

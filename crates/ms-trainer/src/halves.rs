@@ -1,12 +1,12 @@
-//! A float32 in two halves, of which the upper one is a bf16.
+//! A float32 stored as two 16-bit halves, of which the upper one is a bf16.
 //!
-//! With `w` as a signed word and `a = w + 0x8000`, the upper half of `a` is `w` rounded to bf16 and its lower half is what
-//! brings `w` back: `w = (upper · 2^16 | lower) − 0x8000`. That rounds ties away from zero; a tie whose upper half is even is
-//! brought below it by one more subtraction, which is remembered, where they are to go to the even neighbour.
+//! With `w` as a signed integer and `a = w + 0x8000`, the upper half of `a` is `w` rounded to bf16, and with its lower half
+//! `w` is recovered: `w = (upper · 2^16 | lower) − 0x8000`. That rounds ties away from zero. To round ties to even instead, a
+//! tie with an even lower neighbour is moved down by one more subtraction, which is recorded.
 //!
 //! # Source
 //! MindSpeed, `docs/features/reuse-fp32-param.md` and `mindspeed/optimizer/optimizer.py`, `--reuse-fp32-param`. Upstream
-//! remembers ties in the sign of the second moment, which a moment of zero loses; here they have bits of their own.
+//! records ties in the sign of the second moment, which is lost if the moment is zero; here they have bits of their own.
 
 /// Upper half, lower half, and whether a tie was brought to the even neighbour below.
 pub(crate) fn split(value: f32, ties_to_even: bool) -> (u16, u16, bool) {
@@ -16,7 +16,7 @@ pub(crate) fn split(value: f32, ties_to_even: bool) -> (u16, u16, bool) {
     ((a >> 16) as u16, a as u16, lowered)
 }
 
-/// The way back of [`split`].
+/// The inverse of [`split`].
 pub(crate) fn join(upper: u16, lower: u16, lowered: bool) -> f32 {
     let a = (u32::from(upper) << 16 | u32::from(lower)).wrapping_add(u32::from(lowered));
     f32::from_bits(a.wrapping_sub(0x8000))
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn every_pattern_comes_together_again_and_ties_go_where_they_should() {
-        // All upper halves beside the lower ones at which something turns.
+        // All upper halves combined with the lower ones at which something changes.
         let lower = [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
         for word in (0..=u32::from(u16::MAX)).flat_map(|upper| lower.map(|lower| upper << 16 | lower)) {
             let value = f32::from_bits(word);

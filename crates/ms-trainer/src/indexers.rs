@@ -1,4 +1,4 @@
-//! How the indexers of sparse attention are trained: by a loss of their own.
+//! Training of sparse-attention indexers by a loss of their own.
 
 use ms_nn::{IndexerLoss, IndexerLosses, IndexerObjective};
 use std::sync::Arc;

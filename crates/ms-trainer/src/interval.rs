@@ -1,4 +1,4 @@
-//! What iterations since the last log line have found.
+//! Values accumulated over the iterations since the last log line.
 
 use crate::StepReport;
 
@@ -12,9 +12,9 @@ pub(crate) struct Interval {
     pub(crate) seconds: f64,
     pub(crate) iterations: u64,
     pub(crate) skipped: u64,
-    /// Whose losses are in the sums.
+    /// Iterations whose losses are in the sums.
     pub(crate) counted: u64,
-    /// Whose loss was no number, skipped or not.
+    /// Iterations with a non-finite loss, skipped or not.
     pub(crate) nan: u64,
 }
 

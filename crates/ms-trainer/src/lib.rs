@@ -1,12 +1,13 @@
 //! The training loop.
 //!
-//! [`run`] trains as a [`TrainConfig`] says on one rank: it takes micro-batches from a [`DataSource`], runs
-//! [`Engine::step`] on them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and
-//! stops. The configuration is resolved by the program; nothing here reads flags or the environment.
+//! [`run`] trains one rank as a [`TrainConfig`] says: it takes micro-batches from a [`DataSource`], runs [`Engine::step`] on
+//! them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and stops. The configuration is
+//! resolved by the program; nothing here reads flags or the environment.
 //!
-//! Weights and activations are f32, bf16 or, on the reference device, f64; gradients, master weights and optimizer state are
-//! f32 (beside f64 weights f64); state is shared out over the data-parallel ranks where the grid says so. `k` iterations, a
-//! checkpoint and `n - k` more give the same bits as `n`.
+//! Weights and activations are f32, bf16, fp16 (computed in f32) or, on the reference device, f64. By default gradients,
+//! master weights and optimizer state are f32 (f64 for f64 weights); gradients can also be kept in bf16, the moments in fp16
+//! or FP8 (E4M3) with scales, and master weights as halves or not at all, as the options say. Optimizer state is sharded over
+//! the data-parallel ranks if the grid says so. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
 
 mod ahead;
 mod checkpoint;

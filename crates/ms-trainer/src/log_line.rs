@@ -1,8 +1,8 @@
-//! Megatron's log line, character for character, so that existing log parsers go on working.
+//! Megatron's log line, character for character, so that existing log parsers keep working.
 //!
 //! # Source
-//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped samples,
-//! `core_v0.12.1`.
+//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped
+//! samples, `core_v0.12.1`.
 
 use chrono::NaiveDateTime;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub struct LogLine {
     pub skipped_samples: u64,
     /// Milliseconds per iteration since the last line.
     pub iteration_ms: f64,
-    /// TFLOP/s per rank, if asked for.
+    /// TFLOP/s per rank, if requested.
     pub throughput: Option<f64>,
     /// Learning rate of the next iteration.
     pub learning_rate: f64,
@@ -38,9 +38,9 @@ pub struct LogLine {
     pub loss_scale: f64,
     /// Norm of the last gradient before clipping; a skipped iteration has none.
     pub grad_norm: Option<f64>,
-    /// Zeros among its elements, if asked for.
+    /// Zeros among its elements, if requested.
     pub num_zeros: Option<u64>,
-    /// Norm of the weights, if asked for.
+    /// Norm of the weights, if requested.
     pub params_norm: Option<f64>,
     /// Iterations without an update, since gradients overflowed.
     pub skipped_iterations: u64,

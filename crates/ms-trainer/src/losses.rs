@@ -1,4 +1,4 @@
-//! Losses as they are summed up and logged.
+//! Accumulation and logging of losses.
 
 use crate::Result;
 use ms_core::{Device, Tensor};
@@ -42,11 +42,11 @@ impl LossSums {
 /// The losses of an iteration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Losses {
-    /// Of the next token.
+    /// Loss of the next token.
     pub(crate) main: LossSums,
-    /// Of each multi-token prediction module.
+    /// Loss of each multi-token prediction module.
     pub(crate) ahead: Vec<LossSums>,
-    /// Of each micro-batch the sum over the tokens of this rank, where it has the end of the model.
+    /// For each micro-batch, the sum over the tokens of this rank, if it has the end of the model.
     pub(crate) of_micro_batches: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Learning rate and weight decay over the samples of a run.
+//! Schedules of learning rate and weight decay over the samples of a run.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`; expected values in
@@ -80,7 +80,7 @@ pub struct LrSchedule {
     pub weight_decay_samples: u64,
     /// How it moves.
     pub weight_decay_style: WeightDecayStyle,
-    /// Learning rates of the tables of words (`--decoupled-lr`), over the same samples in the same shape.
+    /// Learning rates of the vocabulary matrices (`--decoupled-lr`), over the same samples in the same shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoupled: Option<Decoupled>,
 }
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((s.weight_decay(0), s.weight_decay(50), s.weight_decay(101)), (0.0, 0.1, 0.2));
     }
 
-    /// By hand of Megatron's `OptimizerParamScheduler.get_lr`: the last part begins 100 samples before the run.
+    /// By hand from Megatron's `OptimizerParamScheduler.get_lr`: the last part begins 100 samples before the run.
     #[test]
     fn a_last_part_longer_than_the_decay_began_before_the_run() {
         for (wsd_style, want) in [

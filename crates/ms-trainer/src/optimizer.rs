@@ -1,4 +1,4 @@
-//! The update of this rank's share of the parameters.
+//! The optimizer: the update of this rank's shard of the parameters.
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
@@ -11,8 +11,8 @@ use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that
-/// [`OptimizerForm`] says; read and updated they are f32 (f64 beside f64 weights). Weights of that type are the master weights
+/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form given by
+/// [`OptimizerForm`]; they are read and updated in f32 (f64 for f64 weights). Weights of that type are the master weights
 /// themselves.
 pub struct Optimizer {
     rule: UpdateRule,
@@ -21,9 +21,9 @@ pub struct Optimizer {
     dtype: DType,
     /// Type of the model's weights.
     weights: DType,
-    /// Master weights, and behind them what the rule keeps, each `[shard]`.
+    /// Master weights, followed by the state of the update rule, each `[shard]`.
     state: Vec<State>,
-    /// Most elements of a state of which there are unrounded copies at one time.
+    /// Maximum number of state elements with unrounded copies at one time.
     piece: usize,
     /// Whether gradients that are kept in bf16 are so, too, when they have been clipped.
     rounds: bool,
@@ -37,7 +37,7 @@ fn pieces(device: &Device, len: usize, piece: usize) -> impl Iterator<Item = usi
     (0..len).step_by(piece).take(most)
 }
 
-/// Elements of which unrounded copies are made at one time, where the state is kept in another form.
+/// Number of elements unrounded at one time, if the state is stored in another form.
 const PIECE: usize = 1 << 14;
 
 /// Name of the master weights in a checkpoint.
@@ -185,7 +185,7 @@ impl Optimizer {
         Ok(zeros)
     }
 
-    /// Whether an element of `parts`, a tensor for each bucket, is no number or farther from zero than `most`.
+    /// Whether an element of `parts`, a tensor for each bucket, is NaN or larger in magnitude than `most`.
     ///
     /// # Errors
     /// If a part is not of real numbers.
@@ -248,7 +248,7 @@ impl Optimizer {
         })
     }
 
-    /// [`Optimizer::parts`], of which nothing has been read.
+    /// [`Optimizer::parts`], before anything has been read.
     pub(crate) fn shares(
         &self,
         which: usize,
@@ -338,14 +338,14 @@ impl Optimizer {
             let mut values = master.ready()?.to_reals()?;
             change(ParamId(own.slice.param as u32), own.slice.range.clone(), &mut values);
             master.whole_mut()?.set_reals(&values)?;
-            // Of what is in weights these are kept as a whole, so the weights need not be known.
+            // Master weights that are partly in the weights are stored whole, so the weights need not be known.
             self.state[0].write(device, own.at, &master)?;
         }
         Ok(())
     }
 
-    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by `grad_scale`, in the
-    /// `order` of buckets, and hands on each bucket's number and new weights, of the type of `store`, when it has them.
+    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by `grad_scale`, in
+    /// the `order` of buckets, and passes on each bucket's number and new weights, of the type of `store`, when it has them.
     ///
     /// # Errors
     /// If a state tensor is in use elsewhere; as `updated`.

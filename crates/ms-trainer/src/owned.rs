@@ -1,4 +1,4 @@
-//! The elements of parameters that a rank updates, and where they stand in the tensors of its optimizer's state.
+//! The parameter elements that a rank updates, and their positions in its optimizer state tensors.
 
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
@@ -11,7 +11,7 @@ pub(crate) struct Owned {
     pub(crate) at: usize,
     /// Whether weight decay applies.
     pub(crate) decay: bool,
-    /// Whether it is a table of words, which can have a learning rate of its own.
+    /// Whether it is a vocabulary matrix, which can have its own learning rate.
     pub(crate) words: bool,
     /// Whether this rank's elements count in a norm over all ranks: of equal copies one does.
     pub(crate) counts: bool,

@@ -1,8 +1,8 @@
-//! A few steps of one model on a topology, and whether they are those of one rank.
+//! Parity: a few steps of one model on a topology, compared with the same steps on one rank.
 //!
-//! [`Trial::run`] trains on threads and brings together the gradients of the first step, whole, by parameter, and the losses
-//! and norms of all. [`compare`] names the first thing in which two runs differ. Run on a device that computes in f64, what
-//! is left of rounding lies many digits below any error in what ranks exchange.
+//! [`Trial::run`] trains on threads and collects the whole gradients of the first step, by parameter, and the losses and
+//! norms of all steps. [`compare`] names the first difference between two runs. On a device that computes in f64, rounding
+//! differences are many digits below any communication error.
 
 mod compare;
 
@@ -30,28 +30,28 @@ pub struct Trial {
     pub rates: Rates,
 }
 
-/// Changes what a rank knows of the others before it begins; tests plant faults so.
+/// Changes what a rank knows of the others before it begins; tests inject faults with it.
 pub type Plant<'a> = &'a (dyn Fn(ParallelCtx) -> ParallelCtx + Sync);
 
-/// Changes what the rank of this number is given, its configuration and all steps; tests let ranks slip so.
+/// Changes the configuration and the steps that the rank with this number is given; tests make ranks diverge with it.
 pub type Slip<'a> = &'a (dyn Fn(usize, &mut TrainConfig, &mut [Vec<MicroBatch>]) + Sync);
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Losses, norms and loads of the steps, as the last rank has them.
     pub reports: Vec<StepReport>,
     /// The gradients of the first step, whole, by parameter.
     pub gradients: BTreeMap<String, Vec<f64>>,
-    /// The weights behind the last step, whole and unrounded, by parameter.
+    /// The weights after the last step, whole and unrounded, by parameter.
     pub weights: BTreeMap<String, Vec<f64>>,
     /// Names of the parameters as a forward pass comes to them.
     pub order: Vec<String>,
-    /// Of each rank the bytes that the first forward and backward sent, by group.
+    /// For each rank, the bytes that the first forward and backward sent, by group.
     pub sent: Vec<BTreeMap<&'static str, u64>>,
-    /// Of each rank the bytes that the last step sent, by group.
+    /// For each rank, the bytes that the last step sent, by group.
     pub step_sent: Vec<BTreeMap<&'static str, u64>>,
-    /// Of each rank what its tensors took.
+    /// For each rank, the memory of its tensors.
     pub bytes: Vec<RankBytes>,
 }
 
@@ -62,7 +62,7 @@ pub struct RankBytes {
     pub kept: usize,
     /// Most that there were at one time, in blocks as the arena gives them.
     pub peak: usize,
-    /// Most that were asked for at one time.
+    /// Peak requested bytes.
     pub peak_asked: usize,
     /// The largest tensor.
     pub largest: usize,
@@ -141,7 +141,7 @@ impl Apart {
 }
 
 impl Trial {
-    /// How its ranks share the tokens that they route: over these an expert's capacity is counted.
+    /// How its ranks share the tokens that they route; an expert's capacity is counted over these ranks.
     pub fn capacity_shares(&self) -> CapacityShares {
         let (tp, cp) = (self.grid.size(Axis::Tp), self.grid.size(Axis::Cp));
         let etp = self.grid.expert().size(Axis::Tp);
@@ -152,7 +152,7 @@ impl Trial {
         }
     }
 
-    /// The same on one rank, with all layers in one chunk and everything kept, done at once and in turn.
+    /// The same model on one rank: all layers in one chunk, nothing recomputed or swapped, nothing overlapped or deferred.
     ///
     /// # Panics
     /// Never: one rank is a grid.
@@ -276,7 +276,7 @@ fn whole<'a>(
     let mut all: BTreeMap<String, Vec<Option<f64>>> = specs.iter().map(nothing).collect();
     for (name, region, range, values) in parts {
         let whole = all.entry(name.clone()).or_default();
-        // Places of the region's elements in the whole, of which the rank owns a range.
+        // Positions of the region's elements in the whole; the rank owns a range of them.
         let places = region.runs().flat_map(|(start, len)| start..start + len);
         for (element, &value) in places.skip(range.start).zip(values) {
             if whole[element].replace(value).is_some() {
@@ -295,7 +295,8 @@ fn whole<'a>(
 }
 
 impl Trial {
-    /// What `rank` takes and sends in an iteration of `micro` micro-batches over all ranks, without values.
+    /// The memory that `rank` needs and the bytes that it sends in an iteration of `micro` micro-batches over all ranks,
+    /// computed without values.
     ///
     /// # Errors
     /// [`Apart::Failed`] where the run itself would fail.
@@ -383,8 +384,8 @@ pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<Micr
 }
 
 impl Trial {
-    /// [`batches`] of which each is drawn again, up to `tries` times, until every choice of the routers on it, while the steps
-    /// are trained on one rank, is `margin` ahead of what was not chosen: rounding then picks the same experts everywhere.
+    /// [`batches`], each drawn again up to `tries` times until every choice of the routers on it, while the steps are trained
+    /// on one rank, has a margin of `margin`: rounding then picks the same experts everywhere.
     ///
     /// # Errors
     /// [`Apart::Failed`], also where no micro-batch has such choices.

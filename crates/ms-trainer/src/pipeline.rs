@@ -1,8 +1,8 @@
 //! Forward and backward passes of an iteration, in the order of a schedule.
 //!
-//! A stage works through its list of actions. What a chunk hands on goes to the stage that holds the next chunk, or is put
-//! aside where that is the same one; gradients take the way back. Messages carry the micro-batch and the place in the
-//! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
+//! A stage works through its list of actions. A chunk's output goes to the stage that holds the next chunk, or is put aside
+//! if that is the same stage; gradients take the way back. Messages are tagged with the micro-batch and the position in the
+//! chain, so they match in any order of actions that the simulation accepts.
 
 mod beside;
 mod border;
@@ -38,7 +38,7 @@ pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     indexer_losses: Arc<IndexerLosses>,
     load: Arc<RouterLoad>,
-    /// Whether chunks hand on more than the stream.
+    /// Whether chunks pass on more than the stream.
     lends: bool,
     messages: Messages,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Pipeline {
 /// A forward pass that waits for its backward.
 enum Kept {
     Pass(Box<Pass>),
-    /// Only what came in, where a chunk before made it: the pass runs again.
+    /// Only the input, if an earlier chunk made it: the pass is recomputed.
     Input(Box<Option<Border>>),
 }
 
@@ -55,7 +55,7 @@ struct Pass {
     graph: Graph,
     /// What came in, where a chunk before made it.
     input: Option<Carry>,
-    /// What was handed on, or the loss.
+    /// What was passed on, or the loss.
     output: Output,
 }
 
@@ -74,17 +74,17 @@ struct Begun {
 /// What a stage does in an iteration.
 pub(crate) struct Work {
     actions: Vec<Action>,
-    /// Numbers of the actions that go beside the one that follows.
+    /// Numbers of the actions that overlap with the next one.
     beside: BTreeSet<usize>,
-    /// What is waited for before each action, and behind the last; none: every message goes beside other work.
+    /// What is waited for before each action, and after the last; empty: every message overlaps with other work.
     handing: Vec<Vec<Handing>>,
-    /// Forward passes of which only what came in is kept.
+    /// Forward passes that save only their input.
     dropped: BTreeSet<(usize, usize)>,
     /// Actions that are not done but counted.
     pub(crate) repeats: Repeats,
 }
 
-/// What waits of an iteration: passes for their backward, and weight gradients that are put off, by micro-batch and chunk.
+/// What waits of an iteration: passes for their backward, and weight gradients that are deferred, by micro-batch and chunk.
 #[derive(Default)]
 struct Held {
     kept: BTreeMap<(usize, usize), Kept>,
@@ -92,7 +92,7 @@ struct Held {
 }
 
 impl Held {
-    /// Of how many forward passes something waits beside what came in.
+    /// Number of forward passes with saved values other than their input.
     fn live(&self) -> usize {
         self.kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count() + self.later.len()
     }
@@ -110,12 +110,12 @@ struct Iteration<'a> {
     iteration: Option<u64>,
     /// Factor of all gradients.
     scale: f64,
-    /// Whether the pass at hand leaves the gradient of the output layer's weights for later.
+    /// Whether the current pass leaves the gradient of the output layer's weights for later.
     head_later: bool,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
-    /// Of each micro-batch.
+    /// For each micro-batch.
     sizes: Vec<Size>,
     losses: Losses,
 }
@@ -157,7 +157,7 @@ impl Pipeline {
         Self { chain: placement.order(), indexer_losses, load, lends, messages, config }
     }
 
-    /// What the stage of `ctx` does in an iteration of so many micro-batches.
+    /// The work of the stage of `ctx` in an iteration of this many micro-batches.
     ///
     /// # Errors
     /// If the order of work does not exist for them.
@@ -188,7 +188,7 @@ impl Pipeline {
             _ => None,
         });
         actions.extend(of_loss.collect::<Vec<_>>());
-        // Of passes beside each other that keep only what came in no two need be alike.
+        // Overlapped passes that save only their input may all differ.
         let alike = handing.is_empty() && (beside.is_empty() || dropped.is_empty());
         let repeats = match device.arena().is_meta() && alike {
             true => Repeats::of(&actions, &beside, &dropped),
@@ -239,7 +239,7 @@ impl Pipeline {
         Ok((run.losses, kept_bytes))
     }
 
-    /// The weights of which the gradient by a micro-batch is put off behind all else, if there are such in its chunk.
+    /// The weights whose gradient for a micro-batch is deferred until after everything else, if there are any in its chunk.
     fn puts_off(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
         let counts = self.config.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
@@ -282,7 +282,7 @@ impl Iteration<'_> {
         let place @ (micro, _) = action.place();
         let of = (&micro_batches[micro], micro_batches.len());
         let drops = dropped.contains(&place);
-        // Kept from here on, or run again here.
+        // Saved from here on, or recomputed here.
         let adds = match action {
             Action::Forward { .. } => !drops,
             Action::Backward { .. } | Action::BackwardInput { .. } => drops,
@@ -393,7 +393,7 @@ impl Iteration<'_> {
     }
 
     /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the
-    /// whole micro-batch, shared out over micro-batches, or with per-token loss their plain sum.
+    /// whole micro-batch, divided by the number of micro-batches, or with per-token loss their plain sum.
     fn loss_weights(&self, mask: &[f32], share: &Share, micro_batches: usize, scale: f64) -> Result<Tensor> {
         let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
         let of = match self.this.config.per_token_loss {
@@ -405,7 +405,7 @@ impl Iteration<'_> {
         Ok(Tensor::from_reals(self.device.arena(), wide, [weights.len()], &weights)?)
     }
 
-    /// A forward pass through a chunk behind `input`, up to what it hands on or the loss.
+    /// A forward pass through a chunk from `input` to its output or the loss.
     fn pass(
         &mut self,
         g: &mut Graph,
@@ -450,7 +450,7 @@ impl Iteration<'_> {
         Ok((input, Output::Loss(loss)))
     }
 
-    /// A recorded pass of a micro-batch, one of so many.
+    /// A recorded pass of a micro-batch, one of this many.
     fn recorded(
         &mut self,
         (mb, micro_batches): (&MicroBatch, usize),
@@ -464,7 +464,7 @@ impl Iteration<'_> {
         Ok(Pass { graph, input, output })
     }
 
-    /// A forward pass, of which only what came in is kept if it `drops` the rest. The pass `beside` works where it waits.
+    /// A forward pass, which saves only its input if it `drops` the rest. The pass `beside` runs while it waits.
     fn forward(
         &mut self,
         of: (&MicroBatch, usize),
@@ -501,7 +501,7 @@ impl Iteration<'_> {
         self.hand_back(input.as_ref(), grads, place)
     }
 
-    /// A backward pass with what it begins with, of which nothing is done yet.
+    /// A backward pass with its inputs, not yet started.
     fn begin_backward(
         &mut self,
         kept: Kept,
@@ -515,7 +515,7 @@ impl Iteration<'_> {
             Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
         if self.this.config.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
-            // While the gradient is on its way.
+            // While the gradient is in transit.
             graph.prepare_backward()?;
         }
         let mut roots = Vec::with_capacity(2);

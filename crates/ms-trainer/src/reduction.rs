@@ -1,4 +1,4 @@
-//! Whose gradients are summed over which ranks.
+//! Gradient reduction: which gradients are summed over which ranks.
 
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
@@ -90,9 +90,10 @@ fn turns(held: &[PlacedParam]) -> Vec<usize> {
     held.iter().enumerate().map(|(i, p)| if p.copy { held.len() + i } else { i }).collect()
 }
 
-/// Gradients that are parts of a sum besides the one over data-parallel ranks. The ranks of each group keep the same elements, so
-/// they are summed behind data parallelism, each rank its part: of tensor-parallel ranks what each holds in full and sees a part
-/// of, of experts' ranks the same, and of the first and the last stage what both hold, in buckets of its own.
+/// Gradients that need a sum in addition to the one over data-parallel ranks. The ranks of each group own the same elements,
+/// so they are summed after the data-parallel reduction, each rank its shard: over tensor-parallel ranks, what each holds in
+/// full and sees a part of; the same over experts' ranks; and over the first and the last stage, what both hold, in buckets
+/// of its own.
 pub(crate) struct SharedGradients(Vec<(Arc<dyn Communicator>, Vec<ParamId>)>);
 
 impl SharedGradients {
@@ -111,8 +112,8 @@ impl SharedGradients {
         Self(dense.into_iter().chain(experts).chain(of(&ctx.embedding, &copied)).collect())
     }
 
-    /// Of each parameter how many backward passes of every micro-batch add to its gradient: one, or none where it has no
-    /// gradient; to an embedding as many as there are chunks that use it, at the beginning, in prediction modules and as the
+    /// For each parameter, how many backward passes of every micro-batch add to its gradient: one, or none if it has no
+    /// gradient; for an embedding as many as there are chunks that use it: at the beginning, in prediction modules and as the
     /// output layer.
     pub(crate) fn passes(model: &Gpt) -> Vec<usize> {
         let config = model.config();

@@ -1,8 +1,8 @@
-//! What a rank of a run takes and sends, found by running it without values.
+//! Rehearsal: a rank's memory and traffic, found by running it without values.
 //!
-//! The rank's own engine works through two iterations on a device that only counts ([`Device::meta`]), among ranks that do not
-//! exist ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers
-//! spread tokens evenly here.
+//! The rank's own engine runs two iterations on a device that only counts ([`Device::meta`]), among ranks that do not exist
+//! ([`MetaFabric`]). Every model part, memory-saving option and schedule is therefore counted by the code that executes it.
+//! Routers spread tokens evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
 use ms_core::{Axis, Device, Grid};
@@ -21,7 +21,7 @@ pub struct Place<'a> {
     pub sharing: Sharing,
 }
 
-/// What a rank takes of memory at most, and sends in an iteration.
+/// A rank's peak memory, and the bytes that it sends in an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rehearsal {
     /// Most bytes that its tensors ask for at one time.
@@ -32,7 +32,7 @@ pub struct Rehearsal {
     pub largest_bytes: usize,
     /// Most bytes that forward passes keep for their backward.
     pub kept_bytes: usize,
-    /// Most bytes that forward and backward passes take beside weights, gradients and state.
+    /// Peak bytes taken by forward and backward passes, in addition to weights, gradients and state.
     pub pass_bytes: usize,
     /// Most bytes that are with the host.
     pub host_bytes: u64,
@@ -63,7 +63,7 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
     let chunks = config.stages.interleaved() || config.stages.dual_pipe;
     let (round, full) = match config.order {
-        // A stage keeps the passes of those behind it, and takes one more.
+        // A stage holds as many passes as there are stages after it, and one more.
         PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
         PipelineOrder::Plain { group, forwards_first } => {
             let group = group.unwrap_or(stages);
@@ -79,21 +79,21 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
         PipelineOrder::DualPipeV => (2 * stages, 3 * stages),
         PipelineOrder::Drawn(_) => (micro_batches, micro_batches),
     };
-    // What is put off of the output layer gathers with micro-batches.
+    // What is deferred of the output layer gathers with micro-batches.
     let gathered = config.head_later.map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
     (round.min(micro_batches), (full + gathered).min(micro_batches))
 }
 
-/// Tokens of a rank up to which they are all tried out.
+/// Tokens of a rank up to which rows are run at full length.
 const MOST: usize = 1 << 13;
 
-/// A line through two values, at a point behind the second that is as far from it as `beyond` times their distance.
+/// Linear extrapolation from two values, to `beyond` times their distance past the second.
 fn stretched(few: usize, many: usize, beyond: usize) -> usize {
     many.saturating_add(many.saturating_sub(few).saturating_mul(beyond))
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of rows that leave a rank more than some
-/// thousand tokens two shorter lengths are tried: everything grows with the tokens from there on.
+/// Runs `place`'s rank without values, with `micro_batches` micro-batches an iteration. If rows leave a rank more than some
+/// thousand tokens, two shorter lengths are run and extrapolated: everything grows linearly with the tokens from there on.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
@@ -128,8 +128,9 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
     })
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as
-/// many as fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
+/// Runs `place`'s rank without values, with `micro_batches` micro-batches an iteration. If there are many, only as many as
+/// fill the pipeline are run, in the second of two iterations: the others save no more, and what they send follows from the
+/// difference of the two.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
@@ -143,7 +144,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
     let start = engine.sent_bytes();
     engine.step(1, &steps[..round], (1e-3, 0.1))?;
     let first = engine.sent_bytes();
-    // Of the first iteration, while the second runs.
+    // From the first iteration, while the second runs.
     let _held = crate::saving::snapshot(config, &engine)?;
     engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;

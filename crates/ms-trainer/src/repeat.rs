@@ -1,8 +1,8 @@
-//! Actions of an iteration that repeat others, where nothing has a value.
+//! Repeated actions of a rehearsed iteration, which are counted instead of executed.
 //!
-//! On a device without values a pass of one micro-batch takes and sends what the same pass of another one does, so of the
-//! micro-batches that a stage treats alike one is worked at and the others are counted like it. Worked at are also those that
-//! meet something first or last: weights that are gathered before the first pass, gradients that are summed behind the last one.
+//! On the meta device, a pass of one micro-batch takes and sends the same as that of another. Of the micro-batches that a
+//! stage treats alike, one is executed and the others are counted like it. Also executed are those that meet something first
+//! or last: weights gathered before the first pass, gradients reduced after the last one.
 
 use ms_core::{ArenaUse, Device, Host, HostUse};
 use ms_dist::ParallelCtx;
@@ -18,7 +18,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// What the rest of some work takes, a part of which takes so much.
+    /// The memory use of the rest of some work, given that of a part.
     fn without(&self, part: &Self) -> Self {
         let of_part = |group: &&'static str| part.sent.get(*group).copied().unwrap_or(0);
         let sent = self.sent.iter().map(|(group, bytes)| (*group, bytes.saturating_sub(of_part(group))));
@@ -33,12 +33,12 @@ pub(crate) type On<'a> = (&'a Device, &'a ParallelCtx, Option<&'a Host>);
 /// Which micro-batches are counted like which others, and what those took.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    /// Of each micro-batch that is not worked at the one that stands for it.
+    /// For each micro-batch that is not executed, the one that stands for it.
     like: BTreeMap<usize, usize>,
     costs: BTreeMap<Action, Cost>,
-    /// Of actions that go beside each other what both took, by what they are.
+    /// The use of overlapped pairs of actions, by kind.
     pairs: BTreeMap<[Action; 2], Cost>,
-    /// Of actions that went beside no other one what the last of their kind took, where some go beside others.
+    /// The use of the last single action of each kind, if others are overlapped.
     alone: BTreeMap<Action, Cost>,
     with_pairs: bool,
     /// Bytes that the counted actions sent, by group.
@@ -56,8 +56,8 @@ fn of_micro(action: Action, micro: usize) -> Action {
 }
 
 impl Repeats {
-    /// The repetitions among a stage's `actions`, of which `dropped` keep only what came in and those at `beside` go beside the
-    /// one that follows.
+    /// The repetitions among a stage's `actions`; those in `dropped` save only their input, and those at `beside` overlap
+    /// with the next one.
     pub(crate) fn of(
         actions: &[Action],
         beside: &BTreeSet<usize>,
@@ -76,7 +76,7 @@ impl Repeats {
         }
         let mut met: BTreeSet<usize> = first.into_values().chain(last.into_values()).collect();
         if !beside.is_empty() {
-            // The first of its kind, beside another action or alone, shows what it takes; the second micro-batch what forward
+            // The first of its kind, overlapped or alone, shows what it takes; the second micro-batch shows what forward
             // passes take that do not gather weights.
             let (mut shown, mut at) = (BTreeSet::new(), 0);
             met.insert(1);
@@ -104,7 +104,7 @@ impl Repeats {
         Self { like, ..Self::default() }
     }
 
-    /// How many of `micro_batches` are worked at.
+    /// How many of `micro_batches` are worked on.
     pub(crate) fn worked(&self, micro_batches: usize) -> usize {
         micro_batches - self.like.len()
     }
@@ -128,8 +128,8 @@ impl Repeats {
         }
     }
 
-    /// Does two actions that go beside each other, as far as nothing stands for them: `work` does both or, where it is given one,
-    /// that one alone, which takes less at a time. What the other takes is then what is left of both.
+    /// Executes two overlapped actions, unless other actions stand for them: `work` does both or, given one, only that one,
+    /// which takes less at a time. What the other takes is then the difference.
     pub(crate) fn paired<E>(
         &mut self,
         pair: [Action; 2],
@@ -154,7 +154,7 @@ impl Repeats {
         let (worked, kind) = if counted[0] { (pair[1], kinds[1]) } else { (pair[0], kinds[0]) };
         // What a backward pass gives back a forward pass takes, so the backward pass comes first.
         if matches!(worked, Action::Forward { .. }) {
-            // A forward pass that was worked at alone may be the first, which gathers weights besides.
+            // A forward pass that was worked on alone may be the first, which gathers weights besides.
             let backward = if counted[0] { kinds[0] } else { kinds[1] };
             let rest = match self.alone.get(&backward) {
                 Some(known) => known.clone(),
@@ -212,7 +212,7 @@ mod tests {
         for stage in 0..8 {
             // The first, one in the middle, the last.
             assert_eq!(repeats(Order::OneFOneB, &chain, stage, 100).worked(100), 3);
-            // Whose weight gradients are put off is another kind of micro-batch.
+            // A micro-batch whose weight gradients are deferred is another kind.
             let few = repeats(Order::DualPipeV, &v, stage, 100).worked(100);
             assert!((3..=10).contains(&few), "{few}");
             assert_eq!(repeats(Order::DualPipeV, &v, stage, 1000).worked(1000), few);
@@ -232,7 +232,7 @@ mod tests {
                     let schedule = Schedule::new(order, &chain, many).unwrap().with_passes_beside(order);
                     let (actions, beside) = (&schedule.stages[stage], &schedule.beside[stage]);
                     let repeats = Repeats::of(actions, beside, &BTreeSet::new());
-                    // The first of two that go beside each other so is worked at.
+                    // The first such pair of overlapped actions is executed.
                     let mut shown = BTreeSet::new();
                     for &at in beside {
                         let pair = [actions[at], actions[at + 1]];

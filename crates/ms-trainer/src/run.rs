@@ -1,4 +1,4 @@
-//! The loop: iterations, log lines, validation, checkpoints, stopping.
+//! The training loop: iterations, log lines, validation, checkpoints, stopping.
 
 mod reports;
 
@@ -44,7 +44,7 @@ pub trait DataSource {
 
 /// What the loop tells the program while it runs; called on the reporting rank only.
 pub trait Observer: Sync {
-    /// A line for the log, in Megatron's words.
+    /// A line for the log, in Megatron's format.
     fn line(&self, text: &str);
     /// Iterations done, of how many.
     fn progress(&self, iteration: u64, of: u64, loss: f64);
@@ -121,8 +121,8 @@ struct Loop<'a> {
 /// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
 ///
 /// # Errors
-/// If the configuration is not sound, data or checkpoints cannot be read or written, a loss is not a number, or
-/// another rank fails.
+/// If the configuration is invalid, data or checkpoints cannot be read or written, a loss is not a number, or another rank
+/// fails.
 pub fn run(
     config: &TrainConfig,
     device: Device,
@@ -455,7 +455,7 @@ impl Loop<'_> {
         Ok(saving)
     }
 
-    /// Looks after the checkpoint that is being written; with `wait` until there is none.
+    /// Advances the checkpoint that is being written; with `wait`, until it is done.
     fn look_after(&mut self, wait: bool) -> Result<()> {
         let Some(saving) = self.saving.take() else { return Ok(()) };
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
@@ -479,7 +479,7 @@ impl Loop<'_> {
         });
     }
 
-    /// A note that could not be written leaves the run as it is, too.
+    /// A note that could not be written does not stop the run, either.
     fn note_progress(&self, note: impl FnOnce(&Progress) -> ms_trace::Result<()>) {
         if let Some(Err(e)) = self.progress.as_ref().map(note) {
             tracing::warn!("--log-progress: {e}; the run continues without the note");
@@ -492,7 +492,7 @@ impl Loop<'_> {
         Done { iteration: self.state.iteration, flops: self.state.floating_point_operations, tokens }
     }
 
-    /// A checkpoint that could not be written leaves the run as it is.
+    /// A checkpoint that could not be written does not stop the run.
     fn not_saved(&mut self, iteration: u64, e: Error) -> Result<()> {
         let rank = match &e {
             Error::Ckpt(_) => self.engine.ctx.rank,
@@ -501,7 +501,7 @@ impl Loop<'_> {
         };
         self.failed_saves += 1;
         self.saved = None;
-        // Whose fault it is says so.
+        // The rank with the fault reports it.
         if rank == self.engine.ctx.rank {
             tracing::error!(
                 "iteration {iteration} was NOT saved: rank {rank}: {e}; it is tried again at the next interval and at the end"

@@ -1,8 +1,8 @@
-//! Writing a checkpoint, at once or while training goes on.
+//! Saving a checkpoint, synchronously or while training continues.
 //!
-//! Every rank writes its part; when all have, the first rank puts the manifest beside the parts and gives the whole its name.
-//! Beside training both are done by a thread on copies of what changes, and the ranks agree between iterations on how far
-//! they are. Both ways write the same bytes.
+//! Every rank writes its part. When all have finished, the first rank adds the manifest and renames the folder to its final
+//! name. Asynchronously, a thread does both with copies of what changes, and the ranks agree between iterations on their
+//! progress. Both ways write the same bytes.
 
 use crate::checkpoint::{RunState, Stored, in_megatrons_words, iterations, region, state_name};
 use crate::config::{MegatronFiles, TrainConfig};
@@ -118,7 +118,7 @@ impl Part<'_> {
     }
 }
 
-/// The first rank's last step: what is beside the tensors, and the final name.
+/// The first rank's last step: everything other than tensors, and the final name.
 struct Last {
     config: TrainConfig,
     dir: PathBuf,
@@ -130,8 +130,8 @@ struct Last {
 }
 
 impl Saving {
-    /// Begins the checkpoint of `state`; all ranks of the run call it together. `beside`: what changes is copied, and written
-    /// while training goes on.
+    /// Starts the checkpoint of `state`; all ranks of the run call it together. `beside`: what changes is copied, and written
+    /// while training continues.
     ///
     /// # Errors
     /// If the folder cannot be made, on all ranks.
@@ -181,7 +181,7 @@ impl Saving {
     /// Goes on as far as all ranks are, or with `wait` to the end: then nothing is left. All ranks call it together.
     ///
     /// # Errors
-    /// Why the checkpoint is none, on all ranks: then nothing of it is visible.
+    /// Why the checkpoint failed, on all ranks: then nothing of it is visible.
     pub(crate) fn go_on(self, engine: &Engine, wait: bool) -> Result<Option<Self>> {
         let mut this = self;
         loop {
@@ -209,7 +209,7 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
     parts.into_iter().map(|part| part.held(engine)).collect()
 }
 
-/// What `engine`'s rank holds while a checkpoint is written beside training, for as long as it is kept; nothing where none is.
+/// What `engine`'s rank holds while a checkpoint is written asynchronously; nothing otherwise.
 ///
 /// # Errors
 /// If the state cannot be read.
@@ -253,7 +253,7 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
     }
 }
 
-/// What a checkpoint keeps beside tensors.
+/// What a checkpoint stores in addition to tensors.
 fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
     let step = engine.optimizer.step();
     let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step, engine.scaler());

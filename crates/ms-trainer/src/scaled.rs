@@ -1,18 +1,18 @@
-//! State in 16 or 8 bits, with a scale for each part of a parameter that a rank owns.
+//! Optimizer state in 16 or 8 bits, with a scale for each part of a parameter that a rank owns.
 //!
-//! A state is read as `value · scale`, updated in f32 and kept again: the scale is the part's largest magnitude over the largest
-//! number that is used of the narrow type. A part is what a rank owns of a parameter, so what is rounded hangs on the layout, as
-//! it does upstream. Where all is zero, upstream's 8-bit form divides by zero; here it stays zero.
+//! A state is read as `value · scale`, updated in f32 and stored again: the scale is the part's largest magnitude divided by
+//! the largest number used of the narrow type. A part is what a rank owns of a parameter, so rounding depends on the
+//! sharding, as it does upstream. If all values are zero, upstream's 8-bit form divides by zero; here they stay zero.
 //!
-//! Source: `TransformerEngine`, `pytorch/optimizers/fused_adam.py`, `FusedAdam._apply_scale`, which Megatron-LM `core_v0.12.1`
-//! uses with `--use-precision-aware-optimizer`.
+//! Source: `TransformerEngine`, `pytorch/optimizers/fused_adam.py`, `FusedAdam._apply_scale`, which Megatron-LM
+//! `core_v0.12.1` uses with `--use-precision-aware-optimizer`.
 
 use crate::Result;
 use half::f16;
 use ms_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 
-/// In which type a state tensor is kept.
+/// The type in which a state tensor is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {
     /// As it is computed with.
@@ -20,7 +20,7 @@ pub enum Stored {
     Wide,
     /// f16 with scales.
     F16,
-    /// 8 bits, of which 4 are the exponent's and 3 the fraction's (E4M3), with scales.
+    /// 8 bits with 4 exponent and 3 fraction bits (E4M3), with scales.
     F8,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Scaled {
     values: Tensor,
     /// What kept values are multiplied with when they are read, by the first element of a part.
     scales: BTreeMap<usize, f32>,
-    /// Parts that change beside the update rule, as they are.
+    /// Parts that change outside the update rule, unchanged.
     pub(crate) whole: BTreeMap<usize, Tensor>,
 }
 
@@ -125,7 +125,7 @@ impl Scaled {
             return Ok(());
         }
         let values = values.ready()?.as_slice::<f32>()?;
-        // A number that is none is the largest.
+        // NaN counts as the largest number.
         let largest =
             values.iter().map(|v| v.abs()).fold(0.0, |a: f32, b| if b > a || b.is_nan() { b } else { a });
         let (inverse, factor) = self.stored.factors(choose(largest / self.stored.most(), values));

@@ -1,4 +1,4 @@
-//! The factor by which a loss is multiplied before its backward pass, so that float16 gradients do not vanish.
+//! The loss scale: the factor applied to a loss before its backward pass, so that float16 gradients do not underflow.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/grad_scaler.py`.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How the factor is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LossScale {
-    /// There is none.
+    /// No loss scaling.
     #[default]
     None,
     /// It stays (`--loss-scale`).
@@ -46,7 +46,7 @@ impl LossScale {
         Scaler { scale, growth_tracker: 0, hysteresis_tracker: hysteresis as i64 }
     }
 
-    /// Whether gradients are looked at for overflows.
+    /// Whether gradients are checked for overflow.
     pub(crate) fn acts(self) -> bool {
         self != Self::None
     }

@@ -1,4 +1,4 @@
-//! The share of a micro-batch that a context-parallel rank has.
+//! A context-parallel rank's share of a micro-batch.
 
 use crate::config::CapacityShares;
 use crate::{Error, Result};
@@ -9,7 +9,7 @@ use ms_nn::Batch;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are formed on whole rows and then taken from
+/// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are computed on whole rows and then taken from
 /// here, so that nothing depends on where a row is cut.
 pub(crate) struct Share {
     /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:
@@ -91,7 +91,7 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
     Ok((runs, sharding))
 }
 
-/// Of each token of a micro-batch the share that it stands in.
+/// For each token of a micro-batch, its share.
 ///
 /// # Errors
 /// If a row does not divide into equal chunks.
@@ -133,7 +133,7 @@ impl Share {
         }
     }
 
-    /// Of each of the rank's tokens the row of the micro-batch it stands in.
+    /// For each of the rank's tokens, its row in the micro-batch.
     pub(crate) fn rows(&self, mb: &MicroBatch) -> Vec<u32> {
         let mut row_of = Vec::with_capacity(mb.tokens.len());
         for (row, &end) in mb.row_ends.iter().enumerate() {

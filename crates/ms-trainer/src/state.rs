@@ -1,4 +1,4 @@
-//! The numbers that an optimizer keeps of the elements a rank owns, and where they are.
+//! Storage of optimizer state for the elements a rank owns.
 
 use crate::Result;
 use crate::halves::{join, split};
@@ -7,25 +7,25 @@ use half::bf16;
 use ms_core::{DType, Device, Host, Parcel, Tensor};
 use std::collections::BTreeMap;
 
-/// In which form an optimizer keeps its state.
+/// The form in which an optimizer stores its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptimizerForm {
-    /// The upper halves of the master weights are the bf16 weights of the model, the lower halves alone are kept beside them
+    /// The upper halves of the master weights are the bf16 weights of the model; only the lower halves are stored separately
     /// (`--reuse-fp32-param`).
     pub reuse: bool,
     /// Such weights round ties to even, as a cast does; otherwise away from zero (`--npu-deterministic`).
     pub ties_to_even: bool,
     /// Moments are kept in bf16 and updated in f32 (`--o2-optimizer`).
     pub rounded_moments: bool,
-    /// The state is with the host; so many parts of it are on the device one after the other (`--swap-optimizer`).
+    /// The state is on the host; it is moved to the device in this many parts, one after another (`--swap-optimizer`).
     pub swapped: Option<usize>,
     /// Master weights, first and second moments are kept in narrower types, with scales (`--use-precision-aware-optimizer`).
     pub stored: Option<[Stored; 3]>,
 }
 
 impl OptimizerForm {
-    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`: weights that
-    /// are not rounded are the master weights themselves.
+    /// Bytes of an element's master weight and of its `moments`, on the device, for weights of type `weights`: unrounded
+    /// weights are the master weights themselves.
     pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
         let wide = weights.wide();
         let of_state = |which: usize| self.stored.map(|all| all[which].bytes(wide));
@@ -60,7 +60,7 @@ pub(crate) enum State {
 pub(crate) struct InWeights {
     /// What rounding leaves of them, where it does.
     lower: Option<Lower>,
-    /// Those that change beside the update rule, by their first element.
+    /// Those that change outside the update rule, by their first element.
     whole: BTreeMap<usize, Tensor>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Lower {
     ties_to_even: bool,
     /// `[shard]`, i16.
     halves: Tensor,
-    /// Of each element whether a tie was brought to the even neighbour below; empty where none is.
+    /// For each element, whether a tie was moved to the even neighbour below; empty if there is none.
     lowered: Vec<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Lower {
         self.lowered.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1)
     }
 
-    /// f32 whatever else is computed with: a value is 32 bits, of which two halves are kept.
+    /// f32 whatever the compute type: a value is 32 bits, stored as two halves.
     fn join(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
         let lower = self.halves.slice_flat(at, [len])?;
         if lower.is_meta() {
@@ -158,7 +158,7 @@ fn bytes(t: &Tensor) -> usize {
     t.numel() * t.dtype().size()
 }
 
-/// What is kept in bf16 as it is computed with.
+/// Values stored in bf16, in the compute type.
 fn widened(device: &Device, values: Tensor) -> Result<Tensor> {
     Ok(if values.dtype() == DType::Bf16 { device.cast(&values, values.dtype().wide())? } else { values })
 }
@@ -181,7 +181,7 @@ impl State {
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, all.dtype().wide())?,
             Self::Away(all) => widened(device, all.read(device.arena(), at, len)?)?,
             Self::Scaled(all) => all.read(device, (at, len))?,
-            // What is kept as a whole does not wait for weights on their way.
+            // What is kept as a whole does not wait for weights in transit.
             Self::InWeights(all) => match all.whole.get(&at) {
                 Some(whole) => whole.copied()?,
                 None => all.read(device, (at, len), &upper()?)?,

@@ -1,4 +1,4 @@
-//! Values that are far from what they were in the beginning.
+//! Detection of values that deviate strongly from their initial ones.
 
 use crate::{Error, Result};
 
@@ -7,8 +7,8 @@ const FIRST: usize = 100;
 /// How many times the largest of them is too much.
 const FACTOR: f64 = 10.0;
 
-/// A value that is looked at again and again: the largest of its first hundred sizes, of which none later may be ten times as
-/// large. What is no number is left to other checks.
+/// A monitored value: the largest of its first hundred magnitudes; no later one may be ten times as large. NaN is left to
+/// other checks.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/rerun_state_machine.py`, `is_unexpectedly_large`.
@@ -61,7 +61,7 @@ mod tests {
     fn what_is_ten_times_the_most_of_the_first_hundred_is_an_error() {
         let mut usual = Usual::new("the loss", "--check-for-spiky-loss");
         let look = |usual: &mut Usual, values: &[f64]| usual.look(values, 7, || "rank 3".to_owned());
-        // The first hundred may be anything, and what is no number is not among them.
+        // The first hundred may be anything, and NaN is not counted.
         let first: Vec<f64> = (0..100).map(|i| if i == 40 { -2.0 } else { 1.0 }).collect();
         look(&mut usual, &[f64::NAN, f64::INFINITY]).unwrap();
         look(&mut usual, &first).unwrap();

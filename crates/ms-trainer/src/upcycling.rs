@@ -1,7 +1,8 @@
-//! Experts that begin as copies of a dense model's networks.
+//! Upcycling: experts initialised as copies of a dense model's MLPs.
 //!
-//! Source: Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/upcycling_utils.py`, and `megatron/training/training.py`,
-//! `setup_model_and_optimizer`: every expert is the network of its layer, routers are drawn, all else is the dense model's.
+//! Source: Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/upcycling_utils.py`, and
+//! `megatron/training/training.py`, `setup_model_and_optimizer`: every expert is the MLP of its layer, routers are drawn at
+//! random, everything else is the dense model's.
 
 use ms_ckpt::{Checkpoint, Result};
 use ms_core::{ParamId, ParamStore, Region, Shape};
@@ -40,7 +41,7 @@ pub(crate) fn is_drawn(spec: &ParamSpec) -> bool {
     spec.slot.part == Part::Router
 }
 
-/// A rank's part of one network, where it has `region` of the stacked networks `[E,…]`, and how many it has.
+/// A rank's part of one MLP, if it has `region` of the stacked MLPs `[E,…]`, and how many it has.
 fn of_one(region: &Region) -> (Region, usize) {
     let shape = Shape::new(&region.shape[1..]);
     match region.dim {

@@ -1,4 +1,4 @@
-//! What each rank took of memory and sent, as every rank knows it at the end of a run.
+//! Memory and traffic of each rank, exchanged so that every rank knows them at the end of a run.
 
 use crate::Result;
 use crate::engine::Engine;
@@ -6,16 +6,16 @@ use ms_core::Tensor;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Bytes that a rank took at most and sent.
+/// A rank's peak memory and the bytes that it sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RankUsage {
-    /// Most bytes that its tensors asked for at one time.
+    /// Peak bytes requested by its tensors.
     pub peak_bytes: u64,
     /// The same in blocks as the arena gives them.
     pub peak_block_bytes: u64,
     /// Bytes of its largest tensor.
     pub largest_tensor_bytes: u64,
-    /// Most bytes that forward passes kept at one time, as large as they were asked for.
+    /// Peak bytes saved by forward passes, by requested sizes.
     pub kept_bytes: u64,
     /// Most bytes that left its device at one time.
     pub swapped_bytes: u64,
@@ -25,11 +25,11 @@ pub struct RankUsage {
     pub sent_bytes: BTreeMap<&'static str, u64>,
 }
 
-/// Numbers of a rank beside what it sent.
+/// Numbers of a rank other than what it sent.
 const NUMBERS: usize = 6;
 
 impl RankUsage {
-    /// This rank's, of whose last iteration `sent` is known and of whose checkpoints `snapshot`.
+    /// This rank's usage, given the bytes `sent` in its last iteration and the `snapshot` of its checkpoints.
     pub(crate) fn of(engine: &Engine, sent: BTreeMap<&'static str, u64>, snapshot: usize) -> Self {
         let stats = engine.device.arena().stats();
         Self {
@@ -57,7 +57,7 @@ impl RankUsage {
             self.swapped_bytes,
             self.snapshot_bytes,
         ];
-        // A group in which the rank is alone is none.
+        // A group with only this rank does not count.
         let sent = names.iter().map(|name| self.sent_bytes.get(name).map_or(-1, |&bytes| bytes as i64));
         let mine: Vec<i64> = numbers.iter().map(|&n| n as i64).chain(sent).collect();
         let mine = Tensor::from_slice(engine.device.arena(), [1, mine.len()], &mine)?;

@@ -1,5 +1,5 @@
-//! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, during each as many passes
-//! kept as the schedule finds. A program of its own, since what it records is what all threads do.
+//! What stages execute, as recorded in a profile, is what the schedule says: the same actions in the same order, and during
+//! each as many live passes as the schedule computes. A program of its own, since it records all threads.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
@@ -73,7 +73,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         (3, 3, 2, true, PipelineOrder::Drawn(7)),
         (1, 4, 1, false, plain),
     ];
-    // Passes beside others, experts, what runs again in the bubble, and ranks along tp and dp with what layers run again.
+    // Overlapped passes, experts, recomputation in the bubble, and ranks along tp and dp with recomputed layers.
     let none = Recompute::None;
     let ways = [
         (false, false, false, (1, 1, none)),
@@ -87,7 +87,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
     for ((pp, micro, chunks, dual, order), (beside, experts, in_bubble, (tp, dp, recompute))) in
         cases.into_iter().flat_map(|case| ways.map(|way| (case, way)))
     {
-        // Weight gradients that are put off, and chunks from both ends, have no passes that keep inputs alone.
+        // Weight gradients that are deferred, and chunks from both ends, have no passes that keep inputs alone.
         let in_bubble = in_bubble && matches!(order, PipelineOrder::Plain { .. });
         let config = model(pp * chunks, experts).validate().unwrap();
         let mut case = Case::of(tp * dp * pp, tp, 1, pp, 1);
@@ -129,7 +129,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             seen += first.len();
         }
     }
-    // What is put off of the output layer comes behind all else of the last stage.
+    // Deferred work of the output layer comes after everything else of the last stage.
     let (config, mut case) = (model(2, false).validate().unwrap(), Case::of(2, 1, 1, 2, 1));
     case.head_later = Some(3);
     drop(recorder.take());

@@ -1,1 +1,1 @@
-//! Nothing but tests across the programs: see `tests/`.
+//! Only tests across the programs: see `tests/`.

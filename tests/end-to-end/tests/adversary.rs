@@ -1,5 +1,5 @@
-//! What goes wrong around a program: full disks, closed pipes, two writers, kills, little memory, files that are none. No
-//! panic, no abort, no hang, nothing half-written, and a message that names the flag or the file. `just adversary`.
+//! Faults in a program's environment: full disks, closed pipes, two writers, kills, little memory, invalid files. No panic,
+//! no abort, no hang, nothing half-written, and a message that names the flag or the file. `just adversary`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // tests

@@ -1,9 +1,8 @@
-//! Every command that README, guides and `--help` show, run as it stands there in a folder that holds nothing but the inputs
-//! it names.
+//! Every command in README, guides and `--help` is run as written, in a folder that holds only the inputs it names.
 //!
-//! A block that needs what a test has not (a network, a cluster, other programs) says so in the document, in the line before
-//! it: `<!-- not run: REASON -->`. Numbers of iterations are made small; nothing else is changed. A block of nothing but cargo's
-//! commands is the build and the tests themselves, of which this is one: what it names has to exist.
+//! A block that needs something a test does not have (a network, a cluster, other programs) says so in the document, in the
+//! line before it: `<!-- not run: REASON -->`. Numbers of iterations are reduced; nothing else is changed. A block of only
+//! cargo commands is the build and the tests themselves, including this one: what it names has to exist.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,5 +1,5 @@
-//! Every number that a program takes, at 0, -1, 1, 3, far too large and no number: no panic, no signal, no hang, and what is
-//! out of the table's range is a mistake of the command line. Whatever is such a mistake names the flag that was given.
+//! Every numeric argument of a program, at 0, -1, 1, 3, far too large and not a number: no panic, no signal, no hang, and a
+//! value outside the table's range is a usage error. Every such error names the flag that was given.
 
 #![allow(clippy::unwrap_used)] // tests
 

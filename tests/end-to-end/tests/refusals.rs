@@ -1,6 +1,6 @@
-//! Every text that a program takes, as names of nothing, of files and folders of another kind, and as none; every field of the
-//! files that describe a model, with values that are none. What is refused says which flag, which file or which field, and
-//! speaks of no other flag as if it had been given.
+//! Every string argument of a program, as the name of nothing, of files and folders of another kind, and as an invalid value;
+//! every field of the files that describe a model, with invalid values. The refusal says which flag, which file or which
+//! field, and mentions no other flag as if it had been given.
 
 #![allow(clippy::unwrap_used)] // tests
 

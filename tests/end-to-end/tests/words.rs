@@ -1,4 +1,4 @@
-//! What every program answers about itself.
+//! What every program says about itself: help, version, completions, man page.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -119,7 +119,7 @@ MORE = 2
 tokens, labels = torch.randint(0, V, (2, ROWS, SEQ + MORE))
 mask = (torch.rand(ROWS, SEQ + MORE) < 0.8).double()
 mask[:, 3] = 1
-# In the first row a document begins at the sixth token, and another behind the first tokens.
+# In the first row a document begins at the sixth token, and another after the first tokens.
 documents = torch.zeros(ROWS, SEQ + MORE, dtype=torch.int64)
 documents[0, 5:], documents[0, SEQ + 1 :] = 1, 2
 positions = torch.stack([torch.cat([torch.arange(n) for n in lengths]) for lengths in [[5, SEQ - 4, 1], [SEQ + 2]]])

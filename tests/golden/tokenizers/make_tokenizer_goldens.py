@@ -3,7 +3,7 @@
     pip install sentencepiece==0.2.3 tiktoken==0.14.0
     python3 tests/golden/tokenizers/make_tokenizer_goldens.py
 
-Any later versions do: the formats are stable. Trained on the prose of this repository, with fixed settings. Writes, beside
+Any later versions do: the formats are stable. Trained on the prose of this repository, with fixed settings. Writes, next to
 itself: unigram.model, bpe.model, words.model (SentencePiece), small.tiktoken, and cases.json: for each vocabulary the texts
 and the ids that sentencepiece and tiktoken give.
 """

@@ -7,7 +7,7 @@
 The model is written out below (RMSNorm, half-split rotation, grouped attention, SwiGLU, experts chosen by their logits), its
 gradients are JAX's. The rules of an iteration are Megatron's: rows in order, a micro-batch's loss is the mean over its counted
 tokens, gradients and losses are means over micro-batches, AdamW without decay of vectors, clipping by the global norm. Where an
-end of document is named, attention stays in a document and positions begin anew behind it; where experts have a capacity, each
+end of document is named, attention stays in a document and positions begin anew after it; where experts have a capacity, each
 keeps the tokens of a micro-batch that weigh most, and what it loses weighs nothing. Needs jax and numpy.
 """
 
@@ -222,7 +222,7 @@ def make(case, c):
         tokens[..., at + 1] = (5 * tokens[..., at] + 3 + g.integers(0, 3, tokens.shape[:2])) % c["vocab"]
     mask = np.ones((c["iters"], c["gbs"], c["seq"]), np.int8)
     if case == "masked":
-        # Answers of unequal length behind questions that do not count.
+        # Answers of unequal length after questions that do not count.
         begin = g.integers(4, c["seq"] - 4, mask.shape[:2])[..., None]
         mask = (np.arange(c["seq"])[None, None, :] >= begin).astype(np.int8)
     if "eod" in c:

@@ -1,4 +1,4 @@
-//! Adapters: from where they come, and what becomes of them.
+//! Adapters: where they come from, and what happens to them.
 
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::request::{Lora, Request};
 
-/// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone or beside them. Also
-/// what their scale grows with when they are joined or taken apart.
+/// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone or with them. Also
+/// returns the factor of their scale when they are joined or separated.
 ///
 /// # Errors
 /// Adapters that are missing, of another model or of another size than the command line says.
@@ -66,7 +66,7 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<(Ch
     Ok((source.merged(merge)?, 1.0))
 }
 
-/// The run of a plan that keeps adapters beside the weights: with them, and how they are scaled.
+/// The run of a plan that keeps adapters in addition to the weights: with them, and how they are scaled.
 ///
 /// # Errors
 /// Another form than Megatron-core's, or adapters that its files have no place for.
@@ -110,7 +110,7 @@ fn check(source: &Checkpoint, lora: &Lora, rank: usize) -> anyhow::Result<()> {
         return Ok(());
     }
     for slot in source.adapted() {
-        // A module is meant by the end of its name, as peft has it.
+        // A module is meant by the end of its name, as in peft.
         let module = format!(".{}", slot.module_name());
         let meant = |target: &str| module.ends_with(&format!(".{target}"));
         anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! Files that go along with the weights.
+//! Files that accompany the weights.
 
 use std::fs;
 use std::path::{Path, PathBuf};

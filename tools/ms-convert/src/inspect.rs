@@ -1,4 +1,4 @@
-//! `ms-convert inspect DIR`: what a checkpoint holds.
+//! `ms-convert inspect DIR`: the contents of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 /// Shows a checkpoint as a table, or as one JSON object.
 ///
 /// # Errors
-/// A folder that is no checkpoint; a closed stdout.
+/// A folder that is not a checkpoint; a closed stdout.
 pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     let checkpoint = match ms_ckpt::open(dir) {
         Ok(checkpoint) => checkpoint,
-        // The keys of a distributed checkpoint can be told without knowing the model.
+        // The keys of a distributed checkpoint can be listed without knowing the model.
         Err(why) => match torch_dist::keys(dir) {
             Ok(keys) => return show_keys(dir, &keys, &why, as_json),
             Err(_) => return Err(why.into()),

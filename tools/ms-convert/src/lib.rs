@@ -1,18 +1,17 @@
-//! `ms-convert FROM TO --load DIR --save DIR`: checkpoints from one form into another.
+//! `ms-convert FROM TO --load DIR --save DIR`: converts checkpoints from one form to another.
 //!
-//! FROM and TO are `hf` (a Hugging Face folder), `mcore` (Megatron-core files; with `--format safetensors` this
-//! toolchain's own sharded form), `torch_dist` (Megatron's distributed form; which of the three is read is found out) or
-//! `legacy` (the nested files of Megatron's legacy models). The optimizer state of a training checkpoint goes along into
-//! the three forms that hold it, unless `--no-optim` is given. Without FROM and TO the arguments of
-//! upstream's `convert_ckpt.py` and, under `--upstream head`, `convert_ckpt_v2.py` work unchanged.
-//! `ms-convert inspect DIR` shows what a checkpoint holds, `ms-convert diff A B` what differs between two, across forms
-//! and cuts, and `ms-convert verify DIR` reads everything: exit code 1 if something differs or is not sound.
-//! A conversion that was interrupted goes on where it stopped when it is started again.
+//! FROM and TO are `hf` (a Hugging Face folder), `mcore` (Megatron-core files; with `--format safetensors` this toolchain's
+//! own sharded form), `torch_dist` (Megatron's distributed form; which of the three a source has is detected) or `legacy`
+//! (the nested files of Megatron's legacy models). The optimizer state of a training checkpoint is converted too in the three
+//! forms that hold it, unless `--no-optim` is given. Without FROM and TO, the arguments of upstream's `convert_ckpt.py` and,
+//! under `--upstream head`, `convert_ckpt_v2.py` work unchanged. `ms-convert inspect DIR` shows the contents of a checkpoint,
+//! `ms-convert diff A B` the differences between two, across forms and shardings, and `ms-convert verify DIR` reads
+//! everything: exit code 1 if something differs or is damaged. An interrupted conversion resumes where it stopped when it is
+//! started again.
 //!
-//! A Hugging Face folder that goes to Megatron-core and back is the same byte for byte: the converted checkpoint
-//! keeps `config.json`, the tokenizer's files and, in `hf_layout.json`, the names and headers of the original
-//! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
-//! out as `save_pretrained` does it.
+//! A Hugging Face folder that is converted to Megatron-core and back is the same byte for byte: the converted checkpoint
+//! keeps `config.json`, the tokenizer's files and, in `hf_layout.json`, the names and headers of the original weight files.
+//! `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid out as by `save_pretrained`.
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Compares two checkpoints of one model, whatever their forms and cuts. Whether they are equal.
 ///
 /// # Errors
-/// A folder that is no checkpoint, or a damaged one; a closed stdout.
+/// A folder that is not a checkpoint, or a damaged one; a closed stdout.
 pub(crate) fn diff(a: &Path, b: &Path, as_json: bool) -> anyhow::Result<bool> {
     let (first, second) = (ms_ckpt::open(a)?, ms_ckpt::open(b)?);
     let mut all = Vec::new();

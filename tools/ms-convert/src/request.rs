@@ -1,4 +1,4 @@
-//! What a command line asks for, resolved into one plain struct.
+//! The request of a command line, resolved into one plain struct.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) struct Lora {
     pub(crate) arithmetic: Arithmetic,
     /// Write them alone.
     pub(crate) alone: bool,
-    /// Write them beside the weights instead of merging them.
+    /// Write them in addition to the weights instead of merging them.
     pub(crate) kept: bool,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct Request {
     pub(crate) hf_config: Option<PathBuf>,
     /// Keep the first layers only.
     pub(crate) layers: Option<usize>,
-    /// Keep so many multi-token prediction layers; `None`: all.
+    /// Keep this many multi-token prediction layers; `None`: all.
     pub(crate) mtp: Option<Predictors>,
-    /// Keep so many of the leading dense layers; `None`: all.
+    /// Keep this many of the leading dense layers; `None`: all.
     pub(crate) leading_dense: Option<usize>,
-    /// Whether a source without args has its experts shared out over tensor-parallel ranks.
+    /// Whether a source without args has its experts distributed over tensor-parallel ranks.
     pub(crate) extended: Option<bool>,
     /// Adapters to merge or write.
     pub(crate) lora: Lora,
@@ -151,14 +151,14 @@ pub(crate) fn from_script(script: &Script, o: &Options) -> Result<Request, Usage
         request.spelling.nf4 = FourBit::All;
     }
     if request.from == Form::Hf {
-        // These converters store no arguments, and no prediction layers that were not asked for.
+        // These converters store no arguments, and no prediction layers that were not requested.
         request.args_form = ArgsForm::Absent;
         request.mtp.get_or_insert(Predictors { count: 0, flag: "--mtp-num-layers" });
     }
     Ok(request)
 }
 
-/// Leading dense layers of DeepSeek-V3, of which the scripts keep fewer if they are told so.
+/// Leading dense layers of DeepSeek-V3, of which the scripts keep fewer on request.
 const LEADING_DENSE: usize = 3;
 
 /// A conversion described in upstream's arguments.

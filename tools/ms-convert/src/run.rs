@@ -1,4 +1,4 @@
-//! Carries out a conversion: open, plan, show or copy.
+//! Running a conversion: open, plan, show or copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) fn run(request: &Request, o: &Options, args: &Args) -> anyhow::Result
     })
 }
 
-/// Names sizes that are asked for of an output which is not cut.
+/// Names parallel sizes requested for an unsharded output.
 fn say_what_is_not_cut(request: &Request, o: &Options) {
     if !matches!(request.to, Form::Hf | Form::Peft) {
         return;
@@ -157,8 +157,8 @@ fn finish(
     copy(plan, source, request, o, args)
 }
 
-/// Opens the source with what the request says of it, and keeps the layers it asks for. A request for all that an original has is
-/// none.
+/// Opens the source with the request's hints, and keeps the requested layers. A request for all layers of the original is not
+/// a restriction.
 fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
     let followed =
         request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
@@ -169,8 +169,8 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
     let open = |config, model| {
         ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep: request.extended })
     };
-    // The rank files may hold those layers alone that are asked for, where the original's configuration, and with upstream's
-    // converter the files' own arguments, tell of all.
+    // The rank files may hold only the requested layers, while the original's configuration, and with upstream's converter
+    // the files' own arguments, describe all.
     let shorter = config.as_ref().and_then(|config| hf::read_config(&shortened(config, request)?).ok());
     let mut source = match shorter.map(|model| open(None, Some(model))) {
         Some(Ok(source)) => source,
@@ -214,7 +214,7 @@ const LAYER_COUNTS: [&str; 3] = ["num_hidden_layers", "num_layers", "n_layer"];
 /// The field of `config.json` that counts layers of multi-token prediction.
 const PREDICTORS: &str = "num_nextn_predict_layers";
 
-/// The configuration of a model that has only as many layers as were asked for; `None` if it has no more.
+/// The configuration of a model with only the requested layers; `None` if it has no more than those.
 fn shortened(config: &Value, request: &Request) -> Option<Value> {
     let mut config = config.clone();
     let mut less = false;
@@ -348,7 +348,7 @@ fn plan_hf(
     Ok(Plan::hf(config, dtype_of, request.sharding)?)
 }
 
-/// Files beside the weights: copied as they are, `config.json` made or corrected where needed.
+/// Files that accompany the weights: copied unchanged, `config.json` created or corrected if needed.
 fn add_companions(
     plan: &mut Plan,
     request: &Request,
@@ -384,7 +384,7 @@ fn add_companions(
             let stated = said.and_then(|c| c.dtype);
             let count = LAYER_COUNTS.into_iter().find(|k| json.get(k).is_some());
             let count = count.unwrap_or("num_hidden_layers");
-            // Of the whole model's numbers, those that are others where less is kept.
+            // The numbers that change if fewer layers are kept.
             let mut counts = Vec::new();
             if request.to == Form::Hf || !whole(request) {
                 counts.push((count, config.layers));
@@ -415,7 +415,7 @@ fn add_companions(
                 plan.copies.retain(|(_, to)| to != Path::new("config.json"));
                 plan.texts.push(("config.json".into(), pretty(&json)));
             } else if !plan.copies.iter().any(|(_, to)| to == Path::new("config.json")) {
-                // The companions come from a tokenizer's folder: the configuration is the source's own, as it is.
+                // The companion files come from a tokenizer folder: the configuration is the source's own, unchanged.
                 plan.copies.push((source.root().join("config.json"), "config.json".into()));
             }
         }

@@ -1,4 +1,4 @@
-//! Command lines of upstream's converters that have flags of their own: v2.0.0's for DeepSeek-V3.
+//! Command lines of upstream converters with their own flags: v2.0.0's for DeepSeek-V3.
 //!
 //! # Source
 //! MindSpeed-LLM v2.0.0 and its head (2026-08-21), `convert_ckpt_deepseek3.py` and `convert_ckpt_deepseek3_mcore2hf.py`.
@@ -95,7 +95,7 @@ mod tests {
     use super::deepseek3;
     use std::ffi::OsString;
 
-    /// The line in the words of the other converters, and how many layers and dense ones are taken.
+    /// The command line translated for the other converters, and how many layers and dense layers are taken.
     fn of(line: &str) -> Option<(String, Option<usize>, Option<usize>)> {
         let argv: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let script = deepseek3(&argv).unwrap()?;

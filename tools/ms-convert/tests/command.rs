@@ -338,7 +338,7 @@ fn a_distributed_checkpoint_is_converted_inspected_compared_and_verified() {
         ms_convert(&[args, &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
         assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
     }
-    // Where a rank lacks its part of it, it is not left behind in silence.
+    // If a rank lacks its part of it, it is not dropped silently.
     std::fs::remove_file(other.join("iter_0000003/mp_rank_01/distrib_optim.pt")).unwrap();
     let to = path("torn");
     let torn = ["mcore", "torch_dist", "--load", text(&other), "--save", text(&to)];
@@ -499,7 +499,7 @@ fn values_that_are_not_finite_are_counted_and_said() {
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     let last = bytes.len() - 4;
-    // An infinity and a value that is no number, as bf16.
+    // An infinity and a value that is not a number, as bf16.
     bytes[last..].copy_from_slice(&[0x80, 0x7f, 0xc0, 0xff]);
     std::fs::write(&weights, bytes).unwrap();
     // A value that several files hold is counted in each.

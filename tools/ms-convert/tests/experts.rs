@@ -1,4 +1,4 @@
-//! Models of experts, through the program.
+//! Mixtures of experts, through the program.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 mod made;
@@ -85,7 +85,7 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
         let flags: Vec<&str> = flags.split_whitespace().collect();
         ms_convert(&[&["--load-dir", text(&load), "--save-dir", text(&save)], &flags[..]].concat()).success();
     };
-    // Eight slots of which two are empty, and no prediction layer, which was not asked for.
+    // Eight slots, two of them empty, and no prediction layer, which was not requested.
     script("hf", "all", "--num-layers 8 --noop-layers 6,7 --target-pipeline-parallel-size 2");
     let of = |name: &str| -> BTreeMap<String, usize> {
         let mut layers = BTreeMap::new();
@@ -98,7 +98,7 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
     };
     assert_eq!(of("all").len(), 4, "{:?}", of("all")); // slots 0 to 3 of the first stage, 0 and 1 of the second
     assert!(names(&path("all")).iter().all(|name| !name.starts_with("mtp")));
-    // The first of the dense layers and the two behind the third: the fourth and fifth of the model.
+    // The first of the dense layers and the two after the third: the fourth and fifth of the model.
     script("hf", "few", "--num-layers 3 --first-k-dense-replace 1");
     let config: Value = serde_json::from_slice(&std::fs::read(path("few/config.json")).unwrap()).unwrap();
     let counts = ["num_hidden_layers", "first_k_dense_replace", "num_nextn_predict_layers"];

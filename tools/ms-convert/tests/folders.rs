@@ -1,4 +1,4 @@
-//! Hugging Face folders whose files say other things than their configuration.
+//! Hugging Face folders whose files contradict their configuration.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;

@@ -113,7 +113,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A model or a case, of the repository or beside it.
+/// A model or a case, in the repository or outside it.
 fn at(relative: &str) -> PathBuf {
     ms_testing::converted_model(relative).unwrap_or_else(|| panic!("{relative} is not here"))
 }
@@ -281,7 +281,7 @@ fn empty_slots_are_those_of_upstream_in_whatever_order_they_are_named() {
         numbers.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect()
     };
     assert_eq!(sorted.each_ref().map(layers), [["0", "2"], ["0", "2"]].map(|l| l.map(str::to_owned).into()));
-    // Upstream's files have no config.json beside them: what the arguments tell is enough to cut them anew.
+    // Upstream's files have no config.json: the arguments are enough to reshard them.
     let again = |name: &str| {
         let flags = ["--load-model-type", "mg", "--save-model-type", "mg", "--model-type-hf", "qwen3"];
         let out = head_conversion(
@@ -320,7 +320,7 @@ fn a_tied_head_has_its_weight_on_the_first_stage_of_dualpipev_too() {
     assert!(!safetensors_tensors(&file).contains_key("lm_head.weight"));
 }
 
-/// Upstream writes the layers that were asked for, whatever the original's configuration counts.
+/// Upstream writes the requested layers, whatever the original's configuration says.
 #[test]
 fn a_checkpoint_of_the_first_layers_goes_back_by_the_same_number_of_layers() {
     let scratch = tempfile::tempdir().unwrap();

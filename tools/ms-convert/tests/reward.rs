@@ -1,4 +1,4 @@
-//! Outcome reward models: the head goes with the model, through any cut and back.
+//! Outcome reward models: the head is converted with the model, through any sharding and back.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::path::Path;

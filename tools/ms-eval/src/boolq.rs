@@ -2,7 +2,7 @@
 //!
 //! # Source
 //! MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/evaluation/eval_impl/boolq_eval.py`; lm-evaluation-harness 0.4.13, task
-//! `boolq`. Both print the same prompt, and find the answer in different ways.
+//! `boolq`. Both use the same prompt, and extract the answer in different ways.
 
 use crate::jsonl::{self, kind};
 use crate::question::{Answer, Question};

@@ -41,7 +41,7 @@ impl Benchmark {
     }
 }
 
-/// The questions of a folder in the order of its subjects, at most `most` of each, behind `shots` solved examples.
+/// The questions of a folder in the order of its subjects, at most `most` of each, after `shots` solved examples.
 ///
 /// # Errors
 /// If there is no file, a subject has no name in the benchmark, a row lacks a cell, or there are too few examples.
@@ -93,7 +93,7 @@ pub(crate) fn questions(kind: Benchmark, dir: &Path, shots: usize, most: usize) 
     Ok(all)
 }
 
-/// A row as it is asked.
+/// A row as a question.
 struct Row {
     text: String,
     gold: usize,

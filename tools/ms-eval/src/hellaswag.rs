@@ -1,4 +1,4 @@
-//! `HellaSwag`: how does it go on? Four endings, one of them human.
+//! `HellaSwag`: choose the ending of a text, from four endings, one written by a human.
 //!
 //! # Source
 //! lm-evaluation-harness 0.4.13, `lm_eval/tasks/hellaswag/utils.py`.

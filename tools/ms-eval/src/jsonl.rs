@@ -1,14 +1,13 @@
-//! Benchmarks that come as JSON lines: which files of a folder, and their rows.
+//! Benchmarks stored as JSON lines: which files of a folder, and their rows.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-/// The rows of a file, or of the `.jsonl` files of a folder in the order of their names. Where a folder has none but has
-/// the folder `split`, that one is read; where names of files hold `split`, only those are (`dev.jsonl` beside `train.jsonl`),
-/// unless `every` file is asked for; at most `most` rows of each.
-/// Each row comes with its place, for messages.
+/// The rows of a file, or of the `.jsonl` files of a folder in the order of their names. Where a folder has none but has the
+/// folder `split`, that one is read; where names of files hold `split`, only those are (`dev.jsonl`, not `train.jsonl`),
+/// unless `every` file is requested; at most `most` rows of each. Each row comes with its place, for messages.
 ///
 /// # Errors
 /// If there is no file, or a row is not a JSON object.

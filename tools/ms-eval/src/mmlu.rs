@@ -38,9 +38,9 @@ pub const SHOTS: usize = 5;
 /// Endings of files with questions, in the order in which they are looked for (upstream takes all of them).
 const ENDINGS: [&str; 4] = ["_test.csv", "_val.csv", "_dev.csv", ".csv"];
 
-/// The subjects of a folder, in the order of their names. Files with questions are `SUBJECT_test.csv` in `dir` or in `dir/test`,
-/// where there is none, `SUBJECT_val.csv`, `SUBJECT_dev.csv` or `SUBJECT.csv`; examples are `SUBJECT_dev.csv` in the folder `dev`
-/// beside the questions' folder.
+/// The subjects of a folder, in the order of their names. Files with questions are `SUBJECT_test.csv` in `dir` or in
+/// `dir/test`, where there is none, `SUBJECT_val.csv`, `SUBJECT_dev.csv` or `SUBJECT.csv`; examples are `SUBJECT_dev.csv` in
+/// the folder `dev` next to the questions' folder.
 ///
 /// # Errors
 /// If there is no file with questions, or a file cannot be read.

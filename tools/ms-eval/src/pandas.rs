@@ -1,4 +1,4 @@
-//! What pandas makes of the cells of a column of a CSV file, and prints.
+//! How pandas parses the cells of a CSV column, and prints them.
 //!
 //! # Source
 //! pandas 2.2, `_libs/parsers.pyx` (`_convert_tokens`: whole numbers, numbers, truth values, else text) and
@@ -20,7 +20,7 @@ pub(crate) fn printed(cells: &[String]) -> Vec<String> {
     let texts = || cells.iter().map(|c| c.unwrap_or("nan").to_owned()).collect();
     match whole_numbers(&cells) {
         Whole::Numbers(numbers) => return numbers,
-        // Then nothing is looked at, not even what is missing.
+        // Then nothing is parsed, not even missing values.
         Whole::TooLarge => return raw.to_owned(),
         Whole::Not => {}
     }
@@ -33,7 +33,7 @@ pub(crate) fn printed(cells: &[String]) -> Vec<String> {
 /// What a column is as one of whole numbers.
 enum Whole {
     Numbers(Vec<String>),
-    /// Some are beyond 64 bits, or beyond 63 beside negative or missing ones: text.
+    /// Some exceed 64 bits, or 63 bits together with negative or missing ones: text.
     TooLarge,
     Not,
 }
@@ -129,7 +129,7 @@ fn number(cell: &str) -> Option<f64> {
         -308..0 => value / ten(-power),
         _ => value / ten(-308 - power) / ten(308),
     };
-    // What overflows is not taken for a number.
+    // A value that overflows is not treated as a number.
     value.is_finite().then_some(sign * value)
 }
 

@@ -1,4 +1,4 @@
-//! What is asked, whatever the benchmark: a prompt, and how its answer is found.
+//! A question of any benchmark: a prompt, and how its answer is determined.
 
 /// One question of a benchmark.
 #[derive(Clone, Debug)]

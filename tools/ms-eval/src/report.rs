@@ -45,7 +45,7 @@ pub(crate) struct Sample {
     /// Is the likeliest per character right?
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) right_norm: Option<bool>,
-    /// Of every choice; empty where an answer was generated.
+    /// For every choice; empty if an answer was generated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) log_likelihood: Vec<f64>,
     #[serde(skip)]

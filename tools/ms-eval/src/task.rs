@@ -1,4 +1,5 @@
-//! The benchmarks: of each its name, what its folder holds and how it is asked. Help, errors and runs read this one table.
+//! The benchmarks: the name of each, the contents of its folder and how its questions are asked. Help, errors and runs read
+//! this one table.
 
 use crate::chinese::{self, Benchmark};
 use crate::question::Question;
@@ -8,8 +9,8 @@ use ms_cli::megatron::Upstream;
 use ms_cli::refuse;
 use std::path::Path;
 
-/// Reads questions: from a folder, with so many solved examples before each if a number was asked for, at most so many, as that
-/// version of MindSpeed-LLM has them.
+/// Reads questions from a folder: with this many solved examples before each, if a number was requested; at most this many;
+/// as in that version of MindSpeed-LLM.
 type Reader = fn(&Path, Option<usize>, usize, Upstream) -> Result<Vec<Question>>;
 
 /// A benchmark.

@@ -23,7 +23,7 @@ enum Form {
     Hf(ChatTemplate),
     /// A prompt template of MindSpeed-LLM (`--prompt-type`).
     Prompt(Template),
-    /// Questions and answers as they stand, one behind the other.
+    /// Questions and answers as they stand, one after the other.
     Plain,
 }
 
@@ -45,7 +45,7 @@ enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Commands begin with a slash; upstream's words for the end and for a new conversation are known too.
+    /// Commands begin with a slash; upstream's words for ending and for a new conversation work too.
     fn read(line: &'a str) -> Result<Self, Usage> {
         let line = line.trim();
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -210,7 +210,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         }
         let mut reply = done.tokens;
         reply.pop_if(|last| setup::limits(o, &model, &tokenizer).stop_tokens.contains(last));
-        // Tokens behind a text that ended the answer are no part of it.
+        // Tokens after a text that ended the answer are not part of it.
         let complete = spelt(&tokenizer, &reply)? == text;
         past = Some(Past { plain, ids, reply: Some(reply).filter(|_| complete), text: text.clone() });
         history.push(json!({"role": "assistant", "content": text}));
@@ -242,7 +242,7 @@ impl Past {
         })
     }
 
-    /// What stands behind the text of the reply.
+    /// What follows the text of the reply.
     fn behind_reply<'a>(&self, tokenizer: &Tokenizer, rest: &'a [u32]) -> Option<&'a [u32]> {
         let (mut pieces, mut left) = (Detokenizer::new(tokenizer, true), self.text.as_str());
         let mut rest = rest.iter();

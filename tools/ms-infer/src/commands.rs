@@ -1,4 +1,4 @@
-//! What the program can be asked to do.
+//! The commands of the program.
 
 /// What runs.
 #[derive(Clone, Copy, Debug, PartialEq)]

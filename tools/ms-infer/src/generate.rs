@@ -95,7 +95,7 @@ fn some(
     Ok(())
 }
 
-/// The prompts that were asked for; `-` is what stands on stdin.
+/// The requested prompts; `-` reads stdin.
 pub(crate) fn prompts(o: &Options) -> Result<Vec<String>> {
     let read = |p: &String| if p == "-" { read_stdin(true) } else { Ok(p.clone()) };
     o.asked.prompts.iter().map(read).collect()
@@ -133,7 +133,7 @@ pub(crate) fn stream(
     Ok(done.swap_remove(0))
 }
 
-/// As [`stream`], prompt `i` in slot `i`; `echoed`: texts stand behind their prompts.
+/// As [`stream`], prompt `i` in slot `i`; `echoed`: texts follow their prompts.
 fn several(
     o: &Options,
     session: &mut Session<'_>,

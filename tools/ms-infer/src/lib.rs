@@ -1,5 +1,5 @@
-//! `ms-infer` runs a model: `generate` continues a prompt, `chat` holds a conversation, `logits` writes the logits of
-//! ready token ids. Without one of these words it takes the arguments of upstream's `inference.py`.
+//! `ms-infer` runs a model: `generate` continues a prompt, `chat` holds a conversation, `logits` writes the logits of given
+//! token ids. Without one of these commands it takes the arguments of upstream's `inference.py`.
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]

@@ -1,4 +1,4 @@
-//! `ms-infer logits`: the logits of ready token ids, for comparison with other programs.
+//! `ms-infer logits`: the logits of given token ids, for comparison with other programs.
 
 use crate::options::Options;
 use crate::setup::{self, Ask};

@@ -1,4 +1,4 @@
-//! Which command reads which flag, and what becomes of a flag that none of those that run reads.
+//! Which command reads which flag, and what happens to a flag that none of the commands being run reads.
 
 use crate::commands::{CHAT, Command, DRAWN, GENERATE, LOGITS};
 use crate::options::Options;

@@ -1,4 +1,4 @@
-//! What every command needs: model, tokenizer, sampling rule.
+//! Setup common to all commands: model, tokenizer, sampling.
 
 use crate::options::Options;
 use anyhow::Result;
@@ -10,9 +10,9 @@ use ms_text::Tokenizer;
 /// What a command is about to ask of a model.
 #[derive(Clone, Copy)]
 pub(crate) enum Ask {
-    /// Continuations of prompts of at most so many tokens, so many at a time.
+    /// Continuations of prompts of at most this many tokens, this many at a time.
     Continue(usize, usize),
-    /// The logits of so many sequences of so many tokens, all held until the end.
+    /// The logits of this many sequences of this many tokens, all held until the end.
     Logits(usize, usize),
 }
 

@@ -208,7 +208,7 @@ fn logits_say_what_they_wrote_and_what_the_model_is_not_made_for() {
     assert!(said.contains("--input: sequences of 260 tokens are longer than the 256"), "{said}");
 }
 
-/// Puts one value that is no number into the weights of a model.
+/// Puts one value that is not a number into the weights of a model.
 fn break_a_weight(dir: &Path) {
     let path = dir.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();

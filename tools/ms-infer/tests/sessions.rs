@@ -1,4 +1,4 @@
-//! Long conversations, of which what was computed once is not computed again, and prompts side by side.
+//! Long conversations, whose prefix is not computed again, and several prompts at once.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -40,7 +40,7 @@ fn a_conversation_that_grows_past_its_room_goes_on_from_what_was_computed() {
         assert_eq!(turns.len(), 4, "{name}");
         assert!(number(1, "prompt_tokens") < 1000 && number(2, "prompt_tokens") > 1032, "{name}: {turns:?}");
         for turn in 1..4 {
-            // What is new since the last turn's prompt and its reply, of which the last token was not computed.
+            // What is new since the last turn's prompt and its reply, whose last token was not computed.
             let new = number(turn, "prompt_tokens") - number(turn - 1, "prompt_tokens") - 8;
             let computed = number(turn, "computed_tokens");
             assert_eq!(computed, new + 1 + 7, "{name}, turn {turn}: {turns:?}");

@@ -1,4 +1,4 @@
-//! The program behind `ms-pack`.
+//! The implementation of `ms-pack`.
 
 mod cli;
 mod inspect;

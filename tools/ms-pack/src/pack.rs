@@ -1,4 +1,4 @@
-//! `ms-pack pack`: streams into packed datasets.
+//! `ms-pack pack`: token streams to packed datasets.
 
 use crate::cli::Pack;
 use crate::{as_usage, record};

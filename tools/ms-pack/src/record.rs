@@ -1,4 +1,4 @@
-//! The manifest beside a dataset: which tokenizer its ids are of, and which files it is.
+//! The manifest next to a dataset: the tokenizer of its ids, and the files it was made from.
 
 use anyhow::{Context, Result};
 use ms_data::indexed::{bin_path, idx_path};

@@ -1,4 +1,4 @@
-//! `ms-pack merge` and `ms-pack split`: the documents of datasets in other files.
+//! `ms-pack merge` and `ms-pack split`: regrouping the documents of datasets into other files.
 
 use crate::cli::{Merge, Split};
 use crate::record;

@@ -1,4 +1,4 @@
-//! `ms-pack` as a user runs it, alone and behind `ms-preprocess`.
+//! `ms-pack` as a user runs it, alone and after `ms-preprocess`.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;

@@ -1,4 +1,4 @@
-//! The batches that ranks take, beside those of Megatron's samplers.
+//! The batches of each rank compared with those of Megatron's samplers.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

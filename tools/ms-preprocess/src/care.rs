@@ -1,4 +1,4 @@
-//! Flags that upstream lacks: which records are taken, what is kept beside the dataset, and how a run goes on.
+//! Flags that upstream does not have: which records are used, what is stored next to the dataset, and how a run resumes.
 
 use crate::cli::Options;
 use anyhow::Result;

@@ -1,6 +1,6 @@
 //! The command line of `ms-preprocess`: upstream's `preprocess_data.py`, and a few flags of our own.
 //!
-//! Here the flags become the plain values that the run takes.
+//! Here the flags are converted to the plain values that the run takes.
 
 use crate::care::{Care, Caring};
 use crate::mixture::{Mixing, Mixture};

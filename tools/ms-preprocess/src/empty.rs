@@ -1,4 +1,4 @@
-//! Inputs of which nothing, or little, is left.
+//! Inputs of which nothing, or little, remains.
 
 use crate::cli::Tokenize;
 use crate::recognise::{fields, first_record, messages, style};

@@ -1,4 +1,4 @@
-//! The program behind `ms-preprocess`.
+//! The implementation of `ms-preprocess`.
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]

@@ -1,4 +1,4 @@
-//! `--merge-group-keys`: several datasets of a folder into one.
+//! `--merge-group-keys`: merges several datasets of a folder.
 
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;

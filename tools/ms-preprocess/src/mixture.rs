@@ -1,4 +1,4 @@
-//! Several sets of a `dataset_info.json` as one: `--mix-strategy`, `--interleave-probs`, `--max-samples`.
+//! Mixtures of several datasets of a `dataset_info.json`: `--mix-strategy`, `--interleave-probs`, `--max-samples`.
 
 use crate::cli::Options;
 use anyhow::Result;

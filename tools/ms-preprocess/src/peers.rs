@@ -8,7 +8,7 @@ pub(crate) trait Peers {
     fn rank(&self) -> usize;
     /// Number of processes.
     fn size(&self) -> usize;
-    /// The first process that brings a failure, and its words. All wait for each other and get the same.
+    /// The first process that reports a failure, and its message. All wait for each other and get the same.
     fn failure(&self, mine: Option<String>) -> Option<(usize, String)>;
 }
 
@@ -74,7 +74,7 @@ mod launch {
 
         fn failure(&self, mine: Option<String>) -> Option<(usize, String)> {
             let world = self.universe.world();
-            // A failure without words is one, too: its length counts from 1.
+            // A failure without a message is one, too: its length counts from 1.
             let length = mine.as_ref().map_or(0, |text| text.len() as u64 + 1);
             let mut lengths = vec![0u64; self.size()];
             world.all_gather_into(&length, &mut lengths);

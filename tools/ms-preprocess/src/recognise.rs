@@ -1,4 +1,4 @@
-//! What records are, by the first one: styles, and where lists of messages have their parts.
+//! Recognising the kind of records from the first one: styles, and where message lists have their fields.
 
 use ms_data::handler::RecordKind;
 use ms_data::records::{InputFile, RecordReader};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 type Record = Map<String, Value>;
 
-/// A kind of records, the `--map-keys` that their fields need, and both in words.
+/// A kind of records, the `--map-keys` that their fields need, and a description of both.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recognised {
     pub(crate) kind: RecordKind,
@@ -111,8 +111,8 @@ pub(crate) fn style(record: &Record) -> Result<Recognised, String> {
     ))
 }
 
-/// The `--map-keys` of a kind that reads lists of messages, where the first record has its list under other names than
-/// the kind's own; with words for it.
+/// The `--map-keys` of a kind that reads lists of messages, if the first record has its list under names other than the
+/// kind's own; with a description.
 pub(crate) fn messages(record: &Record, kind: RecordKind) -> Option<(Record, String)> {
     let own = match kind {
         RecordKind::OpenAiInstruction => ("messages", "role", "content"),

@@ -1,4 +1,4 @@
-//! What a run takes of memory, about, before it does its work.
+//! The approximate memory of a run, estimated before it starts.
 
 use crate::cli::{Tokenize, Vocabulary};
 use anyhow::Result;
@@ -15,10 +15,10 @@ const OPEN_FACTOR: u64 = 6;
 const TOKENIZER_FACTOR: u64 = 16;
 /// Columns of a row, at most, in 32-bit tokens.
 const ROW_TOKEN_BYTES: u64 = 12;
-/// Records at the beginning of the first file that are looked at, and their bytes.
+/// Number of records examined at the beginning of the first file, and their bytes.
 const SEEN: (u64, u64) = (64, 1 << 20);
-/// What the knapsack holds of its samples before it uses a file, twice for the moment in which it grows; beside that
-/// where each begins, its length, and its place in a row.
+/// What the knapsack holds of its samples before it uses a file, twice for the moment in which it grows; in addition, where
+/// each begins, its length, and its place in a row.
 const KNAPSACK: (u64, u64) = (128 << 20, 32);
 
 /// The parts of an estimate in bytes, each with what lowers it.
@@ -27,7 +27,7 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Of a run: what its flags, the files of its tokenizer, the sizes of its inputs and their first records say.
+    /// The estimate for a run, from its flags, its tokenizer files, the sizes of its inputs and their first records.
     pub(crate) fn of(job: &Tokenize) -> Self {
         let (records, longest) = records(job);
         let workers = job.workers as u64;
@@ -64,8 +64,8 @@ impl Estimate {
     }
 }
 
-/// How many records there are, about, and the bytes of the longest of the first ones. What is compressed counts as it is
-/// on disk, and what is piped not at all.
+/// The approximate number of records, and the bytes of the longest of the first ones. Compressed input counts by its size on
+/// disk, and piped input not at all.
 fn records(job: &Tokenize) -> (u64, u64) {
     let file = job.inputs.iter().find(|file| file.path.as_os_str() != "-");
     let (mut seen, mut bytes, mut longest) = (0, 0, 0);

@@ -339,7 +339,7 @@ fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
     Ok(output)
 }
 
-/// Refuses to replace the files beside the dataset, as [`check_absent`] does those of it.
+/// Refuses to replace the files next to the dataset, as [`check_absent`] does for its own.
 fn check_beside_absent(job: &Tokenize) -> Result<()> {
     let (prefix, force) = match &job.target {
         Target::Files { prefix, force } => (Some(prefix), *force),
@@ -404,7 +404,7 @@ fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
     Ok(())
 }
 
-/// The last words, on stdout unless that carries the stream.
+/// The final message, on stdout unless that carries the stream.
 fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> {
     let Done { report, summary, lengths, .. } = done;
     let outputs: Vec<_> = summary

@@ -1,4 +1,4 @@
-//! What upstream lacks: other inputs, choosing records, statistics, manifests, going on.
+//! Features that upstream does not have: other inputs, choosing records, statistics, manifests, resuming.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 mod bench;

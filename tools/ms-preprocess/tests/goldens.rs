@@ -1,4 +1,4 @@
-//! Upstream's command lines through the program, and upstream's bytes out of it.
+//! Upstream's command lines through the program produce upstream's bytes.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
@@ -68,7 +68,7 @@ fn check(case: &Path, name: &str) {
     }
 }
 
-/// Values: transformers 4.57.6, Llama's slow and fast class, of which upstream takes the first with this flag.
+/// Values: transformers 4.57.6, Llama's slow and fast class; upstream uses the slow one with this flag.
 #[test]
 fn the_slow_class_is_taken_with_its_flag_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Chat data as the world has it, inputs of which nothing is left, and outputs that are looked after.
+//! Chat data in common formats, inputs of which nothing remains, and protected outputs.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -1,4 +1,4 @@
-//! Sets of a `dataset_info.json` in turns, and conversations as texts.
+//! Mixtures of the datasets of a `dataset_info.json`, and conversations as texts.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 mod bench;

@@ -1,6 +1,6 @@
-//! `ms-profile cpu` measures what this machine can do at the moment; `ms-profile report` says where the time of
-//! recorded iterations went and what share of the machine they reached; `ms-profile schedule` draws pipelines; `ms-profile
-//! npu-doctor` examines what there is of CANN.
+//! `ms-profile cpu` measures what this machine can do at the moment; `ms-profile report` says where the time of recorded
+//! iterations went and what share of the machine's peak they reached; `ms-profile schedule` draws pipelines;
+//! `ms-profile npu-doctor` examines a CANN installation.
 
 mod cli;
 mod cpu;

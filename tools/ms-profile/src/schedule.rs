@@ -1,4 +1,4 @@
-//! `ms-profile schedule`: an order of work in a pipeline, drawn.
+//! `ms-profile schedule`: draws a pipeline schedule.
 
 use crate::cli;
 use anyhow::{Result, anyhow};
@@ -16,7 +16,7 @@ const MOST: usize = 1 << 18;
 /// Prints the schedule.
 ///
 /// # Errors
-/// If there is none for these numbers.
+/// If there is no schedule for these numbers.
 pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
     let (schedule, report) = make(args)?;
     let kept = args.recompute_in_bubble.then(|| kept_whole(&schedule));
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// By stage, the most forward passes of which more than the input is kept at once, where those beyond as many as the pipeline has
-/// chunks run again in the bubble.
+/// By stage, the largest number of forward passes with more than their input saved at once, if those beyond the number of
+/// chunks of the pipeline are recomputed in the bubble.
 fn kept_whole(schedule: &Schedule) -> Vec<usize> {
     let last = schedule.chain.len() - 1;
     let of_stage = |stage: usize| {

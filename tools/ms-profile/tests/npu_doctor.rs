@@ -1,4 +1,4 @@
-//! `ms-profile npu-doctor` on the emulator of CANN, as a user with a whole, a broken and no installation meets it.
+//! `ms-profile npu-doctor` on the emulator of CANN, as users with a complete, a broken and no installation see it.
 
 #![allow(clippy::unwrap_used)] // tests
 

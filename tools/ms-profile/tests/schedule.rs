@@ -1,4 +1,4 @@
-//! `ms-profile schedule`: known orders with their bubbles, through the program.
+//! `ms-profile schedule`: known schedules with their bubbles, through the program.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -84,7 +84,7 @@ fn chunks_are_named_as_in_training_and_passes_in_the_bubble_keep_their_input() {
 
 #[test]
 fn chunks_take_as_long_as_they_have_layers() {
-    // The second stage takes twice the time: it is busy but for the first forward and the last backward of the other.
+    // The second stage takes twice the time: it is busy except for the first forward and the last backward of the other.
     let want = "\
 stage 0 01     002   11    22
         FF.....BBF...BB....BB
@@ -115,7 +115,7 @@ fn passes_that_go_together_are_drawn_in_their_time() {
     let args = "--pp 2 --micro-batches 8 --schedules-method dualpipev";
     let (apart, together) = (object(args), object(&format!("{args} --moe-fb-overlap")));
     assert_ne!(apart["spans"], together["spans"]);
-    // A forward pass of one micro-batch in a column, and behind it the two of a backward pass of another.
+    // A forward pass of one micro-batch in a column, followed by the two columns of a backward pass of another.
     let drawn = text("--pp 2 --micro-batches 4 --schedules-method dualpipev --moe-fb-overlap");
     let stage: Vec<&str> = drawn.lines().take(2).collect();
     assert_eq!(

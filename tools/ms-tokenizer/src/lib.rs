@@ -1,4 +1,4 @@
-//! The program behind `ms-tokenizer`.
+//! The implementation of `ms-tokenizer`.
 
 mod cli;
 mod compare;
@@ -41,7 +41,7 @@ fn encode(args: &Encode, json: bool) -> Result<()> {
             Box::new(std::io::BufReader::new(file))
         }
         None => {
-            // A person at a terminal may type; a program that forgot its input would wait for ever.
+            // A person at a terminal may type; a program that forgot its input would wait forever.
             if args.file.is_none() && std::io::stdin().is_terminal() {
                 refuse!("no text: name a file, or pipe text in");
             }

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
     let started = Instant::now();
     let bar = common.progress().spinner("reading");
     let bytes = Arc::new(AtomicU64::new(0));
-    // The trainer takes an iterator of texts; the first error ends it and is looked at afterwards.
+    // The trainer takes an iterator of texts; the first error ends it and is handled afterwards.
     let failure = Arc::new(Mutex::new(None));
     let texts = {
         let (bytes, failure, key) = (bytes.clone(), failure.clone(), args.json_key.clone());

@@ -1,4 +1,5 @@
-//! That no work is lost: the folder of checkpoints before the first iteration, and signals while a run goes on.
+//! Protection against losing work: the checkpoint folder is checked before the first iteration, and signals are handled
+//! during a run.
 
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
@@ -14,8 +15,8 @@ pub(crate) struct Counts {
     pub(crate) saved: AtomicU64,
 }
 
-/// Claims and probes the folders of checkpoints: each can be made and written, and has room for one checkpoint. A run that
-/// saves nothing is told so.
+/// Claims and probes the checkpoint folders: each must be creatable and writable, and have room for one checkpoint. A run
+/// that saves nothing gets a message.
 ///
 /// # Errors
 /// If another run writes there, it cannot be written, or there is too little room.

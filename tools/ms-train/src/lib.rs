@@ -1,8 +1,8 @@
-//! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning,
-//! on as many ranks as `--nproc-per-node` says, each a thread of this process, or as `mpirun` starts (feature `mpi`).
+//! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning, on as many
+//! ranks as `--nproc-per-node` says, each a thread of this process, or as many as `mpirun` starts (feature `mpi`).
 //!
-//! What flags mean is [`ms_options::training`]; here are the command line, where ranks are (`ranks`), what is said of a run
-//! (`report`, `plan`, `profile`) and what ends it early (`keep`).
+//! The meaning of flags is defined in [`ms_options::training`]; this package has the command line, the placement of ranks
+//! (`ranks`), the output of a run (`report`, `plan`, `profile`) and early stopping (`keep`).
 
 #[macro_use]
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]

@@ -1,4 +1,4 @@
-//! What `ms-train` is asked to do with a run; the run's own options are those of the library.
+//! What `ms-train` should do with a run; the run's own options are those of the library.
 
 use ms_options::training::Purpose;
 

@@ -169,7 +169,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };
-    // Of a size that moves a small model, in the proportion of the flags.
+    // Large enough to move a small model, in the proportion given by the flags.
     let lr = 1e-3;
     let decoupled = c.schedule.decoupled.filter(|_| c.schedule.max_lr > 0.0);
     let decoupled_lr = decoupled.map(|d| lr * d.max_lr / c.schedule.max_lr);

@@ -26,7 +26,7 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
 /// Prints the layouts whose ranks each need at most `limit`: lines, or one JSON object with `--json`.
 ///
 /// # Errors
-/// A size that is none, or no layout that fits, with the smallest that there is.
+/// An invalid size, or no layout that fits, with the smallest one.
 pub(crate) fn print_layouts(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
     let found = Layouts::find(o, r, limit)?;
     let mut out = std::io::stdout().lock();

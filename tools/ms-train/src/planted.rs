@@ -1,11 +1,11 @@
-//! Faults that tests plant in a run: `MS_PLANTED_FAULT="RANK EXCHANGE TIME DEED"`. When the rank comes to that exchange (its name
-//! in `ms-dist`'s and `ms-trainer`'s sources) for that time, counted from 1, it does the deed:
+//! Fault injection for tests: `MS_PLANTED_FAULT="RANK EXCHANGE TIME DEED"`. When the rank reaches that exchange (by its name
+//! in the sources of `ms-dist` and `ms-trainer`) for that time, counted from 1, it does the deed:
 //!
 //! - `panic`: the rank panics;
 //! - `abort`: the process ends at once, as if it were killed;
-//! - `skip`: the rank leaves the exchange out and goes on;
-//! - `double`: the rank goes on with twice what came;
-//! - `note`: nothing happens to it: what goes wrong behind is not of this program, such as a disk that is full.
+//! - `skip`: the rank leaves the exchange out and continues;
+//! - `double`: the rank continues with twice the received values;
+//! - `note`: nothing happens to it: the fault that follows is outside this program, such as a full disk.
 //!
 //! A warning says when, so that tests can measure how long the others take to end.
 

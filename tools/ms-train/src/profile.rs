@@ -1,4 +1,4 @@
-//! The profile of a run: a trace that Perfetto opens, and what is needed to read it.
+//! The profile of a run: a trace that Perfetto opens, and the metadata needed to read it.
 //!
 //! The folder has the names of Ascend's profiler, so that its readers find the trace:
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.

@@ -1,4 +1,4 @@
-//! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
+//! Where the ranks of a run are: threads of this process, or processes started by `mpirun`.
 
 use anyhow::{Result, anyhow};
 use ms_cli::megatron::Args;
@@ -22,7 +22,7 @@ pub(crate) enum Ranks {
 struct Surroundings {
     /// Processes that a launcher of MPI started.
     mpi: Option<usize>,
-    /// In the words of torchrun, where they are set.
+    /// From torchrun's variables, if they are set.
     rank: Option<usize>,
     world: Option<usize>,
     rank_here: Option<usize>,
@@ -40,8 +40,8 @@ struct Placed {
 }
 
 impl Surroundings {
-    /// By the variables of Open MPI and of launchers with PMI, and those of torchrun. Where its processes would meet
-    /// (`MASTER_ADDR`, `MASTER_PORT`) is not asked for: MPI knows.
+    /// By the variables of Open MPI and of launchers with PMI, and those of torchrun. The rendezvous address (`MASTER_ADDR`,
+    /// `MASTER_PORT`) is not needed: MPI knows.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name).and_then(|text| text.trim().parse().ok());
         let mpi = env_vars::OF_MPI.into_iter().find_map(number);
@@ -102,7 +102,7 @@ impl Surroundings {
 /// The ranks that torchrun would have started, where its variable is set: what is planned under it is a plan for them.
 ///
 /// # Errors
-/// If the variable is no number of ranks.
+/// If the variable is not a number of ranks.
 fn world_of_torchrun() -> Result<Option<usize>> {
     let Ok(text) = std::env::var(env_vars::WORLD_SIZE) else { return Ok(None) };
     match text.trim().parse() {

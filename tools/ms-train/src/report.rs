@@ -1,4 +1,4 @@
-//! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
+//! Output of a run: log lines on stdout in Megatron's format, everything else on stderr.
 
 use crate::keep::Counts;
 use anyhow::Result;

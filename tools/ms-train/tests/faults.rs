@@ -1,6 +1,5 @@
-//! What goes wrong in a run of several ranks: a rank that dies, an exchange that one leaves out, a disk that is full, a
-//! checkpoint that is damaged. Every rank ends, the message says who and why, only what was not saved is lost, and the run goes
-//! on with fewer ranks.
+//! Faults in a run of several ranks: a rank that dies, an exchange that one leaves out, a full disk, a damaged checkpoint.
+//! Every rank ends, the message says who and why, only unsaved work is lost, and the run resumes with fewer ranks.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
@@ -132,7 +131,7 @@ fn an_exchange_that_one_rank_leaves_out_ends_all_and_is_named() {
     }
 }
 
-/// The run under a limit of the size of files: a disk that is full after so many blocks of half a kilobyte.
+/// The run with a file size limit: a disk that is full after this many blocks of half a kilobyte.
 fn on_a_full_disk(command: &assert_cmd::Command, blocks: usize) -> assert_cmd::Command {
     let mut shell = assert_cmd::Command::new("sh");
     // Who does not hear of it gets an error from every write beyond.
@@ -269,7 +268,7 @@ fn of_several_damaged_checkpoints_the_last_whole_one_is_offered() {
     let said = load();
     assert!(said.contains("iter_0000008/rank_00003.safetensors"), "{said}");
     assert!(said.contains("--ckpt-step 2 loads the last whole one; damaged, too: 4, 6"), "{said}");
-    // An older one that is asked for and damaged has one before it, too.
+    // If a requested older one is damaged, there is one before it, too.
     let said = failed(train(dir.path(), "4", "8", "--tp 2 --load out --ckpt-step 6"));
     assert!(said.contains("iter_0000006/rank_00000.safetensors"), "{said}");
     assert!(said.contains("--ckpt-step 2 loads the last whole one; damaged, too: 4"), "{said}");

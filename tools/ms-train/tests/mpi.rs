@@ -1,4 +1,4 @@
-//! `mpirun -np N ms-train`: what threads compute, on ranks that are processes. `just mpi` runs it; without `mpirun` it fails.
+//! `mpirun -np N ms-train`: ranks as processes compute the same as threads. Run by `just mpi`; without `mpirun` it fails.
 
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
@@ -107,14 +107,14 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     out
 }
 
-/// Two instances of the optimizer, whose second sums begin where the first ones end, beside the backward pass.
+/// Two instances of the optimizer, whose second sums start where the first ones end, during the backward pass.
 const INSTANCES: &str = "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --num-attention-heads 2 --normalization RMSNorm \
      --swiglu --disable-bias-linear --position-embedding-type rope --vocab-size 64 --padded-vocab-size 64 --seq-length 24 \
      --max-position-embeddings 24 --micro-batch-size 2 --global-batch-size 24 --hidden-dropout 0 --attention-dropout 0 --bf16 \
      --lr 1e-2 --lr-decay-style constant --eval-iters 0 --use-distributed-optimizer --num-distributed-optimizer-instances 2 \
      --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 500";
 
-/// Sinks and windows, of which no flags speak: the sample of GPT-OSS, which has experts, too.
+/// Sinks and windows, for which there are no flags: the sample of GPT-OSS, which also has experts.
 const SINKS: &str = "--tp 2 --sequence-parallel --ep 2 --moe-token-dispatcher-type alltoall --seq-length 24 --micro-batch-size 2 \
      --global-batch-size 24 --bf16 --lr 1e-2 --lr-decay-style constant --eval-iters 0 --use-distributed-optimizer";
 
@@ -266,9 +266,9 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
     assert!(said.contains("rank 2 failed: ") || said.contains("rank 2 of 4"), "{said}");
 }
 
-/// Four ranks of a run that saves each iteration, of which `victim` is killed: how long all live on, after what is said is as it
-/// must be; `None` where mpirun ended them before a neighbour had seen it. The iteration whose metrics were written last is in
-/// `metrics.jsonl`.
+/// Four ranks of a run that saves each iteration; `victim` is killed. Returns how long all others live on, after checking the
+/// messages; `None` where mpirun ended them before a neighbour had seen it. The iteration whose metrics were written last is
+/// in `metrics.jsonl`.
 fn killed(dir: &Path, victim: usize, topology: &str) -> Option<Duration> {
     let data = samples(dir, 200, 8, counting);
     let file = dir.join("metrics.jsonl");

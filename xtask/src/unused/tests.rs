@@ -1,4 +1,4 @@
-//! The rule over small workspaces in memory.
+//! The rule applied to small workspaces in memory.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn found(files: &[(&str, &str)], allowed: &str) -> Result<Vec<String>> {
     judge(&collect(files.iter().map(|(path, _)| PathBuf::from(path)), &read, users)?, allowed)
 }
 
-/// Names of what is found in the library `a` of this text, with `others` beside it.
+/// Names of what is found in the library `a` with this text, together with `others`.
 fn unused(text: &str, others: &[(&str, &str)]) -> Vec<String> {
     let files: Vec<_> = [("crates/a/src/lib.rs", text)].into_iter().chain(others.iter().copied()).collect();
     let name = |finding: String| {

@@ -1,4 +1,4 @@
-//! Element by element, shapes, reductions, products, norms, activations, the optimizer.
+//! Element-wise operators, shapes, reductions, products, norms, activations, the optimizer.
 
 use super::{Bench, Check, FLOATS, gradient};
 use crate::{Number, Result, View, ops};

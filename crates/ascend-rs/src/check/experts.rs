@@ -1,4 +1,4 @@
-//! Mixtures of experts: routing, permutation, products by group.
+//! Mixtures of experts: routing, permutation, grouped products.
 
 use super::{Bench, Check, FLOATS, gradient};
 use crate::{Result, ops};

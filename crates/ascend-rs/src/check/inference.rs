@@ -1,4 +1,4 @@
-//! Attention over caches, their writing, the merging of partial attentions, products of integers.
+//! Attention over KV caches, writing caches, merging partial attentions, integer products.
 
 use super::attention::causal_mask;
 use super::{Bench, Check, FLOATS, Given};

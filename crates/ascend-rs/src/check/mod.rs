@@ -1,8 +1,8 @@
-//! Every operator of [`crate::ops`] against its formula in f64, on small shapes: what `ms-profile npu-doctor` runs on a device
-//! and the tests run over element types and odd shapes.
+//! Every operator of [`crate::ops`] compared with its formula in f64, on small shapes: what `ms-profile npu-doctor` runs on a
+//! device, and the tests run over element types and odd shapes.
 //!
-//! Formulas are plain loops over values in f64; gradients are those of the forward formula by central differences. Inputs
-//! are rounded to the element type first, so that what is measured is the operator's own error.
+//! Formulas are plain loops over values in f64; gradients are those of the forward formula by central differences. Inputs are
+//! rounded to the element type first, so that what is measured is the operator's own error.
 
 mod attention;
 mod dense;

@@ -1,4 +1,4 @@
-//! The further versions of attention for training: biases, sinks, parts of queries and keys of their own.
+//! Further versions of attention for training: biases, sinks, separate parts of queries and keys.
 
 use super::attention::causal_mask;
 use super::{Bench, Check, FLOATS, Given, gradient};

@@ -1,4 +1,4 @@
-//! A group of ranks over HCCL, as the ranks' interface wants it.
+//! A group of ranks over HCCL, as a [`ms_dist::Communicator`].
 
 use super::lane::{Lane, Worker};
 use super::mail::{self, Letter, Mailbox};
@@ -115,7 +115,7 @@ impl HcclGroup {
     }
 }
 
-/// The first other rank that is about to do something else, with its words.
+/// The first other rank that is about to do something else, with its description.
 fn compare(worker: &Worker, call: &str) -> Result<Option<(usize, String)>> {
     let (comm, stream) = (&worker.comm, &worker.stream);
     let mut mine = [0u8; CALL];

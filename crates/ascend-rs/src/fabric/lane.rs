@@ -1,4 +1,4 @@
-//! A thread that owns a communicator and does its jobs in order.
+//! A lane: a thread that owns a communicator and does its jobs in order.
 
 use super::{Run, lock, transport};
 use crate::{Comm, Device, Error, Result, Stream};
@@ -28,7 +28,7 @@ pub(crate) struct Lane {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A job's result on its way.
+/// A job's result in transit.
 pub(crate) struct Reply<T> {
     what: String,
     result: Receiver<Result<T>>,

@@ -1,4 +1,4 @@
-//! Messages from one rank to another: a head of fixed size, then the bytes.
+//! Messages from one rank to another: a fixed-size header, then the bytes.
 
 use super::lane::Worker;
 use crate::{Buffer, Error, Result};
@@ -20,7 +20,7 @@ pub(crate) struct Letter {
     pub(crate) tensor: Tensor,
 }
 
-/// What came before anyone asked for it, and who asked before it came.
+/// Messages that arrived before they were requested, and requests that came before their message.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     pub(crate) stored: HashMap<u64, VecDeque<Letter>>,

@@ -1,9 +1,9 @@
-//! HCCL as the ranks' [`Fabric`]: tensors of the host cross the device on their way.
+//! HCCL as a [`Fabric`] of ranks: host tensors are copied to the device, exchanged and copied back.
 //!
-//! Every communicator has a thread of its own (a lane) with a stream, so that a collective of one group never stands behind
-//! one of another, and a call only hands a job to a lane. Messages between two ranks go through a communicator of these two
-//! for each direction, made when the first is sent: HCCL pairs sends with receives in their order and lets a rank wait for
-//! its peer, but nothing here waits but the lane.
+//! Every communicator has a thread of its own (a lane) with a stream, so a collective of one group never queues behind one of
+//! another, and a call only hands a job to a lane. Messages between two ranks use one communicator of these two per
+//! direction, made when the first message is sent: HCCL pairs sends with receives in their order and lets a rank wait for its
+//! peer, but nothing here waits except the lane.
 
 mod group;
 mod lane;
@@ -42,7 +42,7 @@ pub enum Bootstrap {
 /// Settings of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricOptions {
-    /// Of every communicator of a group.
+    /// For every communicator of a group.
     pub comm: CommOptions,
     /// Megabytes of each of the two buffers of a communicator for messages between two ranks.
     pub message_buffer_mb: u32,
@@ -141,11 +141,11 @@ impl Run {
             return;
         }
         *lock(&self.failed) = Some((self.rank, reason.to_owned()));
-        // Who cannot be told finds out by a time-out.
+        // A rank that cannot be told finds out by a time-out.
         let _ = self.rendezvous.put(FAILED, format!("{} {reason}", self.rank).as_bytes());
     }
 
-    /// How a lane makes the communicator of `ranks`, of which this is number `place`.
+    /// How a lane creates the communicator of `ranks`, in which this rank is number `place`.
     fn maker(&self, key: String, ranks: Vec<usize>, place: usize, options: CommOptions) -> Maker {
         let (rendezvous, timeout) = (self.rendezvous.clone(), self.options.timeout);
         Box::new(move |device: &Device| {

@@ -1,4 +1,5 @@
-//! Operators of inference: attention over caches, their writing, products of integers. Arguments by the names of their pages.
+//! Operators of inference: attention over KV caches, writing them, integer products. Arguments have the names of the
+//! operators' documentation.
 
 use super::Text;
 use crate::operator::{Argument, Call, View};

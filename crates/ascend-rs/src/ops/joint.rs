@@ -1,7 +1,8 @@
-//! Products fused with communication: what a linear layer cut over ranks would do as a product and a collective. All ranks of the
-//! group make the same calls with equal shapes; `turns` is 0, `stream_mode` 1, `reduce` `sum`, `which` 0, as on the pages.
+//! Products fused with communication: a tensor-parallel linear layer as one operator instead of a product and a collective.
+//! All ranks of the group make the same calls with equal shapes; `turns` is 0, `stream_mode` 1, `reduce` `sum`, `which` 0, as
+//! documented.
 //!
-//! They need two ranks at least (a sum of products: one), so the checks of one device do not run them.
+//! They need at least two ranks (a sum of products: one), so the checks of one device do not run them.
 
 use super::Text;
 use crate::comm::Comm;

@@ -1,4 +1,5 @@
-//! Further versions of attention and of grouped products, and the routing of inference: arguments by the names of their pages.
+//! Further versions of attention and of grouped products, and the routing of inference. Arguments have the names of the
+//! operators' documentation.
 
 use super::Text;
 use crate::operator::{Argument, Call, View};

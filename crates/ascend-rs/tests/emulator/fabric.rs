@@ -1,4 +1,4 @@
-//! HCCL behind the ranks' interface, compared with ranks that are threads.
+//! HCCL through the `Fabric` trait, compared with ranks that are threads.
 
 use crate::{scenarios, toolkit};
 use ascend_rs::rendezvous::{InProcess, Over};

@@ -1,4 +1,4 @@
-//! Every operator of the fused set against its formula, over element types and odd shapes.
+//! Every operator of the fused set compared with its formula, over element types and odd shapes.
 
 use crate::runtime::start;
 use crate::scenarios;

@@ -1,4 +1,4 @@
-//! Products fused with communication through the safe layer: a linear layer cut over two ranks, by columns and by rows.
+//! Products fused with communication through the safe layer: a linear layer sharded over two ranks, by columns and by rows.
 
 use crate::{scenarios, toolkit};
 use ascend_rs::{Array, Comm, Device, Error, Stream, ops};

@@ -1,7 +1,7 @@
-//! The safe layer at work on the emulator, whose violations end the process.
+//! The safe layer on the emulator, which ends the process on any violation.
 //!
-//! A C library has one state in a process and reads its settings once, so each scenario runs in a process of its own: the
-//! test starts this program again with the scenario's name.
+//! A C library has one state per process and reads its settings once, so each scenario runs in its own process: the test
+//! starts this program again with the scenario's name.
 #![allow(unsafe_code)] // plans of operators through the raw tables
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 

@@ -1,4 +1,4 @@
-//! Ranks that `mpirun` starts: HCCL's root information goes over MPI, the data over HCCL.
+//! Ranks started by `mpirun`: HCCL's root information goes over MPI, the data over HCCL.
 
 use crate::fabric::{compare, everything, options, over_threads};
 use crate::{command, said, toolkit};

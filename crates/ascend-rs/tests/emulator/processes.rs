@@ -1,4 +1,4 @@
-//! HCCL behind the ranks' interface where every rank is a process: how they meet, and what the others hear of one that ends.
+//! HCCL through the `Fabric` trait with every rank a process: how they meet, and what the others learn of one that ends.
 
 use crate::fabric::{compare, everything, options, over_threads, rank_table};
 use crate::{command, said, toolkit};

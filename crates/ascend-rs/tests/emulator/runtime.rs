@@ -122,7 +122,7 @@ fn a_full_pool_is_given_back_before_memory_is_short() {
     half.fill(&s, 1).unwrap();
     drop(half);
     assert!(device.pooled_bytes() >= total / 2);
-    // Neither fits into what the pool holds nor beside it.
+    // It fits neither into what the pool holds nor next to it.
     let most = Buffer::new(&s, total / 4 * 3).unwrap();
     let e = Buffer::new(&s, total / 2).unwrap_err();
     assert_eq!(e.code(), Some(207_001));
@@ -220,7 +220,7 @@ fn buffers_stand_where_operators_want_them() {
         let buffer = Buffer::new(&s, bytes).unwrap();
         assert_eq!(buffer.address() as usize % 64, 0, "{bytes} bytes");
         assert_eq!(buffer.len(), bytes);
-        // A piece of the pool is an allocation of its own, which has the 32 bytes behind that operators may touch.
+        // A piece of the pool is an allocation of its own, followed by the 32 bytes that operators may touch.
         buffer.fill(&s, 0).unwrap();
     }
 }

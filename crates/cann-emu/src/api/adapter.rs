@@ -1,4 +1,4 @@
-//! Functions that the published tables do not hold and the vendor's PyTorch adapter links: found by running it.
+//! Functions that are missing from the published tables but linked by the vendor's PyTorch adapter; found by running it.
 
 /// Functions of this module with their libraries, in all releases.
 pub static SYMBOLS: [(&str, &str); 10] = [

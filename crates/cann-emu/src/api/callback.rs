@@ -1,4 +1,5 @@
-//! Callbacks: functions of the program as steps of a stream, run by the thread that subscribed to it and serves reports.
+//! Callbacks: functions of the program as steps of a stream, run by the thread that subscribed to the stream and processes
+//! reports.
 
 use super::answer;
 use super::stream::resolve;

@@ -1,4 +1,4 @@
-//! Communicators: how they are made, asked, configured and destroyed.
+//! Communicators: creating, querying, configuring and destroying them.
 
 use super::context::need;
 use super::rank_table;

@@ -1,7 +1,7 @@
-//! Where the ranks of a group come in: what connects introduces itself within a limit and names the group, or goes again.
+//! Accepts the ranks of a group: a connection has to name its rank and group within a time limit, or is closed.
 //!
-//! A group has a door of its own, or shares the one door of its process (root infos over TCP: a process makes more groups than it
-//! has ports to give away).
+//! A group has a listener of its own, or shares the one listener of its process (root infos over TCP: a process may make more
+//! groups than it has ports).
 
 use super::line::{Door, Line, Place};
 use super::wire::{Kind, Reply, Request};

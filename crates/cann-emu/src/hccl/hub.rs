@@ -1,4 +1,4 @@
-//! The hub of a group: matches what the ranks ask for and calculates.
+//! The hub of a group: matches the requests of its ranks and computes the results.
 
 use super::entrance::Joined;
 use super::line::Line;

@@ -1,4 +1,4 @@
-//! A rank's line to the hub of its group: a local socket, or TCP where processes pretend to be on several servers.
+//! A rank's connection to the hub of its group: a local socket, or TCP if processes simulate several servers.
 
 use crate::knobs::knobs;
 use std::io::{self, Read, Write};

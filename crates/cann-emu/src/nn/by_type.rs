@@ -1,4 +1,4 @@
-//! Operators by type name, the older way: only those that the vendor's adapter still runs like that.
+//! Operators by type name, the older way: only those that the vendor's adapter still runs in this way.
 
 use super::kernels::{gated, memory_cell, typed};
 use super::tensor::{Values, View};

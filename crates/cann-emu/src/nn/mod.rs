@@ -1,4 +1,4 @@
-//! Operators: the two phases, and what lies between them.
+//! Operators: the two phases, and the state between them.
 
 pub mod by_type;
 pub mod bytes;

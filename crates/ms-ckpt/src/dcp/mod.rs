@@ -1,9 +1,9 @@
-//! PyTorch's distributed checkpoint: one file that describes global tensors, and files of their chunks.
+//! PyTorch's distributed checkpoint (DCP): one file that describes global tensors, and files with their chunks.
 //!
 //! ```text
 //! .metadata          pickle: every key with its shape and chunks, and where each chunk lies
-//! __R_W.distcp       chunks that rank R wrote: `torch.save` archives, one behind the other
-//! common.pt          what is not cut (Megatron): args, iteration, schedule
+//! __R_W.distcp       chunks that rank R wrote: `torch.save` archives, one after another
+//! common.pt          what is not sharded (Megatron): args, iteration, schedule
 //! metadata.json      which backend wrote the folder (Megatron)
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Reads `.metadata` and the chunks it speaks of. Classes are recognised by name and taken for bags of fields.
+//! Reading `.metadata` and the chunks it describes. Classes are recognised by name and treated as records of fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Makes `.metadata` and the small files beside it, as `torch.distributed.checkpoint` and Megatron read them.
+//! Writing `.metadata` and the small files next to it, as `torch.distributed.checkpoint` and Megatron read them.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn extra_state() -> Vec<u8> {
     archive_of("archive", &Object::List(vec![Object::Plain(serde_json::Value::Null)]))
 }
 
-/// The pickle of a `Metadata`. `objects` are keys of byte objects, all of which lie at the same place of one file.
+/// The pickle of a `Metadata`. `objects` are keys of byte objects, all at the same place in one file.
 pub(crate) fn metadata_pickle(tensors: &[Written], objects: &[String], place: (&str, u64)) -> Vec<u8> {
     let mut p = Pickler { out: vec![0x80, 2], memo: BTreeMap::new() };
     p.new_object(METADATA, "Metadata");

@@ -1,4 +1,4 @@
-//! From the tensors of rank files to the parameters of the model.
+//! Assembling the model's parameters from the tensors of rank files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -182,7 +182,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Finds the adapter beside a tensor.
+    /// Finds the adapter of a tensor.
     fn adapter(
         &self,
         file: &RankFile,
@@ -255,7 +255,7 @@ pub(super) struct Assembled {
     pub(super) adapters: Adapters,
     /// Parts that are there once more.
     pub(super) copies: Vec<(Name, Piece)>,
-    /// Tensors of optimizers, numbered behind the stored ones.
+    /// Optimizer tensors, numbered after the stored ones.
     pub(super) states: Vec<Stored>,
     /// A state that only some ranks have.
     pub(super) torn: Option<Name>,
@@ -291,7 +291,7 @@ fn ignored(config: &ModelConfig, name: &str) -> bool {
     stray || name == head && config.tied || config.mtp > 0 && (name == words || (0..config.mtp).any(again))
 }
 
-/// The number of a layer in a tensor's name, and what stands behind it.
+/// The layer number in a tensor's name, and the rest of the name.
 fn in_layer(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(LAYERS)?.split_once('.')
 }

@@ -1,4 +1,4 @@
-//! Optimizer state of a distributed checkpoint that is stored as the ranks of the run had it: gradient buckets under keys of
+//! Optimizer state of a distributed checkpoint that is stored as the ranks of the run held it: gradient buckets under keys of
 //! their own (`dp_reshardable`), or gathered by one rank into an object (`dp_zero_gather_scatter`).
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Neither says which parameter lies where: that follows from the grid of ranks in `args` and from the order in which the
-//! model registers its parameters. Without Transformer Engine the first norm of a layer comes before its attention; with
-//! it, before the packed projection. Whether an order is the run's is seen from the master weights: rounded, they are
-//! the weights.
+//! model registers its parameters. Without Transformer Engine, the first norm of a layer precedes its attention; with it, the
+//! packed projection. Whether an assumed order is the run's is checked with the master weights: rounded, they must equal the
+//! weights.
 //!
 //! # Source
 //! Megatron-Core 0.16.1, `megatron/core/optimizer/distrib_optimizer.py`, `sharded_param_state_dp_reshardable` and
@@ -72,8 +72,8 @@ impl Opened<'_> {
         keys.into_iter().any(|k| k.contains(COMMON))
     }
 
-    /// What such a checkpoint keeps beside the buckets: parameter groups, and the scale of the loss where it has one, of
-    /// which, as of a chain's in one file, the first counts.
+    /// What such a checkpoint stores in addition to the buckets: parameter groups, and the loss scale if it has one; of
+    /// several, the first counts, as for chained optimizers in one file.
     pub(super) fn beside_buckets(&mut self, state: &mut Value) -> Result<()> {
         let (metadata, mut groups) = (self.metadata, Vec::new());
         for chained in ["", "chained_0.", "chained_1."] {
@@ -426,7 +426,7 @@ pub(super) fn settle(checkpoint: &mut Checkpoint, folder: &Path, ways: Vec<Resul
     Ok(())
 }
 
-/// Whether the optimizer's master weights, rounded, are the weights: looked at for the first elements of each.
+/// Whether the optimizer's master weights, rounded, equal the weights: checked for the first elements of each.
 fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
     const LOOKED_AT: usize = 256;
     for spec in ms_spec::params(&checkpoint.config).iter().filter(|s| s.trained()) {
@@ -471,7 +471,7 @@ fn registered(
     if order == Order::Local {
         return Ok(all);
     }
-    // The first norm of a layer belongs to the packed projection, which is made after the one behind attention.
+    // The first norm of a layer belongs to the packed projection, which is created after the one following attention.
     let mut moved = Vec::with_capacity(all.len());
     let mut held: Vec<Local> = Vec::new();
     for local in all {

@@ -1,4 +1,4 @@
-//! Which model a checkpoint holds: from its arguments and a `config.json`.
+//! The model that a checkpoint holds, from its arguments and a `config.json`.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub(super) fn describe(
     };
     let config = match (from_json, from_args) {
         (None, from_args) => from_args.map_err(Error::spec(folder))?,
-        // The arguments of a training run need not describe every part of a model in words known here.
+        // The arguments of a training run need not describe every part of a model in a known form.
         (Some(full), Err(_)) => full,
         (Some(full), Ok(args)) => {
             let sizes = |c: &ModelConfig| (c.layers, c.hidden, c.heads, c.groups, c.tied, c.moe.is_some());

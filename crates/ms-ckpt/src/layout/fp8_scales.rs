@@ -1,4 +1,4 @@
-//! Which tensor holds the scales of another one's codes.
+//! Matching of FP8 code tensors and their scale tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::fp8::Blocks;
 use crate::stored::{Codes, Stored};
 use crate::{Error, Mapped, Result};
 
-/// What the name of the scales has behind that of the codes.
+/// The suffix of the scales' name after that of the codes.
 const SCALES: &str = "_scale_inv";
 
 /// Rows and columns that share a scale, from `config.json`.

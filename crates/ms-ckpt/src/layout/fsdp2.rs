@@ -1,12 +1,12 @@
-//! Distributed checkpoints with Hugging Face's names: what `torch.distributed.checkpoint` makes of a sharded `transformers`
-//! model and its optimizer.
+//! Distributed checkpoints with Hugging Face names, as `torch.distributed.checkpoint` writes a sharded `transformers` model
+//! and its optimizer.
 //!
 //! ```text
 //! model.NAME                                  [out, in] as in a Hugging Face folder, rows over the ranks
 //! optimizer.state.NAME.{exp_avg,exp_avg_sq}   the moments
 //! ```
 //!
-//! Weights that are float32 are the optimizer's own.
+//! Weights in float32 are the optimizer's own.
 //!
 //! # Source
 //! PyTorch 2.15, `torch/distributed/checkpoint/state_dict.py`; MindSpeed-LLM (2026),
@@ -66,7 +66,7 @@ impl Opened<'_> {
         Ok(globals)
     }
 
-    /// What the optimizer says beside its moments: how many steps it made. Null if there is none.
+    /// The optimizer's state other than its moments: the number of steps. Null if there is none.
     ///
     /// # Errors
     /// A damaged chunk.

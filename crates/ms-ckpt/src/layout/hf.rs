@@ -1,5 +1,4 @@
-//! Hugging Face folders: `config.json` and safetensors, one file or several with an index; `pytorch_model*.bin` is
-//! read too.
+//! Hugging Face folders: `config.json` and safetensors, one file or several with an index; `pytorch_model*.bin` is read too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -58,7 +57,7 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<String>> {
     let Some(index) = [INDEX, BIN_INDEX].iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
         let (files, bins) = (weight_files(path), named(path, ".bin", "pytorch_model"));
         let usual = |files: &[String], start: &str| files.first().is_some_and(|f| f.starts_with(start));
-        // Safetensors of other names may be anything, beside weights in PyTorch's files.
+        // If the weights are in PyTorch's files, safetensors with other names may be anything.
         let bin = !usual(&files, "model") && (files.is_empty() || usual(&bins, "pytorch_model"));
         return Ok(if bin { bins } else { files });
     };
@@ -83,7 +82,7 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
     if path.extension().is_some_and(|e| e == "safetensors") {
         let mapped = Mapped::open(path)?;
         for t in safetensors::read_header(&mapped)?.tensors {
-            // Codes stand for bfloat16; whoever asked for the file finds their scales.
+            // Codes stand for bfloat16; the caller finds their scales.
             let codes = (t.dtype == fp8::CODES).then(|| Arc::new(Codes::Unscaled));
             let dtype =
                 safetensors::dtype(&t.dtype).or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
@@ -227,7 +226,7 @@ fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>)
         let there = |k: &usize| by_name.contains_key(&mark.replace("{K}", &k.to_string()));
         config.mtp = (0..config.mtp).take_while(there).count();
     } else if config.mtp > 0 {
-        // They stand behind the last layer, under numbers that go on.
+        // They stand after the last layer, under numbers that go on.
         let before = mark.split_once("{L}").map_or("", |(before, _)| before);
         let number = |name: &String| number_in(name, before).filter(|_| !before.is_empty());
         let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
@@ -292,7 +291,7 @@ fn common(a: DType, b: DType) -> DType {
     }
 }
 
-/// Says which tensors of the folder are no part of the model.
+/// Says which tensors of the folder are not part of the model.
 fn report_unused(
     path: &Path,
     config: &ModelConfig,
@@ -317,7 +316,7 @@ fn report_unused(
     warn_of_foreign(path, &left);
 }
 
-/// Says which tensors are no part of the model, a few of them by name.
+/// Says which tensors are not part of the model, a few of them by name.
 pub(in crate::layout) fn warn_of_foreign(path: &Path, left: &BTreeSet<&str>) {
     const NAMED: usize = 8;
     if left.is_empty() {
@@ -339,8 +338,8 @@ pub(crate) fn is_tied_head(config: &ModelConfig, name: &str) -> bool {
     head.is_some_and(|head| name == head || config.family.usual(name).as_deref() == Some(head))
 }
 
-/// Whether a tensor is what classes keep beside weights and make anew: frequencies of rotations, and a causal mask with its
-/// filling.
+/// Whether a tensor is a buffer that classes store with the weights and recreate: rotary frequencies, and a causal mask with
+/// its fill value.
 fn is_buffer(name: &str, stored: &Stored) -> bool {
     let mut words = name.rsplit('.');
     match (words.next(), words.next(), &stored.shape[..]) {
@@ -423,7 +422,7 @@ fn all(config: &ModelConfig) -> Result<Vec<HfTensor>> {
     Ok(all)
 }
 
-/// The largest file written, unless one tensor alone is larger: 5 GB, as `save_pretrained` has it.
+/// The size limit of a file, exceeded only by a tensor that is larger itself: 5 GB, as in `save_pretrained`.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
 #[cfg(test)]

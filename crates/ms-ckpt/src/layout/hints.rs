@@ -1,15 +1,15 @@
-//! What a caller knows of a checkpoint.
+//! Hints: what a caller knows about a checkpoint.
 
 use ms_spec::ModelConfig;
 use serde_json::Value;
 
-/// What a caller knows of a checkpoint that its files may not say.
+/// What a caller knows about a checkpoint that its files may not record.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     /// The model's `config.json`, from another folder.
     pub config: Option<Value>,
     /// The model itself, for a checkpoint that only holds adapters of it.
     pub model: Option<ModelConfig>,
-    /// Whether experts are shared out over tensor-parallel ranks too.
+    /// Whether experts are also distributed over tensor-parallel ranks.
     pub extend_ep: Option<bool>,
 }

@@ -1,7 +1,7 @@
 //! The lens between Hugging Face tensors and canonical ones.
 //!
-//! A Hugging Face tensor is always a selection of a canonical tensor, possibly transposed, so one table reads both
-//! ways: rows of the packed `linear_qkv` by group, halves of `linear_fc1`, one expert of a stack, everything else
+//! A Hugging Face tensor is always a selection of a canonical tensor, possibly transposed, so one table serves both
+//! directions: rows of the packed `linear_qkv` by group, halves of `linear_fc1`, one expert of a stack, everything else
 //! whole.
 
 use std::ops::Range;
@@ -165,7 +165,7 @@ impl<'a> Names<'a> {
     /// The name of a tensor, and the module whose weight it is.
     fn name(&self, slot: &str, bias: bool, at: At) -> Option<(String, Option<String>)> {
         let pattern = self.config.family.pattern(slot)?;
-        // Layers behind the last may have names of their own.
+        // Layers after the last may have names of their own.
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.config.family.pattern("mtp.layer"));
         let pattern = match ahead {
             Some((k, own)) => {
@@ -193,7 +193,7 @@ impl<'a> Names<'a> {
         Some(Named { name, module, lens, copy: false, absent })
     }
 
-    /// A tensor that holds all of the parameter, as it is or transposed.
+    /// A tensor that holds the whole parameter, possibly transposed.
     fn whole(&self, spec: &ParamSpec, slot: &str, at: At) -> Vec<Named> {
         let (region, bias) = (Region::whole(&spec.shape), spec.slot.bias);
         let turned = match spec.shape.len() {

@@ -1,6 +1,6 @@
-//! Numbers of layers in names of tensors.
+//! Layer numbers in tensor names.
 
-/// The number that stands behind `prefix` in a name.
+/// The number after `prefix` in a name.
 pub(super) fn number_in(name: &str, prefix: &str) -> Option<usize> {
     name.strip_prefix(prefix)?.split('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Optimizer state of rank files: flat buffers of a distributed optimizer, or tensors of one that is not.
+//! Optimizer state in rank files: the flat buffers of a distributed optimizer, or the tensors of an ordinary one.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::stored::Stored;
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 
-/// The state that lies beside a rank's weights.
+/// The state stored next to a rank's weights.
 #[derive(Debug)]
 pub(super) struct States {
     path: std::path::PathBuf,
@@ -76,7 +76,7 @@ pub(super) fn flat_buffers(path: &Path, optimizer: &Node, view: View<'_>) -> Res
 #[derive(Debug)]
 struct Group {
     decay: bool,
-    /// Of tables of words, with a learning rate of their own.
+    /// For vocabulary matrices, with their own learning rate.
     decoupled: bool,
     params: Vec<[Option<Stored>; 3]>,
 }

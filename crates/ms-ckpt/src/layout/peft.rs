@@ -259,8 +259,8 @@ pub(crate) struct PeftTensor {
 
 /// The tensors that an adapter has in Hugging Face's names, and the modules they belong to.
 ///
-/// Where a parameter is several projections there, `A` is written once for each and the rows of `B` are shared out. Of stacked
-/// experts each has its own, as in MindSpeed-LLM's `convert_mg2hf.py` (2026), `set_model_layer_mlp_lora`.
+/// If a parameter is several projections there, `A` is written once for each and the rows of `B` are divided. Each stacked
+/// expert has its own adapter, as in MindSpeed-LLM's `convert_mg2hf.py` (2026), `set_model_layer_mlp_lora`.
 ///
 /// # Errors
 /// An adapter of a part of the model without a Hugging Face name, or of experts that are one tensor there.

@@ -1,4 +1,4 @@
-//! What lies in one rank's `.pt` file.
+//! The contents of one rank's `.pt` file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,7 +73,7 @@ pub(super) fn rank_file(
     }
 }
 
-/// What modules of Transformer Engine keep beside their weights.
+/// Extra state of Transformer Engine modules.
 pub(super) const EXTRA_STATE: &str = "._extra_state";
 
 /// What peft puts between a module with an adapter and the names of its own tensors.

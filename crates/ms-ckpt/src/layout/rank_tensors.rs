@@ -1,4 +1,4 @@
-//! Which tensors a rank of Megatron's has, and in which file.
+//! Which tensors a Megatron rank holds, and in which file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

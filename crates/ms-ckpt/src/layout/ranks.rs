@@ -1,4 +1,4 @@
-//! The rank files of an iteration, opened: what their names, args and tensors say of the cut.
+//! The rank files of an iteration: the sharding according to their names, args and tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::{Error, Mapped, Result, adapter, optim};
 
 /// A rank's file.
 pub(super) struct RankFile {
-    /// Of the folder's name.
+    /// From the folder's name.
     pub(super) numbers: Numbers,
     /// The rank in the grid, once that is known.
     pub(super) rank: usize,
@@ -28,7 +28,7 @@ pub(super) struct RankFile {
     /// Tensors by chunk and name.
     pub(super) tensors: Tensors,
     chunks: usize,
-    /// Optimizer state beside the weights.
+    /// Optimizer state next to the weights.
     pub(super) states: Option<States>,
 }
 
@@ -41,7 +41,7 @@ impl RankFile {
 
 pub(super) struct Opened {
     folder: PathBuf,
-    /// Numbers in the folder names, beside the files.
+    /// Numbers in the folder names, with the files.
     numbers: Vec<Vec<usize>>,
     pub(super) ranks: Vec<RankFile>,
     pub(super) files: Vec<Mapped>,
@@ -188,7 +188,7 @@ impl Opened {
         let spread = Spread::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;
         // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
         let (have, want) = (self.ranks.len(), spread.grid().world());
-        // Of whole experts some write a file for every pair of ranks, of which a run only has those that are listed.
+        // Some programs write a file for every pair of ranks with whole experts, of which a run only has the listed ones.
         let all_pairs = have == tp.saturating_mul(ep).saturating_mul(pp) && have > want;
         let complete = (have == want || all_pairs) && {
             let by_numbers: BTreeMap<Numbers, usize> =
@@ -250,8 +250,8 @@ impl Opened {
         self.names().filter_map(slot_of).collect()
     }
 
-    /// How the files spell names. Each way is taken of which a name is there, or the adapter beside it, that the ways taken
-    /// before do not print.
+    /// The name spellings of the files: each spelling is used that prints an existing name (or the name of its adapter) that
+    /// the spellings before it do not print.
     pub(super) fn spelling(&self, config: &ModelConfig, spread: &Spread) -> Spelling {
         const WAYS: [fn(Spelling) -> Spelling; 4] = [
             |_| GROUPED,

@@ -1,4 +1,4 @@
-//! What Megatron's files call the tensors of a rank, and how they hold experts.
+//! Tensor names in Megatron's rank files, and how they store experts.
 
 use ms_core::{Axis, DType, Region};
 use ms_spec::{Attention, Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
@@ -27,7 +27,7 @@ pub struct Spelling {
     pub nf4: FourBit,
 }
 
-/// What stands behind a module's name in that of its weight.
+/// The suffix after a module's name in the name of its weight.
 const WEIGHT: &str = ".weight";
 
 /// Version of upstream.
@@ -76,7 +76,7 @@ pub(crate) struct Local {
     pub(crate) also: Option<String>,
     pub(crate) spec: ParamSpec,
     pub(crate) lens: Lens,
-    /// It is one of several that the parameter's rows on the rank are shared out over.
+    /// It is one of several tensors that divide the parameter's rows on the rank.
     pub(crate) split: bool,
     /// The same elements stand elsewhere: written for Megatron, not needed when read.
     pub(crate) copy: bool,
@@ -109,7 +109,7 @@ pub(crate) struct Speller<'a> {
 
 impl<'a> Speller<'a> {
     /// # Errors
-    /// [`Error::Cut`] for a model that this spelling has no words for.
+    /// [`Error::Cut`] for a model that this spelling cannot express.
     pub(crate) fn new(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Result<Self> {
         let grouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
         if grouped && config.moe.is_some() && config.bias.mlp {
@@ -240,7 +240,7 @@ impl<'a> Speller<'a> {
         self.spelling.version == Version::V2_0_0
     }
 
-    /// The name of a parameter behind its layer's number, in two: its module, and what stands behind that.
+    /// The name of a parameter after its layer's number, in two parts: its module, and the rest.
     fn module(&self, what: &Slot) -> (String, &'static str) {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
@@ -276,8 +276,8 @@ impl<'a> Speller<'a> {
 }
 
 impl Spelling {
-    /// A rank's experts, of whose weight it has `region`: one by one, or all in one tensor. Within their layer the module, what
-    /// stands behind it in the name, and what the tensor holds.
+    /// A rank's experts, whose weight it holds in `region`: one by one, or all in one tensor. For each, the module within its
+    /// layer, the rest of the name, and what the tensor holds.
     pub(super) fn experts(&self, what: &Slot, region: &Region) -> Vec<(String, &'static str, Lens)> {
         let (path, module, kind) = (what.part.path(), what.role.word(), what.ending());
         let all = region.lead.clone().unwrap_or_else(|| match region.dim {
@@ -311,12 +311,12 @@ impl Spelling {
     }
 }
 
-/// The names of the table of words in rank files: Megatron-core's, and the legacy layout's.
+/// The names of the embedding table in rank files: Megatron-core's, and the legacy layout's.
 pub(super) fn words() -> [String; 2] {
     [Slot::WORDS.name(), legacy(&Slot::WORDS, 0)]
 }
 
-/// What a norm is called as part of the module behind it, in its layer; of whole layers alone.
+/// The name of a norm as part of the module that follows it, within its layer; only for whole layers.
 fn fused(what: &Slot) -> Option<String> {
     let module = match what.role {
         Role::InputLayernorm => "self_attention.linear_qkv",

@@ -1,4 +1,4 @@
-//! How a model is spread over the files of a checkpoint: a grid of ranks and its stages.
+//! How a model is distributed over the files of a checkpoint: a grid of ranks and its stages.
 
 use ms_core::{Axis, Grid, GridRules, GridSizes, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, Stages};
@@ -49,9 +49,9 @@ impl Default for Spread {
 impl Spread {
     /// The fewest ranks that `sizes.tp`, `sizes.ep`, `sizes.etp` and `stages` need.
     ///
-    /// Of ranks that differ in other axes one has files, so these sizes are not looked at; the number of stages is that of
-    /// `stages`. `extend_ep`: where tensor-parallel ranks share out whole experts among them (`etp` is 1, and `ep` counts all
-    /// ranks that share experts), Megatron's names and arguments count them apart from `ep` (`--moe-tp-extend-ep`).
+    /// Of ranks that differ only along other axes, one has files, so those sizes are ignored; the number of stages is that of
+    /// `stages`. `extend_ep`: if tensor-parallel ranks hold whole experts (`etp` is 1, and `ep` counts all ranks that share
+    /// experts), Megatron's names and arguments count them separately from `ep` (`--moe-tp-extend-ep`).
     ///
     /// # Errors
     /// [`Error::Cut`] for sizes that no grid has, and for `extend_ep` with other experts than those.
@@ -91,7 +91,7 @@ impl Spread {
     /// What each stage holds.
     ///
     /// # Errors
-    /// [`Error::Share`] with the numbers if the slots cannot be shared out so.
+    /// [`Error::Share`] with the numbers if the slots cannot be distributed in this way.
     pub fn placement(&self, config: &ModelConfig) -> Result<Placement> {
         Placement::new(config, &self.stages).map_err(Error::Share)
     }
@@ -141,8 +141,8 @@ impl Spread {
         ms_spec::local(spec, &self.grid, rank).map_err(Error::Share)
     }
 
-    /// Checks that the model can be cut so, and that upstream writes such files: of whole experts no more than the larger
-    /// of the two sizes.
+    /// Checks that the model can be sharded in this way, and that upstream writes such files: with whole experts, one of the
+    /// tensor- and expert-parallel sizes has to divide the other.
     ///
     /// # Errors
     /// [`Error::Share`] naming what does not divide.

@@ -1,4 +1,4 @@
-//! A model and how it is spread, as Megatron's arguments.
+//! A model and its sharding as Megatron's arguments.
 
 use ms_core::Axis;
 use ms_spec::{ModelConfig, Role, Stages, megatron};

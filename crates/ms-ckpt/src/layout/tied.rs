@@ -1,4 +1,4 @@
-//! Folders whose configuration ties the output layer to the embedding, and whose files hold both or the wrong one.
+//! Folders whose configuration ties the output layer to the embedding, but whose files hold both or the wrong one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::{Mapped, Result, cast};
 /// Elements that are compared at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Ties the output layer to the embedding only if the files do not hold another one, and takes it for the embedding if that is
-/// not there.
+/// Ties the output layer to the embedding only if the files do not hold a different one, and uses it as the embedding if that
+/// is missing.
 ///
 /// # Source
 /// transformers 5.24, `PreTrainedModel.tie_weights` with `missing_keys`; 4.51 ties whatever the files hold.

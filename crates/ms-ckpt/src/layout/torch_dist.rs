@@ -1,10 +1,10 @@
-//! Megatron's distributed checkpoints (`torch_dist`): global tensors under keys that do not depend on the cut.
+//! Megatron's distributed checkpoints (`torch_dist`): global tensors under keys that do not depend on the sharding.
 //!
-//! A key speaks of a parameter of all layers at once, with the layers in front (`decoder.layers.mlp.linear_fc2.weight`
-//! of shape `[L, H, F]`), or of one layer (`decoder.layers.3.mlp.linear_fc2.weight`) where layers differ. Experts stand
-//! in front of the rest (`mlp.experts.experts.linear_fc2.weight`, `[E, H, F]`), or have a key each; the halves of a gated
-//! `linear_fc1` may have a key each too (`_w`, `_v`). All these forms are read. Optimizer state has the key of its
-//! parameter behind `optimizer.state.exp_avg.`.
+//! A key covers a parameter of all layers at once, with the layer dimension first (`decoder.layers.mlp.linear_fc2.weight` of
+//! shape `[L, H, F]`), or of one layer (`decoder.layers.3.mlp.linear_fc2.weight`) if layers differ. Experts come before the
+//! rest (`mlp.experts.experts.linear_fc2.weight`, `[E, H, F]`), or have a key each; the halves of a gated `linear_fc1` may
+//! have a key each too (`_w`, `_v`). All these forms are read. Optimizer state has the parameter's key after the prefix
+//! `optimizer.state.exp_avg.`.
 //!
 //! # Source
 //! Megatron-Core 0.16.1: `sharded_state_dict` of `transformer_block.py`, `mlp.py`, `moe/experts.py`, `gpt_model.py`,
@@ -110,7 +110,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
 pub struct Key {
     /// Its name.
     pub name: String,
-    /// Element type, in PyTorch's words.
+    /// Element type, by PyTorch's name.
     pub dtype: String,
     /// Dimensions, layers and experts in front.
     pub shape: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Plans of Hugging Face folders: made anew, or like an original.
+//! Plans for Hugging Face folders: from scratch, or laid out like an original.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::layout::hf;
 use crate::safetensors::{dtype_name, make_header};
 use crate::{Error, Result};
 
-/// The files of an original Hugging Face folder: names and headers, so that they can be made again byte for byte.
+/// The files of an original Hugging Face folder: names and headers, so that they can be reproduced byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HfLayout {
     /// File name and the text of its header.
@@ -215,7 +215,7 @@ impl Plan {
     }
 }
 
-/// In what a folder is not like a model: the name of a tensor that one of them has alone.
+/// How a folder differs from a model: the name of a tensor that only one of them has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlike {
     /// The folder has it.

@@ -1,4 +1,4 @@
-//! The entries of a `.pt` file: tensors, and what stands beside those that are stored as 4-bit codes.
+//! The entries of a `.pt` file: tensors, and the side tensors of those stored as 4-bit codes.
 
 use ms_core::DType;
 

@@ -1,4 +1,4 @@
-//! Plans of Megatron-core checkpoints, and of the sharded form of the same ranks.
+//! Plans for Megatron-core checkpoints, and for the sharded form with the same ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ impl Plan {
     /// A Megatron-core checkpoint, `config.padded_vocab` rows in vocabulary tensors.
     ///
     /// # Errors
-    /// A cut that does not divide; what `dtype_of` returns.
+    /// A sharding that does not divide; what `dtype_of` returns.
     pub fn mcore(
         config: &ModelConfig,
         spread: &Spread,
@@ -138,7 +138,7 @@ impl Plan {
     }
 }
 
-/// The two matrices of an adapter beside a rank's part of its parameter.
+/// The two matrices of an adapter, next to a rank's part of its parameter.
 fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
     let names = adapter::local_names(&local.name, local.module.as_deref());
     let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);

@@ -1,8 +1,8 @@
-//! Conversion as data: which output file holds which tensors, of which canonical elements.
+//! Conversion as data: which output file holds which tensors, made of which canonical elements.
 //!
-//! A plan is made from a model's configuration alone and can be printed; [`Plan::run`] then copies, file by file,
-//! from a [`Checkpoint`]. Source bytes are mapped and written from where they lie, so private memory stays at a
-//! few megabytes per worker whatever the model's size.
+//! A plan is made from a model's configuration alone and can be printed; [`Plan::run`] then copies, file by file, from a
+//! [`Checkpoint`]. Source files are memory-mapped and written directly from there, so private memory stays at a few megabytes
+//! per worker whatever the model's size.
 
 mod hf;
 mod items;
@@ -65,7 +65,7 @@ impl Target {
         (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
     }
 
-    /// Takes note of elements in float32, of which `seen` have come before.
+    /// Counts elements in float32; `seen` elements were counted before.
     ///
     /// # Errors
     /// [`Error::NotZero`].
@@ -95,13 +95,13 @@ enum Container {
     Safetensors {
         header: String,
     },
-    /// `top` stands before the model, `end` behind it.
+    /// `top` comes before the model, `end` after it.
     Torch {
         top: Vec<(String, Object)>,
         chunks: usize,
         end: Vec<(String, Object)>,
     },
-    /// An archive for each tensor, one behind the other.
+    /// An archive for each tensor, one after the other.
     Chunks,
     /// Flat buffers that targets lie in.
     Buffers {
@@ -200,12 +200,11 @@ impl Plan {
 
     /// Writes everything into `dir`, which appears when it is complete.
     ///
-    /// `progress` is told the bytes of tensors written, from several threads. Values that are not finite are written as
-    /// they are and counted in the result; those in files that an interrupted run has finished are not.
+    /// `progress` is called with the bytes of tensors written, from several threads. Non-finite values are written unchanged
+    /// and counted in the result, except those in files that an interrupted run has finished.
     ///
     /// # Errors
-    /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`];
-    /// [`Error::NotZero`].
+    /// A tensor that is missing or has another shape; I/O errors; [`Error::Exists`]; [`Error::NotZero`].
     pub fn run(
         &self,
         source: &Checkpoint,
@@ -302,10 +301,10 @@ impl Plan {
     }
 }
 
-/// How a Hugging Face folder is cut into files.
+/// How a Hugging Face folder is divided into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Files of at most so many bytes, one tensor at least.
+    /// Files of at most this many bytes, with at least one tensor.
     Bytes(u64),
     /// One file per layer, as head's converter writes them.
     PerLayer,

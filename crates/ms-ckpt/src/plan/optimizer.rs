@@ -1,4 +1,5 @@
-//! Optimizer state of rank files: a file of flat buffers beside the weights, or tensors in the file of the weights.
+//! Plans for optimizer state in rank files: a file of flat buffers next to the weights, or tensors in the file of the
+//! weights.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(super) struct Buffer {
     pub(super) parts: Vec<(usize, usize)>,
 }
 
-/// Number of the chunk of targets that are no part of a model dictionary.
+/// Number of the chunk of targets that are not part of a model dictionary.
 pub(super) const BESIDE: usize = usize::MAX;
 
 /// A parameter of a rank: the target that holds its weight, and how its optimizer sees it.
@@ -48,7 +49,7 @@ impl Run {
         self.args.get("use_distributed_optimizer").and_then(Value::as_bool).unwrap_or(true)
     }
 
-    /// The file of a distributed optimizer, beside the file of the weights at `path`.
+    /// The file of a distributed optimizer, next to the file of the weights at `path`.
     pub(super) fn flat_file(&self, path: &Path, parameters: &[Parameter<'_>], stage: usize) -> FilePlan {
         let mut tensors = Vec::new();
         let mut buffers: Vec<Buffer> = Vec::new();

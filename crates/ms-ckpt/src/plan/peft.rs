@@ -1,4 +1,4 @@
-//! Plans of adapter folders of Hugging Face's peft.
+//! Plans for adapter folders of Hugging Face's peft.
 
 use ms_core::DType;
 

@@ -1,4 +1,4 @@
-//! What a training checkpoint holds beside the weights, on its way into a plan.
+//! Run state: everything in a training checkpoint other than the weights, passed into a plan.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// What Megatron calls optimizer state that has the geometry of the weights.
 pub(super) const SPACE: &str = "fully_sharded_model_space";
 
-/// Where a training run stands: what is written beside the weights.
+/// The progress of a training run, written in addition to the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// Iteration that the checkpoint is of.
@@ -27,7 +27,7 @@ pub struct Run {
     pub state: Value,
     /// Whether the tensors of the optimizer are written.
     pub optimizer: bool,
-    /// Adapters that are written beside the weights, by parameter.
+    /// Adapters that are written in addition to the weights, by parameter.
     pub adapters: BTreeMap<Slot, Beside>,
 }
 
@@ -41,7 +41,7 @@ pub struct Beside {
 }
 
 impl Default for Run {
-    /// A converted model: iteration 1, no run behind it.
+    /// A converted model: iteration 1, without a run.
     fn default() -> Self {
         Self {
             iteration: 1,
@@ -54,10 +54,10 @@ impl Default for Run {
 }
 
 impl Run {
-    /// The run that a checkpoint is of, with its optimizer if that is there for every trained parameter.
+    /// The run of a checkpoint, with its optimizer state if it is complete for every trained parameter.
     pub fn of(source: &Checkpoint) -> Self {
         let mut args = source.args().clone();
-        // Megatron keeps among the arguments what a run of ours has beside them.
+        // Megatron stores among the arguments what our runs store separately.
         for key in ["consumed_train_samples", "consumed_valid_samples"] {
             if source.state()[key].is_u64() {
                 args.insert(key.to_owned(), source.state()[key].clone());
@@ -72,7 +72,7 @@ impl Run {
         }
     }
 
-    /// The same with the adapters of a source, which Megatron's files hold beside the weights.
+    /// The same with the adapters of a source; Megatron's files hold them together with the weights.
     ///
     /// # Errors
     /// Projections that are one parameter here and have an adapter each: [`Checkpoint::with_joined_adapters`] makes one.

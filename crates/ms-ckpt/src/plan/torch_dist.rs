@@ -1,4 +1,4 @@
-//! Plans of Megatron's distributed checkpoints: global tensors in chunks, as ranks of a cut would write them.
+//! Plans for Megatron's distributed checkpoints: global tensors in chunks, as the ranks of a given sharding would write them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,13 +25,13 @@ use crate::torch::{Object, archive_bytes, archive_of};
 const OBJECTS: &str = "__0_1.distcp";
 
 impl Plan {
-    /// Megatron's distributed form (`torch_dist`): a file for each rank, which decides chunks, not keys.
+    /// Megatron's distributed form (`torch_dist`): one file per rank. The ranks determine the chunks, not the keys.
     ///
-    /// Layers are stacked under one key unless they differ. For modules that keep extra state, such as Transformer
-    /// Engine's, an empty one is written, without which Megatron would not load the folder.
+    /// Layers are stacked under one key unless they differ. For modules that keep extra state, such as Transformer Engine's,
+    /// an empty one is written, without which Megatron would not load the folder.
     ///
     /// # Errors
-    /// A cut that does not divide; what `dtype_of` returns.
+    /// A sharding that does not divide; what `dtype_of` returns.
     pub fn torch_dist(
         config: &ModelConfig,
         spread: &Spread,

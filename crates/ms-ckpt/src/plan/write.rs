@@ -1,4 +1,4 @@
-//! Writes one planned file, in its container.
+//! Writing one planned file in its container.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -259,11 +259,11 @@ fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, dtype: DType, by
 
 /// Writes weights that a program holds as a Hugging Face folder: `config.json`, safetensors, index.
 ///
-/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`,
-/// little-endian (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
+/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`, little-endian
+/// (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
 ///
 /// # Errors
-/// What the operating system refuses; an existing folder that is not empty, unless `replace`; [`Error::NotZero`].
+/// I/O errors; an existing folder that is not empty, unless `replace`; [`Error::NotZero`].
 pub fn write_hf(
     dir: &Path,
     config: &ModelConfig,

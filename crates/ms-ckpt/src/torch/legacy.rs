@@ -1,7 +1,7 @@
-//! `torch.save` before the zip form: five pickles in a row, then the storages.
+//! `torch.save` before the zip format: five consecutive pickles, then the storages.
 //!
-//! Magic number, protocol number, facts about the writing machine, the object, the list of storage keys; then,
-//! for each key in that order, the number of elements (i64) and the elements, little-endian.
+//! Magic number, protocol number, information about the writing machine, the object, the list of storage keys; then, for each
+//! key in that order, the number of elements (i64) and the elements, little-endian.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

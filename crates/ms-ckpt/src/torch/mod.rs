@@ -1,8 +1,8 @@
-//! PyTorch's `.pt` container: a ZIP archive of stored entries, a pickle that describes the objects, raw storages.
+//! PyTorch's `.pt` container: a ZIP archive of stored entries, with a pickle that describes the objects, and raw storages.
 //!
-//! Reading executes nothing: the pickle is interpreted into plain data, from an allow-list of classes and
-//! functions; a call of anything else is an error. Sizes and offsets come from the central directory and are
-//! checked before use. Writing makes files that `torch.load` accepts, also with `mmap=True`.
+//! Reading executes nothing: the pickle is interpreted into plain data with an allow-list of classes and functions; a call of
+//! anything else is an error. Sizes and offsets come from the central directory and are checked before use. Files are written
+//! so that `torch.load` accepts them, also with `mmap=True`.
 
 mod file;
 mod legacy;

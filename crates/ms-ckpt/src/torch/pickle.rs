@@ -1,4 +1,4 @@
-//! What pickles of checkpoints may name.
+//! The allow-list of names in pickles of checkpoints.
 
 pub(crate) use ms_files::pickle::{Id, Obj, Pickle};
 

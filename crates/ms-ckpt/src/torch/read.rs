@@ -1,4 +1,4 @@
-//! From pickled objects to plain values and tensors.
+//! Conversion of pickled objects to plain values and tensors.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Writes `.pt` files as `torch.save` does: stored entries, payloads at multiples of 64 bytes, protocol 2.
+//! Writing `.pt` files as `torch.save` does: stored entries, payloads at multiples of 64 bytes, protocol 2.
 
 use std::io::Write;
 
@@ -16,13 +16,13 @@ pub(crate) enum Object {
     Dict(Vec<(String, Object)>),
     /// `list`.
     List(Vec<Object>),
-    /// `dict` with keys that are no text.
+    /// `dict` with keys that are not text.
     Keyed(Vec<(Key, Object)>),
     /// `argparse.Namespace`.
     Namespace(Map<String, Value>),
     /// The tensor whose storage is entry `data/N`.
     Tensor { storage: usize, dtype: DType, shape: Vec<usize> },
-    /// A float32 tensor of one element, with a storage of its own behind those that others name.
+    /// A float32 tensor of one element, with a storage of its own after those of other tensors.
     Scalar(f32),
 }
 
@@ -37,7 +37,7 @@ impl Object {
         }
     }
 
-    /// The number behind those of all storages that it names.
+    /// The first number after those of all storages that it uses.
     fn storages(&mut self) -> usize {
         match self {
             Self::Tensor { storage, .. } => *storage + 1,
@@ -55,7 +55,7 @@ impl Object {
     }
 }
 
-/// A key that is no text.
+/// A key that is not a text.
 #[derive(Clone, Debug)]
 pub(crate) enum Key {
     /// A text among others.

@@ -1,4 +1,4 @@
-//! What a command line said: values by name, with the table's defaults behind them.
+//! The values of a command line by name, with the table's defaults for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -76,7 +76,7 @@ pub struct Args {
     origin: BTreeMap<String, (Origin, &'static str)>,
     tolerated: Vec<String>,
     extended: Vec<String>,
-    /// Flags above the level of optimization that was asked for, as they were given.
+    /// Flags above the requested optimization level, as they were given.
     above: Vec<Explained>,
 }
 
@@ -117,7 +117,7 @@ impl Args {
         self.line
     }
 
-    /// Whose behaviour was asked for.
+    /// The requested upstream version.
     pub fn upstream(&self) -> Upstream {
         self.upstream
     }
@@ -128,7 +128,7 @@ impl Args {
     /// As [`Options::read`].
     ///
     /// # Panics
-    /// If the group is no part of the program's line: a mistake in the caller.
+    /// If the group is not part of the program's line: a mistake in the caller.
     pub fn read<O: Options>(&self) -> Result<O, Usage> {
         O::read(&Reader(self))
     }
@@ -138,7 +138,7 @@ impl Args {
         &self.tolerated
     }
 
-    /// Every value that was given, by `dest`: for what is kept of a command line beside its results. Values are read as
+    /// Every value that was given, by `dest`: for the record of a command line stored with its results. Values are read as
     /// [`Options`].
     pub fn record(&self) -> &Map<String, Value> {
         &self.given
@@ -158,7 +158,7 @@ impl Args {
         self.origin.iter().map(|(dest, origin)| (dest.clone(), origin.1))
     }
 
-    /// Name, value and origin of everything that the program can be told.
+    /// Name, value and origin of every setting of the program.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, Option<&Value>, Origin)> {
         self.line.flags(self.upstream).map(|flag| {
             let dest = flag.dest(self.upstream);
@@ -188,7 +188,7 @@ impl Args {
         self.line.by_dest(dest, self.upstream).map_or(dest, |f| f.dest(self.upstream))
     }
 
-    /// Settles the value of a flag that the surroundings decide, such as a number of processes.
+    /// Sets the value of a flag that the environment decides, such as a number of processes.
     ///
     /// # Panics
     /// If the program has no such flag.
@@ -234,8 +234,8 @@ impl Args {
     /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
     ///
     /// # Errors
-    /// [`Usage`] naming `path` for text that is no TOML, unknown keys, keys of two values, wrong values, and what only the line
-    /// can say.
+    /// [`Usage`] naming `path` for text that is no TOML, unknown keys, keys of two values, wrong values, and what only the
+    /// line can say.
     pub fn layer_toml(&mut self, text: &str, path: &Path) -> Result<(), Usage> {
         let at = |e: &dyn std::fmt::Display| Usage(format!("{}: {e}", path.display()));
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| at(&e))?;
@@ -328,7 +328,7 @@ impl Args {
         rows.chain(above).collect()
     }
 
-    /// Given flags that ask for something this version does not do.
+    /// Given flags that request something this version does not do.
     pub fn refused(&self) -> Vec<Notice> {
         self.rows()
             .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))

@@ -1,4 +1,4 @@
-//! What every program is told: how much to say and in which form, and the file of flags behind the line.
+//! Options common to every program: verbosity, log format, and the configuration file with flags.
 
 use anyhow::Context as _;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! From the text of a value to JSON, as Python's argparse types do it.
+//! Conversion of a value's text to JSON, as Python's argparse types do it.
 
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ pub(super) fn convert(flag: &Flag, upstream: Upstream, text: &str) -> Result<Con
     Ok(converted)
 }
 
-/// A hint, on a line of its own, with the choice that a word is nearest to; empty if it is near to none.
+/// A hint, on a line of its own, with the choice closest to a word; empty if none is close.
 pub fn did_you_mean(word: &str, choices: &[&str]) -> String {
     let near = choices.iter().map(|c| (strsim::jaro_winkler(&word.to_lowercase(), &c.to_lowercase()), *c));
     let near = near.filter(|n| n.0 > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));

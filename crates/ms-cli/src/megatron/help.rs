@@ -137,7 +137,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// The words that every program answers, at the end of its help.
+/// The commands that every program has, at the end of its help.
 pub fn words(name: &str) -> String {
     format!(
         "{name} help WORD: flags about a word; {name} completions bash|zsh|fish: shell completions; {name} man: man page.\n"
@@ -226,7 +226,7 @@ pub fn upstream_help(line: &Line, upstream: Upstream) -> String {
     out
 }
 
-/// A Markdown page of every flag of a program: `docs/reference` is made of it, and a check keeps it current.
+/// A Markdown page of every flag of a program: `docs/reference` is generated from it, and a check keeps it current.
 pub fn reference_page(line: &Line, upstream: Upstream) -> String {
     let name = line.name;
     let help = long_help(line, upstream, &format!("{name}, every flag."), true);

@@ -1,8 +1,8 @@
-//! `--optimization-level`: which flags upstream passes over below its highest level.
+//! `--optimization-level`: which flags upstream ignores below its highest level.
 //!
-//! Upstream puts every feature on a level from 0, what Megatron needs on an NPU, to 2, and applies those up to the level that is
-//! asked for, 2 where none is. Flags of features above it are read and mean nothing. Those that act here are all of level 2; the
-//! flags that name a tokenizer are left out, for without it there is nothing to train on.
+//! Upstream assigns every feature a level from 0, what Megatron needs on an NPU, to 2, and applies those up to the requested
+//! level, 2 by default. Flags of features above it are read and have no effect. Those that have an effect here are all of
+//! level 2; the flags that name a tokenizer are left out, because without it there is nothing to train on.
 //!
 //! # Source
 //! MindSpeed (2026), `mindspeed/features_manager/feature.py`, `is_need_apply`; MindSpeed-LLM (2026),

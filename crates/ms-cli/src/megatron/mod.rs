@@ -1,9 +1,9 @@
 //! Megatron's and MindSpeed-LLM's command lines: one table of flags, an argparse-exact parser, help.
 //!
-//! Upstream's facts of each flag are data (`flags.tsv`, made by `xtask/flags/make_flag_table.py`): which programs parse it, how
-//! many values it takes and of which type, under which name the value is kept, its default and choices in v2.0.0 and at
-//! head. What a program supports are the [`Options`] that it reads; what else it takes without effect or refuses is listed
-//! with reasons in `others.tsv`. The three make a [`Line`].
+//! Upstream's facts about each flag are data (`flags.tsv`, made by `xtask/flags/make_flag_table.py`): which programs parse
+//! it, how many values it takes and of which type, under which name the value is stored, its default and choices in v2.0.0
+//! and at head. What a program supports is defined by the [`Options`] that it reads; other flags that it accepts without
+//! effect or refuses are listed with reasons in `others.tsv`. The three make a [`Line`].
 
 mod args;
 mod common;

@@ -1,7 +1,7 @@
 //! Typed options: a flag is one value with its meaning, its range and the place that reads it.
 //!
-//! The macro `options!` (`macros.rs`) makes a struct of a list of flags, and of the same list what the program supports. So a
-//! flag that is supported is a field, and a field that nobody reads is refused by the compiler's lint.
+//! The macro `options!` (`macros.rs`) turns a list of flags into a struct, and into the list of what the program supports. So
+//! a supported flag is a field, and a field that nobody reads is refused by the compiler's lint.
 
 use serde_json::Value;
 use std::path::PathBuf;

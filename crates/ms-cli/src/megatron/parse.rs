@@ -27,8 +27,7 @@ use crate::{Usage, refuse};
 /// `--upstream` among them decides which version's names, types and defaults hold.
 ///
 /// # Errors
-/// [`Usage`] for what upstream's parser refuses, but for the tolerated cases, which are in
-/// [`Args::tolerated`].
+/// [`Usage`] for what upstream's parser refuses, except for the tolerated cases, which are in [`Args::tolerated`].
 pub fn parse<I, S>(line: &'static Line, argv: I) -> Result<Args, Usage>
 where
     I: IntoIterator<Item = S>,
@@ -109,7 +108,7 @@ pub fn begin(line: &'static Line, most: usize) -> anyhow::Result<Option<(Vec<Str
 /// Parses the process's arguments, and what the file of `--config` says behind them; help, `--generate` and `--print-args` are
 /// answered and end the process.
 ///
-/// Leading words (sub-commands, FROM and TO) must be taken off before.
+/// Leading words (sub-commands, FROM and TO) must be removed before.
 ///
 /// # Errors
 /// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones; if the file of
@@ -136,7 +135,7 @@ pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<A
     Ok(args)
 }
 
-/// Answers what is asked of the program itself, and ends the process then: `completions SHELL`, `man`, `help [WORD]`,
+/// Handles requests about the program itself, and then ends the process: `completions SHELL`, `man`, `help [WORD]`,
 /// `--generate KIND`, `--version`, `-h`, `--help`, `--help model`, `--help upstream` and `--help WORD`. `argv` are all its
 /// arguments, leading words too.
 ///
@@ -204,7 +203,7 @@ fn blank(token: &str) -> bool {
     token.trim().is_empty()
 }
 
-/// The flag that a token names, with the value behind `=`; `None` for a word or value.
+/// The flag that a token names, with the value after `=`; `None` for a word or value.
 fn as_flag<'a>(
     token: &'a str,
     line: &'static Line,

@@ -38,7 +38,7 @@ impl Range {
         Some(Self { low, high })
     }
 
-    /// Whether `x` lies in it; no infinity and no NaN does.
+    /// Whether `x` lies in it; infinities and NaN never do.
     pub fn contains(&self, x: f64) -> bool {
         let low = match self.low {
             Bound::Open => true,

@@ -1,5 +1,5 @@
-//! A program's flags: upstream's argparse facts (`flags.tsv`), what becomes of flags that nothing acts on (`others.tsv`), and
-//! the options that the program reads.
+//! A program's flags: upstream's argparse facts (`flags.tsv`), flags that nothing acts on (`others.tsv`), and the options
+//! that the program reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub enum Program {
     Convert,
 }
 
-/// Whose spelling and behaviour is followed.
+/// The upstream version whose spelling and behaviour are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upstream {
     /// MindSpeed-LLM v2.0.0 with Megatron `core_r0.8.0`.
@@ -109,7 +109,7 @@ pub enum Warns {
 pub struct Flag {
     /// Spelling, with dashes.
     pub flag: &'static str,
-    /// Whether it is no upstream flag.
+    /// Whether it is not an upstream flag.
     pub ours: bool,
     /// Number of values.
     pub arity: Arity,
@@ -169,7 +169,7 @@ impl Flag {
         self.range
     }
 
-    /// Name under which the value is kept.
+    /// Name under which the value is stored.
     pub fn dest(&self, upstream: Upstream) -> &'static str {
         if upstream == Upstream::V2_0_0 { self.dest.0 } else { self.dest.1 }
     }
@@ -194,7 +194,7 @@ impl Flag {
         self.here.holds(upstream) && (self.acts() || self.upstream.holds(upstream))
     }
 
-    /// Whether it is ours or upstream's parser of this version knows it.
+    /// Whether it is ours, or known to upstream's parser of this version.
     pub fn in_upstream(&self, upstream: Upstream) -> bool {
         self.ours || self.upstream.holds(upstream)
     }
@@ -227,7 +227,7 @@ const SHORT: [(&str, &str, &[Program]); 13] = {
     ]
 };
 
-/// Upstream's programs behind one of ours, with the versions that it stands for.
+/// The upstream programs that one of ours replaces, with their versions.
 fn tools(program: Program) -> &'static [(&'static str, Versions)] {
     match program {
         Program::Train => &[("train", Versions::Both)],
@@ -449,7 +449,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The command line of a program that reads `O`, and what every program is told.
+    /// The command line of a program that reads `O`, and the options common to every program.
     ///
     /// # Panics
     /// If tables and options do not fit together: a flag that is read twice, or read and listed as one that does nothing, or

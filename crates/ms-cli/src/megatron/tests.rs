@@ -1,4 +1,4 @@
-//! The parser against upstream's recorded command lines.
+//! The parser compared with upstream's recorded command lines.
 
 use std::path::Path;
 
@@ -171,7 +171,7 @@ fn refused_flags_only_count_when_they_ask_for_something() {
         "{}",
         error.0
     );
-    // Values that ask for what is so anyway, and those that do not.
+    // Values that request what is the case anyway, and those that do not.
     for (flag, same, other) in [
         ("--dist-ckpt-format", "torch_dist", "zarr"),
         ("--optimizer-selection", "fused_torch_adamw", "fused_ema_adamw"),
@@ -280,7 +280,7 @@ fn numbers_out_of_range_are_refused_under_the_name_that_was_used() {
     assert_eq!(complaint(&["--adam-beta1=0.5", "--clip-grad", "0"]), "");
     let several = complaint(&["--compress-ratios", "4", "-1", "128", "--adam-eps", "0"]);
     assert!(several.contains("--compress-ratios: ") && several.contains("--adam-eps: "), "{several}");
-    // A flag that this program does not act on is not looked at.
+    // A flag that this program does not act on is ignored.
     assert!(parse(idle(Program::Infer), ["--adam-eps", "0"]).unwrap().check().is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! Attention of a device, and how its operands are described.
+//! Attention of a device, and the descriptions of its operands.
 
 use super::seam::seam;
 use crate::{Alibi, Error, QkvRows, Result, Segment, Tensor, TensorMut};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Heads of an attention layer as this rank holds them.
 ///
-/// Packed rows are Megatron's grouping: for each key/value group its query heads, its key head, its value head;
+/// Packed rows have Megatron's grouping: for each key/value group its query heads, its key head, its value head;
 /// `(N + 2 G) · D` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLayout {
@@ -29,7 +29,7 @@ impl HeadLayout {
         self.groups * (self.heads_per_group + 2) * self.head_dim
     }
 
-    /// Checks the shapes of rows, and that they have one element type; how many queries and how many keys there are.
+    /// Checks the shapes of rows, and that they have one element type; returns the number of queries and of keys.
     ///
     /// # Errors
     /// If rows have another width, or keys and values another type than queries.
@@ -59,7 +59,7 @@ pub struct Rotary {
     pub sin: Tensor,
     /// Rotated dimensions `R` of a head; the rest passes through.
     pub dim: usize,
-    /// Pairs are neighbours `(x0,x1)` instead of halves `(x0,x[R/2])`.
+    /// Pairs are adjacent elements `(x0,x1)` instead of halves `(x0,x[R/2])`.
     pub interleaved: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct AttentionOptions {
     pub alibi: Option<Alibi>,
 }
 
-/// Weights of keys that are dropped in training: a [`Dropout`] with keys of its own.
+/// Dropout of attention weights in training: a [`Dropout`] that owns its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionDropout {
     /// In `[0, 1)`.
@@ -96,12 +96,12 @@ pub struct AttentionDropout {
     pub site: u64,
     /// The model's head that is head 0 of the call.
     pub first_head: usize,
-    /// The key of each query token `[T]` whose numbers are drawn.
+    /// The random key of each query token `[T]`.
     pub keys: Arc<[u64]>,
 }
 
 impl AttentionDropout {
-    /// As it is defined.
+    /// The borrowed form.
     pub fn view(&self) -> Dropout<'_> {
         let Self { rate, site, first_head, ref keys } = *self;
         Dropout { rate, site, first_head, keys }
@@ -138,7 +138,7 @@ seam! {
         let rstd = meta.wide(&[rows]);
         (meta.uninit(qkv.dtype(), &[tokens, heads.packed_width()]), rstd)
     }, fails "If shapes or element types do not fit, or a position is outside the tables.";
-    /// Gradient of [`AttentionBackend::prepare_qkv`] by `qkv`; `dprepared` is overwritten and returned.
+    /// Gradient of [`AttentionBackend::prepare_qkv`] with respect to `qkv`; `dprepared` is overwritten and returned.
     later fn prepare_qkv_backward(
         &self,
         dprepared: Tensor,
@@ -151,7 +151,7 @@ seam! {
         positions: &Tensor,
     ) -> Result<Tensor> = |meta| if dprepared.is_unique() { dprepared } else { dprepared.copied()? };
     /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens
-    /// outside every segment get 0 and minus infinity. Dropped weights are part of the sums in `lse`.
+    /// outside all segments get 0 and minus infinity. Dropped weights are included in the sums in `lse`.
     later fn attention(
         &self,
         rows: QkvRows<&Tensor>,
@@ -162,8 +162,8 @@ seam! {
     ) -> Result<(Tensor, Tensor)>
         = |meta| meta.heads_out(rows.queries(), rows.queries().as_matrix().0, heads),
         fails "If shapes, element types or segments do not fit.";
-    /// Gradients of [`AttentionBackend::attention`] by its rows. `out` and `lse` may be of more keys, joined by
-    /// [`AttentionBackend::attention_merge`]: then these are the share of the keys in `rows`.
+    /// Gradients of [`AttentionBackend::attention`] with respect to its rows. `out` and `lse` may cover more keys, merged by
+    /// [`AttentionBackend::attention_merge`]: then the result is the part of the gradient from the keys in `rows`.
     later fn attention_backward(
         &self,
         dout: &Tensor,
@@ -176,7 +176,7 @@ seam! {
         dropout: Option<&AttentionDropout>,
     ) -> Result<QkvRows<Tensor>> = |meta| rows.map(|rows| meta.like(rows)),
         fails "If shapes, element types or segments do not fit.";
-    /// Joins the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), to `out[T,N·D]` and
+    /// Merges the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), into `out[T,N·D]` and
     /// `lse[N,T]`, both f32.
     later fn attention_merge(
         &self,
@@ -185,11 +185,11 @@ seam! {
         part: &Tensor,
         part_lse: &Tensor,
     ) -> Result<()>, fails "If shapes or element types do not fit, or an output is shared.";
-    /// Lets the sinks `[N]` (f32) join the softmax of what an attention returned, `out[T,N·D]` and `lse[N,T]`: one
-    /// more score a head, of a key whose value is zero.
+    /// Adds the sinks `[N]` (f32) to the softmax of an attention result, `out[T,N·D]` and `lse[N,T]`: one extra score per
+    /// head, for a key whose value is zero.
     later fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>,
         fails "If shapes or element types do not fit, or an output is shared.";
-    /// Adds the gradient by the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
+    /// Adds the gradient with respect to the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
     later fn attention_sinks_backward(
         &self,
         dsinks: TensorMut<'_>,
@@ -200,8 +200,8 @@ seam! {
     ) -> Result<()>;
     /// Attention of new queries over cached keys and values: `(out[T,N·D], lse[N,T] f32)`.
     ///
-    /// `keys` and `values` are `[C, G·D]` with one row per cache place; `segments[i].k_start` counts those rows.
-    /// Query `i` of a segment sees keys up to `i + k_len - q_len`.
+    /// `keys` and `values` are `[C, G·D]` with one row per cache slot; `segments[i].k_start` counts those rows. Query `i` of
+    /// a segment sees keys up to `i + k_len - q_len`.
     later fn attention_cached(
         &self,
         qkv: &Tensor,
@@ -212,7 +212,7 @@ seam! {
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(qkv, qkv.as_matrix().0, heads),
         fails "If shapes, element types or segments do not fit.";
-    /// Attention of the queries of `rows` over `picks[T,P]` (rows of keys, or -1) alone: `(out[T,N·D], lse[N,T] f32)`.
+    /// Attention of the queries of `rows` over the keys `picks[T,P]` only (row numbers, or -1): `(out[T,N·D], lse[N,T] f32)`.
     later fn attention_picked(
         &self,
         rows: QkvRows<&Tensor>,
@@ -221,7 +221,7 @@ seam! {
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(rows.queries(), picks.as_matrix().0, heads),
         fails "If shapes, element types or picks do not fit.";
-    /// Gradients of [`AttentionBackend::attention_picked`] by its rows.
+    /// Gradients of [`AttentionBackend::attention_picked`] with respect to its rows.
     later fn attention_picked_backward(
         &self,
         dout: &Tensor,

@@ -1,14 +1,14 @@
-//! Attention over tokens nearby and pooled entries of those far away, of a device.
+//! Device operations of attention over nearby tokens and pooled entries of distant ones.
 
 use super::seam::seam;
 use super::{HeadLayout, IndexerInputs, Rotary};
 use crate::{DType, Divergence, Pooling, Result, Sight, Tensor, TensorMut, Window};
 
 seam! {
-    /// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
+    /// Operations of DeepSeek-V4's attention that other models do not have. `A` rows of tokens, `B` pooled entries.
     pub trait CompressedBackend;
 
-    /// Rotates the last elements of every head of `x[T,N·D]`, or turns them back.
+    /// Rotates the last elements of every head of `x[T,N·D]`, or rotates them back.
     later fn rotate_last(
         &self,
         x: &Tensor,
@@ -28,7 +28,7 @@ seam! {
         shape: &Pooling,
     ) -> Result<Tensor> = |meta| meta.uninit(kv.dtype(), &[windows.len(), shape.dim]),
         fails "If shapes or element types do not fit, or a window reads outside the rows.";
-    /// Gradients of [`CompressedBackend::pool_windows`] by `kv` and `gate`; that by `ape` is added in f32.
+    /// Gradients of [`CompressedBackend::pool_windows`] with respect to `kv` and `gate`; that by `ape` is added in f32.
     later fn pool_windows_backward(
         &self,
         dape: TensorMut<'_>,
@@ -40,7 +40,7 @@ seam! {
         shape: &Pooling,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(kv), meta.like(kv)),
         fails "As [`CompressedBackend::pool_windows`].";
-    /// The `places` best keys of those that each query sees, `[T,places]` i32: rising rows of `inputs.k`, then -1.
+    /// The `places` best keys among those that each query sees, `[T,places]` i32: ascending rows of `inputs.k`, then -1.
     later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>
         = |meta| meta.uninit(DType::I32, &[inputs.w.as_matrix().0, places]);
     /// The weights that attention gives the keys `picks[T,P]` (or -1) of each query, summed over `heads`: `[T,P]`, unrounded; 0
@@ -53,8 +53,9 @@ seam! {
         picks: &Tensor,
         scale: f64,
     ) -> Result<Tensor> = |meta| meta.wide_like(picks), fails "If shapes, element types or picks do not fit.";
-    /// How far an indexer is from the `attention[T,P]` (of any positive sum) that its keys `picks[T,P]` get, summed over queries,
-    /// `[1]`, and `factor` times the gradients of that by `inputs.q`, `inputs.k` and `inputs.w`: all unrounded.
+    /// The divergence of an indexer from the `attention[T,P]` (of any positive sum) that its keys `picks[T,P]` get, summed
+    /// over queries, `[1]`, and `factor` times its gradients with respect to `inputs.q`, `inputs.k` and `inputs.w`: all
+    /// unrounded.
     later fn indexer_loss(
         &self,
         inputs: &IndexerInputs<'_>,
@@ -66,8 +67,8 @@ seam! {
         let gradients = [inputs.q, inputs.k, inputs.w].map(|of| meta.wide_like(of));
         (meta.wide(&[1]), gradients)
     }, fails "If shapes, element types or picks do not fit.";
-    /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` and, behind them, `far[B,D]`, which are key and value at
-    /// once: `(out[T,N·D], lse[N,T] f32)`.
+    /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` followed by `far[B,D]`, which are both key and value:
+    /// `(out[T,N·D], lse[N,T] f32)`.
     later fn attention_shared(
         &self,
         q: &Tensor,
@@ -80,7 +81,7 @@ seam! {
         let heads = width.checked_div(dim).unwrap_or(0);
         (meta.like(q), meta.wide(&[heads, tokens]))
     }, fails "If shapes, element types or picks do not fit.";
-    /// Gradients of [`CompressedBackend::attention_shared`] by `q`, `near` and `far`.
+    /// Gradients of [`CompressedBackend::attention_shared`] with respect to `q`, `near` and `far`.
     later fn attention_shared_backward(
         &self,
         dout: &Tensor,

@@ -1,34 +1,34 @@
-//! A device that delays everything: it computes as another does, and the host sees no result before it has waited for it.
+//! A delayed device: it computes as another device does, but the host sees no result before it has waited for it.
 //!
-//! Memory of tensors bears the number of the work that wrote it. Waiting ([`Tensor::ready`], [`Backend::synchronize`]) makes
-//! visible what was written so far; until then the host sees bytes of ones, which as numbers are none, and the place in the
-//! sources that looked is noted. Copies between tensors of one device are its own work, and the host's writes reach it in
-//! order, as on a device with a queue.
+//! Every block of tensor memory is tagged with the number of the work that last wrote it. Waiting ([`Tensor::ready`],
+//! [`Backend::synchronize`]) makes visible everything written so far. Until then the host reads bytes of ones (NaN as
+//! floating-point numbers), and the source location of the read is recorded. Copies between tensors of one device are device
+//! work, and host writes reach the device in order, as on a device with a queue.
 
 use crate::clock::Clock;
 use crate::{Arena, Backend, DType, Device, Result, Routes};
 use std::sync::Arc;
 
-/// A device around another that delays everything it does.
+/// A device around another that defers everything it does.
 #[derive(Debug)]
 pub(crate) struct Delayed<B> {
     inner: B,
 }
 
 impl Device {
-    /// A device that computes as `inner` and delays everything; of the waits that have something to wait for it leaves out the
-    /// `deaf`-th, counted from 1, if there is one. What the host sees too early is in [`Device::early`].
+    /// A device that computes as `inner` and defers everything. Of the waits with pending work it skips the `deaf`-th,
+    /// counted from 1, if given. Early host reads are in [`Device::early`].
     pub fn delayed(inner: impl Backend + 'static, deaf: Option<u64>) -> Self {
         inner.arena().delay(Clock::new(deaf));
         Self::new(Delayed { inner })
     }
 
-    /// Places in the sources that looked at values of a delaying device before they were there, and how often.
+    /// Source locations that read values of a delayed device before they were available, and how often.
     pub fn early(&self) -> Vec<(String, usize)> {
         self.arena().clock().map(Clock::early).unwrap_or_default()
     }
 
-    /// How often a delaying device was waited for while it had work.
+    /// How often a delayed device was waited for while it had work.
     pub fn waits(&self) -> u64 {
         self.arena().clock().map_or(0, Clock::waits)
     }
@@ -39,13 +39,13 @@ impl<B: Backend> Delayed<B> {
         self.inner.arena().clock().expect("a delayed device has a clock")
     }
 
-    /// What the device does some time after it was asked to.
+    /// Work that the device does some time after it was submitted.
     pub(crate) fn later<T>(&self, work: impl FnOnce(&B) -> T) -> T {
         let _at_work = self.clock().begin();
         work(&self.inner)
     }
 
-    /// What the host is told at once.
+    /// Work whose result is returned to the host at once.
     pub(crate) fn answer<T>(&self, work: impl FnOnce(&B) -> T) -> T {
         let answer = self.later(work);
         self.clock().answer();

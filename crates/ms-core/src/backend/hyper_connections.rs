@@ -1,13 +1,13 @@
-//! Hyper-connections of a device.
+//! Device operations of hyper-connections.
 
 use super::seam::seam;
 use crate::{Mixing, Result, Tensor};
 
 seam! {
-    /// A residual of several streams `[T,n·H]`; weights are rows as [`Mixing`] says.
+    /// A residual with several streams `[T,n·H]`; weights are rows as described in [`Mixing`].
     pub trait HyperConnectionsBackend;
 
-    /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
+    /// Weights `[T,C]` f32 from `mixes[T,C]`, `base[C]` and `scale`, all f32.
     later fn stream_weights(
         &self,
         mixes: &Tensor,
@@ -15,7 +15,8 @@ seam! {
         scale: &Tensor,
         mixing: &Mixing,
     ) -> Result<Tensor> = |meta| meta.wide_like(mixes);
-    /// Gradients of [`HyperConnectionsBackend::stream_weights`] by `mixes`, and by `base` and `scale` one behind the other.
+    /// Gradients of [`HyperConnectionsBackend::stream_weights`] with respect to `mixes`, and by `base` and `scale` one after
+    /// the other.
     later fn stream_weights_backward(
         &self,
         dw: &Tensor,
@@ -25,10 +26,10 @@ seam! {
         mixing: &Mixing,
     ) -> Result<(Tensor, Tensor)>
         = |meta| (meta.wide_like(mixes), meta.wide(&[base.numel() + scale.numel()]));
-    /// The input of a sublayer, `[T,H]`, of streams `x[T,n·H]` and weights `w[T,C]`.
+    /// The input of a sublayer, `[T,H]`, from streams `x[T,n·H]` and weights `w[T,C]`.
     later fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1 / mixing.streams.max(1));
-    /// Gradients of [`HyperConnectionsBackend::collapse`] by `x` and `w`.
+    /// Gradients of [`HyperConnectionsBackend::collapse`] with respect to `x` and `w`.
     later fn collapse_backward(
         &self,
         dy: &Tensor,
@@ -36,10 +37,10 @@ seam! {
         w: &Tensor,
         mixing: &Mixing,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide_like(w));
-    /// The streams `[T,n·H]` after a sublayer that made `y[T,H]`.
+    /// The streams `[T,n·H]` after a sublayer with output `y[T,H]`.
     later fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
         = |meta| meta.like(x);
-    /// Gradients of [`HyperConnectionsBackend::expand`] by `x`, `y` and `w`.
+    /// Gradients of [`HyperConnectionsBackend::expand`] with respect to `x`, `y` and `w`.
     later fn expand_backward(
         &self,
         dout: &Tensor,

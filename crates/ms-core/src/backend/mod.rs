@@ -1,9 +1,11 @@
-//! The seam between the graph and a device: fused entry points on tensors.
+//! The backend traits between the graph and a device: fused operations on tensors.
 //!
-//! One trait per family of operations, so that a device can be written and tested family by family. Every
-//! method allocates its results from the backend's arena; a gradient of a weight is accumulated in f32 into a
-//! [`TensorMut`]. Shapes use the letters `T` tokens, `H` hidden, `F` feed-forward, `N` query heads, `G` key/value
-//! groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type `E` (f32 or bf16).
+//! There is one trait per family of operations, so a device can be written and tested family by family. Where the methods
+//! below say f32 for statistics, gradients or accumulation, a device that computes in f64 uses f64. Every method allocates
+//! its results from the backend's arena. A weight gradient is accumulated into a [`TensorMut`] without rounding to the
+//! weight's type (in [`DType::wide`]: f32, or f64 for f64). Shapes use the letters `T` tokens, `H` hidden, `F` feed-forward,
+//! `N` query heads, `G` key/value groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type `E`: f32 or
+//! bf16, or f64 on the reference device.
 
 mod attention;
 mod compressed;
@@ -80,12 +82,12 @@ pub trait Backend:
     fn arithmetic(&self) -> String;
     /// Where the device's tensors live.
     fn arena(&self) -> &Arena;
-    /// Element type of tables that no weight's type decides, such as those of rotations.
+    /// Element type of tables that do not follow a weight's type, such as rotary tables.
     fn table_dtype(&self) -> DType {
         DType::F32
     }
-    /// What `make` sorts. A device without values chooses alike every time: it takes again what it has made under this name and
-    /// these sizes.
+    /// The routes that `make` computes. The meta device always makes the same choice: it reuses what it has made under this
+    /// name and these sizes.
     ///
     /// # Errors
     /// Those of `make`.
@@ -98,9 +100,9 @@ pub trait Backend:
         let _ = (name, sizes);
         make().map(Arc::new)
     }
-    /// Waits until everything that was started has finished. Until then the host must not look at what tensors hold that
-    /// operations have written: an asynchronous device only takes note of what it is to do, and operations whose result is no
-    /// tensor wait for themselves. [`Tensor::ready`] calls it for one tensor.
+    /// Waits until everything that was started has finished. Until then the host must not read tensors that operations have
+    /// written: an asynchronous device only queues its work. Operations whose result is not a tensor wait by themselves.
+    /// [`Tensor::ready`] calls this for one tensor.
     ///
     /// # Errors
     /// If something that was started has failed.
@@ -111,12 +113,12 @@ seam! {
     /// Matrix products of a linear layer.
     pub trait MatmulBackend;
 
-    /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A weight of u8 is one of
-    /// [`MatmulBackend::quantize`], for which `x` is rounded to 255 levels, 64 elements of a row with a scale.
+    /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A u8 weight is one from
+    /// [`MatmulBackend::quantize`]; with it, `x` is rounded to 255 levels, with a scale for every 64 elements of a row.
     later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>
         = |meta| meta.uninit(x.dtype(), &[x.as_matrix().0, w.as_matrix().0]);
-    /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8,
-    /// which [`MatmulBackend::linear`] takes in the weight's place.
+    /// `w[N,K]` in eight bits, each row scaled by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]`
+    /// of u8, which [`MatmulBackend::linear`] takes in the weight's place.
     later fn quantize(&self, w: &Tensor) -> Result<Tensor> = |meta| {
         let (n, k) = w.as_matrix();
         meta.uninit(DType::U8, &[n, crate::int8_row_bytes(k)])
@@ -149,7 +151,7 @@ seam! {
     /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`: `(y[T,H], stats[T,2] f32)`.
     later fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>
         = |meta| (meta.like(x), meta.wide(&[x.as_matrix().0, 2]));
-    /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
+    /// Gradient of [`NormBackend::layer_norm`] with respect to `x`, and with respect to scale and shift as `[2,H]` f32.
     later fn layer_norm_backward(
         &self,
         dy: &Tensor,
@@ -157,7 +159,7 @@ seam! {
         w: &Tensor,
         stats: &Tensor,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide(&[2, x.as_matrix().1]));
-    /// Gradient by the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
+    /// Gradient with respect to the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
     later fn rms_norm_backward(
         &self,
         dw: Option<TensorMut<'_>>,
@@ -185,19 +187,19 @@ seam! {
 
     /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`.
     later fn swiglu(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1 / 2);
-    /// Gradient of [`ActBackend::swiglu`] by `x`.
+    /// Gradient of [`ActBackend::swiglu`] with respect to `x`.
     later fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> = |meta| meta.like(x);
     /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
     later fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> = |meta| {
         let width = x.as_matrix().1;
         meta.with_width(x, if gated { width / 2 } else { width })
     };
-    /// Gradient of [`ActBackend::activation`] by `x`.
+    /// Gradient of [`ActBackend::activation`] with respect to `x`.
     later fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>
         = |meta| meta.like(x);
     /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
     later fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor> = |meta| meta.like(x);
-    /// Gradients of [`ActBackend::gate`] by `x` and `gate`.
+    /// Gradients of [`ActBackend::gate`] with respect to `x` and `gate`.
     later fn gate_backward(
         &self,
         dy: &Tensor,
@@ -232,10 +234,10 @@ seam! {
     later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>
         = |meta| meta.with_width(x, runs.iter().map(Columns::width).sum()),
         fails "If element types do not fit or a run reads outside the row.";
-    /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
+    /// Gradient of [`LayoutBackend::columns`] with respect to `x[T,width]`.
     later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>
         = |meta| meta.with_width(dy, width), fails "As [`LayoutBackend::columns`].";
-    /// Matrices of as many rows side by side.
+    /// Concatenates matrices with the same number of rows along the columns.
     later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> = |meta| {
         let width = parts.iter().map(|p| p.as_matrix().1).sum();
         match parts.first() {
@@ -243,7 +245,8 @@ seam! {
             None => meta.wide(&[0, 0]),
         }
     }, fails "If rows or element types differ.";
-    /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient by `x` is the same of that by `y`.
+    /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient with respect to `x` is the same
+    /// function of that with respect to `y`.
     later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>
         = |meta| meta.like(x),
         fails "If there are not as many keys as rows, or the element type has no kernel.";
@@ -258,12 +261,12 @@ seam! {
     /// `y[t,w] = x[t,w] · s[w]`.
     later fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1);
-    /// Gradient of [`LayoutBackend::scale_columns`] by `s`, added in f32.
+    /// Gradient of [`LayoutBackend::scale_columns`] with respect to `s`, added in f32.
     later fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// Rows scaled to length 1.
     later fn unit_rows(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1),
         fails "If the element type has no kernel.";
-    /// Gradient of [`LayoutBackend::unit_rows`] by `x`, added in f32.
+    /// Gradient of [`LayoutBackend::unit_rows`] with respect to `x`, added in f32.
     later fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
 }
 
@@ -271,7 +274,7 @@ seam! {
     /// Token embedding.
     pub trait EmbedBackend;
 
-    /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids that it does not hold.
+    /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids outside the share.
     later fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>
         = |meta| meta.uninit(table.dtype(), &[ids.numel(), table.as_matrix().1]),
         fails "If an id is outside the vocabulary.";
@@ -289,13 +292,12 @@ seam! {
     /// Cross entropy over the vocabulary.
     pub trait LossBackend;
 
-    /// What each row of `logits[T,V]`, this share of the vocabulary from id `first` on, contributes to its loss: `[T,3]` f32,
-    /// its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does not
-    /// hold it.
+    /// The contribution of each row of `logits[T,V]`, this share of the vocabulary from id `first` on, to its loss: `[T,3]`
+    /// f32: its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does
+    /// not hold it.
     later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>
         = |meta| meta.wide(&[logits.as_matrix().0, 3]);
-    /// The statistics `[T,3]` of the whole vocabulary, of those of its shares `[shares * T,3]`, share after share; joined in
-    /// that order.
+    /// The statistics `[T,3]` of the whole vocabulary, merged from those of its shares `[shares * T,3]` in that order.
     later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>
         = |meta| meta.wide(&[statistics.as_matrix().0 / shares.max(1), 3]),
         fails "If the rows do not divide.";
@@ -319,7 +321,7 @@ seam! {
 }
 
 seam! {
-    /// What the optimizer does to flat f32 buffers.
+    /// Optimizer operations on flat f32 buffers.
     pub trait OptimBackend;
 
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies

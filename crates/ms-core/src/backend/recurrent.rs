@@ -1,4 +1,4 @@
-//! Recurrent layers of a device.
+//! Device operations of recurrent layers.
 
 use super::seam::seam;
 use crate::{DeltaRule, Mamba3Shape, Result, Segment, StateSpace, Tensor};
@@ -7,8 +7,8 @@ seam! {
     /// Recurrent mixers, all f32. Segments must cover the tokens in order.
     pub trait RecurrentBackend;
 
-    /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` is what came
-    /// before each segment and is replaced by what the next call needs.
+    /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` holds what precedes each
+    /// segment and is replaced by what the next call needs.
     later fn convolution(
         &self,
         x: &Tensor,
@@ -17,7 +17,7 @@ seam! {
         history: Option<&mut Tensor>,
         segments: &[Segment],
     ) -> Result<Tensor> = |meta| meta.wide_like(x), fails "If shapes, element types or segments do not fit.";
-    /// Gradients by `x`, by `w` and by `b` (empty without).
+    /// Gradients with respect to `x`, by `w` and by `b` (empty without).
     later fn convolution_backward(
         &self,
         dy: &Tensor,
@@ -39,7 +39,7 @@ seam! {
         shape: &StateSpace,
     ) -> Result<Tensor> = |meta| meta.wide_like(inputs[0]),
         fails "If shapes, element types or segments do not fit.";
-    /// Gradients by the inputs and by the weights.
+    /// Gradients with respect to the inputs and by the weights.
     later fn state_space_backward(
         &self,
         dy: &Tensor,
@@ -51,8 +51,8 @@ seam! {
         = |meta| (inputs.map(|t| meta.wide_like(t)), weights.map(|t| meta.wide_like(t))),
         fails "If shapes, element types or segments do not fit.";
     /// Mamba-3's scan of operands in the order of [`Mamba3Operands`](ms_operands::Mamba3Operands), which has their shapes,
-    /// the last three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]`
-    /// and the states `[D,N,P,S]`; both are read and replaced.
+    /// the last three empty if heads have no per-rank inputs. `memory` holds the state left by each document's last token
+    /// `[D,N,·]` and the states `[D,N,P,S]`; both are read and replaced.
     later fn mamba3(
         &self,
         operands: [&Tensor; 15],
@@ -61,7 +61,7 @@ seam! {
         shape: &Mamba3Shape,
     ) -> Result<Tensor> = |meta| meta.wide_like(operands[0]),
         fails "If shapes, element types or segments do not fit.";
-    /// Gradients by the operands.
+    /// Gradients with respect to the operands.
     later fn mamba3_backward(
         &self,
         dy: &Tensor,
@@ -70,7 +70,7 @@ seam! {
         shape: &Mamba3Shape,
     ) -> Result<[Tensor; 15]> = |meta| operands.map(|t| meta.wide_like(t)),
         fails "If shapes, element types or segments do not fit.";
-    /// The gated delta rule of inputs `q[T,G·K]` and `k[T,G·K]`, which are brought to length 1, `v[T,N·V]`, `g[T,N]`, the
+    /// The gated delta rule of inputs `q[T,G·K]` and `k[T,G·K]`, which are normalised to length 1, `v[T,N·V]`, `g[T,N]`, the
     /// logarithm of the decay, and `beta[T,N]`, the strength of writing; see [`DeltaRule`]. `states[D,N,K,V]` is read and
     /// replaced.
     later fn delta_rule(
@@ -81,7 +81,7 @@ seam! {
         shape: &DeltaRule,
     ) -> Result<Tensor> = |meta| meta.wide_like(inputs[2]),
         fails "If shapes, element types or segments do not fit.";
-    /// Gradients by the inputs.
+    /// Gradients with respect to the inputs.
     later fn delta_rule_backward(
         &self,
         dy: &Tensor,
@@ -93,7 +93,7 @@ seam! {
     /// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`: the logarithm of a decay.
     later fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>
         = |meta| meta.wide(&[a.as_matrix().0, a.as_matrix().1]);
-    /// Gradients of [`RecurrentBackend::decay`] by `a`, `a_log` and `dt_bias`.
+    /// Gradients of [`RecurrentBackend::decay`] with respect to `a`, `a_log` and `dt_bias`.
     later fn decay_backward(
         &self,
         dy: &Tensor,

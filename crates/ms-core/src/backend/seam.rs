@@ -1,8 +1,23 @@
-//! How a family of the seam is declared.
+//! The macro that declares a family of device operations.
 
-/// A family: the trait, as it is written; that a device which delays hands each function's arguments on, of which results that
-/// are tensors come `later`, and what the host is told is an `answer`; behind each function what a device without values makes
-/// of them (nothing, where nothing is said), and what it `fails` of, where that is not shapes or element types alone.
+/// Declares one family of device operations: the trait, its implementation for the delayed device, and its shape rules for
+/// the meta device.
+///
+/// Each method is written once, as `HOW fn NAME(&self, ARGUMENTS) -> RESULT`, and yields the trait method, its forwarding in
+/// `Delayed`, and its implementation for the meta device:
+///
+/// - `later`: the method returns tensors and may be deferred; `answer`: it returns a host value and waits for the device.
+/// - `= |meta| EXPRESSION`: the result on the meta device (`Default::default()` if left out).
+/// - `fails "TEXT"`: the text of `# Errors` (if left out: shapes or element types that do not fit).
+///
+/// ```text
+/// seam! {
+///     /// Sums.
+///     pub trait SumBackend;
+///     /// The sum of `a` and `b`.
+///     later fn sum(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
+/// }
+/// ```
 macro_rules! seam {
     (
         $(#[$about:meta])*
@@ -28,7 +43,7 @@ macro_rules! seam {
             })*
         }
 
-        #[allow(unused_variables)] // of most operands the shape alone is looked at
+        #[allow(unused_variables)] // most operands are used for their shape only
         impl $family for $crate::MetaBackend {
             $(fn $name(&self, $($arg: $type),*) -> $out {
                 $crate::backend::seam::made!(self $(, $meta, $made)?)

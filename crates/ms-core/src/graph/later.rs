@@ -1,31 +1,31 @@
-//! Gradients of weights that a backward pass puts off.
+//! Deferred weight gradients of a backward pass.
 
 use crate::gradients::GradSink;
 use crate::{Device, ParamId, Result, TensorMut};
 
-/// What a backward pass put off (zero-bubble schedules, exchanges that come next): one weight gradient, or the word that there
-/// are no more of one.
+/// Deferred work of a backward pass (zero-bubble schedules, overlap with the next exchange): one weight gradient, or a note
+/// that a gradient is complete.
 struct Deferred {
     param: ParamId,
-    /// `None`: nothing more is added to the gradient.
+    /// `None`: the gradient is complete.
     work: Option<WeightGrad>,
 }
 
-/// What a backward pass puts off.
+/// The work that a backward pass defers.
 #[derive(Default)]
 pub struct Later {
     work: Vec<Deferred>,
-    /// Of which parameter alone; `None`: of all whose gradients are large.
+    /// The only parameter whose gradient is deferred; `None`: all large gradients are.
     only: Option<ParamId>,
 }
 
 impl Later {
-    /// Nothing yet, and in the end what is added to the gradient of `param` alone.
+    /// Empty; only the gradient of `param` will be deferred.
     pub fn of(param: ParamId) -> Self {
         Self { work: Vec::new(), only: Some(param) }
     }
 
-    /// Whether something of a gradient, or the word that it is all, is among it.
+    /// Whether a part of a gradient, or the note that it is complete, is deferred.
     pub(super) fn has(&self, param: ParamId) -> bool {
         self.work.iter().any(|work| work.param == param)
     }
@@ -34,7 +34,7 @@ impl Later {
         self.only.is_none_or(|only| only == param)
     }
 
-    /// Puts off what is added to a gradient.
+    /// Defers an addition to a gradient.
     pub(super) fn put_off(
         &mut self,
         param: ParamId,
@@ -43,12 +43,12 @@ impl Later {
         self.work.push(Deferred { param, work: Some(Box::new(work)) });
     }
 
-    /// Puts off the word that nothing more is added to a gradient.
+    /// Defers the note that a gradient is complete.
     pub(super) fn close(&mut self, param: ParamId) {
         self.work.push(Deferred { param, work: None });
     }
 
-    /// Does the work, in the order in which it was put off.
+    /// Does the work, in the order in which it was deferred.
     ///
     /// # Errors
     /// As the kernels that do it.
@@ -57,7 +57,7 @@ impl Later {
     }
 }
 
-/// Adds one weight gradient into the buffer it is given.
+/// Adds one weight gradient to the buffer it is given.
 type WeightGrad = Box<dyn FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send>;
 
 impl Deferred {
@@ -70,7 +70,7 @@ impl Deferred {
     }
 }
 
-/// What is called once.
+/// Takes a function that is called once.
 pub(super) fn once<F>(work: &mut Option<F>) -> F {
     work.take().expect("a gradient is added once")
 }

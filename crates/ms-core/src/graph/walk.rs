@@ -1,13 +1,13 @@
-//! A backward pass that can stop where it would wait for other ranks, so that another pass works meanwhile, and what its
-//! operations may use.
+//! A backward pass that can stop where it would wait for other ranks, so that another pass can run meanwhile, and the context
+//! that its operations use.
 
 use super::later::once;
 use super::{GradSink, Grads, Graph, Later, Like, Node, Source, Var};
 use crate::{Device, Error, ParamId, Result, Tensor, TensorMut};
 use std::collections::BTreeMap;
 
-/// A backward pass that has begun: the operations that are left, and the gradients that have come to them. In however many parts
-/// it is gone through, it does the same in the same order.
+/// A backward pass in progress: the remaining operations, and the gradients that have reached them. In however many steps it
+/// is run, it does the same work in the same order.
 pub struct Walk {
     device: Device,
     /// The next one is the last.
@@ -15,11 +15,11 @@ pub struct Walk {
     grads: Grads,
     uses: Uses,
     wrt: Vec<Option<u32>>,
-    /// Gradients of weights that are formed when the next exchange has begun.
+    /// Weight gradients that are computed once the next exchange has started.
     held: Later,
-    /// What is gone through before the next operation, and the inputs of the one that it belongs to.
+    /// An inner walk that runs before the next operation, and the inputs of the operation that it belongs to.
     inner: Option<(Box<Walk>, Vec<Option<Source>>)>,
-    /// Whether the next operation waits for other ranks, and other work has been done meanwhile.
+    /// Whether the walk stopped before an operation that waits for other ranks.
     stopped: bool,
 }
 
@@ -32,7 +32,7 @@ impl Walk {
                 let (want, got) = (root.value.shape(), dy.shape());
                 return Err(Error::Shape { op: "backward", name: "dy", want, got });
             }
-            // The gradient has come: nothing asks for the value itself any more.
+            // The gradient has arrived: the value itself is no longer needed.
             root.saved.settle();
             if let Some(Source::Output(o)) = root.source {
                 add_gradient(&device, &mut grads[o as usize], dy)?;
@@ -46,8 +46,8 @@ impl Walk {
         Ok(Self { device, nodes, grads, uses, wrt, held: Later::default(), inner: None, stopped: false })
     }
 
-    /// Goes on up to the next operation that waits for other ranks ([`super::Op::waits`]), with which the next call begins, or
-    /// to the end.
+    /// Continues up to the next operation that waits for other ranks ([`super::Op::waits`]), with which the next call begins,
+    /// or to the end.
     ///
     /// # Errors
     /// As the operations' backwards.
@@ -79,12 +79,13 @@ impl Walk {
         self.nodes.is_empty() && self.inner.is_none()
     }
 
-    /// The gradients by the inputs that were asked for, as far as they have come.
+    /// The gradients with respect to the requested inputs, as far as they are known.
     fn gradients(&self) -> Grads {
         self.wrt.iter().map(|o| o.and_then(|o| self.grads[o as usize].clone())).collect()
     }
 
-    /// Takes what has come to `inputs` of an outer walk, to be added to: in the order of one walk over everything.
+    /// Takes over the gradients that have reached `inputs` of an outer walk, to add to them in the order of one walk over
+    /// everything.
     fn go_on_from(&mut self, inputs: &[Option<Source>], outer: &mut [Option<Tensor>]) -> Result<()> {
         for (source, wrt) in inputs.iter().zip(&self.wrt) {
             let (Some(Source::Output(from)), Some(to)) = (source, wrt) else { continue };
@@ -96,7 +97,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Adds gradients to those of the values that they are of.
+    /// Adds gradients to those of their values.
     fn pass_on(&mut self, inputs: &[Option<Source>], dxs: Grads) -> Result<()> {
         for (source, dx) in inputs.iter().zip(dxs) {
             if let (Some(Source::Output(o)), Some(dx)) = (source, dx) {
@@ -106,7 +107,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes on to the end: the gradients by the inputs that were asked for.
+    /// Continues to the end; returns the gradients with respect to the requested inputs.
     ///
     /// # Errors
     /// As the operations' backwards.
@@ -117,7 +118,7 @@ impl Walk {
         Ok(self.gradients())
     }
 
-    /// The backward of one operation, if a gradient has `reached` it.
+    /// Runs the backward of one operation, if a gradient has `reached` it.
     fn pass(
         &mut self,
         node: Node,
@@ -159,14 +160,14 @@ impl Walk {
         self.uses.end(&inputs, (later, &mut self.held), sink)
     }
 
-    /// Whether ranks exchange next, and nothing comes before that is much work.
+    /// Whether an exchange follows with only light work before it.
     fn exchange_comes(&self) -> bool {
         let mut next = self.nodes.iter().rev().map(|node| &node.op);
         next.find(|op| op.exchanges() || !op.light()).is_some_and(|op| op.exchanges())
     }
 
-    /// Does what is still held back when an exchange has come by: one that nothing has reached. Nothing is held back that no
-    /// exchange comes behind.
+    /// Does the held-back work when an exchange was passed that no gradient reached. Work is held back only if an exchange
+    /// follows.
     fn work_held(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
         match exchanged {
             true => std::mem::take(&mut self.held).run(&self.device, sink),
@@ -175,7 +176,7 @@ impl Walk {
     }
 }
 
-/// What an operation may use in its backward.
+/// The context of an operation's backward.
 pub struct BackwardCx<'a> {
     /// The device the graph ran on.
     pub device: &'a Device,
@@ -184,17 +185,17 @@ pub struct BackwardCx<'a> {
     /// Whether the input was computed by an operation of this graph.
     computed: Vec<bool>,
     later: Option<&'a mut Later>,
-    /// Gradients of weights that are held back until an exchange has begun.
+    /// Weight gradients that are held back until an exchange has started.
     held: &'a mut Later,
-    /// Whether such an exchange comes next.
+    /// Whether such an exchange follows.
     holds: bool,
-    /// What is gone through behind the operation.
+    /// An inner walk to run after the operation.
     inner: Option<Walk>,
 }
 
 impl BackwardCx<'_> {
-    /// Adds the gradient of input `k`, a parameter, to its main gradient: now, while ranks exchange what comes next, or later
-    /// when the schedule separates input gradients from weight gradients. Does nothing if the input is not a trained parameter.
+    /// Adds the gradient of input `k`, a parameter, to its main gradient: now, during the next exchange, or later if the
+    /// schedule separates input gradients from weight gradients. Does nothing if the input is not a trained parameter.
     ///
     /// # Errors
     /// As `work`.
@@ -237,8 +238,8 @@ impl BackwardCx<'_> {
         self.device.cast(&sum, dtype).map(Some)
     }
 
-    /// Like [`BackwardCx::accumulate`], at once, for small gradients that a fused kernel forms together with the input's, which
-    /// `work` returns. It is given nothing for a frozen or non-parameter input.
+    /// Like [`BackwardCx::accumulate`], at once, for small gradients that a fused kernel computes together with the input's,
+    /// which `work` returns. It gets `None` for a frozen or non-parameter input.
     ///
     /// # Errors
     /// As `work`; if the gradient buffer is in use elsewhere.
@@ -258,12 +259,12 @@ impl BackwardCx<'_> {
         made.map_or_else(|| once(&mut work)(None), Ok)
     }
 
-    /// Sums have one order: what is held back of a parameter's gradient comes before more of it.
+    /// Sums have one order: the held-back part of a parameter's gradient is added before anything more.
     fn work_before(&mut self, param: ParamId) -> Result<()> {
         if self.held.has(param) { self.work_meanwhile() } else { Ok(()) }
     }
 
-    /// Does what was held back: an exchange has begun that takes time.
+    /// Does the held-back work, because an exchange has started that takes time.
     ///
     /// # Errors
     /// As the kernels that do it.
@@ -271,9 +272,9 @@ impl BackwardCx<'_> {
         std::mem::take(self.held).run(self.device, self.sink)
     }
 
-    /// Has the backward of an inner graph done next, before any other operation's; recomputation needs it. Its gradients by `wrt`
-    /// are those by the operation's inputs, in their order, in the place of what the operation returns; they are added to what
-    /// has come to these inputs before.
+    /// Runs the backward of an inner graph next, before any other operation's; recomputation needs it. Its gradients with
+    /// respect to `wrt` are those of the operation's inputs, in their order, replacing what the operation returns; they are
+    /// added to the gradients that these inputs already have.
     ///
     /// # Errors
     /// If a gradient has not the shape of its root.
@@ -297,7 +298,7 @@ impl Uses {
         Self(uses)
     }
 
-    /// An operation with these inputs is done. Where gradients are put off or held back, so is the word that they are final.
+    /// An operation with these inputs is done. If gradients are deferred or held back, so is the note that they are complete.
     fn end(
         &mut self,
         inputs: &[Option<Source>],

@@ -17,7 +17,7 @@ impl Op for Swiglu {
     }
 }
 
-/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Keeps `x`, of which the result can be formed again.
+/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Saves `x`, from which the result can be recomputed.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -45,7 +45,7 @@ impl Op for Add {
     }
 }
 
-/// `a + b`, element by element. Keeps nothing.
+/// `a + b`, element by element. Saves nothing.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -63,8 +63,8 @@ op!(Activate, "activation", |op, cx, dy| {
     Ok(vec![Some(cx.device.activation_backward(&dy, &op.x.get(cx.device)?, op.kind, op.gated)?)])
 });
 
-/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`, of which the
-/// result can be formed again.
+/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Saves `x`, from which the
+/// result can be recomputed.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -89,7 +89,7 @@ op!(Gate, "gate", |op, cx, dy| {
     Ok(vec![Some(dx), Some(dgate)])
 });
 
-/// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`. Keeps both.
+/// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`. Saves both.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

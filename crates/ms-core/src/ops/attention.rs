@@ -1,4 +1,4 @@
-//! Preparation of queries and keys, and attention.
+//! Preparation of queries and keys (norm and rotation), and attention.
 
 use super::only;
 use crate::hold::{self, Held, Holds};
@@ -55,8 +55,8 @@ impl Op for PrepareQkv {
     }
 }
 
-/// Optional per-head RMSNorm of queries and keys (scales `[D]`, eps), then rotation, on packed rows
-/// `[T,(N+2G)D]`; see [`HeadLayout`]. Keeps the unprepared rows and `rstd` when there is a norm.
+/// Optional per-head RMSNorm of queries and keys (scales `[D]`, eps), then rotation, on packed rows `[T,(N+2G)D]`; see
+/// [`HeadLayout`]. Saves the unprepared rows and `rstd` when there is a norm.
 ///
 /// # Errors
 /// If shapes or element types do not fit, or a position is outside the tables.
@@ -89,7 +89,7 @@ struct Attention {
     qkv: Saved,
     out: Saved,
     lse: Tensor,
-    /// What the parameter is like, and its values, f32 or f64.
+    /// Type and shape of the parameter, and its values, f32 or f64.
     sinks: Option<(Like, Tensor)>,
     heads: HeadLayout,
     segments: Arc<[Segment]>,
@@ -123,9 +123,9 @@ impl Op for Attention {
     }
 }
 
-/// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Keeps rows, output and the log of
-/// each row's softmax sum, not the probabilities. `sinks[N]` is one more score a head, of a key whose value is zero. What
-/// `dropout` drops is drawn again in the backward pass.
+/// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Saves rows, output and the log of each row's
+/// softmax sum, not the probabilities. `sinks[N]` is one extra score per head, for a key whose value is zero. What `dropout`
+/// drops is drawn again in the backward pass.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
@@ -163,7 +163,7 @@ pub fn attention(
     Ok(out)
 }
 
-/// Lets the sinks join an attention's output; returns them unrounded: f32, or f64.
+/// Applies sinks to an attention output; returns it unrounded: f32, or f64.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -208,8 +208,8 @@ impl Op for Picked {
     }
 }
 
-/// Attention of prepared rows over `picks[T,P]` (rows of keys, or -1) alone: `[T,N·D]`. Keeps rows, output and the log of
-/// each row's softmax sum.
+/// Attention of prepared rows over the keys `picks[T,P]` only (row numbers, or -1): `[T,N·D]`. Saves rows, output and the log
+/// of each row's softmax sum.
 ///
 /// # Errors
 /// If shapes, element types or picks do not fit.

@@ -1,4 +1,4 @@
-//! Attention over tokens nearby and pooled entries of those far away.
+//! Attention over nearby tokens and pooled entries of distant ones.
 
 use super::attention::join_sinks;
 use super::layout::op;
@@ -13,12 +13,12 @@ struct RotateLast {
     inverse: bool,
 }
 op!(RotateLast, "rotate_last", |op, cx, dy| {
-    // The gradient of a rotation is the rotation back.
+    // The gradient of a rotation is the inverse rotation.
     let dx = cx.device.rotate_last(&dy, op.head_dim, &op.rotary, &op.positions, !op.inverse)?;
     Ok(vec![Some(dx)])
 });
 
-/// Rotation of the last elements of every head of `x[T,N·D]`, or, with `inverse`, the way back. Keeps the positions.
+/// Rotation of the last elements of every head of `x[T,N·D]`, or, with `inverse`, the inverse rotation. Saves the positions.
 ///
 /// # Errors
 /// If shapes or element types do not fit, or a position is outside the tables.
@@ -53,7 +53,7 @@ op!(Pool, "pool_windows", sees 0..2, |op, cx, dy| {
     Ok(vec![Some(dkv), Some(dgate), dape])
 });
 
-/// One entry `[B,D]` for each window of `kv` and `gate`, with `ape` (f32) added to the gates. Keeps all operands.
+/// One entry `[B,D]` for each window of `kv` and `gate`, with `ape` (f32) added to the gates. Saves all operands.
 ///
 /// # Errors
 /// If shapes or element types do not fit, or a window reads outside the rows.
@@ -93,9 +93,9 @@ op!(AttentionShared, "attention_shared", sees 1..3, |op, cx, dy| {
     Ok(gradients.map(Some).into_iter().chain([dsinks]).collect())
 });
 
-/// Attention of `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `near[A,D]` and, behind them, `far[B,D]`, which are key
-/// and value at once: `[T,N·D]`. `sinks[N]` is one more score a head, of a key whose value is zero. Keeps all operands,
-/// the output and the log of each row's softmax sum.
+/// Attention of `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `near[A,D]` followed by `far[B,D]`, which are both key and
+/// value: `[T,N·D]`. `sinks[N]` is one extra score per head, for a key whose value is zero. Saves all operands, the output
+/// and the log of each row's softmax sum.
 ///
 /// # Errors
 /// If shapes, element types or picks do not fit.

@@ -16,9 +16,9 @@ impl Op for Embedding {
 
     fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
         match inputs {
-            // Rows that are other ranks' are zero.
+            // Rows of other ranks are zero.
             [Some(Hold::Sharded)] => Ok(Some(Hold::Partial)),
-            // Each rank has the words of its own tokens.
+            // Each rank has the embeddings of its own tokens.
             [Some(Hold::Replicated)] => Ok(Some(Hold::Tokens)),
             _ => hold::together(inputs),
         }
@@ -31,7 +31,7 @@ impl Op for Embedding {
     }
 }
 
-/// Rows `ids[T]` (i32) of `table[V,H]`: `[T,H]`. Keeps `ids`.
+/// Rows `ids[T]` (i32) of `table[V,H]`: `[T,H]`. Saves `ids`.
 ///
 /// # Errors
 /// If an id is outside the table.

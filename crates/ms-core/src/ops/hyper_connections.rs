@@ -1,4 +1,4 @@
-//! Hyper-connections: a residual of several streams.
+//! Hyper-connections: a residual with several streams.
 
 use super::layout::op;
 use super::{all, only};
@@ -20,8 +20,8 @@ op!(Weights, "stream_weights", |op, cx, dy| {
     Ok(vec![Some(dmixes), dbase, dscale])
 });
 
-/// The weights `[T,C]` of each token's streams, of `mixes[T,C]`, `base[C]` and `scale`, all f32; see
-/// [`HyperConnectionsBackend::stream_weights`](crate::HyperConnectionsBackend::stream_weights). Keeps all three.
+/// The weights `[T,C]` of each token's streams, from `mixes[T,C]`, `base[C]` and `scale`, all f32; see
+/// [`HyperConnectionsBackend::stream_weights`](crate::HyperConnectionsBackend::stream_weights). Saves all three.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -42,7 +42,7 @@ op!(Collapse, "collapse", |op, cx, dy| {
     Ok(vec![Some(dx), Some(dw)])
 });
 
-/// The input `[T,H]` of a sublayer, of streams `x[T,n·H]` and their weights `w[T,C]`. Keeps both.
+/// The input `[T,H]` of a sublayer, from streams `x[T,n·H]` and their weights `w[T,C]`. Saves both.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -61,7 +61,7 @@ op!(Expand, "expand", |op, cx, dy| {
     Ok(gradients.map(Some).into())
 });
 
-/// The streams `[T,n·H]` after a sublayer that made `y[T,H]` of the streams `x[T,n·H]`. Keeps all operands.
+/// The streams `[T,n·H]` after a sublayer that computed `y[T,H]` from the streams `x[T,n·H]`. Saves all operands.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

@@ -1,24 +1,24 @@
-//! The loss that trains an indexer beside the attention whose keys it picks.
+//! The loss that trains an indexer next to the attention whose keys it picks.
 
 use super::only;
 use crate::hold::{self, Clash, Held, Hold, Holds};
 use crate::{BackwardCx, Digit, Divergence, Grads, Graph, IndexerInputs, Op, Result, Tensor, Var};
 
-/// What an indexer is compared with.
+/// The target of an indexer.
 #[derive(Clone, Copy)]
 pub struct IndexerTarget<'a> {
     /// Keys of each query `[T,P]`, rows or -1.
     pub picks: &'a Tensor,
-    /// The weights that attention gives them, over all heads, `[T,P]` unrounded; without a gradient.
+    /// Attention's weights for them, summed over all heads, `[T,P]` unrounded; detached.
     pub attention: &'a Tensor,
-    /// How the two are compared.
+    /// The divergence between the two.
     pub divergence: Divergence,
-    /// Of a query's divergence in the loss.
+    /// The factor of a query's divergence in the loss.
     pub factor: f64,
 }
 
 struct IndexerLoss {
-    /// By queries, keys and weights of heads.
+    /// Gradients of queries, keys and head weights.
     gradients: [Tensor; 3],
 }
 
@@ -30,7 +30,7 @@ impl Op for IndexerLoss {
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
         let [of_out, indexer @ ..] = inputs else { return Err(Clash) };
         match hold::in_sequence(along, indexer, 1..2)? {
-            // Every rank trains the indexer by its own tokens, and all of it by what tensor-parallel ranks have in common.
+            // Every rank trains the indexer on its own tokens, and with values that tensor-parallel ranks have in common.
             None | Some(Hold::Constant | Hold::Invariant | Hold::Tokens) => Ok(*of_out),
             Some(_) => Err(Clash),
         }
@@ -42,17 +42,17 @@ impl Op for IndexerLoss {
     }
 }
 
-/// `out`, an output of the layer, as it is; its backward pass sends the gradients of a loss to the indexer's queries `q[T,N·D]`,
-/// keys `k[C,D]` and weights of heads `w[T,N]` (unrounded): `factor` times the sum over queries of how far the softmax of
-/// the indexer's scores is from `target.attention`. Also that sum itself, without the factor: `[1]`, unrounded. Keeps the
-/// gradients, in the types of their values.
+/// Returns `out`, an output of the layer, unchanged. Its backward pass sends the gradients of a loss to the indexer's queries
+/// `q[T,N·D]`, keys `k[C,D]` and head weights `w[T,N]` (unrounded): `factor` times the sum over queries of the divergence
+/// between the softmax of the indexer's scores and `target.attention`. Also returns that sum itself, without the factor:
+/// `[1]`, unrounded. Saves the gradients, in the types of their values.
 ///
 /// # Errors
 /// If shapes, element types or picks do not fit.
 ///
 /// # Source
-/// DeepSeek-V3.2-Exp report, eq. 3 and 4. Megatron-LM (2026) and MindSpeed-LLM (2026) tie the loss to attention's output so
-/// (`DSAIndexerLossAutoScaler`).
+/// DeepSeek-V3.2-Exp report, eq. 3 and 4. Megatron-LM (2026) and MindSpeed-LLM (2026) attach the loss to attention's output
+/// in the same way (`DSAIndexerLossAutoScaler`).
 pub fn indexer_loss(
     g: &mut Graph,
     out: &Var,

@@ -1,4 +1,4 @@
-//! Views, columns, casts and factors.
+//! Views, column maps, casts and scaling.
 
 use super::only;
 use crate::{BackwardCx, Columns, DType, Error, Graph, Like, Noise, Op, Result, Saved, Shape, Tensor, Var};
@@ -22,7 +22,7 @@ macro_rules! op {
             |$this, $cx, $dy| $body
         );
     };
-    // Whose backward is little work beside a product.
+    // Its backward is little work compared with a product.
     ($type:ty, $name:literal, light $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         op!($type, $name, (|_, inputs| crate::hold::$rule(inputs)), true, |$this, $cx, $dy| $body);
     };
@@ -60,7 +60,7 @@ pub(super) use op;
 struct Reshape(Shape);
 op!(Reshape, "reshape", light added, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
 
-/// The same elements under another shape. Keeps nothing.
+/// The same elements under another shape. Saves nothing.
 ///
 /// # Errors
 /// If the number of elements differs.
@@ -79,8 +79,7 @@ op!(Cast, "cast", light added, |op, cx, dy| {
     Ok(vec![computed])
 });
 
-/// `x` with elements of another type; a parameter's gradient goes to its f32 main gradient unrounded. Keeps `x`'s
-/// shape.
+/// `x` with elements of another type; a parameter's gradient goes to its f32 main gradient unrounded. Saves `x`'s shape.
 ///
 /// # Errors
 /// If there is no such conversion.
@@ -101,7 +100,7 @@ fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
     Ok(y)
 }
 
-/// `factor · x`. Keeps nothing; a factor of 1 records nothing.
+/// `factor · x`. Saves nothing; a factor of 1 records nothing.
 ///
 /// # Errors
 /// If the element type has no kernel.
@@ -121,7 +120,7 @@ struct Noisy {
 op!(Noisy, "noise", light together, |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
 
 /// `x[T,W]` with every value multiplied by what the key of its token, the place `site` of the model and its column draw.
-/// Keeps the keys.
+/// Saves the keys.
 ///
 /// # Errors
 /// If there are not as many keys as rows.
@@ -138,7 +137,7 @@ op!(Taken, "columns", light added, |op, cx, dy| Ok(vec![Some(
     cx.device.columns_backward(&dy, op.width, &op.runs)?
 )]));
 
-/// The runs of columns of each row of `x[T,W]`, one after the other. Keeps nothing.
+/// The runs of columns of each row of `x[T,W]`, one after the other. Saves nothing.
 ///
 /// # Errors
 /// If a run reads outside the row.
@@ -179,7 +178,7 @@ op!(Concat, "concat", light added, |op, cx, dy| {
         .collect()
 });
 
-/// Matrices of as many rows side by side. Keeps their widths.
+/// Concatenates matrices with the same number of rows along the columns. Saves their widths.
 ///
 /// # Errors
 /// If rows or element types differ.
@@ -202,8 +201,8 @@ op!(Part, "part", light added, |op, cx, dy| {
     Ok(vec![dw])
 });
 
-/// Elements `start..` of the flattened weight `w` under `shape`: what one of several ranks uses of a weight that all of
-/// them hold. Keeps the shape of `w`.
+/// Elements `start..` of the flattened weight `w` under `shape`: the part of a replicated weight that one of several ranks
+/// uses. Saves the shape of `w`.
 ///
 /// # Errors
 /// If they are not all there.
@@ -223,7 +222,7 @@ op!(ScaleColumns, "scale_columns", multiplied, |op, cx, dy| {
     Ok(vec![Some(dx), ds])
 });
 
-/// `y[t,w] = x[t,w] · s[w]`. Keeps both.
+/// `y[t,w] = x[t,w] · s[w]`. Saves both.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -239,7 +238,7 @@ op!(UnitRows, "unit_rows", |op, cx, dy| {
     Ok(vec![cx.weight_gradient(0, like, move |device, grad| device.unit_rows_backward(grad, &dy, &x))?])
 });
 
-/// Rows scaled to length 1. Keeps `x`.
+/// Rows scaled to length 1. Saves `x`.
 ///
 /// # Errors
 /// If the element type has no kernel.

@@ -39,7 +39,7 @@ impl Op for Linear {
     }
 }
 
-/// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`. Keeps `x` and `w`.
+/// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`. Saves `x` and `w`.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -60,7 +60,7 @@ op!(AddBias, "add_bias", |op, cx, dy| {
     Ok(vec![Some(dy), db])
 });
 
-/// `y[T,N] = x[T,N] + bias[N]`: the bias of a layer whose product is summed over ranks first. Keeps the bias's shape.
+/// `y[T,N] = x[T,N] + bias[N]`: the bias of a layer whose product is summed over ranks first. Saves the bias's shape.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -98,8 +98,8 @@ op!(GroupedLinear, "grouped_linear", |op, cx, dy| {
     Ok(vec![Some(dx), dw])
 });
 
-/// A linear layer of `groups` blocks: the columns of `x[T,G·K]` of each group through its rows of `w[G·N,K]`, side by
-/// side: `[T,G·N]`. Keeps `x` and `w`.
+/// A linear layer of `groups` blocks: the columns of `x[T,G·K]` of each group through its rows of `w[G·N,K]`, side by side:
+/// `[T,G·N]`. Saves `x` and `w`.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

@@ -15,10 +15,10 @@ pub struct LossVar {
     pub nll: Tensor,
 }
 
-/// A sum over ranks that was begun; called, it waits.
+/// A started sum over ranks; calling it waits.
 pub type Coming = Box<dyn FnOnce() -> Result<Tensor>>;
 
-/// The ranks that share out a vocabulary, as a loss over it sees them.
+/// The ranks over which a vocabulary is sharded, as seen by a loss.
 pub trait VocabGroup {
     /// Id of this rank's first row of the output layer.
     fn first(&self) -> usize;
@@ -32,16 +32,17 @@ pub trait VocabGroup {
     /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// Shares of the tokens that ranks bring: one where each brings all.
+    /// Number of token shards that ranks contribute: one if each contributes all tokens.
     fn shares(&self) -> usize;
 
-    /// All tokens `[T,H]` of what this rank brings, all or its share `[T/shares,H]`.
+    /// All tokens `[T,H]`, gathered from this rank's input, which is all of them or its shard `[T/shares,H]`.
     ///
     /// # Errors
     /// If a rank fails.
     fn enter(&self, x: Tensor) -> Result<Tensor>;
 
-    /// Begins the sum over the ranks of gradients by all tokens, `dx[R,H]`: whole, or this rank's share `[R/shares,H]` of it.
+    /// Starts the sum over the ranks of gradients with respect to all tokens, `dx[R,H]`: whole, or this rank's shard
+    /// `[R/shares,H]`.
     ///
     /// # Errors
     /// If a rank failed, or the tokens do not divide.
@@ -64,7 +65,7 @@ pub struct Head<'a> {
     pub softcap: Option<f64>,
     /// The ranks that share the vocabulary; `None`: this one has all of it.
     pub group: Option<&'a dyn VocabGroup>,
-    /// The gradient of the weights is formed when it is asked for, of what it is formed of, not in the forward pass.
+    /// The weight gradient is computed later, from saved inputs, not in the forward pass.
     pub formed_later: bool,
 }
 
@@ -99,7 +100,7 @@ struct LinearCrossEntropy {
     dw: WeightGradient,
     db: Option<Tensor>,
     w: Like,
-    /// Of the other ranks that hold words, if there are some, the digits, and what ranks bring.
+    /// The digits of the other ranks that hold parts of the vocabulary, if any, and the state of the input.
     words: Option<(Digits, Hold)>,
 }
 
@@ -118,7 +119,7 @@ impl Op for LinearCrossEntropy {
         };
         let inputs: Vec<_> = std::iter::once(entered).chain(layer.iter().copied()).collect();
         match hold::projected(&inputs)? {
-            // Ranks exchange the statistics of their words inside.
+            // Ranks exchange the statistics of their vocabulary shards inside.
             Some(Hold::Sharded) if self.words.is_some() => Ok(Some(Hold::Invariant)),
             Some(Hold::Sharded) => Err(hold::Clash),
             // A sum over a rank's own tokens.
@@ -143,7 +144,7 @@ impl Op for LinearCrossEntropy {
     }
 }
 
-/// Gradients that form while a chunk's logits are in cache.
+/// Gradients that are computed while a chunk's logits are in cache.
 struct Gradients {
     dx: Tensor,
     dw: WeightGradient,
@@ -152,9 +153,9 @@ struct Gradients {
 
 /// The gradient of the output layer's weights.
 enum WeightGradient {
-    /// Formed with the loss, in its wide type.
+    /// Computed with the loss, in its wide type.
     Formed(Tensor),
-    /// What it is formed of: gradients by logits `[T,V]`, chunk by chunk, and the layer's input.
+    /// The inputs for computing it: gradients with respect to logits `[T,V]`, chunk by chunk, and the layer's input.
     Of { d: Tensor, x: Tensor, chunks: Chunks },
 }
 
@@ -174,20 +175,20 @@ impl WeightGradient {
     }
 }
 
-/// How tokens are worked at: of every share of them the same rows at once, so that gradients by them are shares of a sum.
+/// How tokens are processed: the same rows of every shard at once, so that their gradients are shards of a sum.
 #[derive(Clone, Copy)]
 struct Chunks {
     shares: usize,
-    /// Tokens of a share.
+    /// Tokens of a shard.
     own: usize,
 }
 
-/// Rows of every share that are worked at together.
+/// Rows of every shard that are processed together.
 #[derive(Clone, Copy)]
 struct Chunk {
-    /// The first, in a share.
+    /// The first row, in a shard.
     first: usize,
-    /// How many, of each.
+    /// Number of rows of each shard.
     rows: usize,
 }
 
@@ -197,7 +198,7 @@ impl Chunks {
         (0..self.own).step_by(rows).map(move |first| Chunk { first, rows: rows.min(self.own - first) })
     }
 
-    /// Where the rows of `chunk` lie among all.
+    /// The positions of the rows of `chunk` among all rows.
     fn places(self, chunk: Chunk) -> impl Iterator<Item = usize> {
         (0..self.shares).map(move |share| share * self.own + chunk.first)
     }
@@ -217,7 +218,7 @@ impl Chunks {
         Ok(taken)
     }
 
-    /// Puts the rows `part` of `chunk` among all rows of `t`.
+    /// Writes the rows `part` of `chunk` to their positions in `t`.
     fn put(self, t: &mut Tensor, part: &Tensor, chunk: Chunk) -> Result<()> {
         let width = t.numel() / t.dim(0).max(1);
         let places = self.places(chunk).enumerate();
@@ -227,27 +228,28 @@ impl Chunks {
     }
 }
 
-/// The gradient of a chunk's input that is on its way.
+/// The gradient of a chunk's input, in transit.
 struct OnItsWay(Chunk, Coming);
 
 impl OnItsWay {
-    /// Puts it to its place among the rows that this rank brings.
+    /// Writes it to its place among this rank's rows.
     fn put(of: &mut Option<Self>, dx: &mut Tensor) -> Result<()> {
         let Some(Self(chunk, coming)) = of.take() else { return Ok(()) };
         dx.put(chunk.first * dx.dim(1), &coming()?)
     }
 }
 
-/// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by
-/// `weights[T]` (f32, or f64 as the layer).
+/// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by `weights[T]`
+/// (f32, or f64 as the layer).
 ///
-/// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
-/// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32), never `[T,V]`, but
-/// where the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight must be zero.
+/// The logits exist for 256 tokens at a time. If the graph records, the gradients with respect to `x` and the layer are
+/// computed in the same pass, while a chunk's logits are in cache; these gradients are saved (`[T,H]`, and `[V,H]` f32),
+/// never `[T,V]`, except if the layer's is [`Head::formed_later`]. A target below zero marks an ignored token; its weight
+/// must be zero.
 ///
-/// Where ranks share the vocabulary `x` is what each brings ([`VocabGroup::shares`]). They exchange three numbers a token, and
-/// the gradient by `x` is summed over them chunk by chunk: one is on its way while the layer's gradient is formed of the same
-/// chunk, and logits of the next.
+/// If the vocabulary is sharded, `x` is each rank's contribution ([`VocabGroup::shares`]). The ranks exchange three numbers
+/// per token, and the gradient with respect to `x` is summed over them chunk by chunk: one sum is in transit while the
+/// layer's gradient for the same chunk, and the logits of the next chunk, are computed.
 ///
 /// # Errors
 /// If shapes, element types or targets do not fit, or a rank fails.

@@ -1,9 +1,9 @@
-//! How far a router's picks are from others.
+//! The margin between a router's selected experts and the others.
 
 use crate::{GroupScore, Result, Router, RouterScore, Routes, Tensor};
 use std::collections::BTreeMap;
 
-/// What experts are compared by: their scores before the bias.
+/// The values by which experts are compared: their scores before the bias.
 fn scores(logits: &[f64], score: RouterScore) -> Vec<f64> {
     match score {
         RouterScore::SparseMixer { .. } => logits.to_vec(),
@@ -17,7 +17,7 @@ fn scores(logits: &[f64], score: RouterScore) -> Vec<f64> {
     }
 }
 
-/// The difference of the last value that is among the `k` greatest and the first that is not; infinite where all are.
+/// The difference between the last value among the `k` greatest and the next one; infinite if there is no other.
 fn gap(values: impl Iterator<Item = f64>, k: usize) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(|a, b| b.total_cmp(a));
@@ -27,8 +27,9 @@ fn gap(values: impl Iterator<Item = f64>, k: usize) -> f64 {
     }
 }
 
-/// Over all tokens with router logits `[T,E]` the least by which a score that decided, of an expert or of a group of them, is
-/// ahead of one that did not: rounding below it picks the same experts. Infinite without tokens or without a choice.
+/// The smallest margin over all tokens with router logits `[T,E]` between a score that was selected, of an expert or of a
+/// group, and one that was not: with rounding errors below it the same experts are picked. Infinite without tokens or without
+/// a choice.
 ///
 /// # Errors
 /// If a tensor is not of real numbers.
@@ -72,9 +73,9 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
     Ok(least)
 }
 
-/// Over all experts that take at most `capacity` copies of tokens, those of greatest weight, the least by which the weight of one
-/// that is taken is ahead of one that is not. `weights[T,K]`, `routes` and `share_of[T]` are those of [`super::drop_beyond`].
-/// Infinite where every expert takes all.
+/// The smallest margin over all experts, each of which takes at most the `capacity` copies with the greatest weights, between
+/// the weight of a copy that is taken and one that is dropped. `weights[T,K]`, `routes` and `share_of[T]` are those of
+/// [`super::drop_beyond`]. Infinite if every expert takes all.
 ///
 /// # Errors
 /// If the weights are not real numbers.
@@ -116,7 +117,7 @@ mod tests {
         assert!((found - (sigmoid(0.5) + 1.0 - sigmoid(1.0))).abs() < 1e-15);
         router.top_k = 4;
         assert_eq!(margin(&[1.0, 2.0, 3.0, 4.0], &none, router), f64::INFINITY);
-        // Of the groups (1, 2) and (3, 0) the second is kept, and of it the best: less than 3 - 2 decides nothing.
+        // Of the groups (1, 2) and (3, 0) the second is used, and its best expert: less than 3 - 2 decides nothing.
         router = Router { score: RouterScore::SparseMixer { jitter: 0.01 }, ..router };
         assert!((margin(&[1.0, 2.0, 3.0, 0.5], &none, router) - 1.0).abs() < 1e-15);
         router = Router {
@@ -139,7 +140,7 @@ mod tests {
         assert!((found(1, &[]) - 0.4).abs() < 1e-15);
         assert!((found(2, &[]) - 0.1).abs() < 1e-15);
         assert_eq!(found(3, &[]), f64::INFINITY);
-        // The second and the third token stand in shares of their own.
+        // The second and the third token are in shares of their own.
         assert!((found(1, &[0, 1, 0, 1]) - 0.5).abs() < 1e-15);
     }
 }

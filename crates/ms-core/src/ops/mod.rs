@@ -1,7 +1,7 @@
 //! Fused operations of a graph: forward now, backward when the graph is consumed.
 //!
-//! Each function computes through the graph's device and records an [`crate::Op`] that keeps what its backward
-//! needs; its docs say what that is. Sizes are per rank: a sharded caller passes its own part.
+//! Each function computes through the graph's device and records an [`crate::Op`] that saves what its backward pass needs;
+//! the function's documentation says what that is. Sizes are per rank: a sharded caller passes its own shard.
 
 mod act;
 mod attention;

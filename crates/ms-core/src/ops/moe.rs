@@ -1,4 +1,4 @@
-//! Mixtures of experts: routing, moving tokens, the experts' linear layers.
+//! Mixtures of experts: routing, token permutation, and the experts' linear layers.
 
 use super::layout::op;
 use super::only;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Auxiliary {
     /// Tokens spread over experts (Switch Transformer).
     pub experts: f64,
-    /// Tokens spread over the groups of experts that stand on one device (DeepSeek-V2's device-level loss).
+    /// Tokens spread over the groups of experts on one device (DeepSeek-V2's device-level loss).
     pub devices: f64,
     /// Tokens that reach a group of experts, however many of its experts they take (DeepSeek-V2's communication loss).
     pub communication: f64,
@@ -42,24 +42,24 @@ pub struct Balance<'a> {
     pub coefficients: Auxiliary,
     /// Factor of their gradient: what the main loss is scaled by.
     pub grad_scale: f64,
-    /// The group of each token `[T]`, each with a loss of its own, of which the mean is taken; empty: one group.
+    /// The group of each token `[T]`; each group has its own loss, and the mean is taken; empty: one group.
     pub group_of: &'a [u32],
     /// Number of groups.
     pub groups: usize,
     /// Added to the experts' scores before they are normalised.
     pub bias: Option<&'a Tensor>,
-    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    /// Scores that are not a softmax are not normalised (Megatron 0.12, for one expert a token).
     pub undivided: bool,
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,
-    /// Which copies count; `None`: all that are picked, whether experts take them or not.
+    /// Which copies count; `None`: all picked ones, whether or not experts drop them.
     pub taken: Option<Taken<'a>>,
-    /// Of one group, every expert counts as having so many copies, whatever it has: it is filled up to them.
+    /// With one group: every expert counts as having this many copies, because it is padded to that number.
     pub filled: Option<usize>,
 }
 
 impl Balance<'_> {
-    /// The load-balancing loss over all tokens of a micro-batch that one rank has.
+    /// The load-balancing loss over all tokens of a micro-batch on one rank.
     pub fn whole(coeff: f64, grad_scale: f64) -> Self {
         let coefficients = Auxiliary { experts: coeff, ..Auxiliary::default() };
         Self {
@@ -76,7 +76,7 @@ impl Balance<'_> {
     }
 }
 
-/// The ranks that share the tokens of a micro-batch, as its auxiliary loss sees them.
+/// The ranks that share the tokens of a micro-batch, as seen by its auxiliary loss.
 pub trait TokenGroup {
     /// The sums over the ranks.
     ///
@@ -96,9 +96,9 @@ pub struct Routed {
     pub weights: Var,
     /// Where each copy goes.
     pub routes: Arc<Routes>,
-    /// Where the router's own picks would go: what its losses and its load are counted by.
+    /// Where the router's own picks would go, which determine its losses and its load.
     pub picked: Arc<Routes>,
-    /// The auxiliary losses that are asked for, with their coefficients; of tokens that ranks share this rank's summands.
+    /// The requested auxiliary losses, with their coefficients; if ranks share tokens, this rank's partial sums.
     pub balance: Option<Auxiliary>,
 }
 
@@ -117,10 +117,10 @@ op!(Route, "route", light together, |op, cx, dy| {
     Ok(vec![Some(d)])
 });
 
-/// Experts and weights for tokens with router logits `[T,E]`, f32 or f64. Keeps logits and picks.
+/// Experts and weights for tokens with router logits `[T,E]`, f32 or f64. Saves logits and picks.
 ///
-/// `bias[E]` takes part in the choice alone and has no gradient. The auxiliary loss enters by its gradient at
-/// the logits, not by the main loss, as upstream has it.
+/// `bias[E]` affects only the choice and has no gradient. The auxiliary loss enters through its gradient at the logits, not
+/// through the main loss, as in upstream.
 ///
 /// # Errors
 /// If shapes or element types do not fit, or the router cannot pick that many experts.
@@ -139,14 +139,14 @@ pub fn route(
 pub struct Instead<'a> {
     /// Which, `[T,K]` i32.
     pub experts: &'a Tensor,
-    /// What was picked otherwise than by scores, `[T,K]` i32; `None`: by scores.
+    /// Picks made by other means than scores, `[T,K]` i32; `None`: by scores.
     pub picked: Option<Tensor>,
-    /// An expert has the weight that the router gives it, 0 where it was not picked, and the experts of a token are all
-    /// different; else it has that of the pick in its place.
+    /// An expert has the weight that the router gives it, 0 if it was not picked, and the experts of a token are all
+    /// different; otherwise it has the weight of the pick that it replaces.
     pub by_expert: bool,
 }
 
-/// [`route`], with the weights of what was picked for other experts. [`Routed::weights`] stand in the picks' order.
+/// [`route`], with the picks' weights assigned to other experts. [`Routed::weights`] are in the order of the picks.
 ///
 /// # Errors
 /// As [`route`], and if an expert does not exist.
@@ -186,7 +186,7 @@ pub fn route_instead(
     Ok(Routed { weights: keep(g, &routed.weights, &kept)?, ..routed })
 }
 
-/// [`route`] to `experts[T,K]` i32 that were chosen otherwise, by a table for instance.
+/// [`route`] to `experts[T,K]` i32 that were chosen by other means, for example by a table.
 ///
 /// # Errors
 /// As [`route`], and if an expert does not exist.
@@ -201,22 +201,22 @@ pub fn route_to(
     routed(g, logits, (experts, weights), None, router, balance)
 }
 
-/// What the scores of each expert weigh in the auxiliary losses over the tokens of all ranks.
+/// The weights of each expert's scores in the auxiliary losses over the tokens of all ranks.
 ///
-/// Of a group of `N` tokens with `K` experts each, `f_e = E · count_e / (N K)`; every loss is a sum of such shares with mean
+/// For a group of `N` tokens with `K` experts each, `f_e = E · count_e / (N K)`; every loss is a sum of such shares with mean
 /// scores `P_e`: `Σ_e f_e P_e` for experts, `Σ_d (mean f of d) · Σ_{e in d} P_e` for the `M` devices `d`, `keep` of which are
 /// open to a token, and `Σ_d M / keep · (share of tokens that reach d) · Σ_{e in d} P_e` for communication.
 ///
 /// # Source
 /// DeepSeek-V2, arXiv:2405.04434, eqs. 23-31; MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/moe/router.py`,
-/// `group_limited_greedy_topKgating`. Of copies that `kept` has a 0 for, if it has any, nothing is counted (Megatron-LM
-/// `core_v0.12.1`, `megatron/core/transformer/moe/router.py`, `seq_aux_loss_load_balancing`).
+/// `group_limited_greedy_topKgating`. Copies with a 0 in `kept`, if given, are not counted (Megatron-LM `core_v0.12.1`,
+/// `megatron/core/transformer/moe/router.py`, `seq_aux_loss_load_balancing`).
 fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count: usize) -> Result<Loads> {
     let of_token = |t: usize| b.group_of.get(t).map_or(0, |&g| g as usize);
     let groups = b.groups.max(1);
     let (devices, keep) = router.groups.map_or((1, 1), |(groups, keep, _)| (groups.max(1), keep.max(1)));
     let per_device = (count / devices).max(1);
-    // Of each group the counts by expert, by device that is reached and, last, its tokens.
+    // For each group, the counts by expert, by device that is reached and, last, its tokens.
     let width = count + devices + 1;
     let mut counts = vec![0i64; groups * width];
     let mut reached = vec![false; devices];
@@ -265,16 +265,16 @@ fn loads(b: &Balance<'_>, experts: &[i32], kept: &[f64], router: &Router, count:
     Ok(Loads { weights, load, mean: 1.0 / all.max(1) as f64 })
 }
 
-/// What the scores weigh in each auxiliary loss without its coefficient.
+/// The weights of the scores in each auxiliary loss without its coefficient.
 struct Loads {
     weights: [Vec<f64>; 3],
     load: ExpertLoad,
-    /// One through all tokens.
+    /// One divided by the number of all tokens.
     mean: f64,
 }
 
 impl Loads {
-    /// What they weigh in the sum of the losses with these coefficients.
+    /// The weights in the sum of the losses with these coefficients.
     fn with(&self, c: Auxiliary) -> ExpertLoad {
         let [experts, devices, communication] = &self.weights;
         let each = experts.iter().zip(devices).zip(communication);
@@ -298,7 +298,7 @@ impl Loads {
     }
 }
 
-/// Weights of the experts `weighed`, given to the experts `taken` if there are others.
+/// Weights of the experts `weighed`, assigned to the experts `taken` if these differ.
 fn routed(
     g: &mut Graph,
     logits: &Var,
@@ -344,7 +344,7 @@ struct Keep {
 }
 op!(Keep, "keep_copies", light together, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
 
-/// The weights `[T,K]` of copies that `kept` has a 1 for; those of the others, with a 0, weigh 0.
+/// The weights `[T,K]` of copies with a 1 in `kept`; the others, with a 0, have weight 0.
 fn keep(g: &mut Graph, weights: &Var, kept: &[f64]) -> Result<Var> {
     let (device, value) = (g.device().clone(), weights.value());
     let kept = Tensor::from_reals(device.arena(), value.dtype(), value.shape(), kept)?;
@@ -352,7 +352,7 @@ fn keep(g: &mut Graph, weights: &Var, kept: &[f64]) -> Result<Var> {
     Ok(g.apply(out, &[weights], || Box::new(Keep { kept })))
 }
 
-/// Which copies of tokens an expert that has too many does not take.
+/// Which copies of tokens an expert drops if it has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropPolicy {
     /// Those with the smallest weights.
@@ -364,13 +364,13 @@ pub enum DropPolicy {
 /// Which copies of tokens experts take.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken<'a> {
-    /// At most so many each.
+    /// At most this many each.
     pub capacity: usize,
-    /// Where tokens stand in shares, `[T]`, so many of each; empty: all are one share.
+    /// The share of each token, `[T]`, each with its own capacity; empty: all are one share.
     pub share_of: &'a [u32],
-    /// Which are not.
+    /// Which ones are dropped.
     pub policy: DropPolicy,
-    /// The place of each token, `[T]`, in the order that [`DropPolicy::Position`] goes by; empty: that in which they stand.
+    /// The place of each token, `[T]`, in the order used by [`DropPolicy::Position`]; empty: their order in the batch.
     pub places: &'a [u32],
 }
 
@@ -380,8 +380,8 @@ impl Taken<'_> {
         self.share_of.iter().max().map_or(1, |last| *last as usize + 1)
     }
 
-    /// Of each copy, `width` of a token with weights `values`, 1 or, where it is not taken, 0; and how many those are of each
-    /// expert.
+    /// For each copy (`width` per token, with weights `values`), 1, or 0 if it is dropped; and the number of dropped copies
+    /// of each expert.
     fn of(&self, values: &[f64], width: usize, routes: &Routes) -> (Vec<f64>, Vec<u64>) {
         let experts = routes.starts.len() - 1;
         let (mut kept, mut dropped) = (vec![1.0; values.len()], vec![0; experts]);
@@ -415,8 +415,8 @@ impl Taken<'_> {
     }
 }
 
-/// The weights `[T,K]` of a router of whose copies experts take some: the others weigh 0, these what they did. Returns them with
-/// the number of dropped copies of each expert `[E]`. Keeps a number for each weight.
+/// The router weights `[T,K]` after dropping copies: dropped copies have weight 0, the others keep theirs. Also returns the
+/// number of dropped copies of each expert `[E]`. Saves one number per weight.
 ///
 /// # Errors
 /// If shapes do not fit.
@@ -437,7 +437,7 @@ pub fn drop_beyond(
 struct Dispatch(Arc<Routes>);
 op!(Dispatch, "dispatch", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
 
-/// A row of `x[T,H]` for every copy of a token, sorted by expert: `[T·K,H]`. Keeps the routes.
+/// A row of `x[T,H]` for every copy of a token, sorted by expert: `[T·K,H]`. Saves the routes.
 ///
 /// # Errors
 /// If shapes do not fit.
@@ -449,7 +449,7 @@ pub fn dispatch(g: &mut Graph, x: &Var, routes: &Arc<Routes>) -> Result<Var> {
 struct Restore(Arc<Routes>);
 op!(Restore, "restore", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
 
-/// The rows of `y[R,H]` in the order that they had before [`dispatch`] with routes of one copy a row. Keeps the routes.
+/// The rows of `y[R,H]` in their order before [`dispatch`] with routes of one copy per row. Saves the routes.
 ///
 /// # Errors
 /// If shapes do not fit.
@@ -469,7 +469,7 @@ op!(Combine, "combine", combined, |op, cx, dy| {
     Ok(vec![Some(dx), Some(dw)])
 });
 
-/// The weighted sum of each token's rows: `[T,H]`. Keeps rows and weights.
+/// The weighted sum of each token's rows: `[T,H]`. Saves rows and weights.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -503,8 +503,7 @@ op!(ExpertLinear, "expert_linear", by_expert, |op, cx, dy| {
     Ok(vec![Some(dx), dw, db])
 });
 
-/// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`: `[R,N]`. Keeps `x`
-/// and `w`.
+/// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`: `[R,N]`. Saves `x` and `w`.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

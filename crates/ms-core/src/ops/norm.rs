@@ -1,4 +1,4 @@
-//! RMSNorm, alone and behind a residual sum, and LayerNorm.
+//! RMSNorm, alone and fused with a residual addition, and LayerNorm.
 
 use super::only;
 use crate::{BackwardCx, Grads, Graph, Norm, Op, Result, Saved, Tensor, Var};
@@ -54,7 +54,7 @@ impl Op for AddRmsNorm {
     }
 }
 
-/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Keeps `x`, `w`, of which the result can be formed again, and the
+/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Saves `x`, `w`, from which the result can be recomputed, and the
 /// reciprocal root mean squares `[T]`.
 ///
 /// # Errors
@@ -65,13 +65,13 @@ pub fn rms_norm(g: &mut Graph, x: &Var, w: &Var, norm: Norm) -> Result<Var> {
     Ok(normed_again(y, [x.saved(), w.saved()], norm))
 }
 
-/// `y`, which is the norm of what is kept.
+/// `y`, which is the norm of the saved values.
 fn normed_again(y: Var, [x, w]: [Saved; 2], norm: Norm) -> Var {
     y.rebuilt_by(move |device| Ok(device.rms_norm(&x.get(device)?, &w.get(device)?, &norm)?.0))
 }
 
-/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Keeps `sum`, `w`, of which `y` can be formed
-/// again, and `[T]` numbers.
+/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Saves `sum`, `w`, from which `y` can be recomputed,
+/// and `[T]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -109,8 +109,8 @@ impl Op for LayerNorm {
     }
 }
 
-/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w`, `b`, of which the result can be formed
-/// again, and `[T,2]` numbers.
+/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Saves `x`, `w`, `b`, from which the result can be
+/// recomputed, and `[T,2]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

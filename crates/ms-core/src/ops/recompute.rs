@@ -1,16 +1,16 @@
-//! Recomputation: run now without recording, run again, recorded, when a backward pass needs it.
+//! Recomputation: run now without recording, run again with recording when the backward pass needs it.
 
 use crate::hold::{Held, Holds, States};
 use crate::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a model that can be run twice: what it makes of its inputs.
+/// A part of a model that can be run twice, as a function of its inputs.
 pub type Recomputed = Arc<dyn Fn(&mut Graph, &[Var]) -> Result<Vec<Var>> + Send + Sync>;
 
 /// The part, its inputs, and its second run once that has begun.
 struct Region {
     xs: Vec<(Saved, States)>,
-    /// What ranks are said to hold of its outputs.
+    /// The declared sharding states of its outputs.
     declared: Vec<States>,
     f: Recomputed,
     again: Mutex<Option<Again>>,
@@ -24,7 +24,7 @@ struct Again {
 }
 
 impl Region {
-    /// The second run, which may have been done before.
+    /// The second run, which may already have been done.
     fn run(&self, device: &Device) -> Result<MutexGuard<'_, Option<Again>>> {
         let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
         if again.is_none() {
@@ -51,7 +51,7 @@ impl Op for Recompute {
     }
 
     fn hold(&self, _: Digit, _: Holds<'_>) -> Held {
-        // Declared of the outputs; the second run, which is recorded, is followed and compared with that.
+        // The states are declared for the outputs; the second run, which is recorded, is tracked and compared with them.
         Ok(None)
     }
 
@@ -69,9 +69,9 @@ impl Op for Recompute {
     }
 }
 
-/// `f(x)`, of which only `x` is kept; the backward pass runs `f` again to rebuild what it needs. The output can be
-/// forgotten, too: the second run then comes as soon as it is needed, and is the only one. Of the output ranks hold as `holds`
-/// says, which debug builds compare with the second run.
+/// `f(x)`, saving only `x`; the backward pass runs `f` again to recompute what it needs. The output can be forgotten, too:
+/// the second run then happens as soon as it is needed, and only once. `holds` declares the sharding states of the output,
+/// which debug builds compare with the second run.
 ///
 /// # Errors
 /// As `f`.
@@ -87,15 +87,15 @@ pub fn recompute(
     Ok(made.remove(0))
 }
 
-/// [`recompute`] of a part with any number of inputs and outputs, whose first run is that of `first`, which gives what `f` gives
-/// and may let other work be done in between. Gradients by an input go on from what came to it from elsewhere before, so that
-/// their sums have the order that they have where nothing runs again. `holds` says of each output what ranks hold of it.
+/// [`recompute`] for a part with any number of inputs and outputs. The first run is `first`, which gives the same results as
+/// `f` and may let other work be done in between. Gradients with respect to an input are added to those that it already has,
+/// so that sums have the same order as without recomputation. `holds` declares the sharding states of each output.
 ///
 /// # Errors
 /// As `first`.
 ///
 /// # Panics
-/// If there are more outputs than `holds` says something of.
+/// If there are more outputs than entries in `holds`.
 pub fn recompute_behind(
     g: &mut Graph,
     xs: &[&Var],
@@ -112,7 +112,7 @@ pub fn recompute_behind(
     let declared = holds[..ys.len()].to_vec();
     let xs_kept = xs.iter().map(|x| (x.saved(), x.holds())).collect();
     let region = Arc::new(Region { xs: xs_kept, declared, f, again: Mutex::new(None) });
-    // The operation keeps the region until its own turn, which comes behind that of all who take its outputs.
+    // The operation keeps the region until its own turn, which comes after that of all users of its outputs.
     let of_op = Arc::downgrade(&region);
     let ys = g.apply_region(ys, xs, || Box::new(Recompute(region)));
     let formed_again = |(k, y): (usize, Var)| {

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Adds gradients that a fused kernel has formed to the inputs from `first` on: to parameters, or as tensors.
+/// Adds gradients computed by a fused kernel to the inputs from `first` on: to parameters, or as tensors.
 fn weights(
     cx: &mut BackwardCx<'_>,
     first: usize,
@@ -38,10 +38,10 @@ op!(Convolution, "convolution", sees 0..1, |op, cx, dy| {
     Ok(all)
 });
 
-/// Causal depthwise convolution of `x[T,C]` with taps `w[C,1,W]`, then SiLU, inside each segment. Keeps `x` and `w`.
+/// Causal depthwise convolution of `x[T,C]` with taps `w[C,1,W]`, then SiLU, inside each segment. Saves `x` and `w`.
 ///
-/// `history[S,W-1,C]` is what came before each segment and is replaced by what the next call needs; with it there is
-/// no backward.
+/// `history[S,W-1,C]` holds what precedes each segment and is replaced by what the next call needs; with it there is no
+/// backward.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
@@ -82,7 +82,7 @@ op!(Scan, "state_space", sees 0..4, |op, cx, dy| {
 });
 
 /// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
-/// [`RecurrentBackend::state_space`](crate::RecurrentBackend::state_space). Keeps its operands; states are recomputed.
+/// [`RecurrentBackend::state_space`](crate::RecurrentBackend::state_space). Saves its operands; states are recomputed.
 ///
 /// `states[S,N,P,S']` is read and replaced; with it there is no backward.
 ///
@@ -137,11 +137,11 @@ op!(Mamba3, "mamba3", sees 0..8, |op, cx, dy| {
 });
 
 /// Mamba-3's scan of `[x, z, b, c, dt, rate, trap, angle]` with weights `[dt_bias, b_bias, c_bias, d]`, and
-/// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in
-/// [`Mamba3Operands`](ms_operands::Mamba3Operands). Keeps its operands; states are recomputed.
+/// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in [`Mamba3Operands`](ms_operands::Mamba3Operands).
+/// Saves its operands; states are recomputed.
 ///
-/// `memory` is what each document's last token left `[D,N,·]` and the states `[D,N,P,S]`, read and replaced; with it
-/// there is no backward.
+/// `memory` holds the state left by each document's last token `[D,N,·]` and the states `[D,N,P,S]`, read and replaced; with
+/// it there is no backward.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
@@ -184,7 +184,7 @@ op!(Delta, "delta_rule", sees 0..5, |op, cx, dy| {
 });
 
 /// The gated delta rule of `[q, k, v, g, beta]`; shapes as in
-/// [`RecurrentBackend::delta_rule`](crate::RecurrentBackend::delta_rule). Keeps its operands; states are recomputed.
+/// [`RecurrentBackend::delta_rule`](crate::RecurrentBackend::delta_rule). Saves its operands; states are recomputed.
 ///
 /// `states[S,N,K,V]` is read and replaced; with it there is no backward.
 ///
@@ -216,7 +216,7 @@ op!(Decay, "decay", |op, cx, dy| {
     Ok(all)
 });
 
-/// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`. Keeps its operands.
+/// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`. Saves its operands.
 ///
 /// # Errors
 /// If shapes or element types do not fit.

@@ -1,4 +1,4 @@
-//! A choice of experts that spreads the tokens of a micro-batch evenly over them.
+//! Sinkhorn routing: spreads the tokens of a micro-batch evenly over the experts.
 
 use super::moe::TokenGroup;
 use crate::{Result, Tensor};
@@ -7,18 +7,18 @@ use crate::{Result, Tensor};
 pub struct EvenChoice {
     /// The experts of each token `[T,K]`, i32, best first.
     pub experts: Tensor,
-    /// The least share of a token by which what was picked is ahead of what was not; infinite without a choice.
+    /// The smallest margin, as a share of a token, between what was picked and what was not; infinite without a choice.
     pub margin: f64,
 }
 
 const TOLERANCE: f64 = 1e-4;
 const EPS: f64 = 1e-8;
 
-/// The `top_k` experts of tokens with router logits `[T,E]` in `exp(logits)`, of which rows and columns are scaled in turn until
-/// each expert has as much of all tokens as any other. `ranks` are those whose tokens are one micro-batch.
+/// The `top_k` experts of tokens with router logits `[T,E]` by `exp(logits)`, whose rows and columns are scaled in turn until
+/// all experts have the same share of all tokens. `ranks` are those whose tokens are one micro-batch.
 ///
-/// Sums in f64. The loop ends when the columns' factors move by less than 1e-4 in the mean. Of equal values the expert with the
-/// lower number wins. Nothing has a gradient.
+/// Sums in f64. The loop ends when the columns' factors change by less than 1e-4 on average. Of equal values the expert with
+/// the lower number wins. Nothing has a gradient.
 ///
 /// # Errors
 /// If `logits` is not of real numbers or a rank fails.

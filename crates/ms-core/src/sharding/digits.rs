@@ -1,14 +1,14 @@
-//! Digits of a rank's number, along which dense layers and experts both see the ranks.
+//! Digits of a rank number, along which dense layers and experts see the same ranks.
 //!
-//! Dense layers and experts number the same ranks along axes of their own. Written in digits that are so fine that every axis of
-//! either is a run of them, a digit belongs to one axis of dense layers and to one of experts: the ranks along `cp` may be those
-//! along `ep`, say, and then what is true along that digit is true along both.
+//! Dense layers and experts number the same ranks along different axes. The rank number is written in digits so fine that
+//! every axis of either numbering is a contiguous range of digits. A digit then belongs to one dense axis and one expert
+//! axis: the ranks along `cp` may be the ranks along `ep`, for example, and whatever holds along that digit holds along both.
 
 use crate::{Axis, Grid, Topology};
 use std::fmt;
 use std::ops::Range;
 
-/// Runs of digits as dense layers see them: `tp`, then of `cp` the ranks that exchange heads and the ring, then `dp`.
+/// Groups of digits as dense layers see them: `tp`, then for `cp` the ranks that exchange heads and the ring, then `dp`.
 const DENSE: [&str; 4] = ["tp", "cp", "cp", "dp"];
 /// As experts see them.
 const EXPERT: [&str; 3] = ["etp", "ep", "edp"];
@@ -57,13 +57,13 @@ impl Digits {
         Self(1 << digit.0)
     }
 
-    /// Those of some runs of dense layers.
+    /// The digits of some groups of dense layers.
     const fn rows(runs: Range<usize>) -> Self {
         let width = EXPERT.len();
         Self((1 << (runs.end * width)) - (1 << (runs.start * width)))
     }
 
-    /// Those of one run of experts.
+    /// The digits of one group of experts.
     const fn column(run: usize) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < DENSE.len() {
@@ -73,8 +73,8 @@ impl Digits {
         Self(bits)
     }
 
-    /// The digits of a grid: those of its ranks that hold the same layers. None, if axes of experts are no runs of digits of axes
-    /// of dense layers, nor the other way around (3 ranks along `ep` over 2 along `tp`): then nothing can be said of both.
+    /// The digits of a grid: those of its ranks that hold the same layers. None, if expert axes are not contiguous digits of
+    /// dense axes, nor the other way around (3 ranks along `ep` over 2 along `tp`): then nothing can be said about both.
     pub fn of(grid: &Grid) -> Self {
         let (tp, cp, u) = (grid.size(Axis::Tp), grid.size(Axis::Cp), grid.ulysses());
         let (begin, _) = extent(grid.dense(), Axis::Cp);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(names(digits), ["tp/ep", "cp/edp", "dp/edp"]);
         assert_eq!(names(digits.expert(Axis::Ep)), names(digits.dense(Axis::Tp)));
         assert_eq!(names(digits.expert(Axis::Dp)), ["cp/edp", "dp/edp"]);
-        // An expert is cut by ranks of two axes.
+        // An expert is sharded over ranks of two axes.
         let wide = Digits::of(&grid(8, GridSizes { etp: Some(4), ..sizes }));
         assert_eq!(names(wide), ["tp/etp", "cp/etp", "dp/ep"]);
         // The ranks of one axis of experts hold the same along a part of `cp` and exchange along the other.

@@ -1,9 +1,9 @@
 //! How tokens reach the ranks that hold their experts.
 
-/// How tokens reach the ranks that hold their experts, and how what experts make of them comes back.
+/// How tokens reach the ranks that hold their experts, and how the outputs return.
 ///
-/// The values are the same up to the order of sums; what ranks send and keep is not. Below, a rank has `T` tokens of width `H`
-/// inside tensor parallelism, `K` experts each; `e` ranks share the experts and `t` ranks each expert.
+/// The values are the same up to the order of sums; traffic and saved values differ. Below, a rank has `T` tokens of width
+/// `H` inside tensor parallelism, `K` experts each; `e` ranks share the experts and `t` ranks each expert.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/transformer/moe/token_dispatcher.py`; MindSpeed,
@@ -11,10 +11,10 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatcher {
     /// The ranks gather all tokens, `[e·T,H]`, with their experts and weights; each takes the rows of its experts, and the
-    /// ranks' weighted sums are added and shared out (`allgather`).
+    /// ranks' weighted sums are reduce-scattered (`allgather`).
     #[default]
     AllGather,
-    /// A rank routes its share of the tokens, `[T/t,H]`, and sends a row for each choice to one of the ranks that share the
+    /// A rank routes its shard of the tokens, `[T/t,H]`, and sends a row for each choice to one of the ranks that share the
     /// expert; these gather the rows (`alltoall` of `core_v0.12.1`).
     AllToAll,
     /// Ranks that share experts route all their tokens and exchange tokens for columns, `[T,H/t]`; each sends its columns of a

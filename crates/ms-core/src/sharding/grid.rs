@@ -3,15 +3,15 @@
 use crate::{Axis, Error, OptimizerSharding, Result, Topology};
 use serde::{Deserialize, Serialize};
 
-/// Whose rules number the ranks and share out the experts.
+/// The upstream version whose rules number the ranks and distribute the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GridRules {
-    /// MindSpeed 2.0.0 over Megatron-LM `core_r0.8.0`: experts are spread over data and context parallel ranks and cut
-    /// like dense layers.
+    /// MindSpeed 2.0.0 over Megatron-LM `core_r0.8.0`: experts are distributed over data- and context-parallel ranks and
+    /// sharded like dense layers.
     #[default]
     V2,
-    /// Megatron-LM `core_v0.12.1`: experts have a tensor-parallel size of their own and are spread over all ranks of a
+    /// Megatron-LM `core_v0.12.1`: experts have a tensor-parallel size of their own and are distributed over all ranks of a
     /// stage.
     Head,
 }
@@ -84,7 +84,7 @@ impl Grid {
     /// The grid of `world` ranks.
     ///
     /// # Errors
-    /// [`Error::Topology`] with the sizes that clash and the nearest that fit.
+    /// [`Error::Topology`] with the conflicting sizes and the nearest that fit.
     pub fn new(world: usize, sizes: &GridSizes, rules: GridRules) -> Result<Self> {
         let GridSizes { tp, cp, pp, ep, etp, pp_before_dp, ulysses } = *sizes;
         let clash = |message: String| Err(Error::Topology(message));
@@ -175,7 +175,7 @@ impl Grid {
         Self::new(1, &GridSizes::default(), GridRules::V2).expect("a grid of one rank is legal")
     }
 
-    /// The same ranks, whose optimizer keeps its state so.
+    /// The same ranks, with this sharding of the optimizer state.
     ///
     /// # Errors
     /// [`Error::Topology`] if ranks that hold the same do not divide into the instances.
@@ -205,7 +205,7 @@ impl Grid {
         of_alike / self.optimizer.shards(self.alike(experts))
     }
 
-    /// How ranks that hold the same keep the optimizer's state.
+    /// How ranks that hold the same parameters shard the optimizer state.
     pub fn optimizer(&self) -> OptimizerSharding {
         self.optimizer
     }
@@ -215,7 +215,7 @@ impl Grid {
         &self.dense
     }
 
-    /// Axes as experts see them: [`Axis::Tp`] cuts an expert, [`Axis::Ep`] shares experts out, [`Axis::Dp`] joins the
+    /// Axes as experts see them: [`Axis::Tp`] shards an expert, [`Axis::Ep`] distributes experts, [`Axis::Dp`] joins the
     /// ranks that hold the same experts.
     pub fn expert(&self) -> &Topology {
         &self.expert

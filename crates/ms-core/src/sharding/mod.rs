@@ -1,4 +1,4 @@
-//! Who owns which part of what: pure arithmetic, no tensors.
+//! Sharding: which rank owns which part of a tensor. Pure arithmetic, no tensors.
 //!
 //! ```
 //! use ms_core::{Axis, Partition, Topology};

@@ -1,16 +1,16 @@
-//! Over which of the ranks that hold the same parameters the optimizer's state is spread.
+//! How optimizer state is sharded over the ranks that hold the same parameters.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Who keeps which part of the optimizer's state. Ranks that hold the same parameters are data and context parallel ranks, of
-/// experts the ranks with the same experts.
+/// Which rank holds which shard of the optimizer state. Ranks that hold the same parameters are data- and context-parallel
+/// ranks; for experts, the ranks with the same experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OptimizerSharding {
     /// Every rank keeps all of it and updates all of its parameters.
     Replicated,
-    /// So many instances (`--num-distributed-optimizer-instances`), each of neighbouring ranks that share it out. With one
-    /// instance there is one copy of the state.
+    /// This many instances (`--num-distributed-optimizer-instances`), each of neighbouring ranks over which a copy is
+    /// sharded. With one instance there is one copy of the state.
     Instances(usize),
 }
 
@@ -45,7 +45,7 @@ impl OptimizerSharding {
         Ok(())
     }
 
-    /// The ranks of `groups` that share a copy out, group by group.
+    /// The ranks of `groups` over which a copy is sharded, group by group.
     ///
     /// # Source
     /// Megatron-LM `core_v0.12.1`, `megatron/core/parallel_state.py`, `_INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP`.
@@ -53,7 +53,7 @@ impl OptimizerSharding {
         groups.iter().flat_map(|g| g.chunks(self.shards(g.len()))).map(<[usize]>::to_vec).collect()
     }
 
-    /// The ranks of `groups` that keep the same part, group by group.
+    /// The ranks of `groups` that hold the same shard, group by group.
     ///
     /// # Source
     /// As [`OptimizerSharding::intra`], `_INTER_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP`.

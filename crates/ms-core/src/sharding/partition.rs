@@ -1,20 +1,20 @@
-//! The rule that cuts a tensor.
+//! The rule by which a tensor is sharded.
 
 use crate::{Axis, Error, Region, Result, Shape};
 use serde::{Deserialize, Serialize};
 
-/// How the ranks along an axis share a tensor.
+/// How a tensor is sharded along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Partition {
     /// Every rank holds all of it.
     Replicated,
-    /// Dimension `dim` consists of `blocks` equal blocks, each cut into equal parts over `axis`; a rank holds
-    /// its part of every block, one after the other. A plain cut has one block; `[gate; up]` has two.
+    /// Dimension `dim` consists of `blocks` equal blocks, each sharded evenly over `axis`; a rank holds its shard of every
+    /// block, one after the other. A plain partition has one block; `[gate; up]` has two.
     Split {
         /// The axis whose ranks share the tensor.
         axis: Axis,
-        /// The dimension that is cut.
+        /// The sharded dimension.
         dim: usize,
         /// Number of blocks along `dim`.
         blocks: usize,
@@ -23,15 +23,15 @@ pub enum Partition {
     Sections {
         /// The axis whose ranks share the tensor.
         axis: Axis,
-        /// The dimension that is cut.
+        /// The sharded dimension.
         dim: usize,
         /// Sizes of the blocks; zeros at the end mean that there are fewer.
         sizes: [usize; 5],
     },
-    /// Weights of all experts, stacked along dimension 0: the ranks along [`Axis::Ep`] share the experts, those along
-    /// [`Axis::Tp`] cut dimension `dim` of each, as [`Partition::Split`] does.
+    /// Weights of all experts, stacked along dimension 0: the experts are distributed over the ranks along [`Axis::Ep`], and
+    /// dimension `dim` of each is sharded over those along [`Axis::Tp`], as with [`Partition::Split`].
     Experts {
-        /// The dimension that tensor-parallel ranks cut; not 0.
+        /// The dimension that is sharded over tensor-parallel ranks; not 0.
         dim: usize,
         /// Number of blocks along `dim`.
         blocks: usize,
@@ -112,7 +112,7 @@ impl Partition {
         !matches!(self, Self::Replicated)
     }
 
-    /// The axes that cut the tensor, the outermost first.
+    /// The axes over which the tensor is sharded, the outermost first.
     pub fn axes(&self) -> &'static [Axis] {
         const ONE: [[Axis; 1]; 5] = [[Axis::Tp], [Axis::Cp], [Axis::Ep], [Axis::Dp], [Axis::Pp]];
         match *self {

@@ -1,4 +1,4 @@
-//! A rank's piece of a tensor.
+//! A region: one rank's shard of a tensor.
 
 use crate::Shape;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct Region {
     /// Shape of the global tensor.
     pub shape: Shape,
-    /// The dimension that is cut.
+    /// The sharded dimension.
     pub dim: usize,
     /// Which indices of `dim`, in the order in which the local tensor holds them.
     pub ranges: Vec<Range<usize>>,

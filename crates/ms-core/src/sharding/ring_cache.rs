@@ -1,24 +1,24 @@
-//! What a rank keeps of the keys and values that other ranks have sent it.
+//! Which keys and values received in ring attention a rank keeps for backward.
 
-/// What is kept of the keys and values of other ranks, so that the backward pass need not ask for it again.
+/// Which received keys and values are saved, so that the backward pass need not request them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptOfRing {
-    /// Nothing: they come again.
+    /// Nothing: they are sent again.
     #[default]
     Nothing,
-    /// The keys: values come again (`half`).
+    /// The keys: values are sent again (`half`).
     Keys,
-    /// Both: nothing comes again (`full`).
+    /// Both: nothing is sent again (`full`).
     KeysAndValues,
 }
 
-/// What layers keep of the keys and values of other ranks.
+/// What layers save of the keys and values of other ranks.
 ///
 /// # Source
 /// MindSpeed, `mindspeed/core/context_parallel/ring_context_parallel/context_parallel_kv_cache.py`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCache {
-    /// What is kept.
+    /// What is saved.
     pub kept: KeptOfRing,
     /// Layers without between two layers with it.
     pub interval: usize,

@@ -1,4 +1,4 @@
-//! The grid of ranks.
+//! The topology: a grid of ranks with named axes.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Tensor parallel: ranks that hold pieces of one matrix.
+    /// Tensor parallel: ranks that hold shards of one matrix.
     Tp,
-    /// Context parallel: ranks that hold pieces of one sequence.
+    /// Context parallel: ranks that hold parts of one sequence.
     Cp,
     /// Expert parallel: ranks that hold different experts.
     Ep,

@@ -1,4 +1,4 @@
-//! What operations keep: handles to values that are here, with the host, or to be rebuilt.
+//! What operations save: handles to values that are present, on the host, or recomputed.
 
 use super::*;
 use ms_core::Host;
@@ -15,8 +15,8 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Kept, Way::Forgotten, Way::Sent, Way::Both];
 
-/// A gated network of `[8,16]` behind a norm, three times: gradients by the input and by the weights, and the bytes of the arena
-/// before the backward pass.
+/// A gated MLP of `[8,16]` after a norm, three times: gradients with respect to the input and the weights, and the bytes of
+/// the arena before the backward pass.
 fn run(device: &Device, dtype: DType, way: Way, host: &Host) -> (Vec<f32>, Vec<f32>, usize) {
     const T: usize = 64;
     let shapes: [&[usize]; 3] = [&[16], &[96, 16], &[16, 48]];
@@ -77,8 +77,8 @@ fn values_forgotten_or_sent_away_come_back_with_the_same_bits_and_take_less() {
                 assert_eq!((dx, grads), (&runs[0].0, &runs[0].1), "{way:?} on {}", device.name());
             }
             let held = runs.each_ref().map(|r| r.2);
-            // Of three blocks: norms [64,16] and activations [64,48] are formed again; sent are the inner rows [64,96] and the
-            // stream behind the first and the second.
+            // In three blocks, norms [64,16] and activations [64,48] are recomputed; the inner rows [64,96] and the stream
+            // after the first and the second are swapped.
             let row = 64 * dtype.size();
             assert_eq!(held[0] - held[1], 3 * (16 + 48) * row, "{dtype}");
             assert_eq!(held[1] - held[3], (3 * 96 + 2 * 16) * row, "{dtype}");

@@ -1,4 +1,4 @@
-//! How a graph does its work: what it records, keeps, puts off and runs again. The gradients of operations are judged by the
+//! How a graph works: what it records, saves, defers and recomputes. The gradients of operations are checked against the
 //! reference device, in its crate (`tests/ops`).
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
@@ -131,7 +131,7 @@ fn gradients_of_weights_are_held_back_until_an_exchange_has_begun() {
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
     let values = random(&device, "held.w", &[8, 8], 0.5).to_f32_vec().unwrap();
     store.get_mut(P[0]).unwrap().as_mut_slice().unwrap().copy_from_slice(&values);
-    // Layers on both sides of the exchange, or behind it alone; with an exchange that nothing has reached, or with one that is
+    // Layers on both sides of the exchange, or only after it; with an exchange that no gradient reached, or with one that is
     // waited for at once.
     let run = |before: bool, reached: bool, beside: bool| {
         let log = Log::default();

@@ -1,4 +1,4 @@
-//! The auxiliary losses of routers against upstream's, with their gradients.
+//! The auxiliary losses of routers compared with upstream's, with their gradients.
 
 use super::*;
 use ms_core::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};
@@ -18,7 +18,7 @@ fn goldens() -> Goldens {
     read_golden(&golden("ops/moe_routing.safetensors")).0
 }
 
-/// The losses, and the gradient by the logits: with that of `Σ weights · dprobs`, if it is `weighed`.
+/// The losses, and the gradient with respect to the logits: with that of `Σ weights · dprobs`, if it is `weighed`.
 fn losses(g: &Goldens, router: &Router, balance: Balance<'_>, weighed: bool) -> (Auxiliary, Vec<f32>) {
     let device = ms_cpu::device(1).unwrap();
     let (tokens, count) = (g["logits"].shape[0], g["logits"].shape[1]);

@@ -1,4 +1,4 @@
-//! Several pretraining sets as one, and the three splits of a run.
+//! Blends of several pretraining datasets, and the three splits of a run.
 
 use super::cache::{BlendKey, SetKey};
 use super::{BlendIndex, GptDataset, GptOptions, MockSequences, Source};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Several sets drawn from by weight.
+/// Several datasets, sampled by weight.
 #[derive(Debug)]
 pub struct Blend<S> {
     /// The sets.
@@ -33,7 +33,7 @@ impl<S: Samples> Samples for Blend<S> {
     }
 }
 
-/// One split of a run: a set, or a blend of sets.
+/// One split of a run: a dataset, or a blend of datasets.
 #[derive(Debug)]
 pub enum GptSet {
     /// One set.
@@ -43,7 +43,7 @@ pub enum GptSet {
 }
 
 impl GptSet {
-    /// The sets it is made of.
+    /// Its datasets.
     pub fn parts(&self) -> &[GptDataset] {
         match self {
             Self::Single(set) => std::slice::from_ref(set),
@@ -82,7 +82,7 @@ pub(crate) struct BlendList {
 }
 
 impl BlendList {
-    /// What `flag` gives. Odd count or no number in the weights' places: prefixes only. A mixture is an error.
+    /// Parses the values of `flag`. An odd count, or no numbers in the weights' places: only prefixes. A mixture is an error.
     pub(crate) fn parse(flag: &str, words: &[String]) -> Result<Self> {
         let numbers: Vec<Option<f64>> = words.iter().step_by(2).map(|word| word.parse().ok()).collect();
         let numeric = numbers.iter().flatten().count();
@@ -115,7 +115,7 @@ pub enum DataPaths {
     },
     /// `--train-data-path`, `--valid-data-path`, `--test-data-path`; an empty list is no data.
     PerSplit([Vec<String>; 3]),
-    /// `--mock-data`: artificial sequences, of which every split has a third.
+    /// `--mock-data`: artificial sequences, one third for each split.
     Mock,
 }
 
@@ -138,10 +138,10 @@ impl DataPaths {
     }
 }
 
-/// Builds train, valid and test sets with `samples` samples each (`None`: one epoch).
+/// Builds train, valid and test splits with `samples` samples each (`None`: one epoch).
 ///
 /// # Errors
-/// [`Error::Options`] for a data path that mixes forms; what opening a set gives; [`Error::EmptySplit`].
+/// [`Error::Options`] for a data path that mixes forms; what opening a dataset returns; [`Error::EmptySplit`].
 pub fn build(
     paths: &DataPaths,
     samples: [Option<u64>; 3],
@@ -166,7 +166,7 @@ pub(super) fn build_at(
             let split = Split::parse("1,1,1")?;
             let data = Source::Mock(Arc::new(MockSequences::new(options.eod)));
             let ranges = split.pretraining_ranges(data.sequences());
-            // Putting a third in order takes a while, so that of which nothing is taken is left.
+            // Sorting a third takes a while, so unused ones are skipped.
             for (which, range) in
                 ranges.into_iter().enumerate().filter(|(which, _)| samples[*which] != Some(0))
             {
@@ -204,7 +204,7 @@ pub(super) fn build_at(
 struct Cut<'a> {
     which: usize,
     split: &'a Split,
-    /// Whether its shares were asked for.
+    /// Whether its shares were requested.
     named: bool,
     options: &'a GptOptions,
     upstream: Upstream,
@@ -265,7 +265,7 @@ fn build_split(
         let range = split.pretraining_ranges(set.len())[which].clone().unwrap_or(0..0);
         cut.set(Some(prefix), set.clone().into(), range, samples)
     };
-    // The weight of a prefix that is alone is looked at only where sets are cut by shares.
+    // The weight of a single prefix matters only where datasets are split by shares.
     if data.len() == 1 && (list.weights.is_none() || !named) {
         return Ok(Some(GptSet::Single(part((&list.prefixes[0], &data[0]), samples)?)));
     }

@@ -1,6 +1,6 @@
 //! The order of a blend.
 
-/// The order in which a blend draws from its sets.
+/// The order in which a blend draws from its datasets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlendIndex {
     /// Which set each sample comes from.
@@ -10,13 +10,13 @@ pub struct BlendIndex {
 }
 
 impl BlendIndex {
-    /// `size` draws: each time from the set that lags most behind its weight.
-    /// Source: Megatron-LM `core_r0.8.0` `megatron/core/datasets/helpers.cpp`, `build_blending_indices`.
+    /// `size` draws: each time from the dataset that lags furthest behind its weight. Source: Megatron-LM `core_r0.8.0`
+    /// `megatron/core/datasets/helpers.cpp`, `build_blending_indices`.
     pub fn weighted(weights: &[f64], size: usize) -> Self {
         Self::draw(weights, size, |_, _| true)
     }
 
-    /// All samples of all sets, mixed evenly.
+    /// All samples of all datasets, mixed evenly.
     pub fn exhaustive(lengths: &[u64]) -> Self {
         let total: u64 = lengths.iter().sum();
         let weights: Vec<f64> = lengths.iter().map(|&n| n as f64 / total as f64).collect();

@@ -1,10 +1,11 @@
-//! Index files with upstream's names and contents, written and read.
+//! Index files with upstream's names and contents.
 //!
-//! A name is the MD5 of a description: the JSON of everything that decides the order. Upstream trusts what it finds under
-//! a name; here an index must fit the data, or it is built again.
+//! A name is the MD5 of a description: the JSON of everything that determines the order. Upstream trusts the file it finds
+//! under a name; here an index must fit the data, or it is built again.
 //!
-//! Source: Megatron-LM `core_r0.8.0` and `core_v0.12.1` `megatron/core/datasets/{gpt_dataset,blended_dataset,
-//! megatron_dataset}.py`; MindSpeed-LLM v2.0.0 leaves the split out of the names of sets.
+//! Source: Megatron-LM `core_r0.8.0` and `core_v0.12.1`
+//! `megatron/core/datasets/{gpt_dataset,blended_dataset, megatron_dataset}.py`; MindSpeed-LLM v2.0.0 leaves the split out of
+//! the names of datasets.
 
 use super::md5::md5_hex;
 use super::{BlendIndex, GptIndex, Source};

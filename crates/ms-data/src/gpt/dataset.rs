@@ -1,4 +1,4 @@
-//! Samples of one pretraining set and split.
+//! Samples of one pretraining dataset and split.
 
 use super::IndexCache;
 use super::cache::SetKey;
@@ -63,7 +63,7 @@ impl GptOptions {
     }
 }
 
-/// One set and split with its order.
+/// One split of a dataset, with its order.
 #[derive(Debug)]
 pub struct GptDataset {
     data: Source,
@@ -109,7 +109,7 @@ impl GptDataset {
         &self.index
     }
 
-    /// The sequences of the set that belong to this split.
+    /// The sequences of the dataset that belong to this split.
     pub fn sequences(&self) -> Range<usize> {
         self.sequences.clone()
     }
@@ -151,7 +151,7 @@ impl Samples for GptDataset {
     }
 }
 
-/// Inputs, targets, mask and positions of one stretch of text, of which the first `known` tokens are data.
+/// Inputs, targets, mask and positions of one piece of text, whose first `known` tokens are data.
 fn align(text: &[i32], known: usize, options: &GptOptions) -> Sample {
     let rows = text.len() - 1;
     let (mut tokens, mut labels) = (text[..rows].to_vec(), text[1..].to_vec());

@@ -1,4 +1,4 @@
-//! The document, sample and shuffle indices of one set and split.
+//! The document, sample and shuffle indices of one dataset and split.
 
 use crate::random::RandomState;
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 /// Tokens that consecutive samples share: the label of the last position of one is the first input of the next.
 const EXTRA: i64 = 1;
 
-/// The order of samples of one set and split.
+/// The order of samples of one split of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GptIndex {
     /// Sequence numbers in reading order; each occurs once per epoch.
@@ -32,7 +32,7 @@ impl GptIndex {
     /// Memory: 4 bytes per sequence and epoch, 20 per sample.
     ///
     /// # Errors
-    /// The reason, if there are no tokens, or no whole sample fits, or the set is too large for the format.
+    /// The reason, if there are no tokens, or no whole sample fits, or the dataset is too large for the format.
     pub fn build(
         sequences: std::ops::Range<usize>,
         length: impl Fn(usize) -> usize,
@@ -43,7 +43,7 @@ impl GptIndex {
         let row = row_tokens as i64;
         let per_epoch: i64 = sequences.clone().map(|i| length(i) as i64).sum();
         if per_epoch == 0 {
-            // Upstream adds epochs for ever here.
+            // Upstream adds epochs forever here.
             return Err("it holds no tokens".into());
         }
         let epochs = match samples {

@@ -1,4 +1,4 @@
-//! MD5, by which upstream names its index files. For names only: it protects nothing.
+//! MD5, which upstream uses to name its index files. For names only; not for security.
 //!
 //! Source: RFC 1321.
 

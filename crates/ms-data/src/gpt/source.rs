@@ -1,4 +1,4 @@
-//! Where a set's sequences come from: files, or a rule.
+//! Where a dataset's sequences come from: files, or a rule (mock data).
 
 use crate::Result;
 use crate::indexed::IndexedDataset;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Megatron's artificial set: 100 000 sequences of 1 to 4095 tokens, which count 1, 2, 3 … and end with the end of document.
+/// Megatron's mock dataset: 100 000 sequences of 1 to 4095 tokens, which count 1, 2, 3 … and end with the end of document.
 ///
 /// Source: Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/datasets/gpt_dataset.py`, `MockGPTLowLevelDataset`.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ impl MockSequences {
     const COUNT: usize = 100_000;
     /// Tokens that every sequence has fewer of.
     const BELOW: u32 = 4096;
-    /// The greatest token but for the end of document: the last but one of the longest sequence.
+    /// The greatest token apart from the end of document: the last but one of the longest sequence.
     pub const GREATEST: i32 = Self::BELOW as i32 - 2;
 
-    /// The set whose sequences end with `eod`.
+    /// The dataset whose sequences end with `eod`.
     pub fn new(eod: i32) -> Self {
         let mut rng = DefaultRng::new(0).halves();
         let lengths = (0..Self::COUNT).map(|_| 1 + rng.below(Self::BELOW - 1) as i32).collect();
@@ -47,7 +47,7 @@ impl MockSequences {
     }
 }
 
-/// The sequences that a set is made of.
+/// The sequences of a dataset.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// Those of a `.bin`/`.idx` pair.

@@ -1,4 +1,4 @@
-//! Sample order and samples against upstream's.
+//! Sample order and samples compared with upstream's.
 
 use super::*;
 use crate::indexed::{IndexedDataset, IndexedWriter, TokenType};

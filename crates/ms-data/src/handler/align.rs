@@ -1,4 +1,4 @@
-//! Records brought to one form: prompt messages, responses, system text, tools.
+//! Alignment of records to one form: prompt messages, responses, system text, tools.
 
 use super::alignment::{Aligned, Alignment};
 use super::fields::{AlpacaFields, FieldMap, SharegptFields};

@@ -1,4 +1,4 @@
-//! A record as a conversation, or why it is none.
+//! A record as a conversation, or the reason why it is not one.
 
 use ms_text::template::Message;
 

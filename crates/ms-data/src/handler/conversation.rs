@@ -161,7 +161,7 @@ impl Handler {
         Ok(Encoded::Row(three_columns(ids, labels)))
     }
 
-    /// The turns of a conversation, and whether an empty one stands in its place.
+    /// The turns of a conversation, and whether an empty one replaces it.
     fn turns(&self, aligned: &Aligned) -> Result<(Vec<Turn>, bool)> {
         let valid = aligned.prompt.len() % 2 == 1 && aligned.response.len() == 1;
         let messages = if valid {

@@ -1,27 +1,27 @@
-//! LlamaFactory's `dataset_info.json`: names of sets, their files, their fields.
+//! LlamaFactory's `dataset_info.json`: names of datasets, their files, their fields.
 //!
-//! Source: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/utils.py`; the form is LlamaFactory's.
+//! Source: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/utils.py`; the format is LlamaFactory's.
 
 use super::{FieldMap, RecordKind};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// A set of records as a `dataset_info.json` describes it.
+/// A dataset as a `dataset_info.json` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedSet {
     /// Its name in the file.
     pub name: String,
-    /// File or folder, beside the description.
+    /// File or folder, next to the description.
     pub path: PathBuf,
     /// Where its records have their parts.
     pub fields: FieldMap,
 }
 
-/// Sets `names` of the `dataset_info.json` in `folder`, in the order of the names.
+/// The datasets `names` of the `dataset_info.json` in `folder`, in the order of the names.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Input`] if the file is not as it must be, a set is not in it, or its data is not local.
+/// [`Error::Io`]; [`Error::Input`] if the file is malformed, a dataset is not in it, or its data is not local.
 pub fn described_sets(folder: &Path, names: &[&str]) -> Result<Vec<DescribedSet>> {
     let path = folder.join("dataset_info.json");
     let bytes = std::fs::read(&path).map_err(Error::io(&path))?;

@@ -30,7 +30,7 @@ impl Handler {
         self.framed_turns(&[(true, question), (false, text(record, "output")?.to_owned())], true)
     }
 
-    /// `Human:` and `Assistant:` cut one text into turns; the last of them gives way to the output.
+    /// `Human:` and `Assistant:` divide one text into turns; the last turn is replaced by the output.
     pub(super) fn belle(&self, record: &Record) -> Result<Row> {
         let mut turns: Vec<Said> = Vec::new();
         for part in text(record, "instruction")?.split("Human:").filter(|part| !part.is_empty()) {

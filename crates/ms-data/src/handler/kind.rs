@@ -87,8 +87,8 @@ impl RecordKind {
         })
     }
 
-    /// The kind of upstream's `--handler-name`; empty is pretraining. Upstream takes any unknown name for
-    /// pretraining too, in silence; here that is an error.
+    /// The kind of upstream's `--handler-name`; empty is pretraining. Upstream silently treats any unknown name as
+    /// pretraining too; here that is an error.
     ///
     /// # Errors
     /// [`Error::Options`] for an unknown name, or one that is not supported.
@@ -111,7 +111,7 @@ impl RecordKind {
         NAMES.iter().find(|row| row.2 == self).expect("every kind is in the table").0
     }
 
-    /// Whether records are brought to prompt and response first.
+    /// Whether records are first converted to prompt and response.
     pub fn aligned(self) -> bool {
         matches!(
             self,
@@ -128,7 +128,7 @@ impl RecordKind {
         )
     }
 
-    /// Whether a record brings two answers.
+    /// Whether a record has two answers.
     pub fn ranking(self) -> bool {
         matches!(self, Self::AlpacaPairwise | Self::SharegptPairwise)
     }

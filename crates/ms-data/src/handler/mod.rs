@@ -1,7 +1,7 @@
-//! Records to rows of tokens, as upstream's handlers make them.
+//! Handlers: records to rows of tokens, as upstream's handlers make them.
 //!
-//! A [`Handler`] holds everything a record needs: its kind, the tokenizer (already fitted to the prompt template), the
-//! names of the fields. [`Handler::encode`] is pure, so records can be encoded on any number of threads.
+//! A [`Handler`] holds everything a record needs: its kind, the tokenizer (already fitted to the prompt template), the names
+//! of the fields. [`Handler::encode`] is pure, so records can be encoded on any number of threads.
 //!
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{data_handler,utils}.py`.
 
@@ -36,7 +36,7 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a handler is told; the rest follows from its [`RecordKind`].
+/// The options of a handler; the rest follows from its [`RecordKind`].
 #[derive(Clone, Debug)]
 pub struct HandlerOptions {
     /// What the records are.
@@ -71,7 +71,7 @@ pub struct HandlerOptions {
     pub reasoning_effort: Option<Effort>,
     /// `--drop-thinking`; for DeepSeek-V4.
     pub drop_thinking: bool,
-    /// Whether what upstream does in silence is an error: records left out or replaced, texts that vanish.
+    /// Whether what upstream does silently is an error: records left out or replaced, texts that vanish.
     pub strict: bool,
     /// Fields of the records of each input file, in file order; empty if [`HandlerOptions::map_keys`] says it for all.
     /// For several sets of a `dataset_info.json`.
@@ -120,7 +120,7 @@ pub enum Encoded {
     Dropped,
 }
 
-/// Which fields of the records hold what, and so which records become rows.
+/// The meaning of the records' fields, which decides which records become rows.
 #[derive(Debug)]
 pub struct Alignments {
     kind: RecordKind,
@@ -206,7 +206,7 @@ impl Handler {
         let template = template.map(|template| Template {
             thinking: options.enable_thinking,
             effort: options.reasoning_effort,
-            // Upstream makes the template with its tokenizer, and changes it only where an effort is asked for.
+            // Upstream creates the template with its tokenizer, and changes it only if an effort is requested.
             drop_thinking: options.drop_thinking || options.reasoning_effort.is_none(),
             ..template
         });
@@ -300,8 +300,8 @@ impl Handler {
     /// Encodes a record of the input file with the number `file`.
     ///
     /// # Errors
-    /// What is wrong with the record: a field that is missing, null or of the wrong type; with
-    /// [`HandlerOptions::strict`] also what upstream would do to it in silence.
+    /// What is wrong with the record: a field that is missing, null or of the wrong type; with [`HandlerOptions::strict`]
+    /// also what upstream would do to it silently.
     pub fn encode_from(
         &self,
         record: &Map<String, Value>,
@@ -326,7 +326,7 @@ impl Handler {
         Ok(encoded)
     }
 
-    /// The field of a record of which it takes the text and nothing else, if that is all that it looks at.
+    /// The field whose text is all that it reads of a record, if there is only one.
     pub(crate) fn only_field(&self) -> Option<&str> {
         match &self.columns[..] {
             [key] if self.options.kind == RecordKind::Pretrain => Some(key),

@@ -1,4 +1,4 @@
-//! OpenAI's messages: reasoning, structured tool calls, results of tools.
+//! OpenAI messages: reasoning, structured tool calls, tool results.
 
 use super::alignment::{Aligned, Alignment};
 use super::fields::SharegptFields;

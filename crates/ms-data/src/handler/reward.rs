@@ -1,4 +1,4 @@
-//! Process-reward records: steps of a solution, each followed by a placeholder, and a judgement for each.
+//! Process-reward records: the steps of a solution, each followed by a placeholder, and a label for each step.
 
 use super::align::text;
 use super::{Handler, Row};

@@ -1,4 +1,4 @@
-//! What upstream does in silence, as errors (`--strict`).
+//! Errors for what upstream does silently (`--strict`).
 
 use super::alignment::Aligned;
 use super::{Encoded, Handler};

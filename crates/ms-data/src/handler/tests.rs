@@ -1,4 +1,4 @@
-//! Handlers that no golden covers, against their rules; and what `--strict` refuses.
+//! Handlers that no golden covers, tested against their rules; and what `--strict` refuses.
 
 use super::*;
 use ms_text::bpe;

@@ -1,4 +1,4 @@
-//! Texts: pretraining records as they are, or framed in fixed words; whole or sentence by sentence.
+//! Texts: pretraining records as they are, or in a fixed frame; whole or sentence by sentence.
 
 use super::align::{text, text_or_null};
 use super::{Encoded, Handler, Row};

@@ -100,8 +100,8 @@ pub fn idx_path(prefix: &Path) -> PathBuf {
     with_suffix(prefix, ".idx")
 }
 
-/// The set that `name` means: that of this name, also with the ending of one of its files, or the only one whose name goes on
-/// after it (`data/corpus` for `data/corpus_text_document`). Where there is none it is `name`.
+/// The dataset that `name` refers to: the one with this name, also with the extension of one of its files, or the only one
+/// whose name starts with it (`data/corpus` for `data/corpus_text_document`). If there is none, `name` itself.
 ///
 /// # Errors
 /// [`Error::Options`] with the names, if there are several.

@@ -6,7 +6,7 @@ use ms_files::Mapped;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// An indexed dataset, memory-mapped and checked: every length and pointer in it is sound.
+/// An indexed dataset, memory-mapped and checked: every length and pointer in it is valid.
 pub struct IndexedDataset {
     prefix: PathBuf,
     idx: Mapped,
@@ -31,11 +31,11 @@ impl std::fmt::Debug for IndexedDataset {
 
 impl IndexedDataset {
     /// Opens `PREFIX.bin` and `PREFIX.idx` (as [`resolve`](super::resolve) finds them) and checks the whole index: magic,
-    /// version, sizes, lengths not negative, pointers gapless and inside `.bin`, documents in order and complete. Reads the index
-    /// once, no token.
+    /// version, sizes, lengths not negative, pointers gapless and inside `.bin`, documents in order and complete. Reads the
+    /// index once, no token.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Index`], [`Error::OutOfFile`]; [`Error::Options`] if several sets could be meant.
+    /// [`Error::Io`], [`Error::Index`], [`Error::OutOfFile`]; [`Error::Options`] if several datasets match.
     pub fn open(prefix: impl AsRef<Path>) -> Result<Self> {
         let prefix = super::resolve(prefix.as_ref())?;
         let (idx_name, bin_name) = (idx_path(&prefix), bin_path(&prefix));
@@ -111,7 +111,7 @@ impl IndexedDataset {
     /// [`Error::TokenRange`] if a 64-bit token does not fit 32 bits.
     ///
     /// # Panics
-    /// If `i` or `range` is outside the set.
+    /// If `i` or `range` is outside the dataset.
     pub fn read_range(&self, i: usize, range: Range<usize>, out: &mut Vec<i32>) -> Result<()> {
         assert!(
             range.end <= self.length(i),
@@ -147,7 +147,7 @@ impl IndexedDataset {
         Ok(())
     }
 
-    /// The least and the greatest token among the first `most_bytes` bytes of tokens; `None` if there is none.
+    /// The least and the greatest token among the first `most_bytes` bytes of tokens; `None` if there are none.
     ///
     /// Reads at the speed of memory, or of the disk where the file is not in memory.
     pub fn extremes(&self, most_bytes: u64) -> Option<(i64, i64)> {
@@ -204,7 +204,7 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// What an index says about its set.
+/// What an index says about its dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexFacts {
     /// Type of the stored tokens.

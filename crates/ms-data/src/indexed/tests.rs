@@ -1,4 +1,4 @@
-//! Round trips, and files that lie.
+//! Round trips, and corrupt files.
 
 use super::*;
 use crate::Error;

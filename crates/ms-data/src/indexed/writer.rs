@@ -105,7 +105,7 @@ impl IndexedWriter {
         Ok(self.ends.push(self.lengths.len() as i64)?)
     }
 
-    /// Appends all documents of another set, as Megatron's `add_index` does.
+    /// Appends all documents of another dataset, as Megatron's `add_index` does.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if its token type differs; [`Error::Io`].
@@ -121,13 +121,13 @@ impl IndexedWriter {
         self.append_documents(other, 0..other.documents())
     }
 
-    /// Appends some documents of another set of the same token type.
+    /// Appends some documents of another dataset of the same token type.
     ///
     /// # Errors
     /// [`Error::Io`].
     ///
     /// # Panics
-    /// If the other set has fewer documents.
+    /// If the other dataset has fewer documents.
     pub fn append_documents(&mut self, other: &IndexedDataset, documents: Range<usize>) -> Result<()> {
         let offset = self.lengths.len() as i64;
         let first = if documents.is_empty() { 0 } else { other.document(documents.start).start };
@@ -152,7 +152,7 @@ impl IndexedWriter {
         self.complete()?.publish()
     }
 
-    /// Gives several sets that belong together their names, once all of them are on the disk.
+    /// Gives several datasets that belong together their names, once all of them are on disk.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -161,7 +161,7 @@ impl IndexedWriter {
         complete.into_iter().try_for_each(Complete::publish)
     }
 
-    /// Writes the index and syncs both files: of what may fail only the names are left.
+    /// Writes the index and syncs both files: after this only giving the names can fail.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -199,14 +199,14 @@ impl IndexedWriter {
     }
 }
 
-/// A set that is on the disk and has not its names yet. Dropped, it leaves nothing behind.
+/// A dataset that is on disk but does not have its final names yet. If dropped, it leaves nothing behind.
 pub struct Complete {
     bin: Settled,
     idx: Settled,
 }
 
 impl Complete {
-    /// Gives both files their names, `.bin` first: a set is there once its index is.
+    /// Gives both files their names, `.bin` first: a dataset exists once its index does.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -216,7 +216,7 @@ impl Complete {
     }
 }
 
-/// A name beside the set for what does not stay.
+/// A temporary name next to the dataset.
 fn temporary(prefix: &Path, what: &str) -> PathBuf {
     let mut name = prefix.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{what}.{}.part", std::process::id()));

@@ -1,4 +1,4 @@
-//! Upstream's choice of samples for a row, in near-linear time.
+//! Upstream's knapsack packing, in near-linear time.
 
 /// Fills bins of `capacity`: each bin takes the largest remaining length that fits, again and again. Gives for every bin
 /// the numbers of its samples in the order they were taken; of equal lengths the latest sample is taken first.

@@ -1,4 +1,4 @@
-//! Packing streams that are files: samples are not copied until their row is written.
+//! Packing of token streams stored in files: samples are not copied until their row is written.
 
 use super::window::Window;
 use super::{PackCounts, PackOptions, PackedRow, Packing, RowBuilder, knapsack_bins};

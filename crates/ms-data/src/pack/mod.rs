@@ -1,7 +1,7 @@
 //! Packing samples into rows of one length.
 //!
-//! [`Packer`] collects samples and gives rows: by upstream's [`knapsack`], which needs all lengths first, or as they come,
-//! with a bounded number of rows open ([`Packing`]).
+//! [`Packer`] collects samples and produces rows: by upstream's [`knapsack`], which needs all lengths first, or as samples
+//! arrive, with a bounded number of open rows ([`Packing`]).
 
 mod knapsack;
 mod mapped_rows;
@@ -46,7 +46,7 @@ pub struct PackOptions {
     pub pad: i32,
     /// How samples are chosen.
     pub packing: Packing,
-    /// Samples are filled up to a multiple of this many tokens inside their row; 1 is upstream.
+    /// Samples are padded to a multiple of this many tokens inside their row; 1 is upstream's behaviour.
     pub multiple: usize,
 }
 
@@ -71,7 +71,7 @@ impl PackOptions {
         )))
     }
 
-    /// The place of a sample of so many tokens: how many are kept, and how many it takes up; `None` if it is left out.
+    /// The space for a sample of this many tokens: how many are kept, and how many it occupies; `None` if it is left out.
     ///
     /// Upstream v2.0.0 keeps a sample of exactly `row_tokens` and then never ends; its head drops or cuts it too.
     fn lengths(&self, tokens: usize) -> Option<(usize, usize)> {
@@ -126,7 +126,7 @@ impl PackCounts {
         self.rows += other.rows;
     }
 
-    /// Share of the rows' places that hold tokens of samples.
+    /// Share of the rows' positions that hold tokens of samples.
     pub fn fill(&self, row_tokens: usize) -> f64 {
         if self.rows == 0 { 0.0 } else { self.tokens as f64 / (self.rows as f64 * row_tokens as f64) }
     }
@@ -135,7 +135,7 @@ impl PackCounts {
 /// One packed row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackedRow {
-    /// Input ids, filled up.
+    /// Input ids, padded.
     pub input_ids: Vec<i32>,
     /// 1 everywhere; or the sample's number in the row, 0 for padding.
     pub attention_mask: Vec<i32>,

@@ -1,8 +1,8 @@
-//! Samples that wait for their row: in memory, and in a file when they become many.
+//! Samples waiting for their row: in memory, and in a file when there are many.
 //!
-//! A sample is its length, its ids, and its labels. Where every label is the id at its place or [`IGNORED`], as nearly always,
-//! labels are the lengths of the runs, first of ignored places and then in turns; such a sample takes half the space. A
-//! negative length says that the labels themselves follow.
+//! A sample is stored as its length, its ids, and its labels. If every label is the id at its position or [`IGNORED`], as is
+//! nearly always the case, labels are stored as run lengths, starting with ignored positions and then alternating; such a
+//! sample takes half the space. A negative length says that the labels themselves follow.
 
 use crate::Result;
 use crate::sft::IGNORED;
@@ -18,7 +18,7 @@ pub(super) struct SampleStore {
     numbers: Spill<i32>,
     /// Where each sample starts, in numbers; one entry more than samples.
     starts: Vec<u64>,
-    /// A sample as it is kept, and the labels of the one that was asked for last.
+    /// A stored sample, and the labels of the one requested last.
     kept: Vec<i32>,
     labels: Vec<i32>,
 }

@@ -1,4 +1,4 @@
-//! Rows, whatever the packing and wherever samples wait.
+//! Rows are the same with any packing, wherever samples wait.
 
 use super::*;
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ proptest! {
         }
         packer.finish(&mut keep).unwrap();
         prop_assert_eq!(packer.counts(), plan(&lengths, &options));
-        // From a file, in two streams, one of them with rows that are no samples.
+        // From a file, in two streams, one of them with rows that are not samples.
         let maps = maps_of(dir.path(), &samples);
         let mut mapped = Packer::new(options, dir.path().join("unused"));
         let mut from_maps = Vec::new();

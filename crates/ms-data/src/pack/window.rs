@@ -1,4 +1,4 @@
-//! Rows that are filled as samples come, a bounded number of them at a time.
+//! Rows that are filled as samples arrive, with a bounded number open at a time.
 
 use super::Packing;
 use std::collections::VecDeque;

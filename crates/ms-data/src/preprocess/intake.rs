@@ -1,4 +1,4 @@
-//! Which records are taken, and what becomes of those that cannot be used.
+//! Which records are used, and what happens to those that cannot be.
 
 use super::{Chunk, Encoding};
 use crate::handler::{Encoded, Handler};
@@ -126,7 +126,7 @@ impl Intake {
         if self.sampling.is_some_and(|sampling| !sampling.takes(record)) {
             return Ok(Fate::Unsampled);
         }
-        // Most records are looked at for one text, of which nothing else needs to be made.
+        // Most records are read for one text only, and nothing else needs to be built.
         let only = handler.only_field().filter(|_| self.filters.is_empty() && self.dedup.is_none());
         if let Some(text) = only.and_then(|field| record.text(field)) {
             let encoded = handler.encode_text(&text).map_err(|reason| record.error(reason))?;

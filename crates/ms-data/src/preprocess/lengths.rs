@@ -1,4 +1,4 @@
-//! Lengths of rows, and how much of them is trained on.
+//! Statistics of row lengths and of trained tokens.
 
 use crate::handler::Row;
 use crate::sft::IGNORED;

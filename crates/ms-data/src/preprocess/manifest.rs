@@ -1,4 +1,4 @@
-//! What a dataset was made of.
+//! The manifest: what a dataset was made from.
 
 use super::Report;
 use crate::records::FileDigest;
@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 /// Version of the file's form.
 const VERSION: u32 = 1;
 
-/// The file beside a dataset that says what it was made of, so that the same command finds nothing to do and a changed
+/// The file next to a dataset that says what it was made from, so that the same command finds nothing to do and a changed
 /// input is noticed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -29,7 +29,7 @@ pub struct Manifest {
     pub inputs: Vec<InputRecord>,
     /// What happened to the records.
     pub report: Report,
-    /// What was written, beside this file.
+    /// The written files, next to this one.
     pub outputs: Vec<OutputRecord>,
 }
 
@@ -58,7 +58,7 @@ pub struct OutputRecord {
     pub crc32c: Option<u32>,
 }
 
-/// How a dataset stands to what is asked for.
+/// How a dataset relates to what is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// There is no manifest.
@@ -70,7 +70,7 @@ pub enum Standing {
 }
 
 impl InputRecord {
-    /// A file as it is now, with the digest of its reading.
+    /// The current state of a file, with its digest.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -100,7 +100,7 @@ impl InputRecord {
 }
 
 impl OutputRecord {
-    /// A file as it is now.
+    /// The current state of a file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -109,7 +109,7 @@ impl OutputRecord {
         Ok(Self { name, bytes: size_and_time(path)?.0, crc32c: Some(file_crc32c(path)?) })
     }
 
-    /// What differs between the file in `folder` and what is noted of it, in words; `None`: nothing.
+    /// A description of the difference between the file in `folder` and its record; `None`: no difference.
     ///
     /// # Errors
     /// [`Error::Io`] if a file that is there cannot be read.
@@ -141,7 +141,7 @@ impl Manifest {
         }
     }
 
-    /// Compares the manifest at `path` with `wanted`, of which inputs (paths), settings, tokenizer and program count.
+    /// Compares the manifest at `path` with `wanted`: inputs (paths), settings, tokenizer and program.
     ///
     /// # Errors
     /// [`Error::Io`] of the manifest or an input.
@@ -188,7 +188,7 @@ impl Manifest {
 
     /// The manifest in the folder of `output` that names it among its outputs, and its path.
     ///
-    /// A manifest of another form, or a file with that ending that is none, is passed over.
+    /// A manifest in another format, or another file with that extension, is ignored.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read.

@@ -1,13 +1,13 @@
-//! Records through a handler into a sink, on several threads, in input order.
+//! The preprocessing pipeline: records through a handler into a sink, on several threads, in input order.
 //!
-//! Every worker reads a chunk of records, encodes it, and writes what is next in order. So rows arrive in input order for
-//! any number of workers, and memory is bounded by a few chunks per worker: a chunk is 64 records or 256 KB (for one
-//! worker, 4 records), and at most four chunks per worker are read and not yet written.
+//! Every worker reads a chunk of records, encodes it, and writes whatever is next in order. So rows arrive in input order for
+//! any number of workers, and memory is bounded by a few chunks per worker: a chunk is 64 records or 256 KB (for one worker,
+//! 4 records), and at most four chunks per worker are read and not yet written.
 //!
-//! - [`run`] does that in one go; [`shards`] keeps the rows of every input file apart, so that an interrupted run goes on,
-//!   or several processes share the work, with the same bytes at the end.
-//! - [`Intake`] says which records are taken, and what happens to those that cannot be used.
-//! - [`Manifest`] remembers what a dataset was made of; [`Lengths`] what is in it.
+//! - [`run`] does that in one go; [`shards`] keeps the rows of every input file separate, so that an interrupted run can
+//!   resume, or several processes can share the work, with the same bytes at the end.
+//! - [`Intake`] says which records are used, and what happens to those that cannot be.
+//! - [`Manifest`] records what a dataset was made from; [`Lengths`] what is in it.
 
 mod intake;
 mod lengths;
@@ -39,7 +39,7 @@ pub struct Report {
     pub bytes: u64,
     /// Records without prompt or answer, left out.
     pub dropped: u64,
-    /// Records that are no conversation, replaced by an empty one.
+    /// Records that are not a conversation, replaced by an empty one.
     pub replaced: u64,
     /// Tokens of all columns.
     pub tokens: u64,
@@ -67,7 +67,7 @@ impl Report {
     }
 }
 
-/// The rows of a record, one but for documents of several sequences, and what says whether it occurred before.
+/// The rows of a record, one except for documents of several sequences, and what says whether it occurred before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Encoding {
     rows: Vec<Row>,

@@ -1,4 +1,4 @@
-//! The end of the pipeline: what is a duplicate after all, counts, rejects, and the sink.
+//! The end of the pipeline: final deduplication, counts, rejects, and the sink.
 
 use super::intake::Intake;
 use super::{Chunk, Encoding, Lengths, Reject, Report};

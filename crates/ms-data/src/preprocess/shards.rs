@@ -1,9 +1,9 @@
-//! The rows of every input file kept apart, until all are there.
+//! Shards: the rows of every input file are kept separate until all are complete.
 //!
-//! Every input file becomes a token stream in a work folder, and a note beside it once it is complete. What is noted is
-//! not done again, so an interrupted run goes on where it was; and several processes with one file system can share the
-//! files. [`Shards::merge`] then passes all rows, in the order of the inputs, through the same output as a run in one go:
-//! the same bytes.
+//! Every input file becomes a token stream in a work folder, with a note next to it once it is complete. Noted files are not
+//! processed again, so an interrupted run resumes where it was, and several processes with one file system can share the
+//! files. [`Shards::merge`] then passes all rows, in the order of the inputs, through the same output as a single run: the
+//! same bytes.
 
 use super::intake::{Intake, Reject};
 use super::manifest::{hex, size_and_time};
@@ -21,8 +21,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Columns behind those of the rows: a list where the document goes on and null where it ends, and what duplicates are compared
-/// by.
+/// Columns after those of the rows: a list where the document continues and null where it ends, and the keys for
+/// deduplication.
 const CONTINUES_COLUMN: &str = "continues";
 const KEY_COLUMN: &str = "dedup key";
 
@@ -37,7 +37,7 @@ pub struct Shards<'a> {
     info: StreamInfo,
 }
 
-/// What is written beside a shard that is complete.
+/// The note written next to a complete shard.
 #[derive(Serialize, Deserialize)]
 struct Note {
     fingerprint: String,

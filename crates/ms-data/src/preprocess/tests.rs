@@ -1,4 +1,4 @@
-//! One run, shards, several processes: the same bytes; and what is left out.
+//! A single run, shards, several processes: the same bytes; and what is left out.
 
 use super::shards::Shards;
 use super::*;

@@ -1,9 +1,9 @@
-//! Threads that read, encode and write in turns.
+//! Worker threads that read, encode and write in turn.
 //!
-//! A worker takes the next chunk of records from the reader, encodes it, and puts the result where its turn is. Whoever
-//! finds the next result in order to be there, and nobody writing, writes all that are ready. So one worker is one thread
-//! of work and `n` workers are `n`: no thread beside them only reads or only writes. Rows come out in input order, and a
-//! bounded number of chunks is read and not yet written.
+//! A worker takes the next chunk of records from the reader, encodes it, and stores the result in its slot. Any worker that
+//! finds the next result in order ready, and nobody writing, writes all that are ready. So `n` workers are exactly `n`
+//! threads: no extra thread only reads or only writes. Rows come out in input order, and a bounded number of chunks is read
+//! and not yet written.
 
 use super::Chunk;
 use crate::records::RawRecord;
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// The value behind a lock; a holder that panicked ends the run anyway.
+/// The value inside a lock; a holder that panicked ends the run anyway.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The random numbers upstream draws: numpy's legacy `RandomState` and its `default_rng`, Python's `random` and torch's CPU
-//! `randperm`.
+//! Random number generators that upstream uses: numpy's legacy `RandomState` and its `default_rng`, Python's `random` and
+//! torch's CPU `randperm`.
 //!
-//! All but `default_rng` are the Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998); orders of samples must match bit
-//! for bit.
+//! All but `default_rng` are the Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998); sample orders must match bit for
+//! bit.
 
 mod pcg64;
 

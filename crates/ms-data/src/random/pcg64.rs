@@ -1,4 +1,4 @@
-//! numpy's `default_rng(seed)`: a PCG64 generator behind a `SeedSequence`, as far as drawing sources needs it.
+//! numpy's `default_rng(seed)`: a PCG64 generator seeded by a `SeedSequence`, as far as sampling of sources needs it.
 //!
 //! Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms" (2014), variant XSL-RR
 //! 128/64; the seed is spread as numpy's `SeedSequence` does (O'Neill, "Developing a `seed_seq` Alternative", 2015).

@@ -1,7 +1,7 @@
 //! Record batches of Arrow IPC files and streams, message by message.
 //!
-//! An IPC file (Feather V2) is a stream with a magic in front and a table of contents behind, so both are read in one
-//! way, also through a pipe. Sizes that messages claim are checked before anything is allocated for them.
+//! An IPC file (Feather V2) is a stream with a magic number before it and a table of contents after it, so both are read in
+//! one way, also through a pipe. Sizes that messages claim are checked before anything is allocated for them.
 
 use arrow_array::RecordBatch as Rows;
 use arrow_buffer::Buffer;
@@ -74,7 +74,7 @@ impl ArrowBatches {
             self.started = true;
             if start == FILE_MAGIC {
                 self.is_file = true;
-                // Writers may fill up to 64 bytes behind the magic.
+                // Writers may pad up to 64 bytes after the magic number.
                 for _ in 0..8 {
                     start = self.bytes(8)?;
                     if start != [0; 8] {

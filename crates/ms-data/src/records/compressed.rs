@@ -1,4 +1,4 @@
-//! Compressed inputs, read as they come.
+//! Compressed inputs, decompressed while reading.
 
 use std::io::{BufReader, Read, Result};
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Compression {
         }
     }
 
-    /// The plain bytes behind `inner`. A file that is cut short is an error of the reader, never a short file.
+    /// The decompressed bytes of `inner`. A truncated file is a read error, never a short file.
     pub(super) fn reader(self, inner: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
         Ok(match self {
             Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(inner)),

@@ -1,7 +1,7 @@
 //! Rows of comma- or tab-separated files.
 //!
-//! RFC 4180 as most programs write it: a field in quotes may hold separators, line ends and doubled quotes; a quote
-//! inside a plain field is a character like any other. Rows end with `\n`, `\r\n` or `\r`; blank ones are left out.
+//! RFC 4180 as most programs write it: a quoted field may hold separators, line ends and doubled quotes; a quote inside an
+//! unquoted field is an ordinary character. Rows end with `\n`, `\r\n` or `\r`; blank ones are skipped.
 
 use crate::Reason;
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ enum State {
 }
 
 impl State {
-    /// The state after `byte`, which is no end of a row.
+    /// The state after `byte`, which does not end a row.
     fn after(self, byte: u8, separator: u8) -> Self {
         match (self, byte) {
             (Self::Quoted, b'"') => Self::Quote,

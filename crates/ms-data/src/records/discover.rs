@@ -1,4 +1,4 @@
-//! Which files an input names.
+//! Which files an input refers to.
 
 use super::{Compression, MAX_RECORD_BYTES};
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// How a file is cut into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A JSON array of objects, or an object per line; told apart by the first byte.
+    /// A JSON array of objects, or one object per line; distinguished by the first byte.
     Json,
     /// A text per line.
     Lines,
@@ -79,7 +79,7 @@ pub struct InputFile {
     pub most_bytes: usize,
 }
 
-/// How an input is looked at.
+/// How an input is interpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     /// What a record is.
@@ -90,24 +90,24 @@ pub struct Discovery {
     pub split: Option<String>,
 }
 
-/// The files behind `input`: a file, a folder, a pattern (`*`, `?`, `[…]`, `**`), or `-` for standard input.
+/// The files that `input` refers to: a file, a folder, a pattern (`*`, `?`, `[…]`, `**`), or `-` for standard input.
 ///
-/// In a folder, the known extension with most files is taken (compressed ones count with the plain ones), and its files
-/// in the order of their names. A folder that has such files only further down is walked, as sets of a hub have them.
-/// Of files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or
-/// lie in folders of that name, those of [`Discovery::split`] are taken, `train` by default.
+/// In a folder, the known extension with most files is taken (compressed ones count with the plain ones), and its files in
+/// the order of their names. A folder that has such files only in subfolders is walked, as datasets of a hub are laid out. Of
+/// files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in
+/// folders of that name, those of [`Discovery::split`] are taken, `train` by default.
 ///
 /// With [`Documents::Files`] a folder is walked and gives all its files, hidden ones excepted.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Input`] for an extension that is not read, a folder without a known one, a pattern that
-/// matches nothing, or missing shards.
+/// [`Error::Io`]; [`Error::Input`] for an extension that is not read, a folder without a known one, a pattern that matches
+/// nothing, or missing shards.
 pub fn discover(input: &Path, documents: Documents) -> Result<Vec<InputFile>> {
     Discovery { documents, ..Discovery::default() }.files(input)
 }
 
 impl Discovery {
-    /// [`discover`] with a format or a split that is asked for.
+    /// [`discover`] with a requested format or split.
     ///
     /// # Errors
     /// As [`discover`].
@@ -211,7 +211,7 @@ fn of_split(folder: &Path, paths: Vec<PathBuf>, nested: bool, wanted: Option<&st
         let folder_name =
             parent.file_name().filter(|_| parent != folder).unwrap_or_default().to_string_lossy();
         let word = [stem.as_str(), &folder_name].into_iter().find(|word| SPLITS.contains(word));
-        // Files beside each other in a plain folder are all read, as upstream reads them.
+        // All files in a plain folder are read, as upstream does.
         splits.push(word.filter(|_| nested || wanted.is_some()).map(str::to_owned));
     }
     let mut names: Vec<&String> = splits.iter().flatten().collect();

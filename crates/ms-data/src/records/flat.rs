@@ -1,15 +1,15 @@
-//! Objects whose values are all texts, as most records are, without a parser of everything.
+//! A fast parser of JSON objects whose values are all strings, as most records are.
 //!
-//! A general parser makes every text with an escape twice: in a buffer that grows as it goes, then as a value. Here it is
-//! made once, and a text without escapes not at all where it is only looked at. Whatever is not a flat object of texts, or is
-//! wrong in any way, is left to that parser, whose errors are ours.
+//! A general parser copies every string with an escape twice: into a growing buffer, then into a value. Here it is copied
+//! once, and a string without escapes not at all if it is only looked at. Anything that is not a flat object of strings, or
+//! is malformed in any way, is left to the general parser, whose errors are reported.
 
 use memchr::memchr2;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first.
-/// `None` if a value is no text, or anything is not as it must be.
+/// The object that `bytes` hold, with equal keys as a parser treats them: the last value at the place of the first. `None` if
+/// a value is not a text, or anything is not as it must be.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut out = Map::new();
     each(bytes, |key, value| {
@@ -36,8 +36,8 @@ pub(super) fn field<'b>(bytes: &'b [u8], key: &str) -> Option<Cow<'b, str>> {
 /// Gives every key of an object of texts with its value to `take`; `None` if anything is not as it must be.
 #[inline(always)]
 fn each<'b>(bytes: &'b [u8], mut take: impl FnMut(Cow<'b, str>, Cow<'b, str>)) -> Option<()> {
-    // Control characters stand in no text; between values only white space may, and that is rare enough.
-    // All are looked at, as a loop that may end early is not made of vectors.
+    // Strings contain no control characters; between values only whitespace may, which is rare enough. All bytes are checked,
+    // because a loop with an early exit is not vectorised.
     if bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < b' ' {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The row groups of a Parquet file, one after the other, in bounded memory.
+//! The row groups of a Parquet file, one after another, in bounded memory.
 
 use super::pages::Chunk;
 use arrow_array::RecordBatch;

@@ -1,7 +1,7 @@
-//! Records of the input: objects of JSON, rows of tables, lines or files of text.
+//! Input records: JSON objects, table rows, lines or whole text files.
 //!
-//! [`discover`] says which files an input names, [`RecordReader`] reads them one after the other, and
-//! [`RawRecord::parse`] turns a record into an object, on whatever thread.
+//! [`discover`] says which files an input refers to, [`RecordReader`] reads them one after another, and [`RawRecord::parse`]
+//! turns a record into an object, on any thread.
 //!
 //! | format        | files                         | a record is                                  | memory of the reader                |
 //! |---------------|-------------------------------|----------------------------------------------|-------------------------------------|
@@ -11,10 +11,10 @@
 //! | Parquet       | `.parquet`                    | a row                                        | a page of every column, some rows   |
 //! | Arrow, Feather | `.arrow`, `.feather`, `.ipc` | a row                                        | one record batch of the file        |
 //!
-//! All of them may carry `.gz`, `.zst` or `.xz` behind; what these need besides is their window (32 KB, at most 128 MB,
-//! and what the file says). A Parquet file that is compressed as a whole, or comes through a pipe, is held in memory.
+//! All of them may have the suffix `.gz`, `.zst` or `.xz`; decompression needs its window in addition (32 KB, at most 128 MB,
+//! or what the file says). A Parquet file that is compressed as a whole, or comes through a pipe, is held in memory.
 //!
-//! A folder gives its files in the order of their names (upstream takes whatever order the folder has).
+//! A folder yields its files in the order of their names (upstream takes whatever order the folder has).
 
 mod array;
 mod arrow_stream;

@@ -1,12 +1,12 @@
-//! What the pages of a Parquet file claim to hold, before a library takes memory for them.
+//! What the pages of a Parquet file claim to hold, checked before a library allocates memory for them.
 //!
-//! A page says how many bytes it unpacks to and how many values it has; a list's rows are in its levels. From that follow how
-//! many rows can be read at once, and what is refused: a few bytes may claim any number of values, and values that stand
-//! once in a dictionary, or share their beginnings, any number of bytes.
+//! A page says how many bytes it decompresses to and how many values it has; the rows of a list are in its levels. From these
+//! follow how many rows can be read at once, and what is refused: a few bytes may claim any number of values, and values
+//! stored once in a dictionary, or sharing prefixes, any number of bytes.
 //!
 //! # Source
-//! Apache Parquet format 2.12, `parquet.thrift`, `PageHeader`, and its hybrid of runs and packed bits; Apache Thrift's compact
-//! protocol.
+//! Apache Parquet format 2.12, `parquet.thrift`, `PageHeader`, and its hybrid of runs and packed bits; Apache Thrift's
+//! compact protocol.
 
 use bytes::Bytes;
 use parquet::basic::Encoding;
@@ -122,7 +122,7 @@ impl Chunk {
         let (mut first, mut inside, mut held, mut most) = (0, 0u64, 0u128, 0u128);
         for (last, page) in self.pages.iter().enumerate() {
             held += bytes(page);
-            // Of the pages between the first and the last all rows are inside.
+            // All rows of the pages between the first and the last are inside.
             if last > first + 1 {
                 inside += self.pages[last - 1].rows;
             }

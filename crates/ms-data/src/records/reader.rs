@@ -1,4 +1,4 @@
-//! Records of a file, one after the other.
+//! Records of a file, one after another.
 
 use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object, row_bytes};
@@ -67,7 +67,8 @@ impl RawRecord {
         }
     }
 
-    /// The text of a field, where it can be told without making the object; what `None` means, only [`RawRecord::parse`] says.
+    /// The text of a field, if it can be determined without building the object; for `None`, [`RawRecord::parse`] must be
+    /// used.
     pub(crate) fn text(&self, field: &str) -> Option<Cow<'_, str>> {
         match (&self.content, self.format) {
             (Content::Bytes(bytes), Format::Lines) if field == "text" => {
@@ -492,7 +493,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// The value behind a lock whose holders do not panic.
+/// The value inside a lock whose holders do not panic.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

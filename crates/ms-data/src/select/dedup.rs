@@ -1,4 +1,4 @@
-//! Records that occurred before.
+//! Deduplication of records.
 
 use super::{mix, words};
 use crate::{Error, Result};

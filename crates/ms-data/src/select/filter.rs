@@ -1,4 +1,4 @@
-//! Rules that a record must keep.
+//! Filters on records.
 
 use super::words;
 use crate::{Error, Result};
@@ -66,10 +66,10 @@ const PHRASE: usize = 5;
 impl Filter {
     /// Parses `MEASURE>=X`, `MEASURE<=X`, `match:REGEX` or `not:REGEX`.
     ///
-    /// Counts: `bytes`, `chars`, `words`, `lines`, `tokens` (of the row's first column). Lengths in characters:
-    /// `mean-word`, `mean-line`, `longest-line`. Shares from 0 to 1: `letters`, `digits`, `symbols` and `broken` (control
-    /// characters and U+FFFD) of the characters that are no white space; `upper` of the letters; `repeated-lines`,
-    /// `repeated-words` and `repeated-phrases` (of five words), those that occurred before in the same text.
+    /// Counts: `bytes`, `chars`, `words`, `lines`, `tokens` (of the row's first column). Lengths in characters: `mean-word`,
+    /// `mean-line`, `longest-line`. Shares from 0 to 1: `letters`, `digits`, `symbols` and `broken` (control characters and
+    /// U+FFFD) of the non-whitespace characters; `upper` of the letters; `repeated-lines`, `repeated-words` and
+    /// `repeated-phrases` (of five words), those that occurred before in the same text.
     ///
     /// # Errors
     /// [`Error::Options`] for anything else.
@@ -116,7 +116,7 @@ impl Filter {
         }
     }
 
-    /// Whether a row of so many tokens keeps the rule.
+    /// Whether a row of this many tokens passes the filter.
     pub fn keeps_tokens(&self, tokens: usize) -> bool {
         match self.rule {
             Rule::AtLeast(Measure::Tokens, least) => tokens as f64 >= least,

@@ -1,12 +1,12 @@
-//! Sets of records taken in turns (`--mix-strategy`, `--interleave-probs`).
+//! Mixtures: records of several datasets taken in turn (`--mix-strategy`, `--interleave-probs`).
 
 use crate::random::Choice;
 use crate::records::RawRecord;
 use crate::{Error, Result};
 
-/// How several sets become one.
+/// How several datasets become one.
 ///
-/// The order is the one of Hugging Face `datasets` 2.x to 5.x, `interleave_datasets` of sets in memory, whose draws are
+/// The order is the one of Hugging Face `datasets` 2.x to 5.x, `interleave_datasets` of datasets in memory, whose draws are
 /// those of numpy's `default_rng(seed).choice`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
@@ -20,12 +20,12 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// The set of each record of the mixture, for sets of so many records. The records of a set come in their order, and
-    /// from its first one again after its last one.
+    /// The dataset of each record of the mixture, for datasets with these numbers of records. The records of a dataset come
+    /// in order, starting over after the last one.
     ///
     /// # Errors
-    /// [`Error::Options`] for an empty set, a number of probabilities that is not the one of the sets, probabilities that
-    /// do not add up to 1, or one of 0 where every set has to end.
+    /// [`Error::Options`] for an empty dataset, a number of probabilities other than that of the datasets, probabilities that
+    /// do not add up to 1, or a probability of 0 where every dataset has to end.
     pub fn order(&self, lengths: &[u64]) -> Result<impl Iterator<Item = usize> + use<>> {
         if let Some(empty) = lengths.iter().position(|&length| length == 0) {
             return Err(Error::options(format!("set {} of the mixture has no record", empty + 1)));
@@ -88,7 +88,8 @@ impl Iterator for Order {
     }
 }
 
-/// The records of sets in an order of [`Mix::order`]. `open` begins a set; it is called again for a set that has ended.
+/// The records of datasets in an order of [`Mix::order`]. `open` begins a dataset; it is called again for a dataset that has
+/// ended.
 pub fn mixed<I: Iterator<Item = Result<RawRecord>>>(
     order: impl Iterator<Item = usize>,
     mut open: impl FnMut(usize) -> I,

@@ -1,6 +1,6 @@
-//! Which records are taken: samples, filters, duplicates, mixtures, and in which order.
+//! Which records are used and in which order: sampling, filters, deduplication, mixtures, shuffling.
 //!
-//! Everything here is deterministic: it depends on the records, their places and the seed, not on threads or time.
+//! Everything here is deterministic: it depends on the records, their positions and the seed, not on threads or time.
 
 mod dedup;
 mod filter;
@@ -62,12 +62,12 @@ pub enum Scope {
     /// All its texts, in the order of the record.
     #[default]
     Texts,
-    /// These fields; a field that is no text counts as its JSON.
+    /// These fields; a field that is not a text counts as its JSON.
     Fields(Vec<String>),
 }
 
 impl Scope {
-    /// The text that is looked at; parts are joined by line ends.
+    /// The text that is examined; parts are joined by line ends.
     ///
     /// # Errors
     /// The field that is missing or null.

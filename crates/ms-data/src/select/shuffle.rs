@@ -1,8 +1,8 @@
 //! Records in random order, in bounded memory.
 //!
-//! Every record gets 64 random bits from the seed and its place; the order is the one of these numbers. What does not
-//! fit into memory is dealt to files by the upper bits, and each file is put in order when its turn comes. So the order
-//! depends neither on the memory that is allowed nor on the number of files.
+//! Every record gets 64 random bits from the seed and its position; records are sorted by these numbers. What does not fit
+//! into memory is distributed to files by the upper bits, and each file is sorted when its turn comes. So the order depends
+//! neither on the memory limit nor on the number of files.
 
 use super::place_hash;
 use crate::records::RawRecord;
@@ -163,7 +163,7 @@ impl State {
                 if let Some(parent) = self.how.folder.parent() {
                     std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
                 }
-                // Another's folder must not be used, as it is removed at the end.
+                // The folder of another run must not be used, as it is removed at the end.
                 std::fs::create_dir(&self.how.folder).map_err(Error::io(&self.how.folder))?;
                 self.spill = Some(SpillFolder(self.how.folder.clone()));
                 self.how.folder.clone()

@@ -1,4 +1,4 @@
-//! Several fine-tuning sets as one.
+//! Blends of several fine-tuning datasets.
 
 use super::{SftDataset, SftOptions};
 use crate::gpt::{Blend, BlendIndex, BlendList};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// Train, valid and test sets of `--data-path`: one prefix, several, or weights and prefixes in turn.
 ///
-/// Without weights, sets count by their sequences. Each set is asked for its share and half a percent more, as
-/// Megatron's blends are; draws follow the weights ([`BlendIndex::weighted`]). A set whose split is empty takes no part in
-/// that split. (MindSpeed-LLM v2.0.0 itself reads the first path only.)
+/// Without weights, datasets count by their sequences. Each dataset provides its share plus half a percent, as Megatron's
+/// blends are; draws follow the weights ([`BlendIndex::weighted`]). A set whose split is empty takes no part in that split.
+/// (MindSpeed-LLM v2.0.0 itself reads the first path only.)
 ///
 /// # Errors
-/// [`Error::Options`] for a list that mixes forms; what opening a set gives.
+/// [`Error::Options`] for a list that mixes forms; what opening a dataset returns.
 pub fn build(
     paths: &[String],
     split: &Split,

@@ -1,4 +1,4 @@
-//! Cutting samples that are longer than a row.
+//! Truncation of samples that are longer than a row.
 
 use super::IGNORED;
 use ms_text::template::shares;

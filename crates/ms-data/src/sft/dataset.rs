@@ -1,4 +1,4 @@
-//! Items of a fine-tuning set and their training rows.
+//! Items of a fine-tuning dataset and their training rows.
 
 use super::cut::{cut_pair, cut_turns};
 use super::{IGNORED, Order, index_file, order};
@@ -33,7 +33,7 @@ pub enum Form {
     Pairs,
 }
 
-/// How a fine-tuning set is read.
+/// How a fine-tuning dataset is read.
 #[derive(Clone, Debug)]
 pub struct SftOptions {
     /// Longest row: `--seq-length`, plus the multi-token-prediction layers at v2.0.0.
@@ -47,8 +47,8 @@ pub struct SftOptions {
     /// Repeat upstream's defect that puts −100 into the input ids of over-long conversations with a closing end of
     /// sequence. Only to compare with upstream: such rows cannot be trained on.
     pub negative_ids_as_upstream: bool,
-    /// Whether orders are read from files beside the data, where upstream has them, and written where they are missing. Not with
-    /// [`Order::full_shuffle`], which their names do not tell.
+    /// Whether orders are read from files next to the data, where upstream has them, and written if missing. Not with
+    /// [`Order::full_shuffle`], which their names do not encode.
     pub index_files: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct SftItem {
     pub rejected: Option<(Vec<i32>, Vec<i32>)>,
 }
 
-/// A fine-tuning set and split with its order.
+/// One split of a fine-tuning dataset, with its order.
 pub struct SftDataset {
     columns: Vec<IndexedDataset>,
     order: Vec<i64>,
@@ -85,7 +85,7 @@ fn column_names(form: Form) -> &'static [&'static str] {
     }
 }
 
-/// Prefixes of the indexed sets that hold the input ids of fine-tuning sets named as `--data-path` names them.
+/// Prefixes of the indexed datasets that hold the input ids of the fine-tuning datasets that `--data-path` names.
 ///
 /// # Errors
 /// [`Error::Options`] for a list that mixes forms.
@@ -101,7 +101,7 @@ impl SftDataset {
     /// (rounded up to whole epochs). `None` where a split is empty.
     ///
     /// # Errors
-    /// What opening a set gives; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
+    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
     pub fn open(
         prefix: impl AsRef<Path>,
         split: &Split,
@@ -139,7 +139,7 @@ impl SftDataset {
         &self.order
     }
 
-    /// The item behind row `index`, in upstream's terms.
+    /// The item of row `index`, in upstream's terms.
     ///
     /// # Errors
     /// [`Error::NoSuchSample`]; what reading gives.

@@ -1,4 +1,4 @@
-//! The order of a fine-tuning set in a file beside it, as upstream keeps it.
+//! The order of a fine-tuning dataset, stored in a file next to it as upstream does.
 
 use super::Order;
 use crate::npy::{self, Array};

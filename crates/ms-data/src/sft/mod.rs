@@ -1,4 +1,4 @@
-//! Fine-tuning sets: `P_packed_KEY_document` file pairs, one per key, addressed by sequence number.
+//! Fine-tuning datasets: `P_packed_KEY_document` file pairs, one per key, addressed by sequence number.
 //!
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{mtf_dataset,decoder_packed_mtf_dataset}.py`.
 

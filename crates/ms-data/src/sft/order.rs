@@ -10,7 +10,7 @@ pub struct Order {
     pub seed: u32,
     /// Not `--no-shuffle`.
     pub shuffle: bool,
-    /// `--padded-samples`: each epoch is filled up to a multiple of this global batch size.
+    /// `--padded-samples`: each epoch is padded to a multiple of this global batch size.
     pub fill_to: Option<u64>,
     /// `--full-shuffle-instruction-dataset`: all epochs of a split are shuffled once more as one list, split after split,
     /// by Python's `random`. Upstream takes whatever state that is in; here it is fresh from the seed.

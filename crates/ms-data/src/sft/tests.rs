@@ -1,4 +1,4 @@
-//! Order, items and batches of fine-tuning sets against upstream's.
+//! Order, items and batches of fine-tuning datasets compared with upstream's.
 
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};
@@ -28,7 +28,8 @@ fn every_golden_order_item_and_batch_is_reproduced() {
     }
 }
 
-/// Orders hang on how many sequences there are. The items, which are of other people's texts, lie beside the project.
+/// Orders depend on how many sequences there are. The items, which are from other people's texts, are kept outside the
+/// repository.
 #[test]
 fn every_golden_order_is_reproduced_of_as_many_made_up_sequences() {
     let specs = std::fs::read(ms_testing::golden("data/sftdataset.json")).unwrap();
@@ -135,7 +136,7 @@ fn check_case(root: &Path, case: &Path) {
     check_batch(name, &spec["collated"], sets[0].clone().unwrap(), options.row_tokens);
 }
 
-/// Orders stand in files beside the data under upstream's names, and are taken from there if they can be.
+/// Orders are in files next to the data under upstream's names, and are read from there if possible.
 fn check_index_files(
     name: &str,
     root: &Path,
@@ -168,7 +169,7 @@ fn check_index_files(
     let sound = std::fs::read(&path).unwrap();
     let array = crate::npy::Array::open(&path).unwrap();
     assert_eq!(array.values().collect::<Vec<_>>(), ints(&spec["splits"]["train"]["shuffle_index"]), "{name}");
-    // Another order of the same sequences is taken, one that is none is not.
+    // Another order of the same sequences is accepted, an invalid one is not.
     let end = sound.len();
     let mut other = sound.clone();
     let (front, last) = other.split_at_mut(end - 8);
@@ -265,8 +266,8 @@ fn rows_are_shifted_and_end_with_their_last_segment() {
     assert_eq!(row.segment_ends, [2, 4]);
 }
 
-/// By hand of `decoder_packed_mtf_dataset.py` of MindSpeed-LLM's head (2026): `actual_seq_len` and `position_ids` of a row of
-/// three samples, the last of which is padding, that end with token 9.
+/// By hand from `decoder_packed_mtf_dataset.py` of MindSpeed-LLM's head (2026): `actual_seq_len` and `position_ids` of a row
+/// of three samples, the last of which is padding, that end with token 9.
 #[test]
 fn samples_of_a_pack_attend_apart_where_positions_count_through_the_row() {
     let dir = tempfile::tempdir().unwrap();

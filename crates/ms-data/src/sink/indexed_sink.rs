@@ -7,7 +7,7 @@ use crate::row::Row;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Rows that upstream looks at together.
+/// Rows that upstream processes together.
 const BATCH: usize = 50;
 
 /// Writes one indexed dataset per column, with upstream's rules.
@@ -138,7 +138,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let prefixes = [dir.path().join("a"), dir.path().join("b")];
         let mut sink = Box::new(IndexedSink::create(&prefixes, Some(3)).unwrap());
-        // Two documents: of 2 and 1 sequences, and of 3 and 3, of which the second of the second column is too long.
+        // Two documents: of 2 and 1 sequences, and of 3 and 3; the second one of the second column is too long.
         let row =
             |a: Option<Vec<i32>>, b: Option<Vec<i32>>, continues| Row { columns: vec![a, b], continues };
         sink.row(row(Some(vec![1]), None, true)).unwrap();

@@ -62,7 +62,7 @@ pub enum Level {
     /// Whole documents.
     #[default]
     Document,
-    /// Sentences, of which a document may have several.
+    /// Sentences; a document may have several.
     Sentence,
 }
 

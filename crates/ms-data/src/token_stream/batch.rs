@@ -1,4 +1,4 @@
-//! Where the rows of a record batch lie in its body, checked.
+//! Positions of a record batch's rows in its body, validated.
 
 use super::StreamInfo;
 use arrow_ipc::{MessageHeader, RecordBatch, Schema, Type};
@@ -136,7 +136,7 @@ impl Batch {
         Some(&body[tokens.start + offset(row)..tokens.start + offset(row + 1)])
     }
 
-    /// The tokens of a sequence. Arrow aligns its buffers, so this is a view but for streams of others.
+    /// The tokens of a sequence. Arrow aligns its buffers, so this is a view except for streams of others.
     ///
     /// # Panics
     /// If there is no such row.

@@ -1,4 +1,4 @@
-//! What a stream says of itself: its schema metadata.
+//! The stream's schema metadata.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A stream that is a file: mapped, so that its rows can be taken in any order without copies.
+//! A memory-mapped stream file, whose rows can be taken in any order without copies.
 
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
@@ -28,7 +28,7 @@ pub struct RowPlace {
 }
 
 impl TokenMap {
-    /// Maps a stream and checks its form and its checksums; the end mark is demanded.
+    /// Maps a stream and checks its form and its checksums; the end mark is required.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::TokenStream`] if it is not a whole token stream.
@@ -90,7 +90,7 @@ impl TokenMap {
     /// The sequence of a column in a row; `None` where the row has none.
     ///
     /// # Panics
-    /// If the place is one of another stream, or there is no such column.
+    /// If the row is one of another stream, or there is no such column.
     pub fn sequence(&self, place: RowPlace, column: usize) -> Option<Cow<'_, [i32]>> {
         let (body, batch) = &self.batches[place.batch as usize];
         batch.tokens(&self.file.bytes()[body.clone()], column, place.row as usize)
@@ -100,7 +100,7 @@ impl TokenMap {
 /// Where the header and the body of a message lie.
 type Message = (Range<usize>, Range<usize>);
 
-/// Header and body of the message at `at`, which moves behind it; `None` at the end mark.
+/// Header and body of the message at `at`, which is advanced past it; `None` at the end marker.
 fn next_message(bytes: &[u8], at: &mut usize) -> std::result::Result<Option<Message>, String> {
     let mut take = |length: u64| -> Option<Range<usize>> {
         let end = at.checked_add(usize::try_from(length).ok()?).filter(|&end| end <= bytes.len())?;

@@ -1,12 +1,12 @@
 //! Token rows between two programs: an Arrow IPC stream.
 //!
-//! One row per document; a nullable `List<Int32>` column per key; the schema's metadata is a [`StreamInfo`]. The stream
-//! ends with the end mark `ff ff ff ff 00 00 00 00`, and [`TokenReader`] refuses one without it: a producer that died is
-//! an error, not a short dataset. (Arrow's own reader takes the end of the file for the end of the stream.) Every message has
-//! a checksum, which readers here compare.
+//! One row per document; a nullable `List<Int32>` column per key; the schema's metadata is a [`StreamInfo`]. The stream ends
+//! with the end marker `ff ff ff ff 00 00 00 00`, and [`TokenReader`] refuses one without it: a producer that died is an
+//! error, not a short dataset. (Arrow's own reader treats the end of the file as the end of the stream.) Every message has a
+//! checksum, which the readers here verify.
 //!
 //! Any Arrow implementation reads these streams. [`TokenReader`] reads streams of this one form and checks every length
-//! before it allocates or slices; [`TokenMap`] does the same for a file, and gives its rows in any order.
+//! before it allocates or slices; [`TokenMap`] does the same for a file, with random access to its rows.
 //!
 //! ```
 //! use ms_data::handler::Row;

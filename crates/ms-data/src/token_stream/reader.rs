@@ -1,4 +1,4 @@
-//! Reading a stream, with its end mark demanded.
+//! Reading a stream; the end marker is required.
 
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
@@ -149,7 +149,7 @@ impl<R: Read> TokenReader<R> {
     }
 }
 
-/// Some rows of a stream, of which nothing is copied.
+/// Some rows of a stream, without copies.
 pub struct Rows<'a> {
     batch: Batch,
     body: &'a [u8],

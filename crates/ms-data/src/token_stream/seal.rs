@@ -1,7 +1,7 @@
 //! A checksum for every message of a stream.
 //!
-//! Arrow has no place for one. It stands behind a message's header, within the padding that a header may have, so that any
-//! Arrow implementation reads these streams: [`TAG`], then the CRC-32C of header and body, then zeros.
+//! Arrow has no field for one. It is stored after a message's header, within the padding that a header may have, so any Arrow
+//! implementation can read these streams: [`TAG`], then the CRC-32C of header and body, then zeros.
 
 use super::info::CHECKSUM;
 

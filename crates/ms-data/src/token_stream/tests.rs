@@ -1,4 +1,4 @@
-//! Round trips, and streams that are cut or lie.
+//! Round trips, and streams that are truncated or corrupt.
 
 use super::*;
 use crate::handler::Row;
@@ -43,7 +43,7 @@ fn batches(bytes: &[u8]) -> Result<Vec<Row>, String> {
     Ok(all)
 }
 
-/// The same from a file, by rows that are asked for.
+/// The same from a file, by requested rows.
 fn mapped(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Writing a stream, with its end mark.
+//! Writing a stream, with its end marker.
 
 use super::StreamInfo;
 use super::seal::seal;

@@ -1,4 +1,4 @@
-//! Ranks that are threads here and exchange letters as processes do.
+//! Message-based collectives, tested with ranks that are threads and exchange messages as processes do.
 
 use super::*;
 use crate::office::LETTER;
@@ -182,7 +182,7 @@ fn ranks_that_disagree_are_an_error_with_both_calls() {
     assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
 }
 
-/// What a rank is told of messages that are known to be `[4,2]` bf16, of which only the last is.
+/// The errors for messages expected to be `[4,2]` bf16, of which only the last one is.
 fn told_of_unlike_messages(fabric: &dyn Fabric) -> Vec<String> {
     let comm = fabric.group(&[0, 1]).unwrap();
     let (arena, other) = (Arena::default(), 1 - comm.rank());
@@ -229,7 +229,7 @@ fn a_rank_that_fails_or_ends_releases_the_others_with_its_reason() {
             assert!(fabric.end(Some(&said), Duration::from_secs(20)));
             said
         });
-        // Whoever is told of a rank that was told names that one.
+        // A rank that hears of a failure from a rank that was told of it names the failed rank.
         assert!(said.iter().any(|said| said == want), "{said:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Layers apart from their exchanges and together with them: the same bits, in another order.
+//! Layers with and without overlapped communication: the same bits, in another order of work.
 
 use super::*;
 use crate::Pieces;
@@ -21,7 +21,7 @@ fn drawn(device: &Device, name: &str, shape: &[usize], dtype: DType) -> Tensor {
     Tensor::from_reals(device.arena(), dtype, shape, &values).unwrap()
 }
 
-/// What ranks began and waited for, and the weight gradients that were formed, in order.
+/// What ranks started and waited for, and the weight gradients that were computed, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 struct Noted(Log);
@@ -55,7 +55,7 @@ impl GradSink for Sink {
     }
 }
 
-/// Layers of a rank: two that share out their outputs, with a bias each, and one that shares out its inputs.
+/// Layers of a rank: two column-parallel ones, with a bias each, and one row-parallel one.
 enum Form {
     /// As operations of their own between those of entering and leaving.
     Apart,
@@ -146,7 +146,7 @@ fn weight_gradients_are_formed_while_that_of_the_input_is_on_its_way() {
     let column = ["begin enter_tp", "weight 0", "weight 2", "wait enter_tp"];
     assert_eq!(backward(on, false), [&["weight 4"][..], &column].concat());
     assert_eq!(backward(off, false), ["weight 4", "begin enter_tp", "wait enter_tp", "weight 0", "weight 2"]);
-    // The input is gathered while its gradient is formed, which then goes on its way.
+    // The input is gathered while its gradient is computed, which is then sent.
     let row = ["begin leave_tp", "wait leave_tp", "weight 4"];
     assert_eq!(
         backward(on, true),

@@ -1,16 +1,16 @@
-//! Which forward and backward passes of a stage go beside each other.
+//! Which forward and backward passes of a stage are overlapped.
 
 use super::{Action, Order, Schedule};
 use std::collections::BTreeSet;
 
 impl Schedule {
-    /// The same order, in which a forward and a backward pass of two micro-batches that follow each other go beside each
-    /// other: each works while what the other has sent is on its way. A plain pipeline of several stages is left as it is: a
-    /// stage hands the next one its output just before that needs it, and would do so later.
+    /// The same order, in which adjacent forward and backward passes of two micro-batches are overlapped: each runs while the
+    /// other's tokens are in transit. A plain pipeline of several stages is left unchanged: a stage sends its output to the
+    /// next just before that needs it, and overlapping would delay it.
     ///
     /// # Source
-    /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more comes
-    /// before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
+    /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more
+    /// comes before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
     #[must_use]
     pub fn with_passes_beside(mut self, order: Order) -> Self {
         let backward_first = match order {
@@ -22,7 +22,7 @@ impl Schedule {
         };
         self.beside = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
         if matches!(order, Order::Drawn { .. }) && self.simulate().is_err() {
-            // Not every order can be executed so.
+            // Not every order can be executed in this way.
             self.beside.iter_mut().for_each(BTreeSet::clear);
         }
         self

@@ -1,20 +1,20 @@
-//! Orders drawn at random among all that can be executed.
+//! Schedules drawn at random from all executable ones.
 
 use super::Action;
 use ms_core::Rng;
 
-/// How far a micro-batch has come at one place of the chain.
+/// The progress of a micro-batch at one place of the chain.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     forward: bool,
-    /// The gradient of what came in is there.
+    /// The gradient of the input is available.
     backward: bool,
-    /// Weight gradients were put off.
+    /// Weight gradients were deferred.
     owes_weights: bool,
 }
 
-/// What every stage does: one action after the other is drawn among those whose inputs are there, a backward pass whole or in its
-/// two halves, so no stage ever waits for ever.
+/// The actions of every stage: one after the other is drawn from those whose inputs are available, a backward pass whole or
+/// in two halves, so no stage waits forever.
 pub(super) fn stages(chain: &[(usize, usize)], micro_batches: usize, seed: u64) -> Vec<Vec<Action>> {
     let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
     let mut rng = Rng::named(seed, "order of a pipeline");

@@ -1,5 +1,5 @@
-//! DualPipeV: chunk 0 of a stage on the way down, chunk 1 on the way back, so that forwards of one meet backwards of the
-//! other, and weight gradients fill the ends.
+//! DualPipeV: chunk 0 of each stage on the way down, chunk 1 on the way back, so that forward passes of one overlap with
+//! backward passes of the other, and weight gradients fill the ends.
 
 use super::Action;
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
         lane.forward(1);
         lane.backward(0);
     }
-    // In the second half of what is left, weight gradients are put off.
+    // In the second half of what is left, weight gradients are deferred.
     let (left, mut put_off) = (r + 1, false);
     for i in 0..left {
         for chunk in [1, 0] {

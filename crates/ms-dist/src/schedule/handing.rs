@@ -1,8 +1,8 @@
-//! What stages wait for between their actions where a message is taken before either side goes on.
+//! What stages wait for between their actions with rendezvous messages, which both sides complete together.
 
 use super::{Action, Deadlock, Schedule};
 
-/// What one place of the chain gives another: the stream of a micro-batch, or its gradient.
+/// A message from one place of the chain to another: the activation of a micro-batch, or its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Message {
     /// Micro-batch, from 0.
@@ -13,7 +13,7 @@ pub struct Message {
     pub to: usize,
 }
 
-/// What a stage does about a message of another stage, or for one.
+/// A stage's part in a message: receiving one, or waiting for its own to be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handing {
     /// It takes the message.
@@ -23,9 +23,9 @@ pub enum Handing {
 }
 
 impl Schedule {
-    /// What `stage` does before each of its actions, and behind the last, where every message is waited for by who sends it and
-    /// by who gets it, as soon as it is there. All stages meet their messages in one order, that of the simulated times, so that
-    /// they cannot wait for each other in a circle.
+    /// What `stage` does before each of its actions, and after the last, if both sender and receiver wait for every message
+    /// as soon as it exists. All stages process their messages in one order, that of the simulated times, so they cannot
+    /// deadlock.
     ///
     /// # Errors
     /// As [`Schedule::simulate`].
@@ -54,7 +54,7 @@ impl Schedule {
                 (false, true) => Handing::Take(message),
                 _ => continue,
             };
-            // Before what begins when it is there, or later.
+            // Before the action that starts when it is available, or later.
             all[begins.partition_point(|&begin| begin < at)].push(what);
         }
         Ok(all)

@@ -1,4 +1,5 @@
-//! Several chunks a stage: micro-batches pass the first chunks of all stages in groups, then the second chunks, and so on.
+//! Interleaved 1F1B: several chunks per stage; groups of micro-batches pass the first chunks of all stages, then the second
+//! chunks, and so on.
 
 use super::{Action, Impossible};
 

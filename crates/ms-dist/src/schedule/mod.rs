@@ -1,7 +1,7 @@
-//! Orders of work in a pipeline, as data.
+//! Pipeline schedules as data.
 //!
-//! A [`Schedule`] lists what every stage does; [`Schedule::simulate`] finds deadlocks, the bubble and how many forward
-//! passes a stage keeps; a trainer executes the same list. Any list that the simulation accepts gives the same
+//! A [`Schedule`] lists the actions of every stage. [`Schedule::simulate`] finds deadlocks, the bubble and how many forward
+//! passes a stage holds; the trainer executes the same list. Every schedule that the simulation accepts gives the same
 //! gradients up to the order of sums.
 
 mod beside;
@@ -19,7 +19,7 @@ pub use simulate::{Deadlock, Report};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One thing that a stage does.
+/// One action of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
     /// The forward pass of a micro-batch through a chunk.
@@ -43,7 +43,7 @@ pub enum Action {
         /// Chunk of the stage, from 0.
         chunk: usize,
     },
-    /// The weight gradients that [`Action::BackwardInput`] put off.
+    /// The weight gradients that [`Action::BackwardInput`] deferred.
     BackwardWeight {
         /// Micro-batch, from 0.
         micro: usize,
@@ -81,35 +81,35 @@ impl fmt::Display for Action {
 /// How the actions of a stage are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One forward, one backward; one chunk a stage.
+    /// 1F1B; one chunk per stage.
     OneFOneB,
-    /// One forward, one backward, or several chunks a stage, with weight gradients put off into the bubble (ZB-H1).
+    /// 1F1B, or several chunks per stage, with weight gradients deferred into the bubble (ZB-H1).
     ZeroBubble {
         /// Micro-batches that pass a chunk before the next chunk runs, where there are several; at least the stages.
         group: usize,
     },
-    /// Several chunks a stage, micro-batches in groups.
+    /// Interleaved 1F1B: several chunks per stage, micro-batches in groups.
     Interleaved {
         /// Micro-batches that pass a chunk before the next chunk runs; at least the stages.
         group: usize,
-        /// All forwards come first where there are as many micro-batches as stages, as Megatron-LM `core_r0.8.0` has it.
+        /// All forwards come first where there are as many micro-batches as stages, as in Megatron-LM `core_r0.8.0`.
         forwards_first: bool,
     },
-    /// Two chunks a stage that run from both ends (DualPipeV).
+    /// DualPipeV: two chunks per stage that run from both ends.
     DualPipeV,
-    /// Any order that can be executed, drawn; for tests of what executes orders.
+    /// Any executable order, drawn at random; for tests.
     Drawn {
-        /// What it is drawn from: the same on every rank.
+        /// The seed: the same on every rank.
         seed: u64,
     },
 }
 
-/// What every stage does, in order.
+/// The actions of every stage, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Actions by stage.
     pub stages: Vec<Vec<Action>>,
-    /// By stage, the numbers of the actions that go beside the one that follows ([`Schedule::with_passes_beside`]).
+    /// By stage, the numbers of the actions that overlap with the next one ([`Schedule::with_passes_beside`]).
     pub beside: Vec<BTreeSet<usize>>,
     /// `(stage, chunk)` in the order in which a micro-batch passes them.
     pub chain: Vec<(usize, usize)>,
@@ -174,12 +174,13 @@ impl Schedule {
         self.stages[stage].iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The passes of a stage that find as many others kept as the pipeline has chunks: those that keep only their input when
-    /// recomputation goes into the bubble. A pass whose chunk is the last one, which `ends` says, is not among them: its backward
-    /// follows at once.
+    /// The passes of a stage that start while as many others are live as the pipeline has chunks: those that save only their
+    /// input when recomputation is placed in the bubble. A pass whose chunk is the last one, according to `ends`, is not
+    /// among them: its backward follows at once.
     ///
     /// # Source
-    /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept.
+    /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept
+    /// live.
     pub fn beyond(&self, stage: usize, ends: impl Fn(usize) -> bool) -> BTreeSet<(usize, usize)> {
         let (mut kept, mut beyond) = (0usize, BTreeSet::new());
         for action in &self.stages[stage] {

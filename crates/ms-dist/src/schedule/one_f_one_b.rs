@@ -1,4 +1,4 @@
-//! One forward, one backward: a stage keeps at most as many micro-batches as there are stages behind it, and one.
+//! 1F1B (one forward, one backward): a stage holds at most as many micro-batches as there are stages after it, plus one.
 
 use super::Action;
 

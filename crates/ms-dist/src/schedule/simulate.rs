@@ -1,16 +1,16 @@
-//! What a schedule costs, without running it.
+//! Simulation: what a schedule costs, without running it.
 
 use super::{Action, Schedule};
 use std::collections::BTreeSet;
 
-/// What the simulation found.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Time until the last stage is done, in forwards of a chunk.
     pub makespan: f64,
     /// Share of the time of all stages in which they wait, from 0 to 1.
     pub bubble_fraction: f64,
-    /// By stage, the most forward passes of which something is kept at once ([`Schedule::in_flight`]).
+    /// By stage, the largest number of live forward passes ([`Schedule::in_flight`]).
     pub max_in_flight: Vec<usize>,
     /// By stage, when each of its actions begins and ends, in forwards of a chunk.
     pub spans: Vec<Vec<(f64, f64)>>,
@@ -19,12 +19,12 @@ pub struct Report {
 /// A schedule that cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Deadlock {
-    /// Every stage waits for another one, or for ever.
+    /// Every stage waits for another one, or forever.
     #[error("stage {stage} waits for ever before {action}, its action {index}")]
     Waits {
         /// The first stage that waits.
         stage: usize,
-        /// What it cannot begin.
+        /// The action that it cannot start.
         action: String,
         /// The number of that action, from 0.
         index: usize,
@@ -56,16 +56,16 @@ fn cost(action: Action) -> f64 {
 }
 
 impl Schedule {
-    /// Runs the schedule on paper: a forward of a chunk takes 1, a backward 2 (one for inputs, one for weights), a
-    /// transfer nothing.
+    /// Simulates the schedule: a forward of a chunk takes 1, a backward 2 (one for inputs, one for weights), a transfer
+    /// nothing.
     ///
     /// # Errors
-    /// [`Deadlock`] where a stage would wait for ever, or work is missing or done twice.
+    /// [`Deadlock`] if a stage would wait forever, or work is missing or done twice.
     pub fn simulate(&self) -> Result<Report, Deadlock> {
         self.simulate_lengths(|_, _| 1.0)
     }
 
-    /// [`Schedule::simulate`] with chunks that take as long as `length` says of their stage and number.
+    /// [`Schedule::simulate`] with chunks whose duration is given by `length` of their stage and number.
     ///
     /// # Errors
     /// As [`Schedule::simulate`].
@@ -84,7 +84,7 @@ impl Schedule {
             for (stage, actions) in self.stages.iter().enumerate() {
                 while next[stage] < actions.len() {
                     let first = next[stage];
-                    // Passes that go beside each other begin and end together.
+                    // Overlapped passes start and end together.
                     let together = &actions[first..=first + usize::from(self.beside[stage].contains(&first))];
                     let ready = |&action: &Action| {
                         let (micro, chunk) = action.place();
@@ -94,7 +94,7 @@ impl Schedule {
                             Action::Forward { .. } if at == 0 => 0.0,
                             Action::Forward { .. } => forward_end[cell(at - 1, micro)],
                             Action::BackwardWeight { .. } => backward_end[here],
-                            // Not before its own forward, nor before the backward of what comes behind it.
+                            // Not before its own forward, nor before the backward of the next chunk.
                             _ if forward_end[here].is_nan() || at + 1 == links => forward_end[here],
                             _ => backward_end[cell(at + 1, micro)],
                         }
@@ -150,10 +150,10 @@ impl Schedule {
         })
     }
 
-    /// The forward passes of which something is kept during each action of a stage: from the forward to the end of the backward,
-    /// by weights where that is an action of its own, which needs the inputs of the pass's products and the gradients of their
-    /// outputs. Of two actions beside each other both have what both keep. Passes that keep `only_inputs`, by micro-batch and
-    /// chunk, count while they go back, when they have run again.
+    /// The number of live forward passes during each action of a stage: a pass is live from its forward to the end of its
+    /// backward, including a separate weight-gradient action, which needs the inputs of the pass's products and the gradients
+    /// of their outputs. Two overlapped actions count for both. Passes that save `only_inputs`, by micro-batch and chunk,
+    /// count during their backward, once they have been recomputed.
     pub fn in_flight(&self, stage: usize, only_inputs: &BTreeSet<(usize, usize)>) -> Vec<usize> {
         let mut kept = BTreeSet::new();
         let mut all: Vec<usize> = Vec::with_capacity(self.stages[stage].len());

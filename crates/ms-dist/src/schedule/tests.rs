@@ -1,4 +1,4 @@
-//! Orders against Megatron's, costs against the papers, and what cannot be executed.
+//! Schedules compared with Megatron's, costs with the papers', and schedules that cannot be executed.
 
 use super::*;
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
     }
 }
 
-/// The order with passes beside each other.
+/// The order with overlapped passes.
 fn beside(order: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
     Schedule::new(order, chain, m).unwrap().with_passes_beside(order)
 }
@@ -121,7 +121,7 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
         pairs(&dual, 1),
         ["F2.0 B0.1", "F2.1 B0.0", "F3.0 B1.1", "F3.1 B1.0", "F4.0 B2.1", "F4.1 B2.0"]
     );
-    // Nobody waits for a forward pass that ends with a backward pass beside it where two stages are two passes apart.
+    // Nobody waits for a forward pass that ends together with an overlapped backward pass if two stages are two passes apart.
     for (pp, chunks, m) in [(2, 2, 8), (4, 2, 16), (4, 4, 32), (8, 2, 32)] {
         let order = Order::Interleaved { group: pp, forwards_first: false };
         let plain = Schedule::new(order, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
@@ -153,7 +153,7 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
     }
 }
 
-/// The share of a schedule's forward passes that go beside backward passes.
+/// The share of a schedule's forward passes that overlap with backward passes.
 fn paired_share(s: &Schedule) -> f64 {
     let pairs: usize = s.beside.iter().map(BTreeSet::len).sum();
     pairs as f64 / (s.chain.len() * s.micro_batches) as f64
@@ -300,7 +300,7 @@ fn stages_that_wait_for_each_other_never_wait_in_a_circle() {
             assert_eq!(handed_over(&s), Ok(()), "{order:?}, {pp} stages, {m} micro-batches");
             let beside = s.with_passes_beside(order);
             let between = (0..pp).map(|stage| beside.handing(stage).unwrap());
-            // Nothing comes between passes that go beside each other.
+            // Nothing comes between overlapped passes.
             for (stage, between) in between.enumerate() {
                 assert!(beside.beside[stage].iter().all(|at| between[at + 1].is_empty()), "{order:?}");
             }
@@ -315,7 +315,7 @@ fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
     let schedule = Schedule::new(order, &chain, 8).unwrap();
     for stage in 0..4 {
         let beyond = schedule.beyond(stage, |chunk| (stage, chunk) == (3, 1));
-        // A stage warms up with so many passes and keeps one more.
+        // A stage warms up with this many passes and holds one more.
         let live = (4 - stage - 1) * 2 + 4 + 1;
         assert_eq!(schedule.simulate().unwrap().max_in_flight[stage], live);
         assert_eq!(beyond.is_empty(), live <= 8, "stage {stage}: {beyond:?}");

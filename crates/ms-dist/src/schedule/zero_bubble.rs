@@ -1,12 +1,13 @@
-//! Weight gradients in the bubble: forwards and input gradients in the order of another schedule, and what stages would wait
-//! for filled with the weight gradients of micro-batches before.
+//! Zero bubble: forward passes and input gradients in the order of another schedule, with waiting time filled by weight
+//! gradients of earlier micro-batches.
 
 use super::Action;
 use std::collections::VecDeque;
 
-/// Stage `r`, which would do `whole`: the weight gradients of a pass follow the input gradients of the `r`-th pass behind it, so
-/// that the first stage, which waits least, puts nothing off. What is put off needs what its products took, so no stage keeps
-/// something of more passes than the first one. Of interleaved chunks, too, a third of the bubble is left.
+/// Stage `r`, from its unsplit order `whole`: the weight gradients of a pass follow the input gradients of the `r`-th pass
+/// after it, so the first stage, which waits least, defers nothing. Deferred gradients need the inputs of their products, so
+/// this keeps every stage at no more live passes than the first one. With interleaved chunks, too, a third of the bubble
+/// remains.
 ///
 /// # Source
 /// Qi et al., arXiv:2401.10241, section 2.1, schedule ZB-H1, for one chunk a stage; the same rule for several is ours.

@@ -1,16 +1,16 @@
-//! Ranks that wait for each other in a circle.
+//! Deadlock detection: ranks that wait for each other in a cycle.
 //!
-//! A wait that lasts is written down with the ranks it needs. A rank goes on while its own thread is not among the waits, or
-//! while one of its waits needs only ranks that go on. Whoever is left waits for ever, because a rank left out what the others
-//! wait for, or does it in another order.
+//! A wait that lasts is recorded with the ranks it needs. A rank can proceed while its own thread is not waiting, or while
+//! one of its waits needs only ranks that can proceed. All remaining ranks would wait forever, because a rank omitted an
+//! operation that the others wait for, or runs it in another order.
 
 use super::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-/// What a wait needs to end.
+/// The condition for a wait to end.
 pub(super) enum Needs {
-    /// That these ranks, by their numbers in the run, act; of none: it ends by itself.
+    /// These ranks, by their numbers in the run, must act; if empty, it ends by itself.
     Ranks(Box<dyn Fn() -> Vec<usize> + Send>),
     /// Another thread of the same rank.
     OwnThreads,
@@ -18,7 +18,7 @@ pub(super) enum Needs {
 
 /// A wait.
 pub(super) struct Wait {
-    /// Whose, by its number in the run.
+    /// The waiting rank, by its number in the run.
     pub(super) rank: usize,
     /// Whether the rank's own thread waits, so that it does nothing else.
     pub(super) own: bool,
@@ -31,7 +31,7 @@ pub(super) struct Wait {
 #[derive(Default)]
 pub(super) struct Waits(Mutex<(u64, BTreeMap<u64, Wait>)>);
 
-/// A wait that is written down.
+/// A recorded wait.
 pub(super) struct Noted<'a> {
     waits: &'a Waits,
     number: u64,
@@ -44,7 +44,7 @@ impl Drop for Noted<'_> {
 }
 
 impl Waits {
-    /// Writes a wait down until the result is dropped.
+    /// Records a wait until the result is dropped.
     pub(super) fn note(&self, wait: Wait) -> Noted<'_> {
         let mut list = lock(&self.0);
         list.0 += 1;
@@ -53,10 +53,10 @@ impl Waits {
         Noted { waits: self, number }
     }
 
-    /// How many ranks wait for each other, if some do, and where they are. Ranks that have `ended` are others' to report.
+    /// The number of deadlocked ranks, if any, and where they wait. Ranks that have `ended` are reported elsewhere.
     ///
-    /// Nobody whose wait is written down can act before it is struck off, which needs the list: so it does not change while
-    /// it is looked at.
+    /// A rank with a recorded wait cannot act before the record is removed, which needs the list's lock, so the list does not
+    /// change during the check.
     pub(super) fn circle(&self, ended: impl Fn(usize) -> bool) -> Option<(usize, String)> {
         let list = lock(&self.0);
         let mut stuck: BTreeSet<usize> = list.1.values().filter(|w| w.own).map(|w| w.rank).collect();

@@ -1,6 +1,6 @@
-//! How ranks end.
+//! How ranks fail and how the others learn of it.
 
-/// How a rank ended when it did not end well.
+/// How a rank failed.
 #[derive(Debug)]
 pub enum RankFailure<E> {
     /// It returned an error.
@@ -18,7 +18,7 @@ impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -1,4 +1,4 @@
-//! A rank's place in a group, and how it waits there for what the others do.
+//! A rank's place in a group, and how it waits for the others there.
 
 use super::circle::{Needs, Noted, Wait};
 use super::{Hub, HubState, Shared, lock};
@@ -7,13 +7,13 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long a wait sleeps before it looks whether a rank of another group has failed, or ranks wait for each other.
+/// How long a wait sleeps before it checks whether a rank of another group has failed, or ranks are deadlocked.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 
-/// How often a wait lets others run before it sleeps: ranks that are more than processors are spared most of waking each other.
+/// How often a wait yields before it sleeps: this avoids most wake-ups if there are more ranks than processors.
 const YIELDS: usize = 64;
 
-/// How long ranks that come to wait for others which wait for each other are waited for, so that they are named.
+/// How long deadlock detection waits for further ranks to join the deadlock, so that they are named too.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A rank's place in a group.
@@ -31,8 +31,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Waits until `ready` or a failure: lets others run for a while, then sleeps. `at` says what is waited for and `needs` which
-    /// ranks of the group must act before it is there; both are asked only of a wait that lasts.
+    /// Waits until `ready` or a failure: yields for a while, then sleeps. `at` says what is waited for and `needs` which
+    /// ranks of the group must act first; both are called only for a wait that lasts.
     pub(super) fn wait_until(
         &self,
         ready: impl Fn(&HubState) -> bool,
@@ -62,7 +62,7 @@ impl Place {
         let (hub, group) = (self.hub.clone(), self.group.clone());
         let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
         let noted = self.note(at.clone(), Needs::Ranks(Box::new(needed)));
-        // What is there is there, though who made it has ended since the last look.
+        // A result is valid even if the rank that produced it has ended since the last check.
         let check = || match self.shared.check_group(&self.group) {
             Err(_) if ready(&lock(&self.hub.state)) => Ok(()),
             checked => checked,
@@ -77,7 +77,7 @@ impl Place {
             }
             let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
             let circle = || self.shared.waits.circle(|rank| !living(&rank));
-            // Whoever waits for ranks that wait for each other will have written it down soon, and is told of, too.
+            // Ranks that wait for deadlocked ranks will record their waits soon, and are reported too.
             let patience = Instant::now();
             while circle().is_some_and(|(stuck, _)| stuck < (0..self.world).filter(living).count())
                 && patience.elapsed() < PATIENCE
@@ -90,17 +90,17 @@ impl Place {
                 self.shared.fail(self.group[self.rank], circle.to_string());
                 return Err(circle);
             }
-            // Notes and hubs are never locked in the other order.
+            // Notes and hubs are never locked in the opposite order.
             let done = ready(&sleep());
             if done {
                 drop(noted);
-                // Nobody but this wait takes away what makes it ready.
+                // Only this wait removes what makes it ready.
                 return Ok(lock(&self.hub.state));
             }
         }
     }
 
-    /// Writes a wait down as long as the result lives.
+    /// Records a wait as long as the result lives.
     pub(super) fn note(&self, at: String, needs: Needs) -> Noted<'_> {
         let own = thread::current().id() == self.thread;
         self.shared.waits.note(Wait { rank: self.group[self.rank], own, at, needs })

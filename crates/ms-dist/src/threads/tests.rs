@@ -1,4 +1,4 @@
-//! Ranks as threads: what collectives give, and how ranks end that fail or disagree.
+//! Ranks as threads: results of collectives, and how ranks end that fail or diverge.
 
 use super::place::POLL;
 use super::*;
@@ -132,7 +132,7 @@ fn groups_of_one_need_no_partner() {
     .unwrap();
 }
 
-/// What a run says of ranks that leave something out, and how long it took.
+/// The error of a run in which ranks leave something out, and how long it took.
 fn said<T: Send>(world: usize, f: impl Fn(ThreadFabric) -> Result<T> + Sync) -> String {
     let begun = std::time::Instant::now();
     let said = run(world, f).map(drop).unwrap_err().1.to_string();
@@ -174,7 +174,7 @@ fn a_collective_that_one_rank_leaves_out_ends_all_and_says_where_each_is() {
     };
     for whose in 0..4 {
         let said = run(whose);
-        // The one beside it is in the circle; others are told of if they come in time.
+        // Its peer is in the cycle; others are reported if they arrive in time.
         let beside = whose ^ 1;
         let at = format!(
             "rank {beside} is at all_reduce(max) of overflow (1 x f32), collective 0 of ranks [0, 1, 2, 3], and needs rank"
@@ -240,7 +240,7 @@ fn what_ranks_disagree_about_is_named_as_soon_as_they_meet() {
 
 #[test]
 fn a_rank_that_computes_for_long_is_waited_for() {
-    // Rank 1 goes on after the others have waited long enough to look for circles; a thread of rank 0 waits beside it.
+    // Rank 1 continues after the others have waited long enough to look for deadlocks; a thread of rank 0 waits as well.
     run(3, |fabric| -> Result<()> {
         let comm = fabric.group(&[0, 1, 2])?;
         if comm.rank() == 1 {

@@ -1,4 +1,4 @@
-//! Streams that are read, and streams that are refused.
+//! Streams that are accepted, and streams that are refused.
 
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ fn what_a_stream_repeats_is_limited_by_its_length() {
     let args = [b"(".as_slice(), &b"N".repeat(long), b"tq\x00ca.\nb\nq\x01"].concat();
     // A call of a name of many letters.
     let name = [b"ca.".as_slice(), &b"b".repeat(long), b"\nc\nq\x01)q\x00"].concat();
-    // Such a name, put together from texts.
+    // Such a name, assembled from strings.
     let text = [&b"X\x00\x00\x01\x00"[..], &b"b".repeat(long), b"q\x00q\x01"].concat();
     let calls = [(&pairs, &b"h\x01h\x00\x85R"[..]), (&args, b"h\x01h\x00R"), (&name, b"h\x01h\x00R")];
     for (start, again) in calls.into_iter().chain([(&text, &b"h\x00h\x01\x93"[..])]) {

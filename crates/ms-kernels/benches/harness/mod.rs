@@ -1,4 +1,4 @@
-//! What the benchmarks share: data, timing by processor time, one line per case.
+//! Shared by the benchmarks: data, timing by processor time, one line per case.
 
 use ms_kernels::choice::Choice;
 use ms_kernels::machine::{Gauge, measure, process_cpu_seconds};

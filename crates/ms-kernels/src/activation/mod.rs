@@ -1,4 +1,4 @@
-//! Activations, alone, as a gate inside one row, and as a gate from another tensor.
+//! Activation functions: alone, as a gate within one row, and as a gate from another tensor.
 
 #[cfg(test)]
 mod tests;
@@ -240,7 +240,7 @@ pub fn gate<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`gate`] by `x` and `gate`.
+/// Gradients of [`gate`] with respect to `x` and `gate`.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
@@ -286,7 +286,7 @@ pub fn glu<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], f: usize, kind: Activati
     Ok(())
 }
 
-/// Gradient of [`glu`] by `x`.
+/// Gradient of [`glu`] with respect to `x`.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

@@ -1,4 +1,4 @@
-//! Values against the formulas in f64, slopes against finite differences.
+//! Values compared with the formulas in f64, slopes with finite differences.
 
 use super::*;
 use crate::Isa;

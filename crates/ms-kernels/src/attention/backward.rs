@@ -1,8 +1,8 @@
 //! The blocked backward pass.
 //!
-//! A unit is one group of one segment. For each head, block of queries and block of keys it recomputes the scores, then
-//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. Where that makes few units, each head is
-//! one; then their `dk` and `dv` wait in f32 and are added in head order.
+//! A work unit is one group of one segment. For each head, block of queries and block of keys it recomputes the scores, then
+//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. If there are few such units, each head is its
+//! own unit; then `dk` and `dv` are stored per head in f32 and added in head order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub(super) struct Call<'a, E> {
     pub(super) dropout: Option<&'a Dropout<'a>>,
 }
 
-/// With so many groups and segments each is a unit; with fewer each of their heads is one.
+/// With at least this many groups and segments, each is a unit; with fewer, each of their heads is one.
 const GROUPS: usize = 4;
 
 /// Runs all heads.
@@ -102,7 +102,7 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     });
 }
 
-/// Rows that are written together, while the next ones are asked for.
+/// Rows that are written together, while the next ones are prefetched.
 const STORED: usize = 16;
 
 /// Writes the gradients of a group's keys and values.
@@ -186,7 +186,7 @@ fn heads<K: Kernel, E: Element>(
             for (n, q0) in heads.flat_map(|n| (0..blocks).map(move |block| (n, block * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
                 let [q, g, y] = query_rows(n, q0);
-                // The next head's may be another group's, or beyond the end: they are only asked for.
+                // The next head's may be another group's, or beyond the end: they are only prefetched.
                 let next =
                     if q0 + BQ < segment.q_len { query_rows(n, q0 + BQ) } else { query_rows(n + 1, 0) };
                 let to = q_heads.at(segment.q_start + q0, group, n % shape.heads_per_group);
@@ -291,7 +291,7 @@ struct Lefts<P> {
 impl Scores<'_> {
     /// Forms probabilities and gradients of scores, which go to `p_to` and `ds_to`.
     ///
-    /// With weights `w = m·p` of the values, the gradient by `p` is `m` times that by `w`, and `dv` takes `w`.
+    /// With weights `w = m·p` of the values, the gradient with respect to `p` is `m` times that by `w`, and `dv` takes `w`.
     fn form<P: Write, S: Write>(&mut self, isa: Isa, p_to: P, ds_to: S) {
         let Self { columns, limits, options, tilt, lse, delta, thin, .. } = *self;
         let (p, ds) = (&mut *self.products, &mut *self.gradients);

@@ -1,8 +1,8 @@
 //! Products of blocks, on the tiles of the matrix kernels.
 //!
 //! f32 operands are summed in natural order on every instruction set, bf16 ones in the order of their kernel's arithmetic.
-//! What comes out of a block of scores is the left operand of the products that follow, in the order of their terms, where it
-//! stands: in f32, or pairs of bf16. Only for matrix tiles it is packed once more.
+//! The result of a block of scores is the left operand of the products that follow, in place and in the order of their terms:
+//! in f32, or pairs of bf16. Only for AMX tiles it is packed once more.
 
 use std::marker::PhantomData;
 
@@ -47,7 +47,7 @@ impl<E: Element> Rows<E> {
         unsafe { std::slice::from_raw_parts(self.data, self.dim) }
     }
 
-    /// Asks for so many rows.
+    /// Prefetches this many rows.
     #[inline(always)]
     pub(super) fn fetch(self, rows: usize) {
         fetch_rows(self.data, self.stride, rows, self.dim);
@@ -240,8 +240,8 @@ pub(super) unsafe fn scores<K: Kernel>(
 
 /// Keys and values of a group of a segment as operands, in blocks of `BK` keys.
 ///
-/// Keys are read where they stand if that can be. What must be packed is packed when a block is asked for first, so that it is
-/// in a near cache; or all at once, for several threads.
+/// Keys are read in place if possible. What must be packed is packed when a block is first requested, so that it is in a near
+/// cache; or all at once, for several threads.
 pub(super) struct Operands<'a, K: Kernel, E> {
     keys: Rows<E>,
     values: Rows<E>,
@@ -266,7 +266,7 @@ impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
         lines(len.div_ceil(BK) * (keys + values))
     }
 
-    /// `len` keys and values, of which nothing is packed yet.
+    /// `len` keys and values, none of them packed yet.
     pub(super) fn new(keys: Rows<E>, values: Rows<E>, len: usize, room: &'a mut [K::Packed]) -> Self {
         assert!(room.len() >= Self::room(keys, len), "room for all blocks");
         let in_place = keys.in_place::<K>();
@@ -299,7 +299,7 @@ impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
         (self.room.wrapping_add(k0 / BK * (keys + values)), keys)
     }
 
-    /// The block of keys from `k0` on, a multiple of `BK`; the values of the one before must have been asked for.
+    /// The block of keys from `k0` on, a multiple of `BK`; the values of the preceding block must have been requested.
     ///
     /// # Safety
     /// The rows must be readable.
@@ -318,7 +318,7 @@ impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
     /// The block of values from key `k0` on, a multiple of `BK`, row 0 being that key's.
     ///
     /// # Safety
-    /// As for [`Operands::keys`], which was asked for this block.
+    /// As for [`Operands::keys`], which must have been called for this block.
     pub(super) unsafe fn values(&mut self, k0: usize) -> Right<K::Packed> {
         let (to, keys) = self.at(k0);
         let (to, rows) = (to.wrapping_add(keys), BK.min(self.len - k0));
@@ -343,5 +343,5 @@ impl<'a, K: Kernel, E: Element> Operands<'a, K, E> {
     }
 }
 
-/// Panels of keys that their rows are asked for ahead.
+/// Panels of keys that their rows are prefetched.
 const AHEAD: usize = 2;

@@ -1,7 +1,7 @@
 //! The element-wise parts: softmax of a block of scores and its gradient.
 //!
-//! Blocks are transposed: a row is a key, a column a query, `BQ` columns. So maxima and sums run down the rows and
-//! need no sums across a vector. Exponentials are powers of two, whose factor `log2 e` is part of the scale.
+//! Blocks are transposed: a row is a key, a column a query, `BQ` columns. Maxima and sums therefore run down the rows and
+//! need no sums across a vector. Exponentials are base 2; the factor `log2 e` is part of the scale.
 
 use std::f32::consts::LOG2_E;
 use std::marker::PhantomData;
@@ -238,8 +238,8 @@ fn work_out(x: &mut [f32; LANES], row: usize, c: usize, options: &Options, tilt:
     }
 }
 
-/// Rows of which columns `c..c + LANES` are seen at all, and rows of which all of them are. Both ends of limits rise from row to
-/// row, but for those that only fill up a step, at the end.
+/// The rows for which some of the columns `c..c + LANES` are visible, and the rows for which all of them are. Both ends of
+/// the limits ascend from row to row, except padding rows at the end.
 #[inline(always)]
 fn spans(limits: &[(u32, u32)], c: usize) -> (Range<usize>, Range<usize>) {
     let (left, right) = (c as u32, (c + LANES) as u32);
@@ -283,7 +283,7 @@ pub(super) fn softmax<W: Write>(
         for row in [pairs.start..seen.start, seen.end..pairs.end].into_iter().flatten() {
             lanes(block, row, c).fill(f32::NEG_INFINITY);
         }
-        // A query that has seen nothing yet subtracts 0, for -inf - -inf is no number.
+        // A query that has seen nothing yet subtracts 0, because -inf - -inf is NaN.
         let mut sum: [f32; LANES] = run.sum[c..][..LANES].try_into().expect("a slice of LANES");
         let (mut shift, mut correction) = ([0f32; LANES], [0f32; LANES]);
         for l in 0..LANES {

@@ -1,8 +1,8 @@
-//! Dropout of attention's weights: which of them count, by counters.
+//! Dropout of attention weights, drawn by counters.
 //!
-//! Whether a query takes a key follows from the query's own key of the noise, the layer's place, the head and how far the key
-//! is behind the query: not from blocks, ranks or the order of work. So ring attention, whose queries stay while keys pass by,
-//! draws what one rank would, and a backward pass draws again what the forward pass drew.
+//! Whether a query keeps a key follows from the query's noise key, the layer's place, the head and the distance from query to
+//! key: not from blocks, ranks or the order of work. So ring attention, where queries stay while keys pass by, draws the same
+//! values as one rank would, and a backward pass draws the values of the forward pass again.
 
 use super::body::{BQ, Write};
 use super::{Dropout, Segment};
@@ -14,7 +14,7 @@ use crate::noise::{after, beginning};
 pub(super) struct Thinning {
     /// Where each query's numbers begin.
     from: [u64; BQ],
-    /// How far key 0 of the segment is behind query 0 of the block.
+    /// Distance from query 0 of the block back to key 0 of the segment.
     ahead: i64,
     /// Numbers below it are dropped.
     below: u64,
@@ -22,7 +22,7 @@ pub(super) struct Thinning {
 }
 
 impl Thinning {
-    /// Of the queries of `segment` from `q0` on.
+    /// For the queries of `segment` from `q0` on.
     pub(super) fn new(dropout: &Dropout<'_>, segment: &Segment, n: usize, q0: usize, queries: usize) -> Self {
         let mut from = [0; BQ];
         let site = dropout.site_of(n);
@@ -47,7 +47,7 @@ impl Thinning {
 #[derive(Clone, Copy)]
 pub(super) struct Thin<'a> {
     all: &'a Thinning,
-    /// How far the first row's key is behind the first column's query.
+    /// Distance from the first column's query back to the first row's key.
     ahead: i64,
 }
 

@@ -1,7 +1,7 @@
 //! The blocked forward pass.
 //!
-//! A unit is a group of a segment, with all heads of it, where that makes units enough; otherwise a block of queries of one
-//! head, after keys and values were packed.
+//! A work unit is a group of a segment with all its heads, if there are enough such units; otherwise a block of queries of
+//! one head, after keys and values have been packed.
 
 use std::marker::PhantomData;
 
@@ -64,7 +64,7 @@ pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     }
 }
 
-/// With so many groups of segments for each thread, each is a unit.
+/// With at least this many groups of segments per thread, each is a unit.
 const UNITS_PER_THREAD: usize = 4;
 
 /// A unit is a group of a segment, whose keys and values stay near.
@@ -355,8 +355,8 @@ impl Block<'_> {
 /// Scores of a block of keys and queries; panels that the mask hides are left out. `before` is called before each panel.
 ///
 /// # Safety
-/// `block` must have room for the rows of `limits` of `BQ` columns, of which `columns` are at most; `keys` must be as many
-/// rows of `dim` elements, and `queries` the packed panels of `columns` rows.
+/// `block` must have room for the rows of `limits`, with `BQ` columns each, of which at most `columns` are used; `keys` must
+/// be as many rows of `dim` elements, and `queries` the packed panels of `columns` rows.
 pub(super) unsafe fn block_scores<K: Kernel>(
     block: *mut f32,
     columns: usize,

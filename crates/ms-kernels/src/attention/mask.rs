@@ -1,4 +1,4 @@
-//! Which keys a query sees.
+//! Masks: which keys a query sees.
 
 use super::{Options, Segment};
 

@@ -1,4 +1,4 @@
-//! Joining what queries saw in different blocks of keys.
+//! Merging the attention of queries over different blocks of keys.
 
 use crate::error::{expect_len, expect_rows};
 use crate::{Cpu, Element, Result, float};

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention with grouped key/value heads, over several documents at once.
 //!
-//! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see:
-//! all, or with `causal` those with `j <= i + k_len − q_len + ahead`, or with a window the last few of these.
-//! No score matrix is stored: blocks of scores are made, used and dropped.
+//! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see: all, or
+//! with `causal` those with `j <= i + k_len − q_len + ahead`, or with a window the last few of these. No score matrix is
+//! stored: blocks of scores are computed, used and discarded.
 
 mod backward;
 mod blocks;
@@ -194,18 +194,18 @@ fn check_segments(
 /// | `segments` | -       | -     | documents, rising in query tokens                                 |
 ///
 /// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, log-sum-exps and sums are f32. Products of f32
-/// sum in rising order of the head's elements and of the keys within blocks of 192; those of bf16 in the order of the
+/// are summed in order of the head's elements, and of the keys within blocks of 192; those of bf16 in the order of the
 /// [`Cpu`]'s [`crate::Arithmetic`], and the weights of the values are rounded to bf16 after their sum was taken, as
 /// flash-attention does. With at most four queries a segment and no dropout weights are f32 for both types; products sum in
-/// sixteen lanes of the head's elements, of bf16 pair after pair, the odd one first, and keys in blocks of 128, which are joined
-/// in their order.
+/// sixteen lanes of the head's elements, of bf16 pair after pair, the odd one first, and keys in blocks of 128, which are
+/// joined in their order.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.
 ///
 /// # Source
-/// Dao et al., arXiv:2205.14135, algorithm 1; mask aligned to the last key as in flash-attention 2.1, where also the rounding of
-/// weights is.
+/// Dao et al., arXiv:2205.14135, algorithm 1; mask aligned to the last key as in flash-attention 2.1, where also the rounding
+/// of weights is.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
@@ -269,9 +269,9 @@ pub fn forward<E: Element>(
 /// | `out`  | `[T,N·D]`       | `E`   | output of the forward call                                       |
 /// | `lse`  | `[N,T]`         | f32   | from the forward call                                            |
 ///
-/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys' share
-/// of them, and those of queries a summand. Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once;
-/// between the products, probabilities and gradients of scores of bf16 tensors are rounded to bf16.
+/// `shape` counts the queries. Where `out` and `lse` are of more keys than those in `rows`, the gradients are these keys'
+/// share of them, and those of queries a partial sum. Scores are recomputed from `lse`. Gradients are summed in f32 and
+/// rounded once; between the products, probabilities and gradients of scores of bf16 tensors are rounded to bf16.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.

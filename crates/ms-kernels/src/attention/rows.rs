@@ -1,4 +1,4 @@
-//! Rows that attention reads and rows that its gradients go to.
+//! Rows that attention reads, and rows that its gradients are written to.
 
 use super::QkvRows;
 use crate::Result;
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn more_keys_than_queries_are_packed_rows_whose_other_queries_nobody_asks_for() {
-        // One group, of which each head is a unit, and two.
+        // One group, in which each head is a unit, and two.
         for groups in [1, 2] {
             let all = Packed { tokens: 90, groups, heads_per_group: 3, head_dim: 24 };
             let few = Packed { tokens: 40, ..all };

@@ -403,7 +403,7 @@ fn few_queries_of_several_documents_agree_with_each_of_them_alone_among_many() {
         let q = random::<f32>(tokens * width, 3);
         let (out, lse) = same_everywhere("few queries", |cpu| attend(cpu, &q, &few));
         for s in few.iter().filter(|s| s.q_len > 0) {
-            // The same queries behind eight others, which go another way.
+            // The same queries after eight others, which take another code path.
             let mut many = random::<f32>(8 * width, 4);
             many.extend(&q[s.q_start * width..][..s.q_len * width]);
             let alone = Segment { q_start: 0, q_len: 8 + s.q_len, ..*s };

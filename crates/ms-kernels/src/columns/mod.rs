@@ -1,7 +1,7 @@
 //! Rearranging the columns of a matrix: selecting, reordering, repeating, padding.
 //!
-//! The layouts of attention inputs differ between families only in the order of columns; this is the one kernel
-//! that turns one into another.
+//! The layouts of attention inputs differ between families only in the order of columns; this one kernel converts between
+//! them.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ fn check(op: &'static str, runs: &[Columns], width: usize) -> Result<usize> {
 
 const STEP: usize = 16 * 1024;
 
-/// `y[t]` = the runs of `x[t]` one after the other.
+/// `y[t]` is the concatenation of the runs of `x[t]`.
 ///
 /// | arg    | shape    | dtype | meaning                                   |
 /// |--------|----------|-------|-------------------------------------------|
@@ -61,7 +61,7 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: 
     Ok(())
 }
 
-/// Gradient of [`forward`] by `x`: the sum over all runs that read a column; 0 where none does.
+/// Gradient of [`forward`] with respect to `x`: the sum over all runs that read a column; 0 where none does.
 ///
 /// # Errors
 /// As [`forward`].
@@ -81,7 +81,7 @@ pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, run
     cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
         let dy = &dy[t * out..][..out];
         dx.fill(E::default());
-        // Sums of bf16 gradients are formed in f32.
+        // Sums of bf16 gradients are computed in f32.
         let mut sums = if once { Vec::new() } else { vec![0f32; width] };
         let mut at = 0;
         for run in runs {
@@ -195,7 +195,7 @@ pub fn scale<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[E]) -> Result<()>
     Ok(())
 }
 
-/// Gradient of [`scale`] by `s`, added to `ds[W]`; that by `x` is `scale(dy, s)`.
+/// Gradient of [`scale`] with respect to `s`, added to `ds[W]`; that with respect to `x` is `scale(dy, s)`.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
@@ -233,7 +233,7 @@ fn length<E: Element>(x: &[E]) -> f32 {
     x.iter().map(|v| v.to_f32() * v.to_f32()).sum::<f32>().sqrt().max(1e-12)
 }
 
-/// Gradient of [`unit_rows`] by `x`, added to `dx[T,W]` f32.
+/// Gradient of [`unit_rows`] with respect to `x`, added to `dx[T,W]` f32.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

@@ -1,4 +1,4 @@
-//! Against the definitions: where columns go, and the transposes as gradients.
+//! Compared with the definitions: where columns go, and the transposes as gradients.
 
 use super::*;
 use crate::trial::{random, same_everywhere};

@@ -1,4 +1,4 @@
-//! The short causal convolution in front of a recurrent layer, with SiLU behind it.
+//! The short causal convolution before a recurrent layer, followed by SiLU.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ fn starts(op: &'static str, segments: &[Segment], tokens: usize) -> Result<Vec<u
 pub struct Convolution<'a> {
     /// Input, `[T,C]` f32.
     pub x: &'a [f32],
-    /// Taps, `[C,W]` f32; the last one meets the token itself.
+    /// Taps, `[C,W]` f32; the last one multiplies the token itself.
     pub w: &'a [f32],
     /// Bias `[C]` f32, or empty.
     pub b: &'a [f32],

@@ -60,7 +60,7 @@ fn place<E: Element>(element: usize) -> usize {
     element - within + within % 2 * LANES + within / 2
 }
 
-/// Sum of `exp(x − max)`; if `KEEP`, each goes to its [`place`] in `kept` too, those behind the last block to their own.
+/// Sum of `exp(x − max)`; if `KEEP`, each is also stored at its [`place`] in `kept`, those after the last block at their own.
 #[inline(always)]
 fn exponentials_sum<E: Element, N: Narrow, const KEEP: bool>(
     how: N,
@@ -72,7 +72,7 @@ fn exponentials_sum<E: Element, N: Narrow, const KEEP: bool>(
     let (kept, kept_tail) = kept.as_chunks_mut::<BLOCK>();
     let mut sums = [[0f32; LANES]; CHAINS];
     for (n, b) in blocks.iter().enumerate() {
-        // The row behind this one, for its maximum; there is time for it meanwhile.
+        // The next row, for its maximum; there is time for it meanwhile.
         for line in b.as_chunks::<TWO>().0 {
             fetch(line.as_ptr().wrapping_add(logits.len()));
         }

@@ -1,8 +1,8 @@
-//! Softmax and cross-entropy over a vocabulary that may be spread over ranks.
+//! Softmax and cross-entropy over a vocabulary that may be sharded over ranks.
 //!
-//! Two passes: [`statistics`] gives each row's maximum, sum of exponentials and target logit of this shard; ranks
-//! combine them with [`Row::merge`]; [`gradient`] then turns the logits into the gradient in place. [`whole`] does both where no
-//! rank shares the vocabulary, with the same bits and half of the exponentials.
+//! Two passes: [`statistics`] gives each row's maximum, sum of exponentials and target logit for this shard; ranks combine
+//! them with [`Row::merge`]; [`gradient`] then turns the logits into the gradient in place. [`whole`] does both for an
+//! unsharded vocabulary, with the same bits and half the exponentials.
 
 mod body;
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of both shards' vocabularies together.
+    /// The statistics of the row over both shards of the vocabulary.
     pub fn merge(&self, other: &Row) -> Row {
         let max = self.max.max(other.max);
         let part = |row: &Row| if row.sum_exp == 0.0 { 0.0 } else { row.sum_exp * float::exp(row.max - max) };

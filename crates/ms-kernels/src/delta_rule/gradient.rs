@@ -1,4 +1,4 @@
-//! The way back through the delta rule.
+//! Backward pass of the delta rule.
 
 use super::{Keys, Numbers, Scan, Shape, expect_len, unit_backward};
 use crate::attention::Segment;
@@ -34,7 +34,7 @@ struct To<'a> {
 
 /// Gradients of [`super::forward`] from zero states.
 ///
-/// The states in front of the chunks and what was written are formed again. Gradients of shared queries and keys sum over value
+/// The states before the chunks and the values written are recomputed. Gradients of shared queries and keys sum over value
 /// heads in order.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ struct Head<'a> {
     fronts: &'a mut [f32],
     /// What each token found other than it wanted, `[T,V]`.
     e: &'a mut [f32],
-    /// Gradient by the state, `[K,V]`.
+    /// Gradient with respect to the state, `[K,V]`.
     dh: &'a mut [f32],
 }
 
@@ -172,7 +172,7 @@ impl<'a> Chunk<'a> {
         c * most..segment.q_len.min((c + 1) * most)
     }
 
-    /// Forms what the tokens of chunk `c` write, and the state behind it if a chunk follows.
+    /// Computes what the tokens of chunk `c` write, and the state after it if a chunk follows.
     fn forward<K: Kernel<Packed = f32>>(
         &mut self,
         work: &mut Work<'_>,

@@ -1,7 +1,7 @@
 //! The gated delta rule of Gated DeltaNet.
 //!
-//! Up to four heads with one key go through a document together, 64 tokens at a time: `recurrence`. They share the
-//! products of queries and keys.
+//! Up to four heads with a common key are processed together, 64 tokens at a time (see `recurrence`). They share the products
+//! of queries and keys.
 
 mod gradient;
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod body {
         }
     }
 
-    /// Gradient of [`units`] by `x` for one row.
+    /// Gradient of [`units`] with respect to `x` for one row.
     #[inline(always)]
     pub(super) fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) {
         use crate::recurrence::body::dot;

@@ -1,4 +1,4 @@
-//! Against the recurrence in f64, its differences, and documents cut in pieces.
+//! Compared with the recurrence in f64, its finite differences, and documents processed in pieces.
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};

@@ -138,7 +138,8 @@ pub fn softcap<E: Element>(cpu: &Cpu, x: &mut [E], cap: f32) {
     parts(cpu, x, |_, x| softcap_part(cpu.isa(), x, cap));
 }
 
-/// Turns the gradient `d` by the result `y` of [`softcap`] into that by its operand: `d = d · (1 − (y/c)²)`.
+/// Converts the gradient `d` with respect to the result `y` of [`softcap`] into that with respect to its operand:
+/// `d = d · (1 − (y/c)²)`.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] unless both have the same length.

@@ -99,7 +99,7 @@ pub fn backward<E: Element>(
     let rows = expect_rows(OP, "dtable", h, dtable.len())?;
     expect_len(OP, "dy", ids.len() * h, dy.len())?;
     check_ids(OP, ids, share.whole)?;
-    // A unit owns a band of columns of every row it meets: no row is shared, and tokens stay in order.
+    // A unit owns a band of columns of every row: no element is shared, and tokens stay in order.
     let band = h.div_ceil(cpu.threads()).next_multiple_of(64).max(64);
     let dtable = Disjoint::new(dtable);
     cpu.for_each_unit(h.div_ceil(band), |u| {

@@ -1,4 +1,4 @@
-//! Moving tokens to their experts and back.
+//! Permuting tokens to their experts and back.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ pub fn dispatch<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], routes: &Routes) ->
     Ok(())
 }
 
-/// Gradient of [`dispatch`] by `x`: the sum over a token's copies, in slot order, in f32.
+/// Gradient of [`dispatch`] with respect to `x`: the sum over a token's copies, in slot order, in f32.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if an operand does not fit.
@@ -73,7 +73,7 @@ pub fn combine<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], weights: &[f32], rou
     Ok(())
 }
 
-/// Gradients of [`combine`] by `x` and `weights`; weights of copies that are not taken have none.
+/// Gradients of [`combine`] with respect to `x` and `weights`; weights of copies that are not taken have none.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if an operand does not fit.

@@ -1,4 +1,4 @@
-//! Against upstream's order of rows, and the transposes as gradients.
+//! Compared with upstream's order of rows, and the transposes as gradients.
 
 use super::*;
 use crate::trial::{random, same_everywhere};

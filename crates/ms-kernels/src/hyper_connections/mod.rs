@@ -1,7 +1,7 @@
-//! Hyper-connections: a residual of several streams, from which a sublayer's input is taken and to which its output is
-//! given back.
+//! Hyper-connections: a residual with several streams, from which a sublayer's input is mixed and to which its output is
+//! distributed.
 //!
-//! `n` is the number of streams. A token's streams lie one after the other, `[T,n·H]`; their weights are one row, see [`Mixing`].
+//! `n` is the number of streams. The streams of a token are contiguous, `[T,n·H]`; their weights are one row, see [`Mixing`].
 
 #[cfg(test)]
 mod tests;
@@ -63,8 +63,8 @@ fn steps(rounds: usize) -> impl DoubleEndedIterator<Item = bool> + ExactSizeIter
 
 /// The weights of each token's streams.
 ///
-/// With `z = scale · mixes + base`: `pre = σ(z) + eps`, `post = 2 σ(z)`, `comb` is the softmax of each row of `z`, plus
-/// eps, whose columns are divided by their sums (plus eps), then `rounds - 1` times its rows and its columns.
+/// With `z = scale · mixes + base`: `pre = σ(z) + eps`, `post = 2 σ(z)`, `comb` is the softmax of each row of `z`, plus eps,
+/// whose columns are divided by their sums (plus eps), then `rounds - 1` times its rows and its columns.
 ///
 /// | arg     | shape   | dtype | meaning                                                          |
 /// |---------|---------|-------|------------------------------------------------------------------|
@@ -77,7 +77,7 @@ fn steps(rounds: usize) -> impl DoubleEndedIterator<Item = bool> + ExactSizeIter
 /// [`Error::Shape`] or [`Error::Size`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`; Sinkhorn and Knopp, 1967.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`; Sinkhorn and Knopp, 1967.
 pub fn weights(
     cpu: &Cpu,
     w: &mut [f32],
@@ -122,7 +122,7 @@ fn check_weights(
     Ok((tokens, width))
 }
 
-/// Gradients of [`weights`]: `dmixes[T,C]`, and those by `base` and `scale` one behind the other, added to
+/// Gradients of [`weights`]: `dmixes[T,C]`, and those with respect to `base` and `scale`, concatenated and added to
 /// `dfixed[C + scales]`.
 ///
 /// # Errors
@@ -169,7 +169,7 @@ pub fn weights_backward(
     Ok(())
 }
 
-/// Gradient by the logits `z` of `comb`, from that by the finished matrix.
+/// Gradient with respect to the logits `z` of `comb`, from that by the finished matrix.
 fn comb_backward(dz: &mut [f32], dcomb: &[f32], z: Vec<f32>, rounds: usize, mixing: &Mixing) {
     let (n, eps) = (mixing.streams, mixing.eps as f32);
     let mut probabilities = z;
@@ -222,7 +222,7 @@ pub fn collapse<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], w: &[f32], mixing: 
     Ok(())
 }
 
-/// Gradients of [`collapse`]: `dx[T,n·H]`, and `dw[T,C]` f32, which is 0 beside `pre`.
+/// Gradients of [`collapse`]: `dx[T,n·H]`, and `dw[T,C]` f32, which is 0 outside `pre`.
 ///
 /// # Errors
 /// As [`collapse`].

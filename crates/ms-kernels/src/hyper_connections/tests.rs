@@ -1,4 +1,4 @@
-//! Against the formulas in f64, and gradients against their differences.
+//! Compared with the formulas in f64, and gradients with their finite differences.
 
 use super::*;
 use crate::trial::{assert_same_gradient, finite_differences, random, same_everywhere, wide64};

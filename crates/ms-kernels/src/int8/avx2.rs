@@ -1,12 +1,12 @@
-//! The sums of [`super::body::products`] with AVX2: magnitudes of the weight times codes of `x` with the weight's sign, in
-//! pairs of sixteen bits, which products of numbers up to 127 fit, then in fours.
+//! The sums of [`super::body::products`] with AVX2: magnitudes of the weight times codes of `x` with the weight's sign,
+//! summed in pairs in 16 bits, which products of numbers up to 127 fit, then in fours.
 
 use std::arch::x86_64::*;
 
 use super::body::{Few, LANES, LINE, ZERO, scale_of};
 use crate::rms_norm::lane_sum;
 
-/// Bytes of the weight between what is prefetched and what is used.
+/// Bytes of the weight that are prefetched ahead of their use.
 const AHEAD: usize = 16 * 1024;
 
 /// Bytes between the first and the second prefetch of a line: the processor drops some while too many are outstanding.

@@ -1,15 +1,16 @@
-//! The sums of [`super::body::products`] with the dot instruction of bytes.
+//! The sums of [`super::body::products`] with the 8-bit dot-product instruction.
 //!
-//! It takes one operand without a sign, which is why `x` is kept with 128 for zero; what that adds to the sums of a line is
-//! formed once for all rows, as the product with 128 alone.
+//! It takes one unsigned operand, so `x` is stored with an offset of 128; what the offset adds to the sums of a line is
+//! computed once for all rows, as the product with 128 alone.
 
 use std::arch::x86_64::*;
 
 use super::body::{Few, LINE, ZERO, scale_of};
 use crate::matmul::vector::avx512::lane_sum;
 
-/// Bytes of the weight that are asked for ahead of their use, where three rows of `x` or more leave the processor no room to see
-/// so far. Requests are dropped while too many wait, so each line is asked for once more, `AGAIN` bytes later.
+/// Bytes of the weight that are prefetched ahead of their use, where three or more rows of `x` leave the processor no room to
+/// look that far ahead. Requests are dropped while too many are pending, so each line is prefetched once more, `AGAIN` bytes
+/// later.
 const AHEAD: usize = 32 * 1024;
 const AGAIN: usize = 2048;
 

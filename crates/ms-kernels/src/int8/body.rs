@@ -29,10 +29,10 @@ pub(super) struct Few<'a> {
     pub(super) scales: &'a [f32],
 }
 
-/// Scale and its inverse for the largest magnitude of some values; no number if one of them is none, or infinite.
+/// Scale and its inverse for the largest magnitude of some values; NaN if one of them is NaN or infinite.
 #[inline(always)]
 pub(super) fn scale<E: Element>(values: &[E]) -> (f32, f32) {
-    // Magnitudes of infinities and of what is no number are above all others as whole numbers.
+    // As integers, the magnitudes of infinities and NaN are above all others.
     let largest = values.iter().fold(0u32, |m, v| m.max(v.to_f32().to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(largest);
     if !max.is_finite() {

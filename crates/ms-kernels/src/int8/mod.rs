@@ -1,13 +1,13 @@
-//! Products with weights of eight bits, for inference.
+//! Products with 8-bit weights, for inference.
 //!
-//! A weight `w[N,K]` becomes rows of bytes: `w[n,k] ≈ scale[n] · code`, codes from -127 to 127, `scale[n]` a 127th of the row's
-//! largest magnitude. A row has [`row_bytes`]: its codes, filled up to whole cache lines with 0, then a line that begins with
-//! the scale in f32.
+//! A weight `w[N,K]` becomes rows of bytes: `w[n,k] ≈ scale[n] · code`, codes from -127 to 127, `scale[n]` the row's largest
+//! magnitude divided by 127. A row has [`row_bytes`]: its codes, padded to whole cache lines with 0, then a line that begins
+//! with the scale in f32.
 //!
-//! `x` is rounded too: 64 elements at a time to 255 levels with a scale of their own. With at most [`MAX_ROWS`] rows, a decoding
-//! step, which is bound by reading the weight, products of four neighbours are summed in whole numbers, exactly, and sixteen
-//! lanes add such sums, times the scale of `x`, in f32 over rising lines of 64; the lanes meet in a fixed tree. With more rows
-//! the products of a whole line are summed so, and one chain adds them ([`many`]).
+//! `x` is rounded too: 64 elements at a time to 255 levels with a scale of their own. With at most [`MAX_ROWS`] rows (a
+//! decoding step, bound by reading the weight), products of four neighbours are summed exactly in integers, and sixteen lanes
+//! add these sums, times the scale of `x`, in f32 over ascending lines of 64; the lanes are combined in a fixed tree. With
+//! more rows, the products of a whole line are summed in integers, and one chain adds them ([`many`]).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,7 +28,7 @@ use crate::{Cpu, Element, Isa, Result};
 use body::{Few, LINE, Line};
 pub use ms_operands::int8_row_bytes as row_bytes;
 
-/// Up to so many rows of `x` are few, for which the weight is read as it is.
+/// Up to this many rows of `x`, the weight is read unpacked.
 pub const MAX_ROWS: usize = 8;
 
 /// Rows of the weight that a unit takes: about this many bytes.
@@ -47,7 +47,7 @@ instances! {
 /// | `bytes` | `[N,` [`row_bytes`]`(K)]` | u8 | result |
 /// | `w` | `[N,K]` | `E` | weight |
 ///
-/// A row with a value that is no number, or infinite, gets a scale that is no number.
+/// A row with a NaN or infinite value gets a NaN scale.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if a size does not fit.

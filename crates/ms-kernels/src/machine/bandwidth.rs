@@ -1,4 +1,4 @@
-//! Reading, updating and copying blocks that no cache holds.
+//! Reading, updating and copying blocks larger than any cache.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl Blocks {
     }
 }
 
-/// GB/s of `work` on each unit of `words` words, `moved` bytes a word.
+/// GB/s of `work` on each unit of `words` words, `moved` bytes per word.
 fn rate(cpu: &Cpu, words: usize, moved: usize, work: &(dyn Fn(usize) + Sync)) -> f64 {
     let (wall, thread) = (Instant::now(), thread_cpu_seconds());
     cpu.for_each_unit(words / UNIT, |u| work(u * UNIT));

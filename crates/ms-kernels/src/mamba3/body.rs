@@ -1,11 +1,11 @@
-//! What is not a product of matrices, built for each instruction set.
+//! Everything that is not a matrix product, compiled for each instruction set.
 
 use crate::float::{exp, sigmoid, softplus, tanh};
 use crate::recurrence::body::dot;
 use std::f32::consts::PI;
 use std::f64::consts::FRAC_2_PI;
 
-/// What tokens say to a head beside vectors, one each.
+/// Scalars of a token for a head, in addition to vectors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
     /// `Δ`.
@@ -58,7 +58,8 @@ pub(super) fn speeds(to: &mut [f32], angle: &[f32]) {
 /// Sine and cosine of an angle within a few turns, absolute error below 1e-11.
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32) {
-    // pi/2 in two parts, as for `crate::float::sin_cos`; few turns, so that shorter series and no long first part do.
+    // pi/2 in two parts, as for `crate::float::sin_cos`; since there are few turns, shorter series and a shorter first part
+    // suffice.
     const HIGH: f64 = 1.570_796_326_734_125_6;
     const LOW: f64 = 6.077_100_506_506_192e-11;
     // 1.5 · 2^52: adding it rounds to an integer.
@@ -81,7 +82,7 @@ fn sin_cos(x: f32) -> (f32, f32) {
     (a as f32, b as f32)
 }
 
-/// Goes on from `angles` by `speeds` `[T,A]` times the steps; keeps the angles behind each token, and their cosines and sines.
+/// Advances `angles` by `speeds` `[T,A]` times the steps; stores the angles after each token, and their cosines and sines.
 #[inline(always)]
 pub(super) fn turn(
     angles: &mut [f32],
@@ -111,8 +112,8 @@ pub(super) fn sines((cos, sin): (&mut [f32], &mut [f32]), angles: &[f32]) {
     }
 }
 
-/// Rows `to = raw + bias`, `[T,R,S]` and `[R,S]`, turned by the angles of their token: pairs of elements `apart` apart, which
-/// begin `2 / apart.min(2)` elements after each other.
+/// Rows `to = raw + bias`, `[T,R,S]` and `[R,S]`, rotated by the angles of their token: pairs of elements `apart` apart,
+/// which begin `2 / apart.min(2)` elements after each other.
 #[inline(always)]
 pub(super) fn turned(
     to: &mut [f32],
@@ -141,7 +142,7 @@ pub(super) fn turned(
     }
 }
 
-/// The way back through [`turned`] for the rows `[R,S]` of one token: turns `d` back and adds to the gradients of the angles.
+/// Backward of [`turned`] for the rows `[R,S]` of one token: rotates `d` back and adds to the gradients of the angles.
 #[inline(always)]
 pub(super) fn turned_back(
     d: &mut [f32],
@@ -217,7 +218,7 @@ pub(super) struct Gated<'a> {
     pub(super) rank_o: &'a [f32],
 }
 
-/// The way back through [`gated`]: writes those by `out` and `z`, adds those of `rank_z` and `rank_o`, returns that of `d`.
+/// Backward of [`gated`]: writes the gradients of `out` and `z`, adds those of `rank_z` and `rank_o`, returns that of `d`.
 #[inline(always)]
 pub(super) fn gated_back(
     (d_out, dz): (&mut [f32], &mut [f32]),
@@ -249,7 +250,8 @@ pub(super) fn gated_back(
     by_d
 }
 
-/// From the gradients by `v` and the outputs `[R,P]` of one token to that by `x` (written) and by its factors (added).
+/// From the gradients with respect to `v` and the outputs `[R,P]` of one token to that by `x` (written) and by its factors
+/// (added).
 #[inline(always)]
 pub(super) fn by_rank_back(
     dx: &mut [f32],
@@ -273,7 +275,7 @@ pub(super) fn by_rank_back(
     }
 }
 
-/// From the gradients by the angles behind a token to those by its angular speeds (added to `to`); returns that by its step.
+/// From the gradients of the angles after a token to those of its angular speeds (added to `to`); returns that of its step.
 #[inline(always)]
 pub(super) fn angles_back(to: &mut [f32], by_angle: &[f32], speeds: &[f32], step: f32) -> f32 {
     for ((to, by), speed) in to.iter_mut().zip(by_angle).zip(speeds) {

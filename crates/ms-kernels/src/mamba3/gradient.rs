@@ -1,4 +1,4 @@
-//! The way back through a scan.
+//! Backward pass of a scan.
 
 use super::body::{self, Gated};
 use super::head::{Document, Head, State, Walk};
@@ -68,7 +68,8 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// One head's way: what it has kept of each chunk on its way forward, and what a chunk's successors say.
+/// The scan of one head: what it has saved of each chunk in the forward direction, and the gradients from a chunk's
+/// successors.
 struct One<'a> {
     head: Head,
     sums: Sums<'a>,
@@ -77,7 +78,7 @@ struct One<'a> {
     fronts: &'a mut [f32],
     /// Keys `[chunks,R,S]` of the token in front of it.
     before: &'a mut [f32],
-    /// Angles behind every token `[T,A]`.
+    /// Angles after every token `[T,A]`.
     angles: &'a mut [f32],
     /// By the state `[S,P]`.
     dh: &'a mut [f32],
@@ -88,7 +89,7 @@ struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    /// Elements of scratch in a document of so many tokens.
+    /// Scratch elements for a document of this many tokens.
     fn len(shape: &Shape, tokens: usize) -> usize {
         let (sizes, chunks) = (chunk_sizes(shape), tokens.div_ceil(chunk_sizes(shape).tokens()));
         let (state, keys, values) = (sizes.s * sizes.p, sizes.ranks * sizes.s, sizes.ranks * sizes.p);
@@ -124,7 +125,7 @@ impl<'a> Back<'a> {
     }
 }
 
-/// The way back of a unit's heads through a document.
+/// Backward of a unit's heads through a document.
 struct Way<'a> {
     cpu: &'a Cpu,
     scan: &'a Scan<'a>,
@@ -344,9 +345,9 @@ impl Way<'_> {
     }
 }
 
-/// Gradients of [`super::forward`] from nothing remembered. Those of tokens are written, those of weights added to.
+/// Gradients of [`super::forward`] without stored states. Those of tokens are written, those of weights are added to.
 ///
-/// The states in front of the chunks are formed again. What all heads share sums over the heads in order.
+/// The states before the chunks are recomputed. Gradients of what all heads share are summed over the heads in order.
 ///
 /// # Errors
 /// As [`super::forward`].

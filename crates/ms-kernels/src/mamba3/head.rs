@@ -1,4 +1,4 @@
-//! One head on its way through a document, chunk by chunk.
+//! Processing of one head over a document, chunk by chunk.
 
 use super::{Pairs, Scan, body, chunk_sizes};
 use crate::Isa;
@@ -91,7 +91,7 @@ impl<'a> State<'a> {
         lines(sizes.s * sizes.p)
     }
 
-    /// Before a document, or behind what `last` and `h`, the state `[P,S]`, have kept of it.
+    /// Before a document, or after the part of it that `last` and `h`, the state `[P,S]`, stand for.
     pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32], last: &[f32], h: &[f32]) -> Self {
         let (Sizes { s, p, ranks }, a) = (chunk_sizes(&scan.shape), scan.shape.angles);
         let fresh = last.is_empty();
@@ -131,7 +131,7 @@ pub(super) struct Walk<'a> {
     pub(super) out: &'a mut [f32],
     /// Values `[R,P]` of the token in front of the chunk.
     pub(super) last_values: Vec<f32>,
-    /// Angles behind each token, their cosines and sines, `[T,A]` each.
+    /// Angles after each token, their cosines and sines, `[T,A]` each.
     kept: Vec<f32>,
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
         self.rows::<K>(scan, head, tokens);
     }
 
-    /// Forms the rows of a chunk again, from the angles behind its tokens.
+    /// Recomputes the rows of a chunk from the angles after its tokens.
     pub(super) fn again<K: Kernel<Packed = f32>>(
         &mut self,
         scan: &Scan<'_>,
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
         self.rows::<K>(scan, head, tokens);
     }
 
-    /// Angles behind the tokens of the chunk.
+    /// Angles after the tokens of the chunk.
     pub(super) fn kept(&self, a: usize) -> &[f32] {
         &self.kept[..self.n / self.sizes.ranks * a]
     }

@@ -1,8 +1,8 @@
-//! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles, several ranks of inputs and
-//! outputs.
+//! The state space of Mamba-3: trapezoidal steps, keys and queries rotated by accumulated angles, inputs and outputs of
+//! several ranks (MIMO).
 //!
-//! Four heads go through a document together by chunks of 64 rows of keys: `recurrence`. They read the same keys and
-//! queries, and sum their gradients.
+//! Four heads are processed together in chunks of 64 rows of keys (see `recurrence`). They read the same keys and queries,
+//! and sum their gradients.
 
 mod body;
 mod gradient;
@@ -113,12 +113,12 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// `h_t = a_t (h_{t−1} + Δ_t (1−λ_t) V_{t−1} K_{t−1}) + Δ_t λ_t V_t K_t`, `o_r = h_t q_r + D v_r`,
-/// `y = Σ_r o_r · silu(z · rank_z_r) · rank_o_r`.
+/// `h_t = a_t (h_{t−1} + Δ_t (1−λ_t) V_{t−1} K_{t−1}) + Δ_t λ_t V_t K_t`, `o_r = h_t q_r + D v_r`, `y = Σ_r o_r · silu(z ·
+/// rank_z_r) · rank_o_r`.
 ///
-/// `V K` is `Σ_r v_r ⊗ k_r` with `v_r = x · rank_x_r`; `Δ = softplus(dt + dt_bias)`, `a = exp(−max(softplus(rate),
-/// rate_floor) Δ)`, `λ = sigmoid(trap)`; `k_r` and `q_r` are `b_r + b_bias` and `c_r + c_bias`, turned by
-/// `θ_t = θ_{t−1} + π Δ_t tanh(angle_t)`.
+/// `V K` is `Σ_r v_r ⊗ k_r` with `v_r = x · rank_x_r`; `Δ = softplus(dt + dt_bias)`,
+/// `a = exp(−max(softplus(rate), rate_floor) Δ)`, `λ = sigmoid(trap)`; `k_r` and `q_r` are `b_r + b_bias` and `c_r + c_bias`,
+/// rotated by `θ_t = θ_{t−1} + π Δ_t tanh(angle_t)`.
 ///
 /// | arg     | shape         | dtype | meaning                                                       |
 /// |---------|---------------|-------|---------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! Against the quadratic form in f64, its differences, and documents cut in pieces.
+//! Compared with the quadratic form in f64, its finite differences, and documents processed in pieces.
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
@@ -23,8 +23,8 @@ fn cut<'a, T>(all: &'a [T], sizes: &[usize; 15]) -> [&'a [T]; 15] {
     })
 }
 
-/// `y_t = Σ_{s≤t} (q_t·k_s) w_s exp(Σ_{s<u≤t} log a_u) v_s` with `w_s = Δ_s λ_s + Δ_{s+1} (1−λ_{s+1})`, of which the
-/// second part is not there for `s = t`; then the skip, the gate and the sum over ranks.
+/// `y_t = Σ_{s≤t} (q_t·k_s) w_s exp(Σ_{s<u≤t} log a_u) v_s` with `w_s = Δ_s λ_s + Δ_{s+1} (1−λ_{s+1})`, without the second
+/// term for `s = t`; then the skip, the gate and the sum over ranks.
 fn reference(shape: &Shape, all: &[f64], borders: &[usize]) -> Vec<f64> {
     let tokens = borders[borders.len() - 1];
     let Shape { heads, head_dim: p, state: s, ranks: r, angles, pairs, rate_floor } = *shape;

@@ -1,4 +1,4 @@
-//! Products in f64, for the few columns of a router whose logits are formed so: plain loops, in one order everywhere.
+//! Products in f64, for the few columns of a router whose logits are computed in f64: plain loops, in one order everywhere.
 
 use super::{Dims, Form};
 use crate::cpu::Disjoint;
@@ -11,11 +11,11 @@ const CHAINS: usize = 8;
 
 /// `out[M,N] += A · B` in f64, operands and result without gaps between rows; forms and sizes are those of [`super::matmul`].
 ///
-/// Form `Nt` sums in eight interleaved chains that join pairwise, the others one `k` after the other, so the bits depend neither
-/// on the number of threads nor on the instruction set.
+/// Form `Nt` sums in eight interleaved chains that are joined pairwise, the others in order of `k`, so the bits depend
+/// neither on the number of threads nor on the instruction set.
 ///
 /// # Errors
-/// [`crate::Error::Shape`] if an operand has not the elements that its sizes say.
+/// [`crate::Error::Shape`] if the length of an operand does not match the sizes.
 pub fn add_f64(cpu: &Cpu, form: Form, dims: Dims, a: &[f64], b: &[f64], out: &mut [f64]) -> Result<()> {
     let Dims { m, n, k } = dims;
     expect_len(OP, "a", m * k, a.len())?;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn forms_agree_with_sums_of_whole_numbers_on_any_number_of_threads() {
-        // Whole numbers have one sum in any order; 2^40 beside 1 that nothing is rounded to f32.
+        // Integers have the same sum in any order; 2^40 next to 1 shows that nothing is rounded to f32.
         let dims = Dims { m: 5, n: 7, k: 19 };
         let value = |i: usize| if i.is_multiple_of(11) { 2f64.powi(40) } else { (i * 37 % 23) as f64 - 11.0 };
         let a: Vec<f64> = (0..dims.m * dims.k).map(value).collect();

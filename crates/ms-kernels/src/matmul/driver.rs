@@ -1,12 +1,14 @@
-//! Blocks, units and the order of loops.
+//! Blocking, work units and the order of loops.
 //!
-//! A unit is a part of the rows and columns of the result. For each block of `k` it packs a block of its rows of `a`, which
-//! stays in the second-level cache, then, one panel at a time, its part of `b`, and runs the tiles of the panel's columns:
-//! the panel of `b` stays in the first-level cache while the panels of `a` stream past it, a tenth of the bytes. Further
-//! blocks of rows find `b` packed. Every unit packs for itself into its thread's scratch, so units never wait for each other.
-//! A sum runs on over blocks of `k` from where it stood, therefore no block size reaches the bits of the result; meanwhile
-//! the unit's sums wait tile by tile in scratch, for rows of a result are often a power of two apart and would share few
-//! cache sets. What is packed next is fetched a few lines a tile: packing would otherwise wait for memory.
+//! A work unit is a part of the rows and columns of the result. For each block of `k` it packs a block of its rows of `a`,
+//! which stays in the second-level cache, then, one panel at a time, its part of `b`, and runs the tiles of the panel's
+//! columns: the panel of `b` stays in the first-level cache while the panels of `a` stream past it, a tenth of the bytes.
+//! Further blocks of rows find `b` already packed. Every unit packs for itself into its thread's scratch, so units never wait
+//! for each other.
+//!
+//! A sum continues over blocks of `k` from where it stood, so no block size affects the bits of the result. Meanwhile the
+//! unit's sums are stored tile by tile in scratch, because rows of a result are often a power of two apart and would share
+//! few cache sets. The data packed next is prefetched a few lines per tile; packing would otherwise wait for memory.
 
 use std::marker::PhantomData;
 
@@ -145,7 +147,7 @@ impl<E: Element> Unit<'_, E> {
         let (rows, width) = (self.m.next_multiple_of(K::MR), self.n.next_multiple_of(K::NR));
         let kept = if blocks > 1 { rows * width } else { 0 };
         let most = even(self.m, K::BLOCK_ROWS, K::MR);
-        // Panels of `b` are kept for the blocks of rows behind the first.
+        // Panels of `b` are kept for the blocks of rows after the first.
         let panels = if self.m > most { width } else { K::NR };
         with_scratch(Scratch::PanelsB, panels * depth, |pb: &mut [K::Packed]| {
             with_scratch(Scratch::PanelsA, most * depth, |pa: &mut [K::Packed]| {

@@ -6,10 +6,10 @@
 //! | [`Form::Nn`] | `Y[M,N] = A[M,K] · B[K,N]`  | gradient of the input |
 //! | [`Form::Tn`] | `Y[M,N] = A[K,M]ᵀ · B[K,N]` | gradient of the weight |
 //!
-//! Sums are in f32, in an order that does not depend on the instruction set: pairs of `k` rising, the odd one of a pair
-//! first, one fused multiply-add each (the order of the bf16 dot instruction), or for bf16 in that of matrix tiles if
-//! the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most eight rows, a decoding step, is summed over 32
-//! interleaved chains instead, for it is bound by reading the weight.
+//! Sums are in f32, in an order that does not depend on the instruction set: pairs of ascending `k`, the odd element of a
+//! pair first, one fused multiply-add each (the order of the bf16 dot-product instruction), or for bf16 in that of AMX tiles
+//! if the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most eight rows, a decoding step, is bound by
+//! reading the weight and is summed over 32 interleaved chains instead.
 
 mod double;
 pub(crate) mod driver;
@@ -56,7 +56,7 @@ pub struct Mat<'a, E> {
     pub stride: usize,
 }
 
-/// Where the result goes and what happens to what was there.
+/// Where the result goes, and whether it overwrites or adds to what was there.
 #[derive(Debug)]
 pub enum Out<'a, E> {
     /// Overwrite, rounded to `E` once, after `bias[n]` was added in f32.

@@ -1,4 +1,4 @@
-//! Every instruction set and thread count against the formula, bit for bit.
+//! Every instruction set and thread count compared with the formula, bit for bit.
 
 use half::bf16;
 use proptest::prelude::*;

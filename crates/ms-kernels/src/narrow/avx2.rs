@@ -1,4 +1,4 @@
-//! Rounding to bf16 in the operations that AVX2 has: seven for eight values, four where neither denormals nor odd NaN come.
+//! Rounding to bf16 with AVX2 operations: seven for eight values, four if neither denormals nor odd NaN occur.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -96,8 +96,9 @@ fn upper_halves(first: __m256i, second: __m256i) -> __m256i {
     _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(first, second))
 }
 
-/// The values, of which nothing is computed further before all of them are there. The processor looks ahead over some sixty
-/// operations, which are two exponentials: it must find those of several side by side, and the compiler puts one behind another.
+/// The values, with a barrier: nothing further is computed before all of them are available. The processor looks ahead over
+/// some sixty operations, which is two exponentials: it must find several of them interleaved, but the compiler would place
+/// them one after another.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn together(mut values: [__m256; 4]) -> [__m256; 4] {

@@ -1,4 +1,4 @@
-//! How one body that rounds becomes an instance for each instruction set.
+//! How one rounding body is compiled into an instance for each instruction set.
 
 /// Builds a body whose first argument is a [`crate::narrow::Narrow`] once per instruction set; otherwise as `instances`.
 macro_rules! narrowing_instances {

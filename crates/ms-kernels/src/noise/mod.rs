@@ -1,7 +1,7 @@
-//! Noise by counters: dropout and jitter whose numbers follow from where a value stands, not from what ran before.
+//! Counter-based random noise: dropout and jitter values depend on a value's position, not on what ran before.
 //!
-//! A token has a key, a place in the model has a number, and a column counts itself; from the three follows one number. So
-//! ranks that share tokens draw what one rank would, and a pass that runs again draws the same.
+//! A value is addressed by its token's key, the number of its place in the model, and its column. Ranks that share tokens
+//! therefore draw the same values as a single rank would, and a recomputed pass draws the same values again.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,8 @@ pub use ms_operands::noise::{Noise, after, beginning, mix, uniforms};
 
 const STEP: usize = 16 * 1024;
 
-/// `y[t,w] = x[t,w] · factor(keys[t], site, w)`. The gradient by `x` is the same function of the gradient by `y`.
+/// `y[t,w] = x[t,w] · factor(keys[t], site, w)`. The gradient with respect to `x` is the same function of the gradient with
+/// respect to `y`.
 ///
 /// | arg    | shape   | dtype | meaning                                   |
 /// |--------|---------|-------|-------------------------------------------|

@@ -1,7 +1,7 @@
 //! Pooling of windows of tokens into one entry each (the compressors of DeepSeek-V4's attention).
 //!
-//! A window is `ratio` tokens, its slots. Without overlap an entry is made of its own window; with overlap also of the
-//! window before, of whose tokens the first `D` columns count, while of its own tokens the last `D` do.
+//! A window has `ratio` tokens, its slots. Without overlap an entry is pooled from its own window; with overlap also from the
+//! preceding window, using the first `D` columns of its tokens and the last `D` columns of the entry's own tokens.
 
 #[cfg(test)]
 mod tests;
@@ -152,7 +152,7 @@ fn check<E>(
 /// [`Error::Shape`], [`Error::Size`] or [`Error::Range`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`, both compressors.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`, both compressors.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
@@ -171,7 +171,8 @@ pub fn forward<E: Element>(
     Ok(())
 }
 
-/// Gradients of [`forward`] by `kv` and `gate` (0 where no window reads), and that by `ape`, added to `dape`.
+/// Gradients of [`forward`] with respect to `kv` and `gate` (0 where no window reads), and that with respect to `ape`, added
+/// to `dape`.
 ///
 /// No two windows may read the same columns of a row, as those of a sequence do not.
 ///

@@ -1,4 +1,4 @@
-//! Against the formula in f64, and gradients against its differences.
+//! Compared with the formula in f64, and gradients with its finite differences.
 
 use super::*;
 use crate::trial::{assert_same_gradient, finite_differences, random, same_everywhere, wide64};

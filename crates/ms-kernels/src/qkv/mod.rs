@@ -1,8 +1,7 @@
 //! Packed queries, keys and values: per-head normalisation and rotation in one pass.
 //!
-//! A token's row holds, group after group, the group's query heads, its key head and its value head; this is the
-//! order in which Megatron's fused projection writes them. `N` query heads, `G` groups, head size `D`: the row is
-//! `(N + 2G)·D` wide.
+//! A token's row holds, for each group in turn, its query heads, its key head and its value head; this is the order of
+//! Megatron's fused projection. `N` query heads, `G` groups, head size `D`: the row is `(N + 2G)·D` wide.
 
 pub(crate) mod body;
 #[cfg(test)]
@@ -92,7 +91,7 @@ fn check<E: Element>(
     Ok(())
 }
 
-/// Normalises (if asked) and rotates the queries and keys of packed rows; values are copied.
+/// Normalises (if requested) and rotates the queries and keys of packed rows; values are copied.
 ///
 /// | arg         | shape        | dtype | meaning                                                          |
 /// |-------------|--------------|-------|------------------------------------------------------------------|

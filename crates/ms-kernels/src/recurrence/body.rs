@@ -1,4 +1,4 @@
-//! What is not a product of matrices: factors, their gradients, triangular systems.
+//! Everything that is not a matrix product: factors, their gradients, triangular systems.
 
 use super::Step;
 use crate::rms_norm::body::lane_sum;
@@ -254,7 +254,7 @@ fn solve_columns<const W: usize>(
     }
 }
 
-/// The way back through [`solve`]: `de` holds the gradient by `u`, on return that by `e`, and `dbeta` is added to.
+/// Backward of [`solve`]: `de` holds the gradient with respect to `u`, on return that of `e`, and `dbeta` is added to.
 #[inline(always)]
 pub(super) fn solve_back(
     de: &mut [f32],

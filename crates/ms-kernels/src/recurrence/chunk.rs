@@ -1,4 +1,4 @@
-//! One head's way through one chunk, and back.
+//! Processing of one chunk of one head, forward and backward.
 
 use super::product::{Band, View, product};
 use super::{
@@ -23,9 +23,9 @@ pub(crate) fn lines(len: usize) -> usize {
 /// Sizes of a head's state, and rows of a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Of a key and a query.
+    /// Size of a key and a query.
     pub(crate) s: usize,
-    /// Of a value.
+    /// Size of a value.
     pub(crate) p: usize,
     /// Rows of a token.
     pub(crate) ranks: usize,
@@ -68,7 +68,7 @@ pub(crate) struct ToRows<'a> {
     pub(crate) v: &'a mut [f32],
 }
 
-/// What a chunk needs besides, of one head after the other.
+/// Additional buffers of a chunk, for one head at a time.
 pub(crate) struct Work<'a> {
     pub(super) isa: Isa,
     pub(super) sizes: Sizes,
@@ -82,7 +82,7 @@ pub(crate) struct Work<'a> {
     /// Gradients by that, and by `L`.
     pub(super) d: &'a mut [f32],
     pub(super) c: &'a mut [f32],
-    /// Gradients by `p`, `w`, a row each.
+    /// Gradients with respect to `p`, `w`, a row each.
     pub(super) f: &'a mut [f32],
     by_row: &'a mut [f32],
     by_start: f32,
@@ -159,7 +159,7 @@ impl<'a> Work<'a> {
         );
     }
 
-    /// `h = p h + kᵀ (w ∘ v)`: from the state in front of the chunk to that behind it.
+    /// `h = p h + kᵀ (w ∘ v)`: from the state before the chunk to the one after it.
     pub(crate) fn carry<K: Kernel<Packed = f32>>(&mut self, h: &mut [f32], rows: &Rows<'_>, fresh: bool) {
         let (n, Sizes { s, p, .. }) = (self.rows(), self.sizes);
         let end = &self.l[(n - 1) * self.sizes.rows()..][..n];
@@ -170,10 +170,11 @@ impl<'a> Work<'a> {
         product::<K>((h, p), !fresh, rows.k.t(), View::of(self.wide, p), [s, p, n], Band::All);
     }
 
-    /// First part of the way back: the gradients by values, those by queries and keys through the states, and those by scores.
+    /// First part of the backward pass: the gradients of values, those of queries and keys through the states, and those of
+    /// scores.
     ///
-    /// `dy` is `[n,P]`, rows so far apart as it says; `h` the state in front of the chunk, unless that is zero; `dh` the gradient
-    /// by the state behind it, unless nothing is.
+    /// `dy` is `[n,P]`, with its own row stride; `h` the state before the chunk, unless that is zero; `dh` the gradient with
+    /// respect to the state after it, if there is one.
     pub(crate) fn back<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,
@@ -231,8 +232,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Second part: the gradient by the state in front of the chunk in `dh`, in the place of that behind it, unless nothing asks
-    /// for it; and the gradients by the steps. `ended` says that nothing is behind the chunk.
+    /// Second part: the gradient with respect to the state before the chunk in `dh`, replacing that of the state after it, if
+    /// it is needed; and the gradients of the steps. `ended` says that nothing follows the chunk.
     pub(crate) fn back_through<K: Kernel<Packed = f32>>(
         &mut self,
         d: &mut [Step],

@@ -1,17 +1,17 @@
-//! What recurrent mixers share: a linear recurrence with decay, a chunk of tokens at a time, as products of matrices.
+//! Shared by the recurrent mixers: a linear recurrence with decay, computed chunk by chunk as matrix products.
 //!
-//! A head's state `H` is `[S,P]`. Token `t` multiplies it by `a_t` and adds `unit_t · k_t ⊗ v_t`, its output is `q_t H`. Within a
-//! chunk that begins with state `H_0` this is
+//! A head's state `H` is `[S,P]`. Token `t` multiplies it by `a_t` and adds `unit_t · k_t ⊗ v_t`; its output is `q_t H`.
+//! Within a chunk that begins with state `H_0` this is
 //!
 //! `y_t = p_t q_t H_0 + Σ_{j≤t} L[t,j] (q_t·k_j) v_j`, `H = p H_0 + Σ_j w_j k_j ⊗ v_j`,
 //!
-//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So all
-//! but the factors are products of matrices, and there are as many chunks, not tokens, that wait for each other. A token may also
-//! add `extra_t` times what the token before it wrote, before it multiplies, and may have several rows of queries, keys and
+//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So
+//! everything except the factors is a matrix product, and the sequential steps are chunks, not tokens. A token may also add
+//! `extra_t` times what the preceding token wrote, before it multiplies, and may have several rows of queries, keys and
 //! values, which see each other.
 //!
-//! The factors are products of the decays themselves, from row to row: none is above what the recurrence has, nothing overflows,
-//! and no two sums of logarithms cancel.
+//! The factors are products of the decays themselves, from row to row: none is larger than in the recurrence, nothing
+//! overflows, and there is no cancellation between sums of logarithms.
 //!
 //! Sources: Dao and Gu, arXiv:2405.21060, section 6; Yang et al., arXiv:2412.06464, section 3.3.
 
@@ -26,14 +26,14 @@ use crate::isa::instances;
 /// Rows of a chunk, at most: of all tokens and their rows.
 pub(crate) const ROWS: usize = 64;
 
-/// What a token does to the state beside its vectors.
+/// A token's scalar effects on the state, in addition to its vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Step {
     /// `a_t`; as a gradient, that by its logarithm.
     pub(crate) decay: f32,
     /// Factor of what the token writes.
     pub(crate) unit: f32,
-    /// Factor of what the token before it wrote and it writes again. That of a chunk's first token is not looked at.
+    /// Factor with which the token repeats what the preceding token wrote. Ignored for a chunk's first token.
     pub(crate) extra: f32,
 }
 

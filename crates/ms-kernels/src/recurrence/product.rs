@@ -1,7 +1,7 @@
 //! Products of small f32 matrices by one thread, on the tiles of the matrix kernels.
 //!
-//! The left operand is read where it stands, the right one is packed. Terms are summed in their order, one fused multiply-add
-//! each, on every instruction set.
+//! The left operand is read in place, the right one is packed. Terms are summed in order, one fused multiply-add each, on
+//! every instruction set.
 
 use crate::Isa;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};
@@ -43,9 +43,9 @@ impl<'a> View<'a> {
 pub(crate) enum Band {
     /// All.
     All,
-    /// Up to the end of the row's own block of so many terms.
+    /// Up to the end of the row's own block of this many terms.
     UpTo(usize),
-    /// From the begin of the row's own block of so many terms.
+    /// From the beginning of the row's own block of this many terms.
     From(usize),
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use crate::Isa;
     use crate::trial::random;
 
-    /// Every layout and band, beside plain sums in the same order.
+    /// Every layout and band, compared with plain sums in the same order.
     #[test]
     fn products_are_those_of_the_definition() {
         for [m, n, k] in [[1, 1, 1], [7, 5, 3], [64, 70, 33], [13, 130, 64]] {

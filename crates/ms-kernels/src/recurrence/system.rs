@@ -1,4 +1,4 @@
-//! What the tokens of a chunk write when each takes off what is there under its key: a triangular system.
+//! What the tokens of a chunk write if each subtracts what is stored under its key: a triangular system.
 //!
 //! `e_t = v_t − k_t (a_t H_{t−1})`, `u_t = β_t e_t` is what is written. Within a chunk
 //! `e_t = v_t − p_t k_t H_0 − Σ_{j<t} L[t,j] (k_t·k_j) u_j`.
@@ -8,7 +8,7 @@ use super::product::{Band, View, product};
 use super::{add_scaled_rows, gather, negative, scale_rows, solve, solve_back, subtract_from, weigh};
 use crate::matmul::kernel::Kernel;
 
-/// What a system is of, beside its rows.
+/// The inputs of a system, in addition to its rows.
 #[derive(Clone, Copy)]
 pub(crate) struct System<'a> {
     /// `k kᵀ`, `[n,n]`.
@@ -39,9 +39,9 @@ impl Work<'_> {
         solve(isa, e, u, p, self.m, ld, system.beta);
     }
 
-    /// The way back, between [`Work::back`] and [`Work::back_through`]: from the gradient by `u` in `to.v` to that by the values
-    /// in the same place, and those by keys (added), `d_overlaps` (added) and `dbeta` (written). What else comes through the
-    /// state in front of the chunk [`Work::taken_off`] adds.
+    /// The backward step between [`Work::back`] and [`Work::back_through`]: from the gradient with respect to `u` in `to.v`
+    /// to that of the values in the same place, and those of keys (added), `d_overlaps` (added) and `dbeta` (written).
+    /// [`Work::taken_off`] adds the rest, through the state before the chunk.
     pub(crate) fn back_solve<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,
@@ -85,7 +85,8 @@ impl Work<'_> {
         }
     }
 
-    /// After [`Work::back_through`]: what [`Work::back_solve`] adds to the gradient by the state in front of the chunk.
+    /// After [`Work::back_through`]: what [`Work::back_solve`] adds to the gradient with respect to the state in front of the
+    /// chunk.
     pub(crate) fn taken_off<K: Kernel<Packed = f32>>(&mut self, k: View<'_>, dh: &mut [f32]) {
         let (n, s, p) = (self.rows(), self.sizes.s, self.sizes.p);
         scale_rows(self.isa, &mut self.own[..n * p], p, self.p, 1);

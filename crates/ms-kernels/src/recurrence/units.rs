@@ -1,4 +1,4 @@
-//! Units of work: heads that share keys go through a document together.
+//! Work units: heads that share keys are processed together.
 
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
@@ -44,7 +44,7 @@ impl Groups {
         self.groups * self.of_group()
     }
 
-    /// Runs `work` for all units of so many documents.
+    /// Runs `work` for all units of this many documents.
     pub(crate) fn for_each(self, cpu: &Cpu, documents: usize, work: impl Fn(usize, Heads) + Sync) {
         let (units, per_group) = (self.units(), self.heads / self.groups);
         cpu.for_each_unit(documents * units, |u| {

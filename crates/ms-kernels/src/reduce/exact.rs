@@ -1,4 +1,4 @@
-//! Sums of squares without rounding, many at a time.
+//! Exact sums of squares, many at a time.
 //!
 //! # Source
 //! Squares of f32 are cut in two by an addition, as in J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE
@@ -9,7 +9,7 @@ use ms_operands::ExactSum;
 use std::hint::black_box;
 use std::ops::Range;
 
-/// Sums that are formed side by side.
+/// Sums that are computed side by side.
 const LANES: usize = 16;
 /// Most elements of a part: 2^8 in a lane.
 pub(super) const PART: usize = LANES << 8;
@@ -17,11 +17,11 @@ pub(super) const PART: usize = LANES << 8;
 const MANTISSA: u32 = 23;
 /// Largest biased exponent of a finite number.
 const LARGEST: u32 = 254;
-/// Of a unit the first part is looked at twice, so there are many.
+/// The first part of a unit is read twice, so there are many parts.
 pub(super) const PARTS_PER_UNIT: usize = 64;
-/// Elements that are asked for ahead of their use, by bodies that compute so much that the processor sees few lines to come.
+/// Elements that are prefetched ahead of their use, by bodies that compute so much that the processor sees few lines to come.
 const AHEAD: usize = 512;
-/// Up to so many elements of a part are added one by one.
+/// Up to this many elements of a part are added one by one.
 const FEW: u32 = 32;
 /// By how much exponents of one sum differ at most.
 const SPAN: u32 = 21;
@@ -38,8 +38,8 @@ const LOWER: i32 = 300 + 2 * SPAN as i32;
 ///
 /// `guess`, at first 0, is what the part before says of this one: an exponent that no element exceeds, 0 for none. If it
 /// holds, one pass is enough, but for zeros, which are looked for once more, and for a few elements that are too small, which
-/// are added one by one; the sum is exact either way. `ask`: memory is asked for ahead, by which eight lanes at a time gain
-/// (Zen 3) and sixteen lose (Zen 4).
+/// are added one by one; the sum is exact either way. `ask`: memory is prefetched, by which eight lanes at a time gain (Zen
+/// 3) and sixteen lose (Zen 4).
 #[inline(always)]
 pub(super) fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: bool) {
     if *guess > 0 {
@@ -67,7 +67,7 @@ pub(super) fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: b
     }
     let mut most = largest;
     while most > 0 {
-        // Elements with the largest exponent, and with those that can be summed beside it.
+        // Elements with the largest exponent, and with exponents that can be summed together with it.
         let high = (most >> MANTISSA).max(1);
         let low = high.saturating_sub(SPAN) << MANTISSA;
         let (sums, _) = match most == largest && least >= low {

@@ -1,4 +1,4 @@
-//! Sums whose order does not depend on the threads.
+//! Sums in an order that does not depend on the number of threads.
 
 mod exact;
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn sums_meet_the_formula_on_every_instance() {
     assert!(column_sums(&Cpu::single(), &mut [0.0], &[1f32; 3], 2, 1).is_err());
 }
 
-/// Random signs and mantissas, with exponents up to so many below 1.
+/// Random signs and mantissas, with exponents up to this far below 1.
 fn spread(len: usize, seed: u64, below: u64) -> Vec<f32> {
     let of = |i: usize| {
         let drawn = (seed + i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -68,7 +68,7 @@ fn sums_of_squares_are_the_nearest_to_those_of_whole_numbers() {
 
 #[test]
 fn sums_of_squares_hang_on_no_order_and_no_cut() {
-    // Exponents that are summed at once, at the edge of it, and in many turns.
+    // Exponents that are summed at once, at the edge of that, and in many rounds.
     for below in [10, 21, 22, 25, 60, 125] {
         let mut x = spread(30_000, 5, below);
         let whole = same_everywhere("sum of squares", |cpu| sum_squares(cpu, &x).to_digits());
@@ -92,7 +92,7 @@ fn sums_of_squares_hang_on_no_order_and_no_cut() {
 
 #[test]
 fn what_a_part_says_of_the_next_changes_no_sum() {
-    // Parts of 4096 that are larger, much smaller, zero or of all sizes behind one another.
+    // Parts of 4096 that are larger, much smaller, zero or of all sizes, one after another.
     let parts = [(10, 0), (10, 1), (10, 3), (10, -30), (5, 80), (0, -120), (120, 0), (10, 2)];
     let mut x: Vec<f32> = Vec::new();
     for (i, (below, exponent)) in parts.into_iter().enumerate() {
@@ -113,7 +113,7 @@ fn what_a_part_says_of_the_next_changes_no_sum() {
 
 #[test]
 fn a_few_small_elements_and_zeros_among_others_are_not_lost() {
-    // Behind a part that says what to expect, one in which so many elements are far smaller, and as many zero.
+    // After a part that sets the expectation, one in which this many elements are far smaller, and as many zero.
     for few in [1, 31, 32, 33, 500] {
         let mut x = spread(3 * 4096, few, 3);
         for i in 0..few as usize {

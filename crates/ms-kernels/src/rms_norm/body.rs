@@ -21,7 +21,7 @@ pub(crate) fn lane_sum(mut acc: [f32; LANES]) -> f32 {
     acc[0]
 }
 
-/// Elements as a sum over them takes them: beside each other, or as [`split_two`] does.
+/// Elements in summation order: adjacent, or as [`split_two`] orders them.
 #[inline(always)]
 fn taken<E: Element, N: Narrow>(_: N, from: &[E; TWO]) -> [Lanes; 2] {
     if N::BESIDE { widen_two(from) } else { split_two(from) }
@@ -85,7 +85,7 @@ pub(crate) fn scaled<E: Element>(
     let ((y, y_rest), (x, x_rest)) = (y.as_chunks_mut::<TWO>(), x.as_chunks::<TWO>());
     let (w, w_rest) = w.as_chunks::<TWO>();
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
-        // The row behind this one, whose sum of squares comes next.
+        // The next row, whose sum of squares is computed next.
         fetch(x.as_ptr().wrapping_add(width));
         scaled_chunk(how, y, x, rstd, w, unit_offset);
     }
@@ -335,7 +335,7 @@ pub(super) fn backward<E: Element>(
     dw_rest.copy_from_slice(&dw_last[..dw_rest.len()]);
 }
 
-/// [`ordered`] of two rows beside each other.
+/// [`ordered`] of two interleaved rows.
 #[inline(always)]
 fn put_in_order<E: Element, N: Narrow>(how: N, all: &mut [f32; TWO]) {
     if !N::BESIDE {

@@ -6,8 +6,8 @@ use crate::narrow::{LANES, Lanes, Narrow, apart, split_two, widen};
 
 const TWO: usize = 2 * LANES;
 
-/// Rotates one head in place; `cos` and `sin` hold `dim/2` values.
-/// How heads lie beside each other: elements of one, and how many of them pass before those that are rotated.
+/// Rotates one head in place; `cos` and `sin` hold `dim/2` values. The layout of heads: elements per head, and how many of
+/// them precede the rotated ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Heads {
     pub(crate) dim: usize,
@@ -38,7 +38,7 @@ pub(crate) fn rotate<E: Element>(
     }
     let how = how.of_results();
     let ((cos_twice, cos_rest), (sin_twice, sin_rest)) = (cos.as_chunks::<TWO>(), sin.as_chunks::<TWO>());
-    // Twice sixteen angles at a time, for which all heads are gone through: their order costs more than a rotation.
+    // Twice sixteen angles at a time, for all heads: reordering the angles costs more than a rotation.
     for (n, (c, s)) in cos_twice.iter().zip(sin_twice).enumerate() {
         let ([c0, c1], [s0, s1]) = (apart::<E>(c), apart::<E>(s));
         let (s0, s1) = (signed(s0, sign), signed(s1, sign));

@@ -10,7 +10,7 @@ use crate::{Cpu, Error, Result};
 pub use ms_operands::{ExpertLoad as Load, GroupScore, Router, RouterScore as Score};
 pub use real::Real;
 
-/// Checks that the router can pick among so many experts.
+/// Checks that the router can pick among this many experts.
 fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
     let open = match router.groups {
         Some((groups, keep, judge)) => {
@@ -92,7 +92,7 @@ fn scores<R: Real>(out: &mut [R], logits: &[R], kind: Score) {
 /// Whether the experts whose softmax the pick of `best` shares include `e`.
 fn mixes<R: Real>(logits: &[R], best: usize, e: usize, jitter: f64) -> bool {
     let max = logits[best];
-    // Of the best itself the distance is 0, also where all logits are 0 and there is nothing to be relative to.
+    // The distance of the best itself is 0, also if all logits are 0 and there is nothing to be relative to.
     e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= R::of(2.0) * R::of(jitter)
 }
 
@@ -322,7 +322,7 @@ fn gradient<R: Real>(router: &Router, dlogits: &mut [R], dweights: &[R], picked:
     through_score(dlogits, &score, logits, router.score);
 }
 
-/// Turns the gradient by scores, in place, into the gradient by logits.
+/// Turns the gradient by scores, in place, into the gradient with respect to logits.
 fn through_score<R: Real>(d: &mut [R], score: &[R], logits: &[R], kind: Score) {
     match kind {
         Score::Softmax => {
@@ -354,11 +354,11 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
-/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
-/// `bias`, normalised to sum 1 where they are not a softmax, unless they are to stay undivided. The load-balancing loss of
-/// Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`;
-/// with a group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and
-/// gradients are summands. The gradient is that of `grad_scale · loss`.
+/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus `bias`,
+/// normalised to sum 1 where they are not a softmax, unless they are to stay undivided. The load-balancing loss of Switch
+/// Transformer, `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a
+/// group for each sequence it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and
+/// gradients are partial sums. The gradient is that of `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
@@ -370,9 +370,9 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
 /// [`Error::Shape`] if an operand does not fit.
 ///
 /// # Source
-/// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
-/// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`,
-/// `sequence_load_balancing_loss_func`; z-loss: Zoph et al., arXiv:2202.08906, eq. 5.
+/// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0` `megatron/core/transformer/moe/moe_utils.py`,
+/// `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`, `sequence_load_balancing_loss_func`; z-loss: Zoph et al.,
+/// arXiv:2202.08906, eq. 5.
 pub fn balance<R: Real>(
     cpu: &Cpu,
     dlogits: &mut [R],

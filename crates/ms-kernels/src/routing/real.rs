@@ -1,4 +1,4 @@
-//! The numbers that routers compute in.
+//! The number types that routers compute in.
 
 use crate::Cpu;
 use crate::float;

@@ -1,4 +1,4 @@
-//! Upstream's routers on the same logits, and finite differences.
+//! Compared with upstream's routers on the same logits, and with finite differences.
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
@@ -31,7 +31,7 @@ const CASES: [(&str, Router, bool); 5] = [
 
 #[test]
 fn groups_are_judged_by_the_sum_of_their_best_scores_or_logits() {
-    // Of the groups (9, -8), (2, 1), (5, 0): the first has the likeliest expert, the last the largest sum of logits.
+    // For the groups (9, -8), (2, 1), (5, 0): the first has the likeliest expert, the last the largest sum of logits.
     let logits = [9.0, -8.0, 2.0, 1.0, 5.0, 0.0f32];
     for (judge, want) in [
         (GroupScore::Best(1), 0),

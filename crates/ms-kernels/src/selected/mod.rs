@@ -75,7 +75,7 @@ pub fn pick_seen(
                 (score.sum(), j)
             })
             .collect();
-        // As torch has it: keys that are not seen yet take part with a score of minus infinity.
+        // As in torch: keys that are not seen yet take part with a score of minus infinity.
         scores.extend((s.seen..s.all).map(|j| (f32::NEG_INFINITY, j)));
         let count = places.min(s.all);
         top::select(&mut scores, count);

@@ -1,4 +1,4 @@
-//! Attention over picked rows that are key and value at once, shared by all heads (DeepSeek-V4).
+//! Attention over picked rows that are both key and value, shared by all heads (DeepSeek-V4).
 
 use super::{check_picks, row};
 use crate::cpu::Disjoint;
@@ -44,7 +44,7 @@ impl<'a, E> Shared<'a, E> {
 /// [`crate::Error::Shape`] or [`crate::Error::Range`] if an operand does not fit.
 ///
 /// # Source
-/// DeepSeek-V4 as transformers 5.23 has it, `modeling_deepseek_v4.py`.
+/// DeepSeek-V4 in transformers 5.23, `modeling_deepseek_v4.py`.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
@@ -91,7 +91,7 @@ const TOKENS: usize = 32;
 /// Columns of the rows' gradients that a unit sums.
 const COLUMNS: usize = 64;
 
-/// Gradients of [`forward`] by queries and rows; `out` and `lse` may have sinks in them.
+/// Gradients of [`forward`] with respect to queries and rows; `out` and `lse` may have sinks in them.
 ///
 /// | arg             | shape          | dtype | meaning                      |
 /// |-----------------|----------------|-------|------------------------------|
@@ -126,7 +126,7 @@ pub fn backward<E: Element>(
     check_picks(OP, picks, places, tokens, count)?;
     let (dq, dkeys) = (Disjoint::new(dq), Disjoint::new(dkeys));
     let width = heads * places;
-    // Of each head and pick: the gradient of the score, and the probability.
+    // For each head and pick: the gradient of the score, and the probability.
     let mut held = vec![(0f32, 0f32); TOKENS.min(tokens) * width];
     for first in (0..tokens).step_by(TOKENS) {
         let n = TOKENS.min(tokens - first);

@@ -1,4 +1,4 @@
-//! Against causal attention where every key is picked, and the definition of a pick.
+//! Compared with causal attention when every key is picked, and with the definition of a pick.
 
 use super::*;
 use crate::attention::{self, Options, Segment};

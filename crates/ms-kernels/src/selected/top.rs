@@ -1,12 +1,12 @@
-//! The largest of a list, with the choice among equals that `torch.topk` makes on a CPU.
+//! The largest elements of a list, with the same choice among equals as `torch.topk` on a CPU.
 //!
-//! torch selects with the C++ library's `nth_element`. Which of several equal elements end up in front follows from
-//! the steps of that algorithm, so they are taken here in the same order: quickselect with the median of second,
-//! middle and last element as pivot, insertion sort for three elements or fewer, heap selection when it goes too deep.
+//! torch selects with the C++ library's `nth_element`. Which of several equal elements end up first follows from the steps of
+//! that algorithm, so the same steps are taken here in the same order: quickselect with the median of the second, middle and
+//! last element as pivot, insertion sort for three elements or fewer, heap selection when the recursion is too deep.
 //!
 //! # Source
-//! Musser, Introspective Sorting and Selection Algorithms, 1997, as libstdc++ has it; the sizes for which torch takes
-//! another way (at least 64 times as many elements as places): the first of equals win.
+//! Musser, Introspective Sorting and Selection Algorithms, 1997, as libstdc++ has it; the sizes for which torch takes another
+//! way (at least 64 times as many elements as places): the first of equals win.
 
 /// A score and the position it belongs to.
 type Scored = (f32, usize);

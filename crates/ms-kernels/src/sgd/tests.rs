@@ -1,4 +1,4 @@
-//! Every instance against the formula, over several steps.
+//! Every instance compared with the formula, over several steps.
 
 use super::{Hyper, step};
 use crate::trial::{random, same_everywhere};

@@ -1,8 +1,8 @@
-//! Attention sinks: one more score a head, of a key whose value is zero.
+//! Attention sinks: one extra score per head, for a key whose value is zero.
 //!
-//! The sink only enlarges the denominator, so it can join after the attention kernel: an output times
-//! `σ(lse − s)` and a log-sum-exp of `lse + softplus(s − lse)` are those of the softmax with the sink, and
-//! [`crate::attention::backward`] on them gives the right gradients of queries, keys and values.
+//! The sink only enlarges the denominator, so it can be applied after the attention kernel: an output times `σ(lse − s)` and
+//! a log-sum-exp of `lse + softplus(s − lse)` are those of the softmax with the sink, and [`crate::attention::backward`] on
+//! them gives the right gradients of queries, keys and values.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use crate::{Cpu, Element, Result};
 
 const STEP: usize = 64;
 
-/// Lets the sinks join, in place.
+/// Adds the sinks to the softmax, in place.
 ///
 /// | arg     | shape      | dtype | meaning                                         |
 /// |---------|------------|-------|-------------------------------------------------|
@@ -53,9 +53,9 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], lse: &mut [f32], sinks: &[f
     Ok(())
 }
 
-/// Adds the gradient by the sinks: `dsinks[n] −= Σ_t exp(sinks[n] − lse[n,t]) · (dout · out)[t,n]`.
+/// Adds the gradient with respect to the sinks: `dsinks[n] −= Σ_t exp(sinks[n] − lse[n,t]) · (dout · out)[t,n]`.
 ///
-/// `out[T,N·D]` and `lse[N,T]` are those with the sinks. Sums run over rising tokens.
+/// `out[T,N·D]` and `lse[N,T]` are those with the sinks. Sums run in order of the tokens.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if an operand does not fit.

@@ -1,4 +1,4 @@
-//! Against the softmax with one more column, written out.
+//! Compared with the softmax with one more column, written out.
 
 use super::*;
 use crate::Isa;

@@ -1,4 +1,4 @@
-//! The way back through the state space.
+//! Backward pass of the state space.
 
 use super::{Scan, Shape, Steps, blend, exp, expect_len};
 use crate::attention::Segment;
@@ -38,7 +38,7 @@ struct To<'a> {
 
 /// Gradients of [`super::forward`] from zero states.
 ///
-/// The states in front of the chunks are formed again. The gradients of `B` and `C` sum over the heads of a group in order.
+/// The states before the chunks are recomputed. The gradients of `B` and `C` sum over the heads of a group in order.
 ///
 /// # Errors
 /// As [`super::forward`].
@@ -88,7 +88,7 @@ struct Head<'a> {
     steps: &'a Steps,
     /// The state in front of each chunk, `[chunks,S,P]`.
     fronts: &'a mut [f32],
-    /// Gradient by the state, `[S,P]`.
+    /// Gradient with respect to the state, `[S,P]`.
     dh: &'a mut [f32],
 }
 

@@ -1,7 +1,7 @@
 //! The selective state space of Mamba-2.
 //!
-//! Up to four heads of a group go through a document together, 64 tokens at a time: `recurrence`. They share the scores
-//! of `C` and `B`.
+//! Up to four heads of a group are processed together, 64 tokens at a time (see `recurrence`). They share the scores of `C`
+//! and `B`.
 
 mod gradient;
 #[cfg(test)]
@@ -88,7 +88,7 @@ struct Steps {
     step: Vec<f32>,
     /// `a_t`.
     decay: Vec<f32>,
-    /// Of the step, by `dt`.
+    /// Derivative of the step with respect to `dt`.
     slope: Vec<f32>,
 }
 

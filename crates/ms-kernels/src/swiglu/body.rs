@@ -77,7 +77,7 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
     how.fence();
 }
 
-/// The way back through [`gated`], in halves: bound by multiplications, it gains nothing by pairs.
+/// Backward of [`gated`], in halves: bound by multiplications, it gains nothing from pairs.
 #[inline(always)]
 fn gated_back<E: Element>(
     how: impl Narrow,

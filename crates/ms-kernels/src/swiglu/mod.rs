@@ -45,7 +45,7 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], tokens: usize, f: us
     Ok(())
 }
 
-/// Gradient of [`forward`] by `x`.
+/// Gradient of [`forward`] with respect to `x`.
 ///
 /// `dup = dy · silu(gate)`, `dgate = dy · up · σ(gate) · (1 + gate · (1 − σ(gate)))`
 ///

@@ -1,13 +1,13 @@
-//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4).
+//! Attention to a window of tokens and to pooled entries of distant ones (DeepSeek-V4).
 //!
-//! One row of a token is key and value of all heads. Its last elements are rotated, and so the heads' outputs are rotated
-//! back by the query's position. The indexer that picks entries has no gradient from the model's loss, and may have one of its
-//! own.
+//! One row per token is both key and value of all heads. Its last elements are rotated, so the heads' outputs are rotated
+//! back by the query's position. The indexer that picks entries gets no gradient from the model's loss, and may have a loss
+//! of its own.
 //!
 //! # Source
 //! transformers 5.23, `models/deepseek_v4/modeling_deepseek_v4.py`. Where MindSpeed-LLM (2026,
 //! `mindspeed_llm/tasks/models/transformer/deepseek4`) differs, this follows transformers: upstream also rotates the
-//! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are. The loss that trains the indexer is
+//! indexer's queries and entries by a Hadamard matrix, which leaves scores unchanged. The loss that trains the indexer is
 //! upstream's.
 
 use super::Shared;

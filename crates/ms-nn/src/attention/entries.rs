@@ -1,4 +1,4 @@
-//! The compressor of attention to pooled entries: one entry for every window of tokens that is complete.
+//! The compressor for pooled entries: one entry for every complete window of tokens.
 
 use crate::cache::PoolCache;
 use crate::params::{Linear, Scope};
@@ -39,7 +39,7 @@ pub(crate) struct Compressor {
 pub(crate) struct Entries {
     /// `[B,D]`.
     pub(crate) rows: Var,
-    /// Of each document: the row of its first entry, and how many it has.
+    /// For each document: the row of its first entry, and how many it has.
     pub(crate) documents: Vec<(usize, usize)>,
 }
 
@@ -51,7 +51,7 @@ struct Complete {
     positions: Vec<i32>,
     /// Where entries are kept, with a cache.
     places: Vec<usize>,
-    /// Of each document: the row of its first entry, and how many it has in the end.
+    /// For each document: the row of its first entry, and how many it has in the end.
     documents: Vec<(usize, usize)>,
 }
 
@@ -72,8 +72,9 @@ impl Compressor {
         self.shape
     }
 
-    /// The entries of every document, of the stream `x[T,H]` and what the cache remembers. Where context-parallel ranks share
-    /// documents, rows are gathered and every rank forms all entries: windows lie as on one rank, wherever a rank's tokens begin.
+    /// The entries of every document, computed from the stream `x[T,H]` and the cache contents. If context-parallel ranks
+    /// share documents, rows are gathered and every rank computes all entries: windows are those of a single rank, wherever a
+    /// rank's tokens begin.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -127,7 +128,7 @@ impl Compressor {
         for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
             let seen = s.k_len - s.q_len;
             let (first, last) = (seen / ratio, s.k_len / ratio);
-            // The window at hand and, with overlap, the one before.
+            // The current window and, with overlap, the one before.
             let begin = (first * ratio).saturating_sub(if self.shape.overlap { ratio } else { 0 });
             let row = sources.len();
             sources.extend((begin..seen).map(|p| Err(cache.remembered(slot, p))));

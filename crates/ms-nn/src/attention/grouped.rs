@@ -1,4 +1,4 @@
-//! Attention with grouped keys and values.
+//! Grouped-query attention.
 
 use super::Shared;
 use super::training::Watch;
@@ -241,7 +241,7 @@ impl Attention {
         Ok((packed, gate, head_gate))
     }
 
-    /// Packed rows of queries, keys and values apart, and the output gate that stands beside the queries.
+    /// Packed rows from separate queries, keys and values, and the output gate that is stored next to the queries.
     fn packed_of(&self, pass: &mut Pass<'_>, [mut q, k, v]: [Var; 3]) -> Result<(Var, Option<Var>)> {
         let mut gate = None;
         if self.shape.output_gate {

@@ -1,9 +1,9 @@
 //! Multi-head latent attention (DeepSeek), and the indexer of its sparse form.
 //!
-//! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
-//! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are
-//! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
-//! those of its heads for all tokens; or they exchange heads of queries, keys and values for tokens.
+//! Each head's query and key are assembled with the rotated part first, padded to the larger of the key and value sizes, and
+//! use the same kernels as any other attention. If context-parallel ranks share a document and keys are picked, ranks gather
+//! latents and rotated keys, which are much smaller than the keys and values of all heads, and each computes those of its own
+//! heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
 use super::Shared;
 use super::grouped::{CoreAttention, score_options};
@@ -68,7 +68,7 @@ struct LatentShape {
     values: Arc<[Columns]>,
     /// Columns of queries in the order of a packed row.
     queries: Arc<[Columns]>,
-    /// Columns of `[keys and values | rotated key]` as a head's key and behind it its value.
+    /// Columns of `[keys and values | rotated key]` arranged as a head's key followed by its value.
     keys_and_values: Arc<[Columns]>,
 }
 
@@ -152,7 +152,7 @@ impl Latent {
         }
     }
 
-    /// [`Latent::attend`], of which only `x` is kept.
+    /// [`Latent::attend`], saving only `x`.
     fn attend_again(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var> {
         let (this, store, ctx, batch) =
             (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
@@ -199,7 +199,7 @@ impl Latent {
                 (pass.picks, training) = (picked.picks, picked.training);
             }
         } else {
-            // Every rank makes the queries of all heads and goes on with its own.
+            // Every rank computes the queries of all heads and continues with its own.
             let width = shape.heads.groups * (nope + rope);
             let [down] = pass.swapping(Swapped::QKV, &[x], |pass| pass.column_parallel(x, [self.down]))?;
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
@@ -262,8 +262,8 @@ impl Latent {
         ops::scale(pass.g, &q, self.shape.sizes.q_scale)
     }
 
-    /// Queries, and keys and values without the part that heads share, of their latents; and that part of all tokens. Where ranks
-    /// have shares of the tokens these are gathered together, if that is asked for, and what has arrived is worked at.
+    /// Queries, and keys and values without the part shared by the heads, computed from their latents; and that part for all
+    /// tokens. If tokens are sharded, these can be gathered together, working on what has already arrived.
     ///
     /// # Source
     /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/mla_up_proj_overlap_tp_comm.py`.
@@ -313,7 +313,7 @@ impl Latent {
         ops::columns(pass.g, &q, &shape.queries)
     }
 
-    /// `made`, which `make` makes of `of`, and again where what is made of latents is not kept.
+    /// `made`, which `make` computes from `of`, and recomputes if values computed from latents are not saved.
     fn formed_again<const N: usize>(
         &self,
         pass: &mut Pass<'_>,
@@ -337,9 +337,9 @@ impl Latent {
         made
     }
 
-    /// The values of the heads, of this rank's queries, made of `latent`, over picked keys of all tokens, of which
-    /// context-parallel ranks have their share of latents `below[T,·]` and keys `shared[T,·]` that are to be rotated. Nothing of
-    /// all tokens is kept.
+    /// The head outputs for this rank's queries, computed from `latent`, over picked keys of all tokens; each
+    /// context-parallel rank has its share of latents `below[T,·]` and of keys `shared[T,·]` to be rotated. Nothing that
+    /// covers all tokens is saved.
     fn over_documents(
         &self,
         pass: &mut Pass<'_>,
@@ -393,7 +393,7 @@ impl Latent {
 enum SharedKey {
     /// Of all tokens.
     Whole(Var),
-    /// Of those that the rank has between layers.
+    /// For the tokens that the rank holds between layers.
     OfOwnTokens(Var),
     /// On its way from ranks with shares of the tokens.
     Coming(Var, Entering),
@@ -512,7 +512,7 @@ impl Indexer {
         let [q, k, w] = operands.each_ref().map(Var::value);
         let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
         let longest = pass.batch.documents()?.0.iter().map(|s| s.k_len).max().unwrap_or(0);
-        // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there
+        // Keys after a query take part although they are masked: where scores are equal, the picks depend on how many there
         // are.
         let sights = |s: Stretch| {
             (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })

@@ -1,4 +1,4 @@
-//! Kinds of attention: what makes queries, keys and values, and what they are attended to.
+//! Kinds of attention: how queries, keys and values are computed, and which keys a query sees.
 
 mod compressed;
 mod entries;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What the layers of a kind of attention share.
 pub(crate) trait Shared: Debug + Send + Sync {
-    /// The attention of layer `number`, of which `scope` has the parameters, on rank `tp.0` of `tp.1`.
+    /// The attention of layer `number`, whose parameters are in `scope`, on rank `tp.0` of `tp.1`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the layer takes the keys of another, which this kind cannot.
@@ -48,7 +48,7 @@ pub(crate) fn shared(c: &ModelConfig, tp: (usize, usize), rotary: &Tables<'_>) -
     }
 }
 
-/// Refuses a layer that takes the keys and values of another, in these words.
+/// Refuses a layer that uses the keys and values of another, with this message.
 fn own_keys(c: &ModelConfig, number: usize, part: &'static str) -> Result<()> {
     match c.layer(number).mixer {
         Mixer::SharedKv => Err(Error::Unsupported { family: c.family, part }),
@@ -56,8 +56,8 @@ fn own_keys(c: &ModelConfig, number: usize, part: &'static str) -> Result<()> {
     }
 }
 
-/// The factor of the weights `w` of an indexer whose heads have `elements` together, its root's inverse: formed in f32 but
-/// beside f64.
+/// The factor of the weights `w` of an indexer whose heads have `elements` elements together, the inverse square root of
+/// that: computed in f32, or in f64 for f64 weights.
 pub(super) fn indexer_scale(w: &Tensor, elements: usize) -> f64 {
     match w.dtype() {
         DType::F64 => (elements as f64).powf(-0.5),

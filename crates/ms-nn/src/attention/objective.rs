@@ -1,13 +1,13 @@
-//! Which loss trains indexers, and what it has come to.
+//! The indexer loss: which formula, and the accumulated values.
 
 use ms_core::{Divergence, Result, Tensor};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which keys the loss of an indexer looks at, and how.
+/// Which keys the indexer loss covers, and its formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexerObjective {
-    /// MindSpeed-LLM's: the picked keys; of pooled entries with another formula than of tokens.
+    /// MindSpeed-LLM's: the picked keys; with another formula for pooled entries than for tokens.
     MindSpeed,
     /// Megatron-LM's: the picked keys if `sparse`, else all that a query sees.
     Megatron {
@@ -36,9 +36,9 @@ impl IndexerObjective {
 pub struct IndexerLoss {
     /// Which.
     pub objective: IndexerObjective,
-    /// Of a query's divergence in gradients: with the coefficient, and what the main loss is scaled by.
+    /// The factor of a query's divergence in gradients: with the coefficient and the scale of the main loss.
     pub factor: f64,
-    /// Of a query's divergence in what is reported.
+    /// The factor of a query's divergence in reports.
     pub weight: f64,
     /// Where layers report.
     pub losses: Arc<IndexerLosses>,

@@ -1,9 +1,10 @@
-//! What trains an indexer: the weights that attention gives the keys, and a loss by them at attention's output.
+//! Training of an indexer: attention's weights over the keys, and a loss against them at attention's output.
 //!
 //! # Source
-//! Megatron-LM (2026), `megatron/core/transformer/experimental_attention_variant/dsa.py`: what the indexer is made of has no
-//! gradient, nor have the weights, and the loss has no part in what goes on. MindSpeed-LLM (2026),
-//! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other formulas.
+//! Megatron-LM (2026), `megatron/core/transformer/experimental_attention_variant/dsa.py`: the indexer's inputs and
+//! attention's weights are detached, and the loss does not affect the output. MindSpeed-LLM (2026),
+//! `mindspeed_llm/tasks/models/transformer/{dsa_indexer,multi_latent_attention,deepseek4/csa}.py`: the same with other
+//! formulas.
 
 use crate::pass::Pass;
 use ms_core::{Columns, Device, Divergence, HeadLayout, Result, Tensor, Var, ops};
@@ -68,7 +69,7 @@ enum Look {
     Ahead(Option<Tensor>),
     /// The weights.
     Seen(Tensor),
-    /// They have been taken: further runs are not looked at.
+    /// They have been taken: further runs are ignored.
     Over,
 }
 
@@ -84,8 +85,8 @@ fn each_head(
 }
 
 impl Watch {
-    /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, of which each query has picked `picks`. Where ranks have
-    /// `exchanged` heads for tokens, these are of all tokens.
+    /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, from which each query has picked `picks`. If ranks have
+    /// `exchanged` heads for tokens, these cover all tokens.
     fn see(
         &self,
         pass: &Pass<'_>,
@@ -124,8 +125,8 @@ impl Watch {
         self.see(pass, [&q, &k], heads, of)
     }
 
-    /// Attention of prepared queries `q[T,N·D]` over keys and values `kv[C,N·2·D]`, of which each query has picked the first of
-    /// `of`, with a scale, and whether ranks have exchanged heads for tokens.
+    /// Attention of prepared queries `q[T,N·D]` over keys and values `kv[C,N·2·D]`. `of` has each query's picks, a scale, and
+    /// whether ranks have exchanged heads for tokens.
     pub(super) fn see_apart(
         &self,
         pass: &Pass<'_>,

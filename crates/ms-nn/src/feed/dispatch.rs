@@ -1,7 +1,7 @@
-//! Tokens on their way to experts and back.
+//! Dispatch of tokens to experts, and combine.
 //!
-//! Whichever way they go, rows of one expert stand in the order of the ranks they come from, and of a rank in the order of its
-//! tokens: sums over rows have one order.
+//! With every dispatcher, the rows of one expert are ordered by source rank, and within a rank by token, so sums over rows
+//! have one order.
 
 use crate::feed::Experts;
 use crate::pass::Pass;
@@ -24,7 +24,7 @@ fn by_expert(device: &Device, counts: &[i64], experts: usize) -> ms_core::Result
     })
 }
 
-/// The rows of `ranks` ranks' columns `[ranks·R, W]`, one rank's behind the other's, as whole rows side by side.
+/// The column blocks `[ranks·R, W]` of `ranks` ranks, one after another, joined to whole rows.
 fn side_by_side(device: &Device, ranks: usize, rows: usize) -> ms_core::Result<Arc<Routes>> {
     device.routes("side by side", [ranks, rows, 0], &mut || {
         let place = |i: usize| (i % rows * ranks + i / rows) as i32;
@@ -101,9 +101,9 @@ impl Experts {
         Ok(sums)
     }
 
-    /// Tokens, weights and choices of all `sharers` of the experts are gathered; each takes the copies of its experts, and
-    /// of its own tokens those of choices without weights. What they make of them is added to rows of zeros, which are summed
-    /// and shared out.
+    /// Tokens, weights and choices of all `sharers` of the experts are gathered; each takes the copies for its experts, and,
+    /// of its own tokens, those of choices without weights. The experts' outputs are added to rows of zeros, which are
+    /// reduce-scattered.
     fn gathered(
         &self,
         pass: &mut Pass<'_>,
@@ -122,7 +122,7 @@ impl Experts {
             false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
         };
         let choices = begin_all_rows(&***sharers, "choices", choices, &tokens)?;
-        // Behind the weights, so that in a backward pass the way back of the tokens comes right behind their experts.
+        // After the weights, so that in a backward pass the tokens are returned right after their experts.
         let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
         let x = self.joined_rows(pass, sharers, x, &tokens)?;
         let choices = choices.wait()?;
@@ -234,7 +234,7 @@ impl Experts {
         rows.arrive(pass.g)
     }
 
-    /// Rows of which `counts[i]` stand one after the other for expert `i % here`, through their experts, in the same order.
+    /// Runs rows through their experts, keeping their order; `counts[i]` consecutive rows are for expert `i % here`.
     fn sorted(&self, pass: &mut Pass<'_>, rows: &Var, counts: &[i64], here: usize) -> ms_core::Result<Var> {
         let routes = by_expert(pass.g.device(), counts, here)?;
         let sorted = self.copied(pass, rows, &routes)?;
@@ -242,8 +242,8 @@ impl Experts {
         ops::restore(pass.g, &out, &routes)
     }
 
-    /// The rows or columns that have arrived at each of the ranks that share an expert are gathered, and what experts make of
-    /// them is summed and shared out.
+    /// The rows or columns that have arrived at each of the ranks that share an expert are gathered, and the experts' outputs
+    /// are reduce-scattered.
     fn joined(
         &self,
         pass: &mut Pass<'_>,

@@ -1,4 +1,4 @@
-//! Feed-forward networks: one for all tokens, or a mixture of experts.
+//! Feed-forward layers: a dense MLP or a mixture of experts.
 
 mod dispatch;
 mod routing;
@@ -77,7 +77,7 @@ pub(crate) struct Experts {
     router: Router,
     /// Experts with weights; the router's further choices return what they are given.
     pub(crate) experts: usize,
-    /// What logits are formed in.
+    /// The type in which logits are computed.
     dtype: RouterDtype,
     fc1: Linear,
     fc2: Linear,
@@ -106,8 +106,7 @@ fn router_of(moe: &Moe) -> Router {
     Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale }
 }
 
-/// The experts `[T,K]`, of so many choices, that a table has for the tokens of the batch that the router sees; where it has no
-/// values, an even load.
+/// The experts `[T,K]` that a table assigns to the tokens of the batch that the router sees; an even load on the meta device.
 fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Tensor> {
     let table = pass.store.value(table);
     let seen = pass.ctx.routed_tokens(pass.batch.len());
@@ -254,7 +253,7 @@ impl Experts {
             }
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
-        // Rows are weighed as wide as what else is kept beside them.
+        // Rows are weighted in the wide type.
         let (mut weights, mut dropped) = (ops::cast(pass.g, &routed.weights, unrounded)?, Vec::new());
         // Once a step: where a layer is recomputed only its second run records.
         let load = pass.load.clone().filter(|_| pass.g.records());
@@ -263,7 +262,7 @@ impl Experts {
                 let of_shares = (taken.capacity, taken.share_of);
                 load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.picked, of_shares))?;
             }
-            // As upstream: what is picked has a capacity, whatever is taken in its place.
+            // As upstream: the capacity applies to the picked experts, whatever is used in their place.
             (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.picked, taken)?;
         }
         if let Some(load) = load {
@@ -276,7 +275,7 @@ impl Experts {
         Ok((weights, routed.routes))
     }
 
-    /// Of all choices `[T,K]` in turn, for tokens by their place in the micro-batch.
+    /// Experts assigned in turn to all choices `[T,K]`, by the tokens' places in the micro-batch.
     ///
     /// # Source
     /// MindSpeed-LLM v2.0.0 and its head (2026), `topk_router_routing`, `--fix-router`.

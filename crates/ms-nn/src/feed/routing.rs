@@ -1,4 +1,4 @@
-//! What the routers of a model report while it is trained.
+//! Router statistics collected during training.
 
 use ms_core::ops::{Auxiliary, Balance, DropPolicy, Taken, TokenGroup};
 use ms_core::{Arena, Routes, Tensor};
@@ -15,20 +15,20 @@ pub struct AuxiliaryLoss {
     pub grad_scale: f64,
     /// The biases that take part in the choice of experts are added to the scores (v2.0.0's `--seq-aux` with `noaux_tc`).
     pub biased: bool,
-    /// Scores that are no softmax are not normalised (Megatron 0.12, for one expert a token).
+    /// Scores that are not a softmax are not normalised (Megatron 0.12, for one expert a token).
     pub undivided: bool,
     /// Copies count that experts take, where they have a capacity, and not all that routers pick.
     pub of_taken: bool,
-    /// Of a single sequence, each expert counts as having as many copies as its capacity: it is filled up to it.
+    /// With a single sequence, each expert counts as having as many copies as its capacity, because it is padded to it.
     pub filled: bool,
-    /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
-    /// the mean is taken; empty: one loss over all tokens.
+    /// For each token of the batch `[T]`, its sequence, if every sequence has a loss of its own and their mean is taken;
+    /// empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
     /// Number of sequences.
     pub sequences: usize,
 }
 
-/// How many copies of tokens an expert takes.
+/// How many copies of tokens an expert accepts (its capacity).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Of an even share, `tokens · K / E`; rounded up.
@@ -38,7 +38,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Copies that an expert takes of `tokens` tokens with `top_k` of `experts` experts each.
+    /// The capacity of an expert for `tokens` tokens, each routed to `top_k` of `experts` experts.
     pub fn copies(&self, tokens: usize, top_k: usize, experts: usize) -> usize {
         (tokens as f64 * top_k as f64 / experts as f64 * self.factor).ceil() as usize
     }
@@ -48,7 +48,7 @@ impl Capacity {
 pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
 
 impl Sharers<'_> {
-    /// Those that there are beside this rank.
+    /// The ranks other than this one.
     pub(crate) fn others(&self) -> Option<&dyn TokenGroup> {
         (self.0.cp.size() > 1 || self.spread()).then_some(self as &dyn TokenGroup)
     }
@@ -125,7 +125,7 @@ pub struct LayerLoad {
     pub passes: u64,
     /// Token copies that were meant for each expert.
     pub tokens: Vec<u64>,
-    /// Of those, copies that each expert did not take.
+    /// Copies among these that each expert dropped.
     pub dropped: Vec<u64>,
     /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took
     /// of what it did not ([`ms_core::ops::drop_margin`]), where that is watched.
@@ -133,7 +133,7 @@ pub struct LayerLoad {
 }
 
 impl RouterLoad {
-    /// One that also looks how close the choices are.
+    /// One that also records how close the choices are.
     pub fn watching_margins() -> Self {
         Self { watches_margins: true, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Layers that run again in the backward pass.
+//! Recomputation of layers in the backward pass.
 
 use super::{Chunk, Gpt, Home};
 use crate::layer::Layer;
@@ -10,14 +10,14 @@ use ms_spec::{Mixer, Recompute};
 use std::sync::Arc;
 
 impl Gpt {
-    /// How many of a chunk's first layers run again in the backward pass.
+    /// How many of a chunk's first layers are recomputed in the backward pass.
     pub(super) fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
         let all = chunk.layers.len() / self.halves();
         let spared = usize::from(self.keeping.spare_last && chunk.ends);
         recompute.layers(all).min(all - spared.min(all)) * self.halves()
     }
 
-    /// Runs the layers of which only the input is kept.
+    /// Runs the layers that save only their input.
     pub(super) fn recomputed_layers(
         &self,
         g: &mut Graph,
@@ -45,7 +45,7 @@ impl Gpt {
         Ok(carry)
     }
 
-    /// Runs layers of which only what they take is kept: the stream, and what earlier ones lend them.
+    /// Runs layers that save only their inputs: the stream, and what earlier layers lend them.
     fn group_again(
         &self,
         g: &mut Graph,
@@ -87,7 +87,7 @@ impl Gpt {
         Ok(Carry { stream, lent: lent.or(carry.lent), picks })
     }
 
-    /// Keeps less of the input of layers that run again, once they have run.
+    /// Saves less of the input of recomputed layers, once they have run.
     fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
         if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
             return Ok(input.send(host)?);

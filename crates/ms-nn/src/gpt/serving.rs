@@ -1,4 +1,4 @@
-//! The decoder over a cache: only what is new is computed.
+//! The decoder with a KV cache: only new tokens are computed.
 
 use super::Gpt;
 use crate::batch::Place;

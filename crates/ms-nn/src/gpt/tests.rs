@@ -1,4 +1,4 @@
-//! What the layers are given.
+//! What layers receive.
 
 use super::*;
 use half::bf16;
@@ -11,7 +11,7 @@ fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f
     embedded_at(Place::Embedding(0), false, scales, (scales, position, ids))
 }
 
-/// The same at another place, in one of the forms of prediction modules; by definition with the factors `by`.
+/// The same at another place, in one of the forms of prediction modules, with the factors `by`.
 fn embedded_at(
     place: Place,
     mtp_hidden_first: bool,

@@ -1,4 +1,4 @@
-//! How a layer of a configuration is put together.
+//! Construction of a layer from the configuration.
 
 use super::{Cut, Layer, Network, Sub};
 use crate::Result;

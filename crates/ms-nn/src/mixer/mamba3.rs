@@ -1,4 +1,4 @@
-//! Mamba3's mixer. It runs in f32 between its two projections.
+//! Mamba-3. It runs in f32 between its two projections.
 
 use super::{Cut, Section, Sections, TokenMixer, over_documents, remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
@@ -19,7 +19,7 @@ pub(crate) struct Mamba3Mixer {
     /// Inputs, gates and outputs by rank.
     by_rank: Option<[ParamId; 3]>,
     out: Linear,
-    /// Of the rank's heads.
+    /// For the rank's heads.
     sizes: Mamba3,
     shape: Mamba3Shape,
 }

@@ -1,4 +1,4 @@
-//! What mixes tokens in a layer; of its kinds the recurrent ones, and what they share. Their scans run in f32.
+//! Token mixers: the trait of a layer's mixer, and what the recurrent kinds share. Their scans run in f32.
 
 mod gated_delta;
 mod mamba2;
@@ -56,8 +56,8 @@ fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
     ops::cast(pass.g, &w, w.value().dtype().wide())
 }
 
-/// Runs `work` with the convolution's history and the scan's states of the segments at hand, if there is a cache, and
-/// keeps what they become.
+/// Runs `work` with the convolution's history and the scan's states of the current segments, if there is a cache, and keeps
+/// what they become.
 #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
 fn remembered_in(
     slots: &[usize],

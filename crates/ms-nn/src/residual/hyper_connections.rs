@@ -1,6 +1,7 @@
-//! Hyper-connections: several residual streams, of which a sublayer's input is taken and to which its output is given.
+//! Hyper-connections: several residual streams, from which a sublayer's input is mixed and to which its output is
+//! distributed.
 //!
-//! Streams of a token lie one after the other, `[T,n·H]`. Weights are computed in f32 from weights of the store's type.
+//! The streams of a token are contiguous, `[T,n·H]`. Mixing weights are computed in f32 from weights of the store's type.
 
 use super::{End, Residual, unit_norm};
 use crate::params::Scope;

@@ -1,4 +1,4 @@
-//! What stands around a layer's parts: norms before and behind them, and the streams that they take from and give to.
+//! Residual connections: norms before and after a layer's parts, and the streams that they read and write.
 
 mod hyper_connections;
 mod norm;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 /// What a sublayer takes its input of and gives its output to, where that is not a sum with one stream.
 pub(crate) trait Residual: Debug + Send + Sync {
-    /// The input `[T,H]` of the sublayer, of what layers hand on, `[T,n·H]`, and what [`Residual::expand`] needs.
+    /// The input `[T,H]` of the sublayer, of what layers pass on, `[T,n·H]`, and what [`Residual::expand`] needs.
     fn collapse(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Var)>;
 
-    /// What is handed on behind a sublayer that made `y[T,H]` of `x[T,n·H]`.
+    /// The stream after a sublayer that computed `y[T,H]` from `x[T,n·H]`.
     fn expand(&self, pass: &mut Pass<'_>, x: &Var, y: &Var, w: &Var) -> Result<Var>;
 }
 
@@ -27,18 +27,18 @@ pub(crate) trait End: Debug + Send + Sync {
     /// What layers begin with, `[T,n·H]`, of `x[T,H]`.
     fn spread(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var>;
 
-    /// What is behind the last, `[T,H]`, of what it hands on.
+    /// The final state `[T,H]` from what the last layer passes on.
     fn collapse(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var>;
 }
 
-/// What is around mixer and network of a layer whose parameters `scope` has; `None`: outputs are added to the stream.
+/// The residuals around mixer and MLP of a layer whose parameters are in `scope`; `None`: outputs are added to the stream.
 pub(crate) fn around(scope: &Scope<'_>, c: &ModelConfig) -> Option<[Arc<dyn Residual>; 2]> {
     let h = c.hyper.as_ref()?;
     let of = |part| -> Arc<dyn Residual> { Arc::new(Streams::new(&scope.of(part), c, h, false)) };
     Some([Part::MixerStreams, Part::FeedStreams].map(of))
 }
 
-/// What is behind the last layer of those whose parameters `scope` has.
+/// The end of the residual after the last layer whose parameters are in `scope`.
 pub(crate) fn end(scope: &Scope<'_>, c: &ModelConfig) -> Option<Arc<dyn End>> {
     let h = c.hyper.as_ref()?;
     Some(Arc::new(Streams::new(&scope.of(Part::LastStreams), c, h, true)))

@@ -47,8 +47,8 @@ impl NormShape {
         ops::add_rms_norm(pass.g, x, y, &w, self.rms())
     }
 
-    /// Norm of rows of which tensor-parallel ranks have `columns`, each as many and every column on as many ranks (their
-    /// mean is then that of the row); every rank holds the whole weight.
+    /// Norm of rows sharded over tensor-parallel ranks, which have `columns`: the same number each, and every column on the
+    /// same number of ranks (so their mean is that of the row); every rank holds the whole weight.
     pub(crate) fn apply_to_projection(
         &self,
         pass: &mut Pass<'_>,

@@ -1,5 +1,5 @@
-//! What a rank sends in an iteration, by formulas: layouts are compared by it before the best of them are tried out, and where a
-//! run cannot be tried out, it is all that a plan says.
+//! What a rank sends in an iteration, by formulas. Layouts are compared by it before the best of them are rehearsed, and for
+//! a run that cannot be rehearsed it is all that a plan says.
 
 use crate::resolve::Resolved;
 use crate::resolve::stages;
@@ -42,7 +42,7 @@ struct Rank<'a> {
     r: &'a Resolved,
     /// Tokens that tensor-parallel ranks have together.
     tokens: usize,
-    /// Bytes of an element as it is computed with, and of a gradient that is summed.
+    /// Bytes of an element in the compute type, and of a reduced gradient element.
     element: usize,
     wide: usize,
     tp: usize,
@@ -104,7 +104,7 @@ impl<'a> Rank<'a> {
         let c = &self.r.config.model;
         let kind = c.layer(number);
         let mut sent = Sent::default();
-        // Two attentions, and two dense networks beside the experts.
+        // Two attentions, and two dense MLPs in addition to the experts.
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
             sent.tp += twice * (self.enter(c.entering(number)) + self.leave() + self.handed(number));
@@ -115,7 +115,7 @@ impl<'a> Rank<'a> {
             Feed::None => {}
             Feed::Dense => sent.tp += dense,
             Feed::Moe => {
-                // Shared experts are entered as dense networks are.
+                // Shared experts are entered as dense MLPs are.
                 let shared = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some());
                 let again = usize::from(shared && self.r.topology.sharing.sequence_parallel);
                 let ExpertBytes { ep, etp, tp_ep, tp } = self.experts;
@@ -128,12 +128,12 @@ impl<'a> Rank<'a> {
         sent
     }
 
-    /// What a layer, which sends `of_layer`, sends once more where its forward pass runs again.
+    /// What a layer, which sends `of_layer`, sends once more if its forward pass is recomputed.
     fn again(&self, number: usize, of_layer: Sent) -> Sent {
         let c = &self.r.config.model;
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };
         let tp = match self.r.topology.sharing.sequence_parallel {
-            // Of five times that rows are gathered or shared out for a sublayer two are forward.
+            // Of the five gathers and reduce-scatters of rows for a sublayer, two are in the forward pass.
             true => of_layer.tp * 2 / 5,
             false => of_layer.tp / 2,
         };
@@ -199,8 +199,8 @@ fn bytes_of(
     Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes())?)
 }
 
-/// Bytes that the first rank of `stage`, whose parameters are `held`, sends in an iteration of data parallelism: of gradients
-/// that are summed and shared out, and of weights that are gathered.
+/// Bytes that the first rank of `stage`, whose parameters are `held`, sends in an iteration for data parallelism: gradients
+/// that are reduce-scattered, and weights that are all-gathered.
 ///
 /// # Errors
 /// If a parameter does not divide.
@@ -215,7 +215,7 @@ pub(crate) fn of_data_parallelism(
     let (mut gradients, mut weights) = (0, 0);
     for (held, alike) in [(dense, grid.alike(false)), (experts, grid.alike(true))] {
         let (shards, copies) = (grid.optimizer().shards(alike), grid.optimizer().copies(alike));
-        // Summed and shared out inside an instance; then a rank's part over instances.
+        // Reduce-scattered inside an instance; then a rank's shard is summed over instances.
         gradients += share(held.gradients, shards) + 2 * share(held.gradients / shards, copies);
         weights += share(held.weights, shards);
     }
@@ -241,7 +241,7 @@ pub(crate) fn of_stage(
     let ends = |item: &Item| !matches!(item, Item::Layer { .. } | Item::Noop { .. });
     let mut summed = 0;
     if chunks.iter().flatten().any(ends) {
-        // Of what several stages hold the gradients are summed over them.
+        // Gradients of weights held by several stages are summed over them.
         let copies = held.iter().flatten().filter(|p| p.copy).map(|p| p.spec.name.as_str());
         for name in copies.collect::<BTreeSet<_>>() {
             let holds = |held: &&Vec<PlacedParam>| held.iter().any(|p| p.spec.name == name);

@@ -1,4 +1,4 @@
-//! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
+//! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most that much memory, best first.
 
 use crate::plan::{self, communication, rehearse};
 use crate::resolve::Resolved;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt;
 
 /// Floating-point operations that a rank does in the time in which it sends a byte, for the order of the list: 300 TFLOP/s
-/// beside 100 GB/s, as accelerators of 2024 have them.
+/// and 100 GB/s, as for accelerators of 2024.
 const FLOPS_PER_BYTE: f64 = 3000.0;
 
 /// Rows of a product on an accelerator with which it takes twice the time of its operations: tiles of few rows are mostly empty,
@@ -25,7 +25,7 @@ const ROWS_OF_HALF_SPEED: f64 = 512.0;
 /// Layouts that are shown.
 const SHOWN: usize = 8;
 
-/// Layouts that are tried out for it, and those that need least by formula, where none of the best can be shown.
+/// Layouts that are rehearsed for it, and those that need least by formula, where none of the best can be shown.
 const TRIED: usize = 12;
 const LEAST: usize = 4;
 
@@ -39,17 +39,17 @@ struct Candidate {
     dp: usize,
     /// The global batch size, where it is not given and would be another one of these ranks.
     global: Option<usize>,
-    /// Of the rank that needs most, in bytes, by formula, and its stage.
+    /// Bytes of the rank that needs most, by formula, and its stage.
     bytes: usize,
     stage: usize,
-    /// The same as it was tried out, in blocks of memory as an arena gives them.
+    /// The same from a rehearsal, in blocks of memory as an arena allocates them.
     peak: Option<usize>,
     bubble: f64,
     /// Tokens of a micro-batch on a rank, the rows of its products.
     rows: usize,
     /// Operations of a rank in an iteration.
     flops: f64,
-    /// Bytes sent in an iteration by a rank of the stage that sends most: tried out, or by formula.
+    /// Bytes sent in an iteration by a rank of the stage that sends most: from a rehearsal, or by formula.
     sent: u64,
     /// By formula.
     estimated: u64,
@@ -87,10 +87,10 @@ pub(crate) fn bytes(flag: &str, text: &str) -> Result<usize> {
 /// Layouts of a run's ranks whose ranks each need at most so much memory.
 pub struct Layouts {
     ranks: usize,
-    /// The size as it was asked for, and its bytes.
+    /// The requested size as text, and in bytes.
     asked: String,
     limit: usize,
-    /// Layouts that there are, those that fit by formula, and those of them that were tried out.
+    /// All layouts, those that fit by formula, and those of these that were rehearsed.
     total: usize,
     fit: usize,
     tried: usize,
@@ -104,7 +104,7 @@ impl Layouts {
     /// Finds those of the ranks of `r` that need at most `asked` (64GiB, say).
     ///
     /// # Errors
-    /// A size that is none, or no layout that fits, with the smallest that there is.
+    /// An invalid size, or no layout that fits, with the smallest one.
     pub fn find(o: &Options, r: &Resolved, asked: &str) -> Result<Self> {
         let limit = bytes("--fit", asked)?;
         check(r)?;
@@ -177,8 +177,8 @@ impl fmt::Display for Layouts {
     }
 }
 
-/// Of layouts that need at most `limit` by formula, best first, those that do when they are tried out, best first, and how many
-/// were.
+/// Of layouts that need at most `limit` by formula, best first: those that still do in a rehearsal, best first, and how many
+/// were rehearsed.
 fn tried(all: Vec<Candidate>, r: &Resolved, o: &Options, limit: usize) -> (Vec<Candidate>, usize) {
     let (mut shown, mut rest, mut tried) = (Vec::new(), Vec::new(), 0);
     for mut layout in all {
@@ -296,8 +296,8 @@ impl Candidate {
         (again + exchanges) / (1.0 - self.bubble).max(1e-3)
     }
 
-    /// Tries out the first rank of every stage, and takes what it needs and sends in place of what formulas say. Whether none
-    /// needs more than `limit` bytes; a layout that cannot be tried out keeps what formulas say.
+    /// Rehearses the first rank of every stage and replaces the estimates of memory and bytes sent by the results. Returns
+    /// whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
         let Some(mut run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
         let tokens = run.config.longest_row * run.config.batch.micro;

@@ -1,4 +1,4 @@
-//! What ranks take and send, for the plan: one rank of every stage is tried out without values.
+//! Rehearsal for the plan: one rank of every stage is run without values, to find what ranks allocate and send.
 
 use crate::resolve::Resolved;
 use ms_core::Axis;
@@ -10,7 +10,8 @@ use std::thread;
 /// What the ranks of a stage take and send.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    /// Of its first rank, for all; where ranks share out what a mask leaves, of the first rank of every place in the ring.
+    /// For its first rank, which stands for all; if work is distributed by the mask, for the first rank at every place in the
+    /// ring.
     places: Vec<Rehearsal>,
     /// Neighbouring context-parallel ranks at one place.
     at_place: usize,
@@ -50,12 +51,12 @@ pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     all
 }
 
-/// Of each of `stages` what its ranks take and send in an iteration of `micro_batches` micro-batches; `None` where a run of
-/// these flags would be refused.
+/// For each of `stages`, what its ranks allocate and send in an iteration of `micro_batches` micro-batches; `None` if a run
+/// with these flags would be refused.
 pub(crate) fn stages(r: &Resolved, micro_batches: usize, stages: &[usize]) -> Vec<Option<Stage>> {
     let grid = &r.topology.grid;
     let (ulysses, ring) = r.topology.ulysses_and_ring();
-    // Which blocks of attention a rank works at hangs on its place, and on the masks of micro-batches.
+    // Which blocks of attention a rank works on depends on its place, and on the masks of micro-batches.
     let places =
         if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
     let of_place = |stage: usize, place: usize| {

@@ -1,4 +1,4 @@
-//! What a run needs of the machine's memory, before it starts.
+//! Memory that a run needs, compared with what the machine has, before it starts.
 
 use crate::resolve::Resolved;
 use crate::resolve::data::{DataConfig, DataKind};
@@ -23,11 +23,11 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Estimates them: weights, gradients and optimizer from the parameters of every rank, activations of one forward pass
-    /// at a time, micro-batches read ahead and the order of samples. A pipeline holds more passes than one.
+    /// Estimates them: weights, gradients and optimizer from the parameters of every rank, activations of one forward pass at
+    /// a time, micro-batches read ahead and the order of samples. A pipeline holds more passes than one.
     ///
     /// # Errors
-    /// If the model cannot be cut as the run wants it.
+    /// If the model cannot be sharded for the run.
     pub(crate) fn of(r: &Resolved) -> Result<Self> {
         let c = &r.config;
         let grid = &r.topology.grid;
@@ -39,7 +39,7 @@ impl Needs {
         let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes.saturating_mul(ranks) as u64);
         for stage in 0..placement.stages() {
             let held = placement.params(&c.model, stage);
-            // The state is shared out over the ranks whatever the flag says: that changes no value.
+            // The state is sharded over the ranks whatever the flag says: that changes no value.
             let rank = crate::resolve::stages::first_of_stage(r, stage);
             let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes())?;
             let sizes = crate::resolve::stages::activations(r, c.longest_row);
@@ -98,11 +98,11 @@ impl Needs {
     }
 }
 
-/// Bytes that a rank holds for a checkpoint which is written while training goes on: its part of the weights, and of what the
-/// optimizer keeps unrounded copies.
+/// Bytes that a rank holds for a checkpoint which is written while training goes on: its part of the weights, and copies of
+/// the optimizer's unrounded state.
 ///
 /// # Errors
-/// If the model cannot be cut as the run wants it.
+/// If the model cannot be sharded for the run.
 pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Placement) -> Result<usize> {
     if !c.checkpoint.beside_training || !c.checkpoint.writes() {
         return Ok(0);

@@ -1,8 +1,8 @@
-//! `--smart-swap`: what leaves a rank's memory is chosen by what ranks take.
+//! `--smart-swap`: values to swap out of a rank's memory are chosen by the memory that ranks need.
 //!
-//! Upstream watches allocations of the first steps and swaps what lets the rest fit the device. Here the plan knows what ranks
-//! take before they start: ways to swap are tried out without values, in the order of what goes to the file, and the first that
-//! fits is taken. None of them changes a bit.
+//! Upstream watches the allocations of the first steps and swaps whatever makes the rest fit the device. Here the plan knows
+//! the memory of ranks before they start: combinations of swaps are rehearsed without values, in the order of the bytes they
+//! write to the file, and the first one that fits is used. None of them changes a bit.
 //!
 //! # Source
 //! MindSpeed (2026), `docs/zh/features/smart_swap.md` and `mindspeed/core/memory/smart_swap/swap_policy_config.py`, whose
@@ -58,7 +58,7 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(Keeping, OptimizerForm)> {
     ways
 }
 
-/// What the rank that takes most takes: as it is tried out, or by formula where a stage cannot be.
+/// The memory of the rank that needs most: by rehearsal, or by formula if a stage cannot be rehearsed.
 fn most(r: &Resolved) -> Result<usize> {
     let (c, grid) = (&r.config, &r.topology.grid);
     let placement = Placement::new(&c.model, &c.stages)?;
@@ -81,10 +81,10 @@ fn most(r: &Resolved) -> Result<usize> {
     Ok(most)
 }
 
-/// Chooses what is swapped, if it is asked for; the optimizer's state in so many parts.
+/// Chooses what is swapped, if requested; the optimizer state in this many parts.
 ///
 /// # Errors
-/// For a size that is none, and one that no way to swap fits.
+/// For an invalid size, and one that no combination of swaps fits.
 pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
     if !o.smart {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What tensor-parallel layers compute while their ranks exchange, as the flags of Megatron and MindSpeed say it.
+//! Overlap of communication and computation in tensor-parallel layers, from the flags of Megatron and MindSpeed.
 
 use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};

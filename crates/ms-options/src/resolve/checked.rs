@@ -1,4 +1,4 @@
-//! Samples of which every token is looked at before it reaches the model.
+//! Samples whose tokens are validated before they reach the model.
 
 use ms_data::{Sample, Samples};
 use std::sync::Arc;

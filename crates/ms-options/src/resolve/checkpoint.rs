@@ -71,7 +71,7 @@ pub(super) fn checkpointing(
         refuse!("--moe-grouped-gemm: upstream's grouped experts have no biases: needs --disable-bias-linear");
     }
     let passing = passing(o)?;
-    // Of a run that was broken off: the last of what it wrote in passing, if nothing newer stayed.
+    // For an interrupted run: its last non-persistent checkpoint, if there is no newer one.
     let newest = newest_passing(o, source)?;
     let pretrained = source.is_pretrained() && newest.is_none();
     Ok(Checkpointing {

@@ -1,18 +1,18 @@
-//! What `--smart-swap` has chosen.
+//! The choice of `--smart-swap`.
 
 use ms_nn::Swapped;
 use serde_json::{Value, json};
 
-/// Parts that go to the file, and what they were chosen by.
+/// Parts that are swapped to the file, and what the choice is based on.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
-    /// Bytes that a rank was to stay in.
+    /// The limit on a rank's memory in bytes.
     pub(crate) limit: usize,
-    /// What the rank that takes most takes so, and what it would without.
+    /// Bytes needed by the rank that needs most, with this choice and without swapping.
     pub(crate) takes: usize,
     pub(crate) without: usize,
     pub(crate) swapped: Swapped,
-    /// Whether the optimizer's state does, too.
+    /// Whether the optimizer's state is swapped, too.
     pub(crate) optimizer: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Flags that go with others: what changes nothing since these are not there is said.
+//! Flags that need other flags: those without effect because the others are missing are reported.
 
 use crate::resolve::Resolved;
 use crate::resolve::options::Options;
@@ -9,11 +9,11 @@ use ms_dist::ContextParallel;
 use ms_spec::GroupScore;
 use std::collections::BTreeSet;
 
-/// Flags that train experts; those that describe them are told of where the model is made.
+/// Flags for training experts; flags that describe experts are reported where the model is made.
 const OF_EXPERTS: [&str; 4] =
     ["--moe-aux-loss-coeff", "--moe-expert-capacity-factor", "--moe-per-layer-logging", "--moe-z-loss-coeff"];
 
-/// Flags by which shared experts work while tokens are on their way to others.
+/// Flags by which shared experts work while tokens are in transit to others.
 const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-alltoall-mc2",
     "--moe-alltoall-overlap-comm",
@@ -21,7 +21,7 @@ const BESIDE_EXPERTS: [&str; 4] = [
     "--moe-shared-expert-overlap",
 ];
 
-/// Flags that share out layers over the stages of a pipeline, and say how they work together.
+/// Flags that distribute layers over the stages of a pipeline, and set its schedule.
 const OF_STAGES: [&str; 4] = [
     "--no-overlap-p2p-communication",
     "--num-layer-list",
@@ -29,13 +29,14 @@ const OF_STAGES: [&str; 4] = [
     "--num-virtual-stages-per-pipeline-rank",
 ];
 
-/// Refuses what upstream fails with together, though neither changes anything by itself.
+/// Refuses a pair of flags with which upstream fails, although neither has an effect by itself.
 ///
 /// # Errors
 /// With both flags.
 ///
 /// # Source
-/// MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/dot_product_attention.py`, whose fused attention has no scale by layer.
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/dot_product_attention.py`, whose fused attention has no scale by
+/// layer.
 pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     const SCALED: &str = "--apply-query-key-layer-scaling";
     const FUSED: &str = "--use-flash-attn";
@@ -48,7 +49,7 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     }
 }
 
-/// Says where what is not given is another thing than upstream's default.
+/// Reports defaults that differ from upstream's.
 pub(crate) fn say_defaults(o: &Options) {
     let silent = [(&o.dropout.hidden, "--hidden-dropout 0"), (&o.dropout.attention, "--attention-dropout 0")];
     let silent = silent.into_iter().filter(|(share, _)| !share.is_given() && share.value != 0.0);
@@ -70,14 +71,14 @@ pub(crate) fn say_defaults(o: &Options) {
     }
 }
 
-/// Says which of the given flags change nothing, for want of what they go with.
+/// Reports which of the given flags have no effect because a flag that they need is missing.
 pub(crate) fn say(o: &Options, r: &Resolved) {
     for (flag, with) in idle(&o.written.flags, o, r) {
         tracing::warn!("{flag} has no effect without {with}");
     }
 }
 
-/// The idle ones of the given flags, and what each goes with.
+/// The idle ones of the given flags, and what each of them needs.
 fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'static str, &'static str)> {
     const FULL: &str = "--recompute-granularity full";
     let context = &r.topology.sharing.context;
@@ -144,7 +145,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     .into_iter()
     .flatten()
     .collect();
-    // Gradients of experts' weights are formed beside exchanges in any case.
+    // Gradients of experts' weights overlap with exchanges in any case.
     let works = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some())
         || given.contains("--moe-zero-memory")
         || given.contains("--moe-fb-overlap");

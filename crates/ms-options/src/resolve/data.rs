@@ -24,30 +24,30 @@ pub(crate) struct DataConfig {
     pub stretch: Option<usize>,
     /// Micro-batches read ahead.
     pub ahead: usize,
-    /// Tokens of a row behind those that are trained, which prediction modules see.
+    /// Tokens of a row after the trained ones, which prediction modules see.
     pub beyond: usize,
 }
 
-/// Kinds of sample sets.
+/// Kinds of datasets.
 #[derive(Clone, Debug)]
 pub(crate) enum DataKind {
     /// Ready samples in a safetensors file, taken in order.
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// What the ends of documents in a row do.
+        /// The effect of document ends inside a row.
         documents: Option<Documents>,
     },
     /// Megatron's GPT dataset.
     Gpt {
-        /// The sets and their split.
+        /// The datasets and their split.
         paths: DataPaths,
         /// How samples are made of tokens.
         options: GptOptions,
-        /// Whose rules for blends.
+        /// The upstream version whose rules for blends apply.
         upstream: Upstream,
     },
-    /// MindSpeed-LLM's fine-tuning sets.
+    /// MindSpeed-LLM's fine-tuning datasets.
     Sft {
         /// Prefixes, or weights and prefixes in turn.
         paths: Vec<String>,
@@ -59,7 +59,7 @@ pub(crate) enum DataKind {
 }
 
 impl DataKind {
-    /// What messages about its samples call it.
+    /// Its name in messages.
     fn name(&self) -> String {
         match self {
             Self::Safetensors { path, .. } => path.display().to_string(),
@@ -80,7 +80,7 @@ pub(crate) struct Data {
     rank: (usize, usize),
 }
 
-/// An error of the data with its flag, and what to do about a split that has none.
+/// An error of the data with its flag, and advice on an empty split.
 pub(crate) fn named(error: ms_data::Error) -> anyhow::Error {
     let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
     let error = anyhow::Error::new(error).context("--data-path");
@@ -98,10 +98,10 @@ pub(crate) fn wanted(run: &TrainConfig) -> [u64; 3] {
 }
 
 impl Data {
-    /// Opens the sets with as many samples as the run takes.
+    /// Opens the datasets with as many samples as the run needs.
     ///
     /// # Errors
-    /// If a set is missing, damaged or too small.
+    /// If a dataset is missing, damaged or too small.
     pub(crate) fn open(
         data: &DataConfig,
         run: &TrainConfig,
@@ -190,7 +190,7 @@ impl DataSource for Data {
     }
 }
 
-/// The rows of a fine-tuning set as `--stage sft` reads them.
+/// The rows of a fine-tuning dataset as `--stage sft` reads them.
 pub(crate) fn sft_options(row_tokens: usize, form: Form, eos: i32, order: Order) -> SftOptions {
     SftOptions { row_tokens, form, eos, order, negative_ids_as_upstream: false, index_files: false }
 }

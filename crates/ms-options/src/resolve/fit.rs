@@ -1,4 +1,4 @@
-//! Whether datasets, tokenizer and model belong together: looked at before the first iteration.
+//! Whether datasets, tokenizer and model match: checked before the first iteration.
 
 use crate::resolve::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};
@@ -10,14 +10,14 @@ use ms_data::sft;
 use ms_text::Tokenizer;
 use std::path::Path;
 
-/// Bytes of tokens of one set that are looked at before the first iteration; the rest is checked row by row.
+/// Bytes of tokens of one dataset that are checked before the first iteration; the rest is checked row by row.
 const LOOKED_AT: u64 = 4 << 30;
 
-/// Checks that the ids of every indexed set are below `rows`, those of the embedding, and that no set was made with
-/// another tokenizer than `tokenizer`.
+/// Checks that the ids of every indexed dataset are below `rows`, the rows of the embedding, and that no dataset was made
+/// with another tokenizer than `tokenizer`.
 ///
 /// # Errors
-/// If a set cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
+/// If a dataset cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
 pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer>) -> Result<()> {
     let prefixes = match &data.kind {
         DataKind::Safetensors { .. } => return Ok(()), // every row is checked when it is read
@@ -63,7 +63,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
     Ok(())
 }
 
-/// Compares the files of a set with the checksums of its manifest, up to the size that is looked at.
+/// Compares the files of a dataset with the checksums of its manifest, up to the size that is checked.
 fn same_bytes(prefix: &Path, path: &Path, manifest: &Manifest) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let own = [bin_path(prefix), idx_path(prefix)].map(|p| p.file_name().map(ToOwned::to_owned));
@@ -76,7 +76,7 @@ fn same_bytes(prefix: &Path, path: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Compares the tokenizer with the one that the manifest of a set names.
+/// Compares the tokenizer with the one that the manifest of a dataset names.
 fn same_tokenizer(prefix: &Path, path: &Path, manifest: &Manifest, tokenizer: &Tokenizer) -> Result<()> {
     let (made, ours) = (manifest.tokenizer_sha256.as_str(), tokenizer.content_hash());
     if made.is_empty() || made == ours {

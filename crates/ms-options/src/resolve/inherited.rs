@@ -1,4 +1,4 @@
-//! `--use-mp-args-from-checkpoint-args`: the sizes of a run's ranks, as the run that saved a checkpoint had them.
+//! `--use-mp-args-from-checkpoint-args`: the parallel sizes of a run, taken from the run that saved the checkpoint.
 
 use crate::Source;
 use anyhow::{Context, Result};

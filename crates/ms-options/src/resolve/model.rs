@@ -1,4 +1,4 @@
-//! The model of a run: from flags, or from a checkpoint with flags in place of what it says.
+//! The model of a run: from flags, or from a checkpoint with flags overriding what it says.
 
 use crate::ModelFlags;
 use crate::resolve::options::Options;
@@ -123,10 +123,10 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));
-    // By it the head's arguments are told from v2.0.0's.
+    // It distinguishes the head's arguments from v2.0.0's.
     put("topk_softmax_in_fp32", (o.upstream == Upstream::Head).then_some(o.routers.best_two.into()));
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
-    // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
+    // By default, v2.0.0's groups are those of expert-parallel ranks.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
     let kind = flags.word("moe_router_load_balancing_type");
     let groups_chosen = o.upstream == Upstream::V2_0_0 && flags.written("topk_group").is_some();
@@ -136,7 +136,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         put("n_group", Some(o.spread.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {
-        // Upstream's tokenizer without words counts the end of documents as one more.
+        // Upstream's null tokenizer counts the end of documents as one more token.
         let end = usize::from(o.samples.have_no_words() && flags.rows().is_none());
         put("vocab_size", Some((tokens + end).into()));
     }
@@ -170,7 +170,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
     let of_upstream = !o.routers.balanced_groups;
-    // What is divided by its sum has no scale: the flag that says so acts where there is one.
+    // Weights that are divided by their sum have no scale: the flag acts only where there is one.
     let divides = map.get("norm_topk_prob") == Some(&Value::Bool(true));
     let mut acting = Vec::new();
     if of_upstream && divides_last(o.upstream, kind, divides) {

@@ -1,4 +1,4 @@
-//! Every option of a training run: each group stands in the file that reads it.
+//! Every option of a training run; each group is defined in the file that reads it.
 
 use crate::resolve::{
     self, beside, checkpoint, inherited, model, recompute, routing, samples, schedule, shares, topology,

@@ -1,4 +1,4 @@
-//! What passes keep: the flags of recomputation and of swapped attention.
+//! Activation memory: the flags of recomputation and of swapped attention.
 
 pub(crate) mod passes;
 
@@ -202,7 +202,7 @@ pub(crate) fn resolve(
         );
     }
     let replay = replay(o, method, count, stages)?;
-    // Of swapped layers the networks alone run again, and in the bubble whole passes do.
+    // In swapped layers only the MLPs are recomputed, and in the bubble whole passes are.
     let whole = o.granularity.as_deref() == Some("full") && !o.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
@@ -434,7 +434,7 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
     }
     Ok(match (advance, bubble) {
         (_, true) => Replay::InBubble,
-        // As upstream: chunks of more layers do not run again in advance, only their last layer is spared.
+        // As upstream: chunks of more layers are not recomputed in advance; only their last layer is not recomputed.
         (true, _) if stages.layers_per_chunk == Some(1) => Replay::InAdvance,
         _ => Replay::WithGradient,
     })

@@ -41,7 +41,7 @@ pub(crate) fn routing(
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
     {
-        // Of a model without experts nothing is chosen, as upstream.
+        // As upstream: a model without experts has no routing.
         let idle = model.moe.is_none() && dest == "moe_router_topk";
         if let Some(given) = flags.number(dest).filter(|&n| n != found as u64 && !idle) {
             refuse!("{flag}: expected {found}, as the model has it, found {given}");
@@ -102,7 +102,7 @@ pub(crate) fn routing(
     if fixed {
         tracing::warn!("--fix-router: experts are used in turn, so losses are meaningless");
     }
-    // As upstream: a factor below zero is none.
+    // As upstream: a negative factor means none.
     let capacity = o.capacity.filter(|&f| f >= 0.0).map(|factor| Capacity {
         factor,
         policy: match o.drop.as_str() {
@@ -127,7 +127,7 @@ pub(crate) fn routing(
             "--moe-expert-capacity-factor: cannot be combined with --moe-router-load-balancing-type sinkhorn, as in upstream"
         );
     }
-    // Head counts what experts are left with, and those that are filled up have as many each.
+    // The head counts what experts keep after dropping; padded experts have the same number each.
     let head = upstream == Upstream::Head;
     let biased = model.moe.as_ref().is_some_and(|m| m.router.bias);
     let evens_out = head && capacity.is_some() && o.fills && biased && o.bias_update_rate != 0.0;
@@ -144,7 +144,7 @@ pub(crate) fn routing(
         auxiliary,
         balance_by_sequence,
         balance_biased,
-        // As upstream: this loss looks at what the dispatcher is given.
+        // As upstream: this loss uses what the dispatcher receives.
         balance_of_taken: kind == Some("seq_aux_loss"),
         balance_of_filled: kind == Some("seq_aux_loss") && o.fills,
         balance_undivided: head && top_k == 1 && matches!(kind, None | Some("aux_loss" | "seq_aux_loss")),

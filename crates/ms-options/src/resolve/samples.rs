@@ -246,7 +246,7 @@ pub(super) fn data(
     tokenizer: Option<&(Tokenizer, bool)>,
 ) -> Result<DataConfig> {
     let o = &all.samples;
-    // Rows of multi-token prediction go on behind what is trained.
+    // Rows for multi-token prediction extend beyond what is trained.
     let seq_length = seq_length + all.made.windows;
     let (paths, per_split) = o.named()?;
     let seed = o.seed as u32;
@@ -318,7 +318,7 @@ pub(super) fn data(
         let fill_to = o.fill.then_some(global as u64);
         let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
         let mut options = sft_options(seq_length, form, eos, order);
-        // Upstream has these beside the data, whatever the folder of the other index files.
+        // Upstream stores these next to the data, regardless of the folder of the other index files.
         options.index_files = o.cache.is_some();
         DataKind::Sft { paths, split: split()?, options }
     } else {

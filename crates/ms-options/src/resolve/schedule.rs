@@ -1,7 +1,7 @@
-//! Learning rate and weight decay: from flags to a schedule.
+//! Schedules of learning rate and weight decay, from flags.
 //!
-//! A run is counted in iterations (`--train-iters`) or in samples (`--train-samples`), and so are the lengths of its
-//! schedule; a length of the other kind is an error, as it is upstream.
+//! A run is measured in iterations (`--train-iters`) or in samples (`--train-samples`), and so are the lengths of its
+//! schedule; a length in the other unit is an error, as it is upstream.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`, and `megatron/training/training.py`,
@@ -113,7 +113,7 @@ pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrS
     }
     let max_lr = match rates.lr {
         Some(lr) => lr,
-        // A plan needs no rate: any that goes with the others.
+        // A plan needs no learning rate: any that is consistent with the others.
         None if !trains || planned => rates.min_lr,
         None => refuse!("--lr is required"),
     };

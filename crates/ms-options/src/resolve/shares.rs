@@ -1,4 +1,4 @@
-//! Layers of stages and chunks that are not equal, as upstream's flags say it.
+//! Unequal numbers of layers per stage and chunk, from upstream's flags.
 
 use anyhow::Result;
 use ms_cli::Usage;

@@ -1,4 +1,4 @@
-//! What a resolved run says of its stages and of what their passes keep.
+//! The stages of a resolved run, and what their passes save.
 
 use crate::resolve::Resolved;
 use ms_core::{Axis, DType};
@@ -9,7 +9,7 @@ pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
     (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0)
 }
 
-/// What decides how much passes over rows of `length` tokens keep.
+/// What determines how much passes over rows of `length` tokens save.
 pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
     let (c, grid) = (&r.config, &r.topology.grid);
     Activations {

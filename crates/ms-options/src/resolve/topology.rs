@@ -1,4 +1,4 @@
-//! From flags to the grid of ranks, the stages and the order of work.
+//! From flags to the grid of ranks, the stages and the schedule.
 
 mod context;
 
@@ -303,7 +303,7 @@ pub const MOST_PLANNED: usize = 65536;
 /// If a size is not a number, or the ranks are too many.
 pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     let (tp, cp, pp, ep, etp) = (o.tp, o.cp, o.pp, o.ep, o.etp.value);
-    // Of a stage: whole rows of dense ranks, and of ranks that share experts.
+    // In a stage: whole rows of dense ranks, and of ranks that share experts.
     let dense = tp.saturating_mul(cp);
     let experts = match (upstream, o.extend_ep.value) {
         (Upstream::Head, false) => ep.saturating_mul(etp.unwrap_or(tp)),
@@ -323,10 +323,10 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
 fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {
     let pp = o.pp;
     let mut noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
-    // Upstream makes a set of them.
+    // Upstream treats them as a set.
     noop.sort_unstable();
     noop.dedup();
-    // As upstream: a list of layers is passed over where there are empty slots.
+    // As upstream: a list of layers is ignored if there are empty slots.
     let layer_list = o
         .layer_list
         .value

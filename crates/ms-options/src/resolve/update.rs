@@ -1,4 +1,4 @@
-//! How the optimizer updates weights, and what it is given.
+//! Optimizer options: how weights are updated, and the optimizer's parameters.
 
 use super::Precision;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! How many ranks a run has, and how long they wait for each other.
+//! The number of ranks of a run, and how long they wait for each other.
 
 use crate::resolve::options::Options;
 use crate::resolve::topology::fewest_ranks;

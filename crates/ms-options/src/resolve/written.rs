@@ -1,4 +1,4 @@
-//! What stands on a command line, whatever it means.
+//! Flags as written on a command line, whatever they mean.
 
 use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Options, Reader};

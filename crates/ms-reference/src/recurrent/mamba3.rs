@@ -1,4 +1,4 @@
-//! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles.
+//! The state space of Mamba-3: trapezoidal steps, keys and queries rotated by accumulated angles.
 
 use crate::tape::{Real, dot};
 use ms_core::{Mamba3Shape, Segment, TurnedPairs};
@@ -10,10 +10,10 @@ pub(super) struct Memory<'a, R> {
     pub(super) states: &'a mut [R],
 }
 
-/// `h_t = a_t (h_{t−1} + Δ_t (1−λ_t) V_{t−1} K_{t−1}) + Δ_t λ_t V_t K_t`, `o_r = h_t q_r + D v_r`,
-/// `y = Σ_r o_r · silu(z · rank_z_r) · rank_o_r`, where `V K = Σ_r v_r ⊗ k_r`, `v_r = x · rank_x_r`,
-/// `Δ = softplus(dt + dt_bias)`, `a = exp(−max(softplus(rate), floor) Δ)`, `λ = σ(trap)`, and keys and queries are
-/// `b_r + b_bias` and `c_r + c_bias` turned by `θ_t = θ_{t−1} + π Δ_t tanh(angle_t)`.
+/// `h_t = a_t (h_{t−1} + Δ_t (1−λ_t) V_{t−1} K_{t−1}) + Δ_t λ_t V_t K_t`, `o_r = h_t q_r + D v_r`, `y = Σ_r o_r · silu(z ·
+/// rank_z_r) · rank_o_r`, where `V K = Σ_r v_r ⊗ k_r`, `v_r = x · rank_x_r`, `Δ = softplus(dt + dt_bias)`, `a =
+/// exp(−max(softplus(rate), floor) Δ)`, `λ = σ(trap)`, and keys and queries are `b_r + b_bias` and `c_r +
+/// c_bias` rotated by `θ_t = θ_{t−1} + π Δ_t tanh(angle_t)`.
 pub(super) fn scan<R: Real>(
     operands: [&[R]; 15],
     segments: &[Segment],

@@ -1,4 +1,4 @@
-//! Recurrent mixers: the short convolution, and the scans behind it.
+//! Recurrent mixers: the short convolution, and the scans that follow it.
 
 mod delta_rule;
 mod mamba3;

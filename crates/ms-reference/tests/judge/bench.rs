@@ -1,4 +1,4 @@
-//! What a case runs on: a device and operands that are the same numbers on every device.
+//! What a case runs on: a device, and operands that are the same numbers on every device.
 
 use ms_core::{DType, Device, Result, Rng, Segment, Tensor};
 

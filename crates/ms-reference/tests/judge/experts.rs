@@ -1,4 +1,4 @@
-//! Mixtures of experts, and streams.
+//! Mixtures of experts, and hyper-connections.
 
 use crate::bench::{Bench, Case};
 use ms_core::{ExpertLoad, GroupScore, Mixing, Result, Router, RouterScore, Routes, Tensor};

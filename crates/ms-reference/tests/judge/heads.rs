@@ -63,7 +63,7 @@ fn segments(b: &mut Bench<'_>) -> Vec<Segment> {
     }
 }
 
-/// Queries and keys whose products are positive: equal scores, of which devices may pick others, are then rare.
+/// Queries and keys whose products are positive: equal scores, among which devices may pick differently, are then rare.
 fn indexer(b: &mut Bench<'_>) -> [Tensor; 3] {
     let drawn = [b.wide(&[TOKENS, 2 * 4]), b.wide(&[TOKENS, 4]), b.wide(&[TOKENS, 2])];
     drawn.map(|t| {
@@ -156,7 +156,7 @@ pub(crate) const CASES: &[Case] = &[
         Ok([vec![loss], gradients.to_vec()].concat())
     }),
     ("attention attention_backward", |b| {
-        // Queries apart from keys and values, of which there are more, and of which others may have seen some.
+        // Queries separate from keys and values; there are more of the latter, and some may be visible only to other queries.
         let (q, kv, dout) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 32]), b.x(&[TOKENS, 48]));
         let (rows, o, dropout) = (QkvRows::Apart { q: &q, kv: &kv }, options(b), dropout(b));
         let (d, dropout) = (b.device, dropout.as_ref());

@@ -1,4 +1,4 @@
-//! The CPU backend judged by the reference device, operation by operation: one table of cases, run in f32 and bf16 on the
+//! The CPU backend compared with the reference device, operation by operation: one table of cases, run in f32 and bf16 on the
 //! kernels and in f64 here, on the same (rounded) operands.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
@@ -69,7 +69,7 @@ fn in_bf16_every_operation_is_the_reference() {
     judge(DType::Bf16);
 }
 
-/// What a router computes in f64 (`--moe-router-dtype fp64`) beside weights and activations of fewer bits.
+/// What a router computes in f64 (`--moe-router-dtype fp64`) with weights and activations of fewer bits.
 #[test]
 fn in_f64_routers_and_their_products_are_the_reference() {
     let of_routers = |case: &Case| case.0.starts_with("linear") || case.0.starts_with("route ");

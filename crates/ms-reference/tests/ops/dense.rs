@@ -1,4 +1,4 @@
-//! Operations on rows: products, norms, activations, columns, the loss, and parts that run again.
+//! Operations on rows: products, norms, activations, columns, the loss, and recomputed regions.
 
 use crate::{Case, case};
 use ms_core::ops::{self, Head};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const NORM: Norm = Norm { eps: 1e-5, unit_offset: false };
 
-/// A weight of rows of each target in the loss, of which one does not count.
+/// The weight of each target in the loss; one does not count.
 fn targets(g: &Graph, dtype: DType) -> ms_core::Result<(Tensor, Tensor)> {
     let arena = g.device().arena();
     let targets = Tensor::from_slice(arena, [6], &[2i32, 0, -100, 8, 4, 4])?;
@@ -147,7 +147,7 @@ fn columns() -> Vec<Case> {
     ]
 }
 
-/// What runs again in the backward pass: of one input, and of two with two outputs, of which both are taken.
+/// Recomputation: with one input, and with two inputs and two outputs, both of which are used.
 fn again() -> Vec<Case> {
     vec![
         case("recompute", &[3, 6], &[(&[6, 6], 0.5, 0.0)], |g, w, x| {

@@ -1,4 +1,4 @@
-//! Attention of all kinds, and what trains those who pick its keys.
+//! Attention of all kinds, and the training of indexers.
 
 use crate::{Case, Made, case};
 use ms_core::ops::{self, IndexerTarget};
@@ -14,7 +14,7 @@ pub(crate) fn documents() -> Arc<[Segment]> {
     [(0, 4), (4, 1), (5, 3)].map(|(start, len)| Segment::of(start, len)).into()
 }
 
-/// Tables for 16 positions, in the type of statistics beside `like`.
+/// Tables for 16 positions, in the statistics type for `like`.
 fn rotary(device: &Device, like: &Tensor, dim: usize, interleaved: bool) -> Result<Rotary> {
     let angle = |p: usize, i: usize| p as f64 * 100f64.powf(-2.0 * i as f64 / dim as f64);
     let table = |f: fn(f64) -> f64| {
@@ -81,7 +81,8 @@ fn picked() -> Vec<Case> {
     ]
 }
 
-/// The loss is not in the output: its gradients enter by indexers' queries, keys and weights of heads beside those of the rest.
+/// The loss is not in the output: its gradients enter through indexers' queries, keys and head weights in addition to the
+/// others.
 fn indexer(divergence: Divergence) -> Case {
     // Four queries with two heads of four, four keys, weights of heads, and the layer's output.
     case("indexer_loss", &[4, 17], &[], move |g, _, x| {

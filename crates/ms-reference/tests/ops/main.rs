@@ -1,5 +1,5 @@
-//! The gradients of every operation of a graph: on the reference device by fourth-order differences of what the operation
-//! computes, and those of the CPU, in every form that this machine can run, by those of the reference.
+//! The gradients of every operation of a graph: on the reference device compared with fourth-order finite differences of the
+//! operation, and on the CPU, in every form that this machine can run, with those of the reference.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 struct Made {
     /// Of which the loss is a sum with fixed weights.
     y: Var,
-    /// A loss whose gradient enters beside that of `y`.
+    /// A loss whose gradient enters in addition to that of `y`.
     beside: f64,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Trial<'a> {
         y.to_reals().unwrap().iter().zip(self.dy(y)).map(|(y, w)| y * w).sum::<f64>() + made.beside
     }
 
-    /// The output, and the gradients by the input and each weight.
+    /// The output, and the gradients with respect to the input and each weight.
     fn gradients(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
         let mut g = Graph::train(self.device);
         let (x, made) = self.made(&mut g);

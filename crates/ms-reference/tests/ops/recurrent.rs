@@ -1,4 +1,4 @@
-//! What passes a state along documents.
+//! Operations that carry a state along documents.
 
 use crate::heads::documents;
 use crate::{Case, case};

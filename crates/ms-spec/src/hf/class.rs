@@ -1,4 +1,4 @@
-//! A class of Hugging Face: its names, what it assumes where its file is silent, and its fields.
+//! A Hugging Face class: its names, its defaults for missing fields, and its fields.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub(crate) struct Class {
     pub(super) assume: fn(&mut ModelConfig),
     /// What its file says, in the order in which it is read.
     pub(super) fields: &'static [&'static [Field]],
-    /// What of its family's models the class cannot say, in words.
+    /// A description of what the class cannot express of its family's models.
     pub(super) lacks: fn(&ModelConfig) -> Option<&'static str>,
 }
 
@@ -107,8 +107,8 @@ impl Class {
         Some(differing(config.as_object()?, back.as_object()?))
     }
 
-    /// The model without what is not of the class: padding, what is made of the output, a rotation that nothing turns by, the
-    /// epsilon of latents, which Megatron's arguments do not have apart.
+    /// The model without properties that the class does not have: padding, the kind of output, an unused rotation, and the
+    /// epsilon of latents, which Megatron's arguments do not distinguish.
     fn essence(&self, config: &ModelConfig) -> ModelConfig {
         let rope = match config.position {
             Position::Rope => config.rope.clone(),
@@ -138,7 +138,7 @@ fn differing(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<String
     names
 }
 
-/// Equal but for rounding.
+/// Equal except for rounding.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {

@@ -1,4 +1,4 @@
-//! Fields that many classes have.
+//! Fields shared by many classes.
 
 use ms_core::DType;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub(super) const fn sizes(names: Names) -> [Field; 6] {
     ]
 }
 
-/// Bounds of what the fields behind list one by one.
+/// Limits for lists in the fields that follow.
 const BOUNDS: Field = Field::reading(|f, c| {
     if c.layers == 0 || c.layers > MOST_PARTS {
         let got = c.layers;
@@ -204,7 +204,8 @@ pub(super) const WINDOW_SWITCHED: Field =
 pub(super) const WINDOW_EVEN_BELOW: Field =
     Field::rule(|f, c| switched(f, c, |layer, most| layer % 2 == 1 || layer >= most), tell_switched);
 
-/// A window only if a flag says so, and in all layers, whatever else is said (transformers 5.24, `Qwen3MoeModel.forward`).
+/// A window only if a flag says so, and then in all layers, regardless of other fields (transformers 5.24,
+/// `Qwen3MoeModel.forward`).
 pub(super) const WINDOW_SWITCHED_ALL: Field = Field::rule(
     |f, c| {
         if !f.flag("use_sliding_window")?.unwrap_or(false) {
@@ -257,7 +258,7 @@ pub(super) const WINDOW_LISTED: Field = Field::rule(
     },
 );
 
-/// The window; null is none, and a field that is not there leaves what the class assumes.
+/// The window; null means none, and a missing field leaves the class's default.
 fn read_window(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     if f.map.contains_key("sliding_window") {
         c.sliding_window = f.size("sliding_window")?;
@@ -280,7 +281,7 @@ fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) 
             let listed = &Value::from(types);
             return Err(f.wrong("layer_types", "full_attention or sliding_attention for each layer", listed));
         }
-        // Entries behind the last layer are for prediction.
+        // Entries after the last layer are for prediction.
         Some(types) => types.iter().take(c.layers).map(|t| *t == "full_attention").collect(),
         None => (0..c.layers).map(global).collect(),
     };
@@ -292,7 +293,7 @@ fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) 
     Ok(())
 }
 
-/// The kind of attention of a layer, as `layer_types` has it.
+/// The kind of attention of a layer, as in `layer_types`.
 pub(super) fn window_kind(c: &ModelConfig, layer: usize) -> &'static str {
     if c.window(layer).is_some() { "sliding_attention" } else { "full_attention" }
 }
@@ -303,14 +304,14 @@ fn tell_kinds(c: &ModelConfig, w: &mut Writer) {
     }
 }
 
-/// Layers without positions, heads and feed-forward networks: recurrent ones alone.
+/// Layers without positions, heads and feed-forward layers: only recurrent ones.
 pub(super) fn recurrent(c: &mut ModelConfig, layer: Layer) {
     c.position = Position::None;
     (c.heads, c.groups, c.head_dim, c.ffn) = (0, 0, 0, 0);
     c.pattern = vec![layer; c.layers];
 }
 
-/// What every class has beside its architecture.
+/// What every class has in addition to its architecture.
 pub(super) const ALL: &[Field] = &[
     Field::float("initializer_range", |c| Some(&mut c.init_std)),
     Field::flag("tie_word_embeddings", |c| Some(&mut c.tied)),

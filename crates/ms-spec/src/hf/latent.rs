@@ -20,7 +20,7 @@ pub(super) const LATENT: Attention = Attention::Latent(Mla {
     norm_eps: Some(NORM_EPS),
 });
 
-/// Epsilon of the latents' norms, of which no class has a field.
+/// Epsilon of the latents' norms, for which no class has a field.
 ///
 /// # Source
 /// Hugging Face transformers 4.51 and 5.24, `q_a_layernorm` and `kv_a_layernorm` of `deepseek_v2`, `deepseek_v3`,

@@ -63,8 +63,8 @@ pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
 /// Writes a configuration that `transformers` reads.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a model of [`crate::Family::MEGATRON`], which no Hugging Face class describes, and for one
-/// with parts that its family's class has no words for, which the file would lose.
+/// [`Error::Unsupported`] for a model of [`crate::Family::MEGATRON`], which no Hugging Face class describes, and for one with
+/// parts that its family's class cannot express and the file would lose.
 pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     let classes = || classes::all().filter(|c| c.family == config.family);
     if let Some(class) = classes().find(|c| c.says(config)) {
@@ -82,11 +82,11 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     Err(Error::Unsupported { source_name: SOURCE, what: format!("{what}\n{hint}") })
 }
 
-/// Parses JSON as Python writes it: the bare words `NaN`, `Infinity` and `-Infinity` become texts, which no field that
-/// holds a number takes in silence.
+/// Parses JSON as Python writes it: the bare literals `NaN`, `Infinity` and `-Infinity` become strings, which no numeric
+/// field accepts silently.
 ///
 /// # Errors
-/// [`Error::Unsupported`] with the place of what is no JSON.
+/// [`Error::Unsupported`] with the place of what is not JSON.
 pub fn parse_json(text: &str) -> Result<Value> {
     // Whoever read the text knows its file.
     let refused = |e: serde_json::Error| Error::Unsupported { source_name: "no JSON", what: e.to_string() };

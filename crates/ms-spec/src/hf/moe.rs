@@ -34,7 +34,7 @@ pub(super) const fn count(name: &'static str) -> Field {
         .needed()
 }
 
-/// Behind the number of experts: none are a dense network.
+/// After the number of experts: zero means a dense MLP.
 pub(super) const NONE_WITHOUT: Field = Field::then(|c| c.moe = c.moe.take().filter(|m| m.experts > 0));
 
 /// Experts of a token.
@@ -69,7 +69,7 @@ pub(super) const fn shared(name: &'static str) -> Field {
     )
 }
 
-/// Behind [`shared`]: a file that does not name the field has one shared expert, or two; null is none.
+/// After [`shared`]: a file without the field has one shared expert, or two; null means none.
 pub(super) const SHARED_1: Field = Field::reading(|f, c| shared_where_silent(f, c, 1));
 pub(super) const SHARED_2: Field = Field::reading(|f, c| shared_where_silent(f, c, 2));
 
@@ -120,7 +120,7 @@ pub(super) const fn scale(name: &'static str) -> Field {
 pub(super) const NOAUX_WORDS: &[Field] =
     &[Field::told("topk_method", |_| json!("noaux_tc")), Field::told("scoring_func", |_| json!("sigmoid"))];
 
-/// Groups of experts, of which the best stay, by the sum of their best two.
+/// Groups of experts, of which the best are used, by the sum of their best two scores.
 pub(super) const GROUPS: Field = Field::rule(|f, c| read_groups(f, c, GroupScore::Best(2)), write_groups);
 
 /// The same, for classes that assume several where nothing is said.
@@ -215,7 +215,7 @@ pub(super) fn read_layers_from(f: &Fields<'_>, c: &mut ModelConfig, first: usize
     Ok(())
 }
 
-/// Gives layers experts, or dense networks.
+/// Gives layers experts, or dense MLPs.
 pub(super) fn set_layers(c: &mut ModelConfig, experts: &[bool]) {
     if c.pattern.is_empty() {
         c.pattern = vec![Layer::default(); c.layers];

@@ -8,7 +8,7 @@ use crate::fields::Fields;
 use crate::sizes::Position;
 use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
 
-/// Rotation of whole heads, in the words of both dialects.
+/// Rotation of whole heads, in both dialects.
 pub(super) const ROPE: &[Field] = &[PLAIN];
 
 /// The same of a part of each head, for classes that assume one where nothing is said.
@@ -40,14 +40,14 @@ pub(super) const INTERLEAVED_ROPE: &[Field] =
 pub(super) const STRETCHED_ROPE: &[Field] =
     &[Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() }))];
 
-/// Rotation of a part of each head, for a class that looks for the original length beside the scaling.
+/// Rotation of a part of each head, for a class that reads the original length outside the scaling object.
 pub(super) const PHI_ROPE: &[Field] = &[
     READ_PART,
     Field::rule(|_, _| Ok(()), |c, w| write(c, w, Form { original_beside: true, ..Form::default() })),
     PARTIAL.written_if(partial),
 ];
 
-/// The same of whole heads, for a class that, besides, has words for a magnitude of short sequences and one of long ones.
+/// The same for whole heads, for a class that also has fields for the magnitudes of short and of long sequences.
 pub(super) const PHI_MOE_ROPE: &[Field] = &[Field::rule(
     |f, c| {
         read(f, c)?;
@@ -59,8 +59,8 @@ pub(super) const PHI_MOE_ROPE: &[Field] = &[Field::rule(
     |c, w| write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() }),
 )];
 
-/// Rotation of whole heads, for classes in which an alpha beside dynamic stretching stretches the base once, whatever the
-/// length, and a factor then counts for nothing.
+/// Rotation of whole heads, for classes in which an alpha with dynamic scaling changes the base once, for any length, and a
+/// factor is then ignored.
 pub(super) const ALPHA_ROPE: &[Field] = &[Field::rule(
     |f, c| {
         let alpha = match described(f)? {
@@ -85,7 +85,7 @@ pub(super) fn only_longrope(c: &ModelConfig) -> Option<&'static str> {
     (rotates(c) && !known).then_some("frequencies that are stretched by other means than longrope")
 }
 
-/// Rotation as other classes say it, in a class with words of its own.
+/// Rotation as in other classes, for a class with its own field names.
 pub(super) const ROPE_READ: Field = Field::reading(read);
 
 const PLAIN: Field = Field::rule(read, |c, w| write(c, w, Form::default()));
@@ -164,7 +164,7 @@ fn read_bases(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
 struct Form {
     /// A plain rotation is said, not left out.
     says_plain: bool,
-    /// The original length stands beside the scaling, too.
+    /// The original length is also outside the scaling object.
     original_beside: bool,
     /// Longrope has a magnitude for short sequences and one for long ones.
     two_magnitudes: bool,
@@ -258,7 +258,7 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
     Ok(match kind(s)? {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: factor()? },
-        // Classes stretch from their own length, whatever stands in the object (`_compute_dynamic_ntk_parameters`).
+        // Classes scale from their own length, regardless of the object's (`_compute_dynamic_ntk_parameters`).
         "dynamic" => RopeScaling::Dynamic { factor: factor()?, original: max_positions },
         "llama3" => RopeScaling::Llama3 {
             factor: factor()?,
@@ -280,7 +280,7 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
         "longrope" | "su" => {
             let list = |field| s.floats(field)?.ok_or(Error::Missing { source_name: f.source, field });
             let original = original()?;
-            // Where the original length stands beside the older object, their ratio counts instead of a given factor.
+            // If the original length is outside the older object, the ratio of lengths counts instead of a given factor.
             let ratio =
                 f.get("rope_parameters").is_none() && f.get("original_max_position_embeddings").is_some();
             let factor = match s.float("factor")?.filter(|_| !ratio) {

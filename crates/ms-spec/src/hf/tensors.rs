@@ -1,10 +1,10 @@
-//! Tensors of Hugging Face tensors: data, read in both directions.
+//! Hugging Face tensor names as data, read in both directions.
 //!
-//! A family's names inherit its parent's. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
-//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`. A key that ends in
-//! `.bias`, with an empty pattern: the class has the tensor without a bias, whatever its configuration says.
+//! A family inherits its parent's names. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
+//! `.weight` also names the bias, which ends in `.bias`; any other pattern has its bias under `…_bias`. A key that ends in
+//! `.bias` with an empty pattern means that the class has the tensor without a bias, whatever its configuration says.
 
-/// The names of one family's tensors, by what a tensor is, whatever it is called.
+/// The names of one family's tensors, by slot.
 #[derive(Debug)]
 pub(crate) struct Tensors {
     pub(crate) parent: Option<&'static Self>,
@@ -30,7 +30,7 @@ impl Tensors {
 pub(crate) struct Respelling {
     /// What its names begin with.
     pub(crate) prefix: &'static str,
-    /// Tensors behind that, and the usual ones.
+    /// Tensors after that, and the usual ones.
     pub(crate) names: &'static [(&'static str, &'static str)],
     /// Parts of the other names, and the usual ones.
     pub(crate) parts: &'static [(&'static str, &'static str)],
@@ -83,7 +83,7 @@ pub(crate) const EXPERTS_TENSORS: Tensors = Tensors {
         ("shared.gate", "model.layers.{L}.mlp.shared_experts.gate_proj.weight"),
         ("shared.up", "model.layers.{L}.mlp.shared_experts.up_proj.weight"),
         ("shared.down", "model.layers.{L}.mlp.shared_experts.down_proj.weight"),
-        // Multi-token prediction: layers behind the last, with the embedding and the output layer once more.
+        // Multi-token prediction: layers after the last, with the embedding and the output layer repeated.
         ("mtp.embed", "model.layers.{L}.embed_tokens.weight"),
         ("mtp.enorm", "model.layers.{L}.enorm.weight"),
         ("mtp.hnorm", "model.layers.{L}.hnorm.weight"),

@@ -370,7 +370,7 @@ fn mamba3_has_the_sizes_of_its_class_where_the_file_is_silent() {
     for config in [plain, wide] {
         let back = read_config(&write_config(&config, Dialect::V5).unwrap()).unwrap();
         assert_eq!(back, config);
-        // Megatron has no words for it: without its config.json such a model is not read.
+        // Megatron cannot express it: without its config.json such a model is not read.
         assert!(crate::megatron::from_args(&crate::megatron::to_args(&config)).is_err());
         assert!(crate::check_cut(&config, 4).is_ok() && crate::check_cut(&config, 8).is_err());
     }
@@ -448,7 +448,7 @@ fn a_share_of_heads_counts_before_a_number_of_elements() {
     assert_eq!((&written["rotary_dim"], fraction(&written)), (&json!(8), 0.5));
 }
 
-/// Megatron's `--rotary-percent` becomes a class that has words for it.
+/// Megatron's `--rotary-percent` becomes a class that can express it.
 #[test]
 fn a_llama_that_rotates_a_part_of_its_heads_is_written_as_phi3() {
     let mut c = read_config(&minimal("llama")).unwrap();

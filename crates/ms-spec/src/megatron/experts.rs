@@ -1,4 +1,4 @@
-//! The arguments of mixtures of experts.
+//! Megatron arguments of mixtures of experts.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         ("sparsemixer_topk", _) => {
             Score::SparseMixer { jitter: f.float("moe_input_jitter_eps")?.unwrap_or(0.01) }
         }
-        // As many experts as are chosen decide what they weigh, whatever else is said of scores.
+        // The number of selected experts determines their weights, regardless of other score arguments.
         ("sinkhorn", _) if chosen == 1 => Score::Sigmoid,
         ("sinkhorn", _) => Score::Softmax,
         (_, Some(score)) => score,
@@ -138,9 +138,9 @@ fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
     }
 }
 
-/// How many of its best experts upstream judges a group by: v2.0.0 two, the head as many of the `chosen` ones as a group that
-/// stays gives, unless `--topk-softmax-in-fp32` or layers that look experts up bring MindSpeed-LLM's own function. The head's
-/// arguments are told by that flag, which v2.0.0 does not have.
+/// How many of its best experts upstream scores a group by: v2.0.0 two; the head as many of the `chosen` ones as a used group
+/// provides, unless `--topk-softmax-in-fp32` or layers that look up their experts in a table select MindSpeed-LLM's own
+/// function. The head's arguments are recognised by that flag, which v2.0.0 does not have.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, `group_limited_topk`; MindSpeed-LLM (2026),

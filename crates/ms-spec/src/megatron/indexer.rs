@@ -1,4 +1,4 @@
-//! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
+//! Megatron arguments of sparse attention: the indexer that picks keys, and which layers have their own.
 
 use crate::attending::Picks;
 use crate::field::Field;
@@ -9,7 +9,7 @@ pub(super) const INDEXER: &[Field] = &[
     Field::rule(
         |f, c| {
             let picks = c.attention.kind().picks();
-            // Upstream's complex form turns the halves of the scorer's keys, its other form neighbours.
+            // Upstream's complex form rotates halves of the indexer's keys, its other form adjacent elements.
             let interleaved = f.on("apply_rope_no_in_complex")? || picks == Some(Picks::Entries);
             if picks.is_some() && f.on("enable_dsa_indexer")? {
                 c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 2048, interleaved });

@@ -1,4 +1,4 @@
-//! Megatron's arguments: those of a command line, and those stored in a checkpoint.
+//! Megatron's arguments, from a command line or stored in a checkpoint.
 
 mod experts;
 mod indexer;
@@ -24,7 +24,7 @@ use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
-/// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
+/// All arguments that describe a model, in the order in which they are read: later ones may depend on earlier ones.
 fn arguments() -> impl Iterator<Item = &'static Field> {
     let parts = PARTS.into_iter().map(|part| part.arguments);
     let states = RECURRENCES.into_iter().map(|kind| kind.arguments);
@@ -57,10 +57,10 @@ fn silent() -> ModelConfig {
     }
 }
 
-/// Reads a configuration from arguments by their `dest` names, given ones and defaults alike.
+/// Reads a configuration from arguments by their `dest` names, whether given or defaults.
 ///
-/// The arguments of head's converter (Hugging Face's field names) are understood too. `num_layers` counts empty
-/// slots (`noop_layers`); the result does not.
+/// The arguments of head's converter (Hugging Face's field names) are understood too. `num_layers` counts empty slots
+/// (`noop_layers`); the result does not.
 ///
 /// # Errors
 /// A missing or malformed argument, or a feature that is not supported.
@@ -68,8 +68,8 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     read(&Fields { source: SOURCE, map: args, asked: None }, None)
 }
 
-/// [`from_args`] of arguments that stand in a checkpoint: those that a run of upstream's saved mean what it made of them, in its
-/// version.
+/// [`from_args`] for arguments stored in a checkpoint: those that a run of upstream saved mean what that version made of
+/// them.
 ///
 /// # Errors
 /// As [`from_args`].
@@ -80,7 +80,7 @@ pub fn from_saved_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     from_args(&args)
 }
 
-/// [`from_args`] of a model whose family is known: it is found out by reading and writing the model as each family does.
+/// [`from_args`] for a model of a known family. The family is found by reading and writing the model as each family does.
 ///
 /// # Errors
 /// As [`from_args`].
@@ -88,7 +88,7 @@ pub fn from_args_of(family: Family, args: &Map<String, Value>) -> Result<ModelCo
     read(&Fields { source: SOURCE, map: args, asked: None }, Some(family))
 }
 
-/// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
+/// The names of the arguments that [`from_args`] reads, whatever it does with them.
 pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
     let asked = RefCell::default();
     let _ = read(&Fields { source: SOURCE, map: args, asked: Some(&asked) }, None);
@@ -113,7 +113,7 @@ fn read(f: &Fields<'_>, family: Option<Family>) -> Result<ModelConfig> {
 
 /// The arguments that a Megatron reader takes from a checkpoint to know the architecture.
 ///
-/// Sizes of the cut (`tensor_model_parallel_size` and so on) are the layout's to add.
+/// The layout adds the sizes of the sharding (`tensor_model_parallel_size` and so on).
 pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     let (mut config, mut silent) = (config.clone(), silent());
     let mut writer = Writer::new(Dialect::default());
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// By hand of both versions' `rotary_pos_embedding.py`: hidden size 32, two heads of 24.
+    /// By hand from both versions' `rotary_pos_embedding.py`: hidden size 32, two heads of 24.
     #[test]
     fn what_a_run_of_upstreams_turned_is_read_in_its_version() {
         let rotated = |more: serde_json::Value| {
@@ -181,7 +181,7 @@ mod tests {
             }))
         };
         assert_eq!((long("outer"), long("mul")), (24, 12));
-        // Not a run's: a model of one's own, whose arguments say what is turned.
+        // Not from a run: a custom model, whose arguments say what is rotated.
         assert_eq!(rotated(json!({"rope_scaling_type": yarn})), 12);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let one = of(json!({"noop_layers": "1,2,3"}));
         assert_eq!((one.layers, std_of(&one)), (1, crate::Init::Normal { std: 0.2 / 8f64.sqrt() }));
 
-        // Models whose layers differ, put into slots of which some are empty, are what their arguments say.
+        // Models with different layers, in slots of which some are empty, are described by their arguments.
         let places = [vec![0], vec![1], vec![0, 2, 3], vec![6, 7]];
         for flags in [
             json!({}),
@@ -433,7 +433,7 @@ mod tests {
             }
             assert_eq!(config.frequencies(0, 32).magnitude, of(kind, 1.0).frequencies(0, 32).magnitude);
         }
-        // No class of Hugging Face's has a word for it.
+        // No Hugging Face class can express it.
         let mut llama = json!({
             "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
             "num_attention_heads": 4, "vocab_size": 100

@@ -1,4 +1,4 @@
-//! The arguments of rotary positions.
+//! Megatron arguments of rotary position embeddings.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ pub(super) const ROPE: &[Field] = &[
             Ok(())
         },
         |c, w| {
-            // Megatron's flag is an integer; a float base is kept as it is.
+            // Megatron's flag is an integer; a float base is preserved.
             let base = c.rope.base;
             w.set("rotary_base", if base.fract() == 0.0 { json!(base as u64) } else { json!(base) });
         },
@@ -33,7 +33,7 @@ pub(super) const ROPE: &[Field] = &[
             if outer && matches!(c.rope.scaling, RopeScaling::LongRope { .. }) {
                 c.rope.fraction = 1.0;
             }
-            // Upstream's class of Hunyuan has a base and a factor of its own, whatever the flags.
+            // Upstream's Hunyuan class has its own base and factor, whatever the flags.
             if super::spec::names(f, super::spec::HUNYUAN) {
                 (c.rope.base, c.rope.scaling) = (10_000.0, RopeScaling::Ntk { alpha: 1000.0 });
                 c.rope.divided = 1.0;
@@ -44,10 +44,10 @@ pub(super) const ROPE: &[Field] = &[
     ),
 ];
 
-/// What upstream's rotation turns of a head whatever is said of a share, or of the product of two.
+/// What upstream rotates of a head regardless of a rotary share, or of the product of two shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turned {
-    /// Elements that are turned; more than there are have no rotation.
+    /// Rotated elements; more than the head has means no rotation.
     pub elements: usize,
     /// Elements of a head.
     pub of: usize,
@@ -64,9 +64,9 @@ impl Turned {
     }
 }
 
-/// What this version of upstream, its head or v2.0.0, turns of a head, where that is not what `rotary_percent` says by itself:
-/// yarn looks at no share, v2.0.0's and PLM's rotation not at `kv_channels` either, and the head takes `rotary_percent` of
-/// `partial_rotary_factor`. `None` also where attention has a rotation of its own.
+/// What this version of upstream, head or v2.0.0, rotates of a head, if that differs from `rotary_percent`: YaRN ignores the
+/// share, v2.0.0's and PLM's rotation ignore `kv_channels` as well, and the head multiplies `rotary_percent` with
+/// `partial_rotary_factor`. `None` also if attention has a rotation of its own.
 ///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`,
@@ -92,14 +92,14 @@ pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
     }
 }
 
-/// Arguments that say which share of a head is turned.
+/// Arguments that say which share of a head is rotated.
 pub const SHARES: [&str; 2] = [PERCENT, PARTIAL];
 const PERCENT: &str = "rotary_percent";
 const PARTIAL: &str = "partial_rotary_factor";
-/// How longrope's frequencies are formed: of those of a share (`mul`), or of the whole head's (`outer`).
+/// How longrope's frequencies are computed: from those of the rotated share (`mul`), or of the whole head (`outer`).
 const FREQUENCIES: &str = "longrope_freqs_type";
 
-/// Puts what is turned in place of what arguments say of a share.
+/// Replaces the share given by arguments by what is rotated.
 pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
     args.remove(PARTIAL);
     args.insert(PERCENT.to_owned(), json!(turned.share()));
@@ -107,7 +107,7 @@ pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
 
 /// What upstream computed with the arguments of a run that it saved; `None`: they are not such, or mean what they say.
 pub(super) fn turned_in_run(args: &Map<String, Value>) -> Option<Turned> {
-    // Both versions have this argument, whatever the model; of the others the head's alone has these.
+    // Both versions have this argument, for any model; the other ones exist only at head.
     let saved = args.contains_key(FREQUENCIES);
     turned(args, args.contains_key("beta_fast")).filter(|_| saved)
 }
@@ -134,7 +134,7 @@ fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
         return Ok(RopeScaling::Ntk { alpha });
     }
     Ok(match f.text("rope_scaling_type")? {
-        // PLM's own word for its rotation: plain, but for the pairing.
+        // PLM's own name for its rotation: the plain one, except for the pairing.
         None | Some("plm") => divided(f)?.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("llama3") => RopeScaling::Llama3 {
             factor: float("rope_scaling_factor", 8.0)?,

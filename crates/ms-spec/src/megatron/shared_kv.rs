@@ -1,4 +1,4 @@
-//! The arguments of layers that attend to keys and values of others.
+//! Megatron arguments of layers that attend to keys and values of other layers.
 
 use serde_json::json;
 
@@ -6,7 +6,8 @@ use crate::QkNorm;
 use crate::field::Field;
 use crate::sizes::{Layer, Mixer};
 
-/// Of so many layers the last takes the keys and values of the one before it (upstream's `HunyuanLargeAttention`).
+/// In groups of this many layers, the last uses the keys and values of the one before it (upstream's
+/// `HunyuanLargeAttention`).
 pub(super) const SHARED: Field = Field::rule(
     |f, c| {
         let Some(share) = f.size("cla_share_factor")?.filter(|&n| n > 1) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The arguments of what every model has: sizes, norms, biases, positions, factors.
+//! Megatron arguments that every model has: sizes, norms, biases, positions, factors.
 
 use ms_core::DType;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use crate::{Error, Norm, QkNorm, Result};
 /// What messages call these arguments.
 pub(super) const SOURCE: &str = "megatron arguments";
 
-/// In this order: what is behind may hang on what is before.
+/// In this order: later ones may depend on earlier ones.
 pub(super) const SIZES: &[Field] = &[
     Field::size("hidden_size", |c| Some(&mut c.hidden)).needed(),
     Field::size("num_attention_heads", |c| Some(&mut c.heads)).needed(),
@@ -73,8 +73,8 @@ pub(super) const SIZES: &[Field] = &[
 /// Names of the number of prediction modules.
 const MODULES: &[&str] = &["mtp_num_layers", "num_nextn_predict_layers"];
 
-/// Slots, of which [`leave_out_empty`] takes the empty ones out when all is read: what goes by the numbers of layers goes by
-/// these.
+/// Slots, from which [`leave_out_empty`] removes the empty ones when everything has been read: per-layer arguments count by
+/// slots.
 const LAYERS: Field = Field::rule(
     |f, c| {
         c.layers = f.need("num_layers")?;
@@ -110,9 +110,9 @@ const ACTIVATION: Field = Field::rule(
 /// Flags that choose the activation, those that win first.
 ///
 /// # Source
-/// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: GELU with a gate by either of two flags, over whatever else there is: by
-/// tanh, or by the error function (`F.gelu`); beside each other the former. Megatron-LM `core_r0.8.0`, `training/arguments.py`:
-/// squared ReLU has no SwiGLU beside it.
+/// MindSpeed-LLM v2.0.0, `core/transformer/mlp.py`: gated GELU by either of two flags, overriding others: with tanh, or with
+/// the error function (`F.gelu`); with both, the former. Megatron-LM `core_r0.8.0`, `training/arguments.py`: squared ReLU
+/// cannot be combined with SwiGLU.
 const CHOICES: [(&str, Activation); 5] = [
     ("gelu_tanh", Activation::GegluTanh),
     ("geglu", Activation::GegluErf),
@@ -130,7 +130,7 @@ fn activation(f: &Fields<'_>) -> Result<Activation> {
     }
     let spelling = |name: &str| format!("--{}", name.replace('_', "-"));
     let first = chosen.first().copied();
-    // SwiGLU beside another gate still says how wide the layer is, and of two of GELU the first wins.
+    // SwiGLU together with another gate still determines the layer's width, and of two GELU flags the first wins.
     let other = |&&(flag, kind): &&(&str, Activation)| {
         first.is_some_and(|(_, own)| own != kind && !(own.gated() && matches!(flag, "swiglu" | "geglu")))
     };
@@ -382,7 +382,7 @@ const DTYPE: Field = Field::rule(
 /// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
 ///
 /// # Errors
-/// [`Error::Field`] for text that is no comma-separated list of numbers.
+/// [`Error::Field`] for text that is not a comma-separated list of numbers.
 pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
     noop_slots(&Fields { source: SOURCE, map: args, asked: None })
 }
@@ -402,7 +402,7 @@ pub(super) fn leave_out_empty(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()>
     Ok(())
 }
 
-/// The model with a layer in every slot, of which those without a name are empty: what it is in arguments that count by slots.
+/// The model with a layer in every slot (those without a name are empty), for arguments that count by slots.
 pub fn with_empty_slots(c: &ModelConfig, slots: &[Option<usize>]) -> ModelConfig {
     let mut last = 0;
     let mut filled = |slot: &Option<usize>| {
@@ -421,7 +421,7 @@ fn noop_slots(f: &Fields<'_>) -> Result<Vec<usize>> {
         Some(v @ Value::String(text)) => {
             text.split(',').map(|n| n.trim().parse().map_err(|_| wrong(v))).collect::<Result<_>>()?
         }
-        // Megatron turns the text into a set of integers, which is a list here.
+        // Megatron converts the string to a set of integers, which is a list here.
         Some(v @ Value::Array(items)) => items
             .iter()
             .map(|n| n.as_u64().map(|n| n as usize).ok_or_else(|| wrong(v)))

@@ -1,4 +1,4 @@
-//! Layers that `--spec` names: modules of MindSpeed-LLM whose layers have something that no flag says.
+//! Layer specifications named by `--spec`: MindSpeed-LLM modules whose layers have properties that no flag sets.
 
 use serde_json::{Value, json};
 
@@ -33,8 +33,7 @@ pub(super) const HUNYUAN: &str = "hunyuan_spec";
 const LONGCAT: &str = "longcat_spec";
 const MINIMAX: &str = "minimax_spec";
 
-/// Whether layers of the module that `spec` (words of `--spec`) names are among those that are here: upstream's own, and
-/// Megatron's of Mamba.
+/// Whether the module named by `spec` (the value of `--spec`) is supported: upstream's own, and Megatron's Mamba.
 pub fn knows_layers(spec: &Value) -> bool {
     let module = match spec {
         Value::Array(words) => words.first().and_then(Value::as_str),
@@ -52,8 +51,8 @@ pub(super) fn names(f: &Fields<'_>, module: &str) -> bool {
 /// What layers of such modules have. Behind all that describes layers.
 ///
 /// # Source
-/// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/spec/longcat_spec.py`: two attentions and two networks beside the experts;
-/// `minimax_spec.py` with `tasks/models/transformer/minimax_attention.py`: norms over whole projections.
+/// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/spec/longcat_spec.py`: two attentions and two MLPs in addition to the
+/// experts; `minimax_spec.py` with `tasks/models/transformer/minimax_attention.py`: norms over whole projections.
 pub(super) const SPEC: Field = Field::rule(
     |f, c| {
         if names(f, LONGCAT) {
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(shortcut.block, Block::Shortcut);
         let said = ModelConfig { mtp: 1, ..shortcut.clone() }.validate().unwrap_err().to_string();
         assert!(said.contains("a model of shortcut blocks has no prediction layers"), "{said}");
-        // Two attentions, two networks and the experts: more than one of each.
+        // Two attentions, two MLPs and the experts: more than one of each.
         let count = |c: &ModelConfig| crate::params(c).iter().map(|p| p.shape.numel()).sum::<usize>();
         assert!(count(&shortcut) > count(&plain));
         let whole = of(&module(MINIMAX));

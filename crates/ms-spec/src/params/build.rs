@@ -1,4 +1,4 @@
-//! Collects the parameters of one part after the other.
+//! The builder that collects the parameters of one part after another.
 
 use ms_core::{Axis, Partition};
 

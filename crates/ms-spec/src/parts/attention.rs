@@ -1,4 +1,4 @@
-//! What a layer's attention has, whichever kind it is of, and what is asked of a model's.
+//! Attention: what all kinds have in common, and queries about a model's attention.
 
 use ms_core::{HeadLayout, KeptOfRing};
 
@@ -10,7 +10,7 @@ use crate::parts::sparse;
 use crate::sizes::Position;
 use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
-/// The weights of a layer's attention whose heads have values that one matrix projects, of which `own` pushes those of its kind.
+/// The weights of a layer's attention with one output projection; `own` adds those of its kind.
 pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, own: impl FnOnce(&mut Table<'_>)) {
     t.of(Part::Attention);
     let heads = c.heads_of(index).0;
@@ -54,7 +54,7 @@ impl ModelConfig {
         own.map_or(&self.rope, |w| &w.rope)
     }
 
-    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
+    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens; some kinds of scaling depend on the
     /// length.
     pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
         let rope = self.rope_of(index);
@@ -62,8 +62,8 @@ impl ModelConfig {
         rope.frequencies(rotated, tokens)
     }
 
-    /// Tokens up to which a sequence turns by other frequencies than one of `positions` tokens, where there are such: they have
-    /// tables of their own.
+    /// Length up to which a sequence uses other rotary frequencies than one of `positions` tokens, if any: such sequences
+    /// have tables of their own.
     pub fn switches_behind(&self, positions: usize) -> Option<usize> {
         let original = (0..self.layers).find_map(|layer| self.rope_of(layer).switches_behind());
         original.filter(|&n| self.position == Position::Rope && n < positions)
@@ -81,12 +81,12 @@ impl ModelConfig {
         self.indexer.and_then(|_| self.attention.kind().picks())
     }
 
-    /// Whether dropout can drop weights of attention: where it chooses its keys, upstream's kernels drop nothing.
+    /// Whether dropout applies to attention weights: upstream's kernels for attention that selects its keys have no dropout.
     pub fn drops_weights(&self) -> bool {
         self.indexer.is_none() && self.keys_by_head()
     }
 
-    /// Whether heads have keys and values, alone or in groups, and no row of a token is that of all.
+    /// Whether heads have keys and values, alone or in groups, as opposed to one row per token for all heads.
     pub fn keys_by_head(&self) -> bool {
         self.attention.kind().keys_by_head()
     }
@@ -101,7 +101,7 @@ impl ModelConfig {
         self.attention.kind().queries_of()
     }
 
-    /// Columns that ranks with shares of the tokens gather for the attention of layer `index`.
+    /// Columns that context-parallel ranks gather for the attention of layer `index`.
     pub fn entering(&self, index: usize) -> usize {
         self.attending(index).entering(self)
     }
@@ -122,7 +122,7 @@ impl ModelConfig {
         self.attention.kind().head_parts(role)
     }
 
-    /// MindSpeed-LLM v2.0.0's word for a weight, if it is another.
+    /// MindSpeed-LLM v2.0.0's name of a weight, if it differs.
     pub fn old_word(&self, role: Role) -> Option<&'static str> {
         self.attention.kind().old_word(role)
     }
@@ -134,7 +134,8 @@ impl ModelConfig {
 }
 
 impl Activations {
-    /// What the softmax leaves of heads of `dim` elements, unless it runs again: its sums, and others' keys and values.
+    /// What attention saves for heads of `dim` elements, unless it is recomputed: the softmax's sums, and keys and values of
+    /// other ranks.
     pub(crate) fn softmax(&self, c: &ModelConfig, number: usize, dim: usize, keeping: LayerKeeping) -> usize {
         if keeping.core_attention_again {
             return 0;

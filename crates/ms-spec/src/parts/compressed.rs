@@ -1,9 +1,9 @@
-//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4). Some of upstream's flags for it have
+//! Attention to a window of tokens and to pooled entries of distant ones (DeepSeek-V4). Some of upstream's flags for it have
 //! other meanings in latent attention.
 //!
 //! # Source
-//! MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is what kind of layer, and
-//! which flags of the rotation count.
+//! MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is which kind of layer, and
+//! which rotary flags apply.
 
 use ms_core::{Axis, Partition};
 use serde_json::json;
@@ -336,9 +336,9 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed) {
 }
 
 impl Activations {
-    /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what
-    /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees. Ranks
-    /// that share documents have all entries, and of others' rows what the layer is told to keep.
+    /// The query latent before and after its norm, queries before their norm and rotated, rows of keys, entries with what
+    /// they are pooled from, outputs before and after the inverse rotation, and those of each group; the rows that a token
+    /// sees. Ranks that share documents hold all entries, and other ranks' rows as far as the layer is told to save them.
     fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
         let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
         let heads = c.heads / self.tp;
@@ -391,8 +391,8 @@ impl Activations {
         (rows + entries * (2 * dim * element + 4) + added, entries * wide)
     }
 
-    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients by queries,
-    /// entries and weights of heads.
+    /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients with
+    /// respect to queries, entries and weights of heads.
     fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
         let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
             return (0, 0);

@@ -1,4 +1,4 @@
-//! Dense feed-forward networks.
+//! Dense MLPs.
 
 use ms_core::Axis;
 
@@ -19,7 +19,7 @@ pub(crate) const RULE: Rule = Rule {
     divides: |c, axis| if axis == Axis::Tp { vec![("ffn size", c.ffn)] } else { Vec::new() },
 };
 
-/// The weights of a network of `ffn` columns, under `module`.
+/// The weights of an MLP of `ffn` columns, under `module`.
 pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, ffn: usize) {
     t.of(part);
     let blocks = if c.activation.gated() { 2 } else { 1 };
@@ -33,14 +33,14 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, part: Part, ffn: usize)
     }
 }
 
-/// FLOPs of a token in a network of `ffn` columns, forward and backward: of three matrices where there is a gate.
+/// FLOPs per token in an MLP of `ffn` columns, forward and backward: three matrices if there is a gate.
 pub(crate) fn flops(c: &ModelConfig, ffn: usize) -> f64 {
     let matrices = if c.activation.gated() { 3.0 } else { 2.0 };
     6.0 * matrices * c.hidden as f64 * ffn as f64
 }
 
 impl Activations {
-    /// Of a network of `ffn` columns behind its norm: before the activation, with the gate's half, and behind it.
+    /// An MLP of `ffn` columns after its norm: before the activation, with the gate's half, and after it.
     pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, keeping: LayerKeeping) -> Inner {
         let before = match (keeping.inner_again, c.activation.gated()) {
             (true, _) => 0,

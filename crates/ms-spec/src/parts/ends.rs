@@ -1,4 +1,4 @@
-//! The ends of a model: embedding, last norm and output layer.
+//! The ends of a model: embedding, final norm and output layer.
 
 use ms_core::{Axis, Change, Partition};
 
@@ -36,7 +36,7 @@ pub(crate) fn embedding(t: &mut Table<'_>, c: &ModelConfig) {
     }
 }
 
-/// The weights behind the last layer.
+/// The weights after the last layer.
 pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     t.at(Place::Head, Part::Last);
     parts::params_around(t, c, Site::End);
@@ -70,14 +70,14 @@ impl Activations {
         if c.has(Mixer::Attention) { 8 * self.tokens } else { 4 * self.tokens }
     }
 
-    /// The stream before the last norm, a number for each of its rows, and the gradient of what is behind it.
+    /// The stream before the last norm, one number per row, and the gradient of the normed stream.
     pub(crate) fn head(&self, c: &ModelConfig) -> usize {
         let end = self.around(c, Site::End);
         let rstd = self.stream() * self.element_bytes.max(4);
         2 * self.stream_bytes(c) + rstd + end
     }
 
-    /// The gradient of a use of the output layer, which is formed in the forward pass.
+    /// The gradient of a use of the output layer, which is computed in the forward pass.
     pub(crate) fn output_gradient(&self, c: &ModelConfig) -> usize {
         (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(self.element_bytes.max(4))
     }

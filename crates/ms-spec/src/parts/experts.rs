@@ -63,7 +63,7 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let (e, h, f) = (moe.experts, c.hidden, moe.ffn);
     let choices = e + moe.zero_experts;
     t.of(Part::Router);
-    // Routers run where experts do, on all tokens of the ranks that share an expert, so their gradients are summands.
+    // Routers run where experts do, on all tokens of the ranks that share an expert, so their gradients are partial sums.
     t.push(Role::Own, &[choices, h], Partition::Replicated, t.std(), SumGrad::OverTp);
     if moe.router.linear_bias {
         t.vector(Role::Own.bias(), choices, Partition::Replicated, Init::Zeros, SumGrad::OverTp);
@@ -150,22 +150,22 @@ impl Activations {
         }
     }
 
-    /// Of a layer of experts behind its norm, an even load.
+    /// A layer of experts after its norm, with an even load.
     pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> OfExperts {
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let tokens = self.around_experts();
-        // What logits are formed in, and what scores are kept in.
+        // The type in which logits are computed, and the one in which scores are saved.
         let formed = moe.router.dtype.bytes(element);
         let scores = tokens.routed * (moe.experts + moe.zero_experts) * formed.max(wide);
         // Experts and weights of each token; what goes into experts and what comes out of them.
         let (choices, weights) = (moe.top_k * 4 * tokens.routed, moe.top_k * wide * tokens.weighed);
         let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
         let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
-        // Rows are formed again from the columns that ranks have exchanged tokens for.
+        // Rows are recomputed from the columns that ranks have exchanged tokens for.
         let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
         let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
         let (into, columns) = if keeping.experts_again { (0, columns) } else { (into, 0) };
-        // Scores formed unrounded need the rows and the router so.
+        // Unrounded scores need unrounded rows and router weights.
         let rounded = if formed > element {
             (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * formed
         } else {

@@ -50,7 +50,7 @@ const ARGUMENTS: &[Field] = &[
     ROTATED,
 ];
 
-/// The share of a head that the attention beside it rotates, in words of its own.
+/// The rotated share of a head in the model's attention layers, with a field name of its own.
 const ROTATED: Field = Field::float_as(
     "partial_rotary_factor",
     |c| c.gated_delta.map(|_| c.rope.fraction),
@@ -61,7 +61,7 @@ const ROTATED: Field = Field::float_as(
     },
 );
 
-/// Gated delta nets, and attention in the last layer of every so many.
+/// Gated DeltaNet, and attention in the last layer of every group.
 const LAYERS: Field = Field::rule(
     |f, c| {
         let Some(interval) = f.size("full_attention_interval")?.filter(|&n| n > 0) else { return Ok(()) };
@@ -82,7 +82,7 @@ const LAYERS: Field = Field::rule(
     },
 );
 
-/// What tensor-parallel ranks share out.
+/// What is sharded over tensor-parallel ranks.
 const KEY_HEADS: &str =
     "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
 
@@ -131,8 +131,8 @@ impl Recurrent for GatedDelta {
         t.matrix(Role::OutProj, [c.hidden, values], Table::columns(), t.out_std());
     }
 
-    /// Queries, keys and values before and behind the convolution, strengths and decays with what they are made of; gates,
-    /// outputs before and behind their norm, and gated.
+    /// Queries, keys and values before and after the convolution, strengths and decays with their inputs; gates, outputs
+    /// before and after their norm, and gated.
     fn kept(&self, a: &Activations, _: &ModelConfig) -> Kept {
         let (qkv, values) = ((self.qk_rows() + self.value_rows()) / a.tp, self.value_rows() / a.tp);
         let heads = self.value_heads / a.tp;

@@ -1,4 +1,4 @@
-//! Attention whose queries, keys and values are projections of their own.
+//! Grouped-query attention: queries, keys and values are separate projections.
 
 use crate::attending::Attending;
 use crate::keeping::LayerKeeping;

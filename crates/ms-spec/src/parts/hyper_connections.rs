@@ -1,4 +1,4 @@
-//! Hyper-connections: a residual of several streams.
+//! Hyper-connections: a residual with several streams.
 
 use ms_core::Partition;
 use serde_json::json;
@@ -55,7 +55,7 @@ const ARGUMENTS: &[Field] = &[
     Field::float("hc_eps", |c| Some(&mut c.hyper.as_mut()?.eps)),
 ];
 
-/// Whether there are any; Megatron has them beside attention to pooled entries.
+/// Whether there are any; Megatron has them only with attention to pooled entries.
 const HYPER: Field = Field::rule(
     |f, c| {
         if c.compressed().is_some() && f.on("enable_mhc")? {
@@ -80,7 +80,7 @@ const RULE: Rule = Rule {
     divides: nothing,
 };
 
-/// What weighs the streams of hyper-connections before and behind a sublayer, or at their end.
+/// The weights that mix the streams of hyper-connections before and after a sublayer, or at the end.
 fn params(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     let Some(h) = &c.hyper else { return };
     let end = site == Site::End;
@@ -99,8 +99,8 @@ fn params(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
 }
 
 impl Activations {
-    /// Around one sublayer, or where the streams `end`: the streams as they came, unrounded and normed, what they are weighed
-    /// by before and behind the weights' own function, and what the sublayer made. Nothing without hyper-connections.
+    /// Around one sublayer, or at the `end` of the streams: the incoming streams, unrounded and normed, the mixing weights
+    /// before and after their activation, and the sublayer's output. Nothing without hyper-connections.
     fn streams(&self, c: &ModelConfig, end: bool) -> usize {
         let Some(h) = &c.hyper else { return 0 };
         let all = h.streams * c.hidden;

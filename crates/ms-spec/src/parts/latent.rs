@@ -57,7 +57,7 @@ const FLAGS: &[PartFlag] = &[
     PartFlag::new("--v-head-dim", "[1,16777216]", "latent attention: size of a value head"),
 ];
 
-/// Flags of a run that mean nothing beside other attention.
+/// Flags of a run that have no meaning with other attention.
 const RUNS: &[&str] =
     &["--mla-swap-core-attn-out", "--mla-up-proj-tp-overlap", "--mla-zero-memory", "--recompute-mla-up-proj"];
 
@@ -109,7 +109,7 @@ const ARGUMENTS: &[Field] = &[
     }),
 ];
 
-/// Whether there is latent attention, in the words of both versions; attention to pooled entries is called so, too.
+/// Whether there is latent attention, under the names of both versions, which also cover attention to pooled entries.
 const START: Field = Field::rule(
     |f, c| {
         if (f.on("multi_head_latent_attention")? || f.on("multi_latent_attention")?)
@@ -308,8 +308,8 @@ impl Attending for Mla {
 }
 
 impl Activations {
-    /// Latents before and behind their norms; queries, keys and values of one width; outputs, and their values unless these
-    /// are taken of them again; the keys that queries have picked.
+    /// Latents before and after their norms; queries, keys and values padded to one width; outputs, and their value columns
+    /// unless these are recomputed; the keys that queries have picked.
     fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, keeping: LayerKeeping) -> Mixed {
         if keeping.attention_again {
             return Mixed::default();
@@ -326,7 +326,7 @@ impl Activations {
         let attended = outputs + joined;
         let behind = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
-        // Without norms latents are kept once.
+        // Without norms, latents are saved once.
         let (entered, norms) = if mla.normed { (behind, norms) } else { (0, 0) };
         let picks = self.picks(c, number, keeping.core_attention_again);
         let (indexer, trained) = self.indexer(c, number);
@@ -342,7 +342,7 @@ impl Activations {
             let before = entered + queries + mine + others + made + indexer;
             return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
         }
-        // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
+        // What else they are recomputed from: the key's shared part, and queries that are not computed from a latent.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
         let shared = if keeping.norms_again { self.stream() } else { self.tokens };
         let made = match keeping.operands_again {

@@ -84,7 +84,7 @@ const STATES: Field = Field::reading(|f, c| {
     Ok(())
 });
 
-/// The inner width, which is told, or so many times the stream's.
+/// The inner width, which is given, or a multiple of the stream's.
 const INNER: Field = Field::rule(
     |f, c| {
         let hidden = c.hidden;
@@ -140,11 +140,11 @@ const PATTERN: Made = &[&["hybrid_override_pattern"]];
 /// Which layers mix tokens by state space (`M`), by attention (`*`), or not at all (`-`): a letter per layer, from a pattern
 /// or from the shares of attention and feed-forward layers.
 ///
-/// Attention layers are spread evenly between stretches of the others; feed-forward layers are spread evenly over what
-/// is left, the last stretch first.
+/// Attention layers are spread evenly between stretches of the others; feed-forward layers are spread evenly over what is
+/// left, the last stretch first.
 ///
 /// # Errors
-/// Shares that are no shares, a pattern of another length, or one whose counts contradict the shares.
+/// Invalid shares, a pattern of another length, or one whose counts contradict the shares.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/ssm/mamba_hybrid_layer_allocation.py`.
@@ -259,7 +259,7 @@ impl Recurrent for Mamba2 {
         (a.tokens * rows + weights + ones, a.tokens * (self.groups / a.tp) * wide)
     }
 
-    /// Of a layer that is twice as wide as the stream, whatever width it has.
+    /// For a layer twice as wide as the stream, whatever its actual width.
     fn flops(&self, c: &ModelConfig) -> Option<f64> {
         let (h, state) = (c.hidden as f64, self.state as f64);
         let inner = 2.0 * h;

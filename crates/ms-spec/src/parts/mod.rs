@@ -1,9 +1,9 @@
-//! The parts a model is put together from, a file each.
+//! The parts a model is composed of, one file each.
 //!
-//! A part says in its file what follows from its sizes: its weights (names, shapes, how ranks cut them, initial values, decay),
-//! how ranks share it along every axis or why not, what a pass keeps of it, and its FLOPs where upstream counts them. The table
-//! of parameters ([`tree`]), the rules, the plan of memory and the FLOPs are walks over these. Of mixers with a state, which are
-//! many, they walk the list below.
+//! A part's file has everything that follows from its sizes: its weights (names, shapes, partitions, initial values, weight
+//! decay), how ranks share it along every axis or why not, what a pass saves of it, and its FLOPs where upstream counts them.
+//! The parameter table ([`tree`]), the rules, memory plans and FLOPs are walks over the parts. The many kinds of recurrent
+//! mixers are listed below.
 
 pub(crate) mod attention;
 pub(crate) mod compressed;
@@ -29,7 +29,7 @@ use crate::sizes::{Attention, Mixer};
 use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
 
-/// What only some models have beside them.
+/// Optional parts in addition to them.
 pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
 
 /// Those of them that stand around what is in a layer.
@@ -37,7 +37,7 @@ fn around() -> impl Iterator<Item = &'static Around> {
     PARTS.into_iter().filter_map(|part| part.around.as_ref())
 }
 
-/// The weights of what stands around a layer's mixer or its network, or behind the last layer.
+/// The weights of parts around a layer's mixer or its MLP, or after the last layer.
 pub(crate) fn params_around(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
     around().for_each(|part| (part.params)(t, c, site));
 }
@@ -89,7 +89,7 @@ impl ModelConfig {
         Some((kind.of)(self).expect("validate: a mixer of a layer has its sizes"))
     }
 
-    /// Whether a layer has a mixer with a state.
+    /// Whether a layer has a recurrent mixer.
     pub fn is_recurrent(&self) -> bool {
         RECURRENCES.iter().any(|kind| self.has(kind.mixer))
     }
@@ -98,19 +98,18 @@ impl ModelConfig {
         RECURRENCES.into_iter().filter(|kind| (kind.of)(self).is_some())
     }
 
-    /// Elements of a token that layers hand on: of every row of the stream that it has between them.
+    /// Elements of a token that layers pass on: of every row of the stream that it has between them.
     pub fn carried(&self) -> usize {
         around().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
     }
 
-    /// The part that a flag of a run means something beside, where the model does not have it, with the flag that makes a model
-    /// have it.
+    /// The part that a flag of a run requires, if the model does not have it, with the flag that adds it.
     pub fn lacks_for(&self, flag: &str) -> Option<String> {
         let part = PARTS.into_iter().find(|part| part.runs.1.contains(&flag))?;
         (!(part.there)(self)).then(|| format!("{} ({})", part.rule.part, part.runs.0))
     }
 
-    /// The norm behind the last layer.
+    /// The norm after the last layer.
     pub fn last_norm(&self) -> Role {
         self.states().map(|kind| kind.last_norm).next().unwrap_or(Role::FinalLayernorm)
     }
@@ -120,14 +119,14 @@ impl ModelConfig {
         self.states().all(|kind| kind.stacked)
     }
 
-    /// The model with what only some have as small as `ranks` ranks can share that have heads of it; `of` is the large one.
+    /// The model with its optional parts as small as `ranks` ranks that shard heads can share; `of` is the large model.
     #[must_use]
     pub fn with_small_parts(mut self, of: &Self, ranks: usize) -> Self {
         PARTS.iter().for_each(|part| (part.shrink)(of, &mut self, ranks));
         self
     }
 
-    /// The model with the sizes of mixers with a state as small as `ranks` ranks can share.
+    /// The model with the sizes of recurrent mixers as small as `ranks` ranks can share.
     #[must_use]
     pub fn with_small_states(self, ranks: usize) -> Self {
         let mut small = self.clone();

@@ -1,4 +1,4 @@
-//! Modules of multi-token prediction.
+//! Multi-token prediction modules.
 
 use ms_core::Axis;
 
@@ -32,7 +32,7 @@ pub(crate) fn before(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
     t.matrix(Role::EhProj, [c.hidden, 2 * c.hidden], Table::rows(1), t.std());
 }
 
-/// Those behind it.
+/// Those after it.
 pub(crate) fn behind(t: &mut Table<'_>, c: &ModelConfig, k: usize) {
     t.at(Place::Mtp(k), Part::Last);
     parts::params_around(t, c, Site::End);
@@ -47,8 +47,8 @@ pub(crate) fn flops(c: &ModelConfig) -> f64 {
 }
 
 impl Activations {
-    /// Of a module but its layer: ids and embedding of the tokens ahead; both normed, side by side; what its end keeps as the
-    /// model's does, by its rows and by what is behind the norm.
+    /// A module except its layer: ids and embedding of the tokens ahead; both normed inputs, concatenated; and the values
+    /// saved by its end, as by the model's.
     pub(crate) fn module(&self, c: &ModelConfig) -> usize {
         let (row, rstd) = (self.stream_bytes(c), self.stream() * self.element_bytes.max(4));
         let joined = if self.keeping.predictor_norms_again { 0 } else { 2 * row };

@@ -1,4 +1,4 @@
-//! What mixers with a state say of themselves, each kind in its own file, and what they have in common.
+//! The trait of recurrent mixers, each kind of which has its own file, and what they have in common.
 
 use crate::field::Field;
 use crate::kept::{Activations, Kept};
@@ -8,7 +8,7 @@ use crate::rule::Rule;
 use crate::sizes::Mixer;
 use crate::{Made, ModelConfig, Result, Role};
 
-/// A kind of mixer with a state, whatever sizes a model has of it.
+/// A kind of recurrent mixer, independent of a model's sizes.
 pub(crate) struct Recurrence {
     pub(crate) mixer: Mixer,
     /// What it is called where a model lacks its sizes or they are none.
@@ -25,7 +25,7 @@ pub(crate) struct Recurrence {
     pub(crate) flags: &'static [PartFlag],
     /// Those of Megatron's arguments that name one number of it.
     pub(crate) same_number: &'static [&'static [&'static str]],
-    /// The norm behind the last layer of a model that has it.
+    /// The norm after the last layer of a model with this mixer.
     pub(crate) last_norm: Role,
     /// Whether layers of such a model that are alike may stand in front of each other in Megatron's distributed checkpoints.
     pub(crate) stacked: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Recurrence {
 
 /// What follows from the sizes of a mixer with a state.
 pub(crate) trait Recurrent {
-    /// All sizes, and products of them, of which none may be 0 or beyond any model.
+    /// All sizes, and products of them, none of which may be 0 or absurdly large.
     fn sizes(&self) -> Vec<usize>;
 
     /// Checks that they fit together.
@@ -56,7 +56,7 @@ pub(crate) trait Recurrent {
     fn shrink(&self, small: &mut ModelConfig, ranks: usize);
 }
 
-/// Bound of the initial weights of a depthwise convolution of width `conv`, as torch has it.
+/// Bound of the initial weights of a depthwise convolution of width `conv`, as in torch.
 pub(crate) fn conv_init(conv: usize) -> Init {
     Init::Uniform { bound: (1.0 / conv as f64).sqrt() }
 }

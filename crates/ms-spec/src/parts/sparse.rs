@@ -1,4 +1,4 @@
-//! Sparse attention: a scorer beside attention picks the keys that each query sees.
+//! Sparse attention: an indexer next to attention picks the keys that each query sees.
 
 use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};
@@ -50,8 +50,8 @@ impl Activations {
         })
     }
 
-    /// What an indexer of tokens keeps while it is trained: keys before their norm with its statistics, and the gradients by
-    /// queries, keys of all tokens and weights of heads. Inputs are those of attention.
+    /// What an indexer of tokens keeps while it is trained: keys before their norm with its statistics, and the gradients
+    /// with respect to queries, keys of all tokens and weights of heads. Inputs are those of attention.
     pub(crate) fn indexer(&self, c: &ModelConfig, number: usize) -> Kept {
         let own = |_: &&Indexer| self.trains_indexer && !c.layer(number).borrows_index;
         let Some(i) = c.indexer.as_ref().filter(own) else { return (0, 0) };

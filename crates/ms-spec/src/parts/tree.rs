@@ -1,4 +1,4 @@
-//! A model as a tree of parts, and the table of its parameters as a walk over it.
+//! A model as a tree of parts, and the parameter table as a walk over it.
 
 use crate::description::Site;
 use crate::params::{ParamSpec, Table};
@@ -8,23 +8,23 @@ use crate::{ModelConfig, Part, Place, Role};
 
 /// Every parameter of a model, in Megatron-core's order.
 ///
-/// - `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each. With
-///   an output gate there are `q_proj` (per head: query, gate), `k_proj` and `v_proj` instead.
+/// - `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each. With an
+///   output gate there are `q_proj` (per head: query, gate), `k_proj` and `v_proj` instead.
 /// - Latent attention: `linear_qkv` is `[q_a; kv_a]` (`[q; kv_a]` without a query latent), then `q_layernorm`,
 ///   `kv_layernorm`, `linear_q_up_proj` (per head `[nope, rope]`), `linear_kv_up_proj` (per head `[key nope, value]`).
 /// - `linear_fc1` is `[gate; up]` where there is a gate.
 /// - Experts are stacked: `mlp.experts.linear_fc1.weight` is `[E, 2 Fe, H]`, `linear_fc2` `[E, H, Fe]`.
 /// - Attention to pooled entries: `linear_q`, `q_layernorm`, `linear_q_up_proj`, `linear_kv`, `kv_layernorm`, `attn_sink`,
 ///   `linear_o_down_proj` (block by block), `linear_o_up_proj`; `compressor` and `indexer` where the layer has entries.
-/// - Hyper-connections: `attn_mhc` and `mlp_mhc` of each layer, `hc_head` behind the last.
+/// - Hyper-connections: `attn_mhc` and `mlp_mhc` of each layer, `hc_head` after the last.
 /// - Multi-token prediction layer `k`: `mtp.layers.k.{enorm,hnorm,eh_proj}`, `mtp.layers.k.transformer_layer.*`,
 ///   `mtp.final_layernorms.k`.
-/// - A tied output layer is not listed. A reward model has `rm_head` (`[1, H]` and a bias) behind it.
+/// - A tied output layer is not listed. A reward model has `rm_head` (`[1, H]` and a bias) after it.
 ///
 /// # Source
-/// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`,
-/// output projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters.
-/// Names of what that version does not have: MindSpeed-LLM (2026), `mindspeed_llm/tasks/checkpoint`.
+/// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`, output
+/// projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters. Names of what that
+/// version does not have: MindSpeed-LLM (2026), `mindspeed_llm/tasks/checkpoint`.
 pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     let c = config;
     let mut t = Table::new(c);
@@ -42,7 +42,8 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     t.list
 }
 
-/// Parameters of the whole model, without what is no parameter of upstream's modules: biases that follow the load of experts.
+/// Parameters of the whole model, without the biases that follow the load of experts, which are no parameters of upstream's
+/// modules.
 pub fn parameters(config: &ModelConfig) -> u64 {
     let trained = params(config).into_iter().filter(|spec| spec.change != ms_core::Change::ExpertLoad);
     trained.map(|spec| spec.shape.numel() as u64).sum()

@@ -1,4 +1,4 @@
-//! Choices and sizes of a mixture of experts and of its router.
+//! Sizes and choices of a mixture of experts and its router.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,13 @@ pub struct Moe {
     pub ffn: usize,
     /// How experts are chosen and weighted.
     pub router: Router,
-    /// A feed-forward network that every token passes.
+    /// A shared expert, which every token passes through.
     pub shared: Option<SharedExpert>,
     /// Experts without weights, after the others, that return their input.
     pub zero_experts: usize,
 }
 
-/// A feed-forward network beside the experts.
+/// A feed-forward layer parallel to the experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedExpert {
     /// Its width; of several shared experts: the sum.
@@ -68,7 +68,7 @@ pub enum RouterDtype {
 }
 
 impl RouterDtype {
-    /// Bytes of a number in which a model of elements of `element` bytes forms its logits.
+    /// Bytes of the type in which a model with elements of `element` bytes computes its logits.
     pub(crate) fn bytes(self, element: usize) -> usize {
         match self {
             Self::Model => element,
@@ -127,8 +127,8 @@ pub struct GroupLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", from = "WrittenScore")]
 pub enum GroupScore {
-    /// The sum of so many of its best choices (with bias): one (DeepSeek-V2), two (DeepSeek-V3) or, in Megatron-LM, as many as a
-    /// group that stays gives on average.
+    /// The sum of its best scores (with bias): of one expert (DeepSeek-V2), two (DeepSeek-V3) or, in Megatron-LM, as many as
+    /// a used group provides on average.
     Best(usize),
     /// None: all groups stay, and each gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,

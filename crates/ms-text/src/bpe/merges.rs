@@ -1,8 +1,8 @@
-//! Which pairs merge: the most frequent one, again and again.
+//! BPE merges: the most frequent pair, again and again.
 //!
 //! # Source
-//! The order of ties, and what a merge does to the counts of its neighbours (overlapping pairs of equal tokens included),
-//! are those of the `tokenizers` crate 0.23, `models/bpe/trainer.rs`, so that vocabularies are the same.
+//! The order of ties, and what a merge does to the counts of its neighbours (overlapping pairs of equal tokens included), are
+//! those of the `tokenizers` crate 0.23, `models/bpe/trainer.rs`, so that vocabularies are the same.
 
 use super::Step;
 use super::words::Counts;

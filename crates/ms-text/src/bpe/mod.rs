@@ -162,7 +162,7 @@ fn engine(model: BPE) -> std::result::Result<Engine, String> {
 }
 
 impl Trained {
-    /// Number of tokens; smaller than asked for if the texts hold too few different pairs.
+    /// Number of tokens; fewer than requested if the texts contain too few different pairs.
     pub fn vocab_size(&self) -> usize {
         self.engine.get_vocab_size(true)
     }

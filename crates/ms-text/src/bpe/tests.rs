@@ -1,4 +1,4 @@
-//! Training against the trainer of the `tokenizers` crate: the same files.
+//! Training compared with the trainer of the `tokenizers` crate: the same files.
 
 use super::*;
 use tokenizers::models::TrainerWrapper;

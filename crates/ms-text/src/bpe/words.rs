@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const LONGEST: usize = 1024;
 /// Bytes that a thread takes at a time.
 const BATCH: usize = 1 << 20;
-/// Bytes of a text without any break that are looked at in one piece.
+/// Maximum bytes of a text without any break that are processed in one piece.
 const PIECE: usize = 1 << 20;
 
 /// How often each word occurs.
@@ -113,9 +113,9 @@ impl<I: Iterator<Item = String>> Source<I> {
     }
 }
 
-/// A text in pieces that have the words of the whole: cut after a line end before a character that is no white space, or
-/// before a space behind one, from [`PIECE`] bytes on. Only where a piece has no such place it is cut within a word, one
-/// that is longer than [`LONGEST`].
+/// A text in pieces that have the words of the whole: cut after a line end followed by a non-whitespace character, or before
+/// a space that follows one, from [`PIECE`] bytes on. Only if a piece has no such place is it cut within a word, one that is
+/// longer than [`LONGEST`].
 struct Pieces<'a>(&'a str);
 
 impl<'a> Iterator for Pieces<'a> {

@@ -12,9 +12,9 @@ use minijinja::{Environment, ErrorKind};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
-/// The folder's own Jinja template, rendered in the environment that `apply_chat_template` gives it:
-/// blocks trimmed, `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls, `generation` blocks,
-/// and Python's methods of strings, lists and dicts, `%` behind a literal text among them.
+/// The folder's own Jinja template, rendered in the environment that `apply_chat_template` gives it: blocks trimmed,
+/// `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls, `generation` blocks, and Python's methods
+/// of strings, lists and dicts, including `%` after a string literal.
 ///
 /// ```
 /// use ms_text::{ChatTemplate, GenerationPrompt};
@@ -70,7 +70,7 @@ impl ChatTemplate {
 
     /// Renders `messages`, a list of objects with `role` and `content`.
     ///
-    /// `tools`, a list of JSON schemas, is handed to the template as it is.
+    /// `tools`, a list of JSON schemas, is passed to the template unchanged.
     ///
     /// # Errors
     /// [`Error::Chat`]: what the template raised, or why it cannot be evaluated.

@@ -1,4 +1,4 @@
-//! What templates find in Python and Jinja and the engine does not bring along.
+//! Python and Jinja functions that templates use and the engine does not provide.
 //!
 //! # Source
 //! Python 3.11, `str`, `list` and `dict`; Jinja 3.1, `filters.py` and `tests.py`, in its immutable sandbox.
@@ -88,7 +88,7 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
 }
 
-/// Jinja's filter: what is no number is `default`, or 0.
+/// Jinja's filter: what is not a number is `default`, or 0.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn int(
     state: &State,
@@ -107,7 +107,7 @@ fn int(
     Ok(filters::int(state, value, Some(default.clone()), base, none).unwrap_or(default))
 }
 
-/// Jinja's filter: what is no number is `default`, or 0.0.
+/// Jinja's filter: anything that is not a number becomes `default`, or 0.0.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value> {
     let default = match default {
@@ -403,7 +403,8 @@ fn expanded(text: &str, size: usize) -> String {
     out
 }
 
-/// Characters `start..end` of a text as Python counts them, with the number of the first; `None` if it begins behind its end.
+/// Characters `start..end` of a text as Python counts them, with the number of the first; `None` if the start is past the
+/// end.
 fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> Option<(usize, &str)> {
     let n = text.chars().count();
     let place = |at: Option<i64>, other: usize| match at {

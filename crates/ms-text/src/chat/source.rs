@@ -1,4 +1,4 @@
-//! What Jinja's syntax has and the engine's does not, in the engine's words.
+//! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ fn text_length(code: &str) -> Option<usize> {
 
 /// Code with a filter in place of each `%` that may format.
 fn formatted(tag: &str) -> String {
-    // What is put in place of which bytes; operands may hold operators of their own.
+    // Replacements for byte ranges; operands may contain operators themselves.
     let mut edits = Vec::new();
     for operator in operators(tag) {
         let behind = operator + 1 + blanks(&tag[operator + 1..]);
@@ -115,8 +115,8 @@ enum Before {
     Other,
 }
 
-/// Places of `%` behind what may be a text. Behind products, which bind like remainders and not like filters, only literal texts
-/// are looked at.
+/// Positions of `%` after an expression that may be a string. After products, which bind like remainders and not like
+/// filters, only string literals are considered.
 fn operators(code: &str) -> Vec<usize> {
     let (mut at, mut before, mut found) = (2, Before::Other, Vec::new());
     // Whether what comes is in a product, by brackets.

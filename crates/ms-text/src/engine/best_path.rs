@@ -1,8 +1,8 @@
-//! The likeliest segmentation of a text by a model of scored pieces (Unigram), in three bytes of memory a byte of text.
+//! The most likely segmentation of a text by a model of scored pieces (Unigram), in three bytes of memory per byte of text.
 //!
-//! Of every place only the length of the last piece of the best way there is kept, and its score as long as a piece can
-//! still begin there. So a text without breaks of any length is segmented as a whole, with the sums it has as a whole: no
-//! tie falls another way, which cutting it into pieces could not promise.
+//! For every position, only the length of the last piece of the best path to it is kept, and its score as long as a piece can
+//! still begin there. So a text of any length without breaks is segmented as a whole, with the sums it has as a whole: ties
+//! are resolved as in the original, which cutting the text into pieces could not guarantee.
 //!
 //! Source: sentencepiece `src/unigram_model.cc`, `EncodeOptimized`.
 
@@ -38,7 +38,7 @@ pub(super) fn best_path<'t>(
     let bytes = text.as_bytes();
     // Length of the last part of the best way to a place, the first place left out.
     let mut lengths = vec![0u16; bytes.len()];
-    // Scores of the places that the piece under hand can reach, in turns.
+    // Scores of the positions that the current piece can reach, as a ring.
     let mut reached = vec![0f64; trie.longest.max(4) + 1];
     let turns = reached.len();
     for (start, c) in text.char_indices() {
@@ -60,7 +60,7 @@ pub(super) fn best_path<'t>(
             consider(start + c.len_utf8(), scores.unknown(so_far), &mut lengths);
         }
     }
-    // Backwards every part is told at its beginning how long it is, forwards they come in order.
+    // Going backwards, the length of every piece is stored at its beginning; going forwards, pieces come in order.
     let mut end = bytes.len();
     let mut length = lengths.last().copied().unwrap_or(0);
     while end > 0 {

@@ -1,4 +1,4 @@
-//! SentencePiece's normalisation: a table of replacements in the model, then white space.
+//! SentencePiece's normalisation: a table of replacements in the model, then whitespace.
 //!
 //! Source: sentencepiece `src/normalizer.cc`; the table is a double array of darts-clone (`darts.h`).
 
@@ -15,7 +15,7 @@ struct Table {
 }
 
 impl Table {
-    /// The bytes are a length, so many bytes of units, and texts that each end with a zero.
+    /// The bytes are a length, that many bytes of units, and zero-terminated strings.
     fn parse(blob: &[u8]) -> Option<Self> {
         let (size, rest) = blob.split_first_chunk::<4>()?;
         let size = u32::from_le_bytes(*size) as usize;
@@ -127,7 +127,7 @@ impl Normalizer {
             rest = &rest[used..];
             after_space &= self.clean;
         }
-        // A broken table could give bytes that are no text.
+        // A broken table could give bytes that are not text.
         let mut out =
             String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         if self.clean {

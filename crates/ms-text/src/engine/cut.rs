@@ -1,4 +1,4 @@
-//! How a definition cuts text into words, by the fast engine's own rules over an empty model.
+//! Pre-tokenization: how a definition cuts text into words, by the fast engine's own rules over an empty model.
 
 use crate::source::byte_level;
 use fast_tokenizers::pipeline::{PipelineTokenizer, PreTokenizer as _, PreTokenizerScratch, Span};

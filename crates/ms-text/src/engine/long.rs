@@ -1,4 +1,4 @@
-//! Which way a long text is encoded: in parts where its tokens allow it, and as a whole up to a bound.
+//! How a long text is encoded: in parts if its tokens allow it, otherwise as a whole up to a limit.
 
 use super::encode_error;
 use super::pieces::Pieces;
@@ -21,9 +21,9 @@ pub(super) struct Shape {
 enum Words {
     /// Nowhere that would be known.
     Unknown,
-    /// Before a space behind a letter, a digit or a visible ASCII character.
+    /// Before a space that follows a letter, a digit or a visible ASCII character.
     Spaces,
-    /// Also before a line end there, and behind a Chinese full stop.
+    /// Also before a line end there, and after a Chinese full stop.
     Lines,
     /// Also between Chinese characters, each of which is a word.
     Characters,
@@ -126,7 +126,7 @@ impl Words {
     }
 }
 
-/// Whether a character stays what it is whatever is normalized, so that white space behind it ends a word.
+/// Whether a character is unchanged by any normalisation, so that whitespace after it ends a word.
 fn ends_one(c: char, lines: bool) -> bool {
     c.is_ascii_graphic() || c.is_alphanumeric() || (lines && c == '\u{3002}')
 }
@@ -135,7 +135,7 @@ pub(super) fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
     definition["added_tokens"].as_array().into_iter().flatten()
 }
 
-/// Whether a space begins at `at` behind a visible ASCII character, or a line end behind an ASCII letter.
+/// Whether a space begins at `at` after a visible ASCII character, or a line end after an ASCII letter.
 pub(super) fn is_cut(text: &str, at: usize) -> bool {
     let bytes = text.as_bytes();
     match bytes[at] {
@@ -177,8 +177,8 @@ fn steps<'a>(step: &'a Value, list: &str) -> &'a [Value] {
     }
 }
 
-/// Where every text may be cut because all that is done to it before the model is done word by word, and no added token has
-/// white space in or beside it.
+/// Where every text may be cut because everything before the model works word by word, and no added token contains or touches
+/// whitespace.
 fn by_words(definition: &Value) -> Words {
     let cuts = steps(&definition["pre_tokenizer"], "pretokenizers");
     let at_lines = |step: &Value| {
@@ -243,7 +243,7 @@ mod tests {
                "normalized": normalized, "special": true})
     }
 
-    /// A small byte-level model as it is trained.
+    /// A small trained byte-level model.
     fn trained() -> Value {
         let dir = tempfile::tempdir().unwrap();
         let text = "Hello there, how are you? 123 été 你好，世界 don't fed abc abc fed\n".repeat(9);

@@ -1,9 +1,9 @@
-//! The seam between this workspace and tokenizer engines.
+//! The interface between this workspace and tokenizer engines.
 //!
-//! Two engines read the same `tokenizer.json` form, and `small` a form that is kept in a file and needs no reading. `pipeline`
-//! (the 1.0 line of the `tokenizers` crate, a rewrite) is tens of times faster on byte-level BPE and takes most shapes;
-//! `reference` (0.23) takes all of them and is the judge of the other in tests. What goes to the second is written down in one
-//! place: of shapes [`pipeline`]'s `refusal`, of texts the lists of `unicode`.
+//! Two engines read the same `tokenizer.json` form, and `small` reads a form that is kept in a file and needs no parsing.
+//! `pipeline` (the 1.0 line of the `tokenizers` crate, a rewrite) is tens of times faster on byte-level BPE and supports most
+//! tokenizers; `reference` (0.23) supports all of them and is the reference for the other in tests. What is left to the
+//! second is defined in one place: unsupported tokenizers in [`pipeline`]'s `refusal`, texts in the lists of `unicode`.
 
 mod best_path;
 mod charsmap;
@@ -58,12 +58,12 @@ pub enum Engine {
 /// An engine, and the ids that stand around every text that is encoded with special tokens.
 pub(crate) struct Built {
     pub(crate) engine: Box<dyn Encode>,
-    /// `None` if what stands around a text could not be told apart from it.
+    /// `None` if what is added around a text could not be distinguished from it.
     around: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Built {
-    /// Builds an engine from a `tokenizer.json` value, which `definition` gives as often as it is asked.
+    /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call.
     pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
         let engine: Box<dyn Encode> = if which == Engine::Fast {
             match pipeline::PipelineEngine::new(path, definition()?) {

@@ -1,17 +1,17 @@
-//! Long texts in pieces that have the ids of the whole.
+//! Long texts encoded in pieces, with the ids of the whole.
 //!
-//! Merging a word takes some forty times its length of memory, and a text without breaks is one word. Pairs merge by rank,
-//! so a sequence of tokens is the encoding of its text exactly if every two neighbours are the encoding of theirs: two
-//! encodings may therefore be joined wherever the two tokens that meet also meet in an encoding of the text around the cut.
-//! That is looked at for every cut, so what else stands in the way of one (words, normal forms, special tokens, white space
-//! that looks ahead) shows there too, and another place is tried.
+//! Merging a word takes some forty times its length in memory, and a text without breaks is one word. Pairs merge by rank, so
+//! a sequence of tokens is the encoding of its text exactly if every two neighbours are the encoding of theirs. Two encodings
+//! may therefore be joined wherever the two tokens that meet also meet in an encoding of the text around the cut. This is
+//! checked for every cut, so anything else that prevents one (words, normal forms, special tokens, whitespace that looks
+//! ahead) is detected as well, and another position is tried.
 
 use super::whole::{WHOLE, Whole};
 use crate::Result;
 
 /// Bytes of a piece.
 pub(super) const PIECE: usize = 1 << 20;
-/// Bytes behind a cut that are looked at.
+/// Number of bytes after a cut that are examined.
 pub(super) const AFTER: usize = 512;
 /// Tokens before a cut that must come out the same.
 pub(super) const TOKENS: usize = 64;
@@ -26,8 +26,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// `marks`: whether the beginning of a text is encoded in another way than its middle. `None` if pieces cannot be told
-    /// from the beginning of a text.
+    /// `marks`: whether the beginning of a text is encoded differently from its middle. `None` if pieces cannot be
+    /// distinguished from the beginning of a text.
     pub(super) fn new(engine: &dyn Whole, marks: bool) -> Option<Self> {
         if !marks {
             return Some(Self { front: None });
@@ -52,7 +52,7 @@ impl Pieces {
             let rest = text.len() - from;
             let end = if rest <= 2 * piece { text.len() } else { boundary(text, from + piece) };
             let ids = self.ids(engine, &text[from..end], from)?;
-            // The token that was seen behind the last cut must begin the piece.
+            // The token that was seen after the last cut must begin the piece.
             let ids = ids.filter(|ids| expected.is_none_or(|first| ids.first() == Some(&first)));
             let Some(ids) = ids else {
                 out.truncate(length);
@@ -125,7 +125,7 @@ impl Pieces {
         Ok(None)
     }
 
-    /// The token behind the cut at `at`, if the tokens `before` it and those behind it are also those of the text around it.
+    /// The token after the cut at `at`, if the tokens `before` it and those after it are also those of the text around it.
     fn joins(&self, engine: &dyn Whole, text: &str, at: usize, before: &[u32]) -> Result<Option<u32>> {
         let last = &before[before.len().saturating_sub(TOKENS)..];
         let Some(spelled) = self.spell(engine, last)? else { return Ok(None) };

@@ -1,8 +1,8 @@
 //! The fast engine: the read-only pipeline of the 1.0 line of the `tokenizers` crate.
 //!
-//! It knows another version of Unicode than the reference does; what is in a text of the characters that they disagree
-//! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
-//! words around these characters.
+//! It uses another version of Unicode than the reference; `unicode` finds the characters of a text on which they disagree.
+//! The reference, which is then built, encodes such a text; where words end at spaces, only the words around these
+//! characters.
 
 use super::long::{Long, Shape, added_tokens, check_whole, is_cut, separable};
 use super::pieces::PIECE;
@@ -24,10 +24,10 @@ use std::sync::OnceLock;
 /// Its name and version.
 pub(super) const NAME: &str = "tokenizers 1.0.0-rc.3";
 
-/// Ids that a caller may put behind a text without asking for more memory: an end of the text, and of its document.
+/// Number of ids that a caller may append to a text without reallocation: an end of the text, and of its document.
 const BEHIND: usize = 2;
 
-/// Tokens of which a thread keeps the memory.
+/// Maximum number of tokens whose memory a thread keeps.
 const TOKENS_KEPT: usize = 1 << 16;
 
 thread_local! {
@@ -57,7 +57,7 @@ impl PipelineEngine {
         if let Some(reason) = refusal(&definition) {
             return Err(reason.to_owned());
         }
-        // What the definition says of its added tokens must come out again, or ids would move in silence.
+        // The added tokens must come out as defined, or ids would change silently.
         let added: Vec<(String, u64)> = added_tokens(&definition)
             .filter_map(|row| Some((row["content"].as_str()?.to_owned(), row["id"].as_u64()?)))
             .collect();
@@ -166,8 +166,8 @@ fn refusal(definition: &Value) -> Option<&'static str> {
 }
 
 impl PipelineEngine {
-    /// A text of a Unigram model by our own segmentation; false, and nothing appended, if it is none or a text that the
-    /// reference must judge.
+    /// Encodes a text for a Unigram model by our own segmentation; false, with nothing appended, if it is not one or the text
+    /// needs the reference engine.
     fn unigram(&self, text: &str, out: &mut Vec<u32>) -> Result<bool> {
         let model = self.unigram.get_or_init(|| {
             let definition: Value = serde_json::from_slice(&self.definition).ok()?;
@@ -394,7 +394,7 @@ mod tests {
                 engine.whole(text, false, &mut fast).unwrap();
                 reference.encode_into(text, false, &mut judge).unwrap();
                 let start: String = text.chars().take(20).collect();
-                // Among sums that are equal but for their rounding the fast engine may pick another one than the judge.
+                // Among sums that are equal except for their rounding the fast engine may pick another one than the judge.
                 assert!(own == fast || name.starts_with("equal true"), "{name}: {start:?}: the fast engine");
                 assert!(own == judge, "{name}: {start:?}: the reference");
             }

@@ -32,7 +32,7 @@ impl ReferenceEngine {
 
 impl Whole for ReferenceEngine {
     fn whole(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
-        // A thread that panicked here left nothing behind that could be wrong.
+        // A thread that panicked here left nothing inconsistent behind.
         let _alone = (text.len() >= LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
         let encoding = self.tokenizer.encode_fast(text, special).map_err(|e| encode_error(text.len(), &e))?;
         out.extend_from_slice(encoding.get_ids());

@@ -1,7 +1,7 @@
-//! SentencePiece's own segmentation, for the tokenizer types of Megatron that use it as it is.
+//! SentencePiece's own segmentation, for the Megatron tokenizer types that use it directly.
 //!
-//! Not the same as a converted `tokenizer.json`: pairs that give the same piece are merged from left to right, control
-//! pieces never match, and neighbouring unknown pieces count once.
+//! It differs from a converted `tokenizer.json`: pairs that give the same piece are merged from left to right, control pieces
+//! never match, and adjacent unknown pieces count once.
 //!
 //! Source: sentencepiece `src/{bpe_model,unigram_model,sentencepiece_processor}.cc`.
 
@@ -141,10 +141,10 @@ impl SentencePieceEngine {
 
     /// The ids of `text` by pieces; false if there is no place to cut it.
     ///
-    /// The best pair is joined first, of equal ones the leftmost. So what happens left of a place and right of it happens
-    /// in an order of its own as long as nothing is joined over the place, and whether that ever happens the token before
-    /// the place and the one behind it decide alone, equal scores or not: a place that no pair is joined over in the text
-    /// around it is one that no pair is joined over in the whole.
+    /// The best pair is merged first, among equal ones the leftmost. So the merges on the left and on the right of a position
+    /// are independent as long as no merge crosses it, and whether one ever does is decided only by the token before the
+    /// position and the one after it, with or without equal scores: a position that no merge crosses in the surrounding text
+    /// is one that no merge crosses in the whole.
     fn in_pieces(&self, text: &str, size: usize, ids: &mut Ids<'_>) -> bool {
         let mut tokens = Vec::new();
         let (mut from, mut expected, mut piece) = (0, None, size);
@@ -170,8 +170,8 @@ impl SentencePieceEngine {
         }
     }
 
-    /// Where a piece of `text` with these tokens may end instead: how many of them it has then, the place, and the token
-    /// behind it.
+    /// Where a piece of `text` with these tokens may end instead: how many of them it then has, the position, and the token
+    /// after it.
     fn cut<'t>(
         &self,
         text: &'t str,
@@ -450,7 +450,7 @@ mod tests {
         for name in ["bpe", "words"] {
             let bytes = std::fs::read(folder.join(format!("{name}.model"))).unwrap();
             let own = SentencePiece::parse(&bytes).unwrap();
-            // The same model with scores of which many are equal, and with all equal.
+            // The same model with many equal scores, and with all equal.
             for levels in [usize::MAX, 7, 1] {
                 let mut model = own.clone();
                 for (place, piece) in model.pieces.iter_mut().enumerate() {

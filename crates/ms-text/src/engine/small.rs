@@ -1,9 +1,9 @@
-//! An engine that starts at once: byte-pair merges over two sorted lists, which a file can hold as they are.
+//! An engine that starts immediately: byte-pair merges over two sorted lists, which a file can hold as they are.
 //!
-//! The fast engine takes up to a second to build its tables, which pays for megabytes of text and not for a prompt. This
-//! one needs none: text is cut by the fast engine's own rules (built over an empty model, which costs nothing), and each
-//! word is merged by looking pairs up. What it does not know how to encode is left to the other engines, and so is
-//! everything once a caller has encoded [`ENOUGH`].
+//! The fast engine takes up to a second to build its tables, which pays off for megabytes of text but not for a prompt. This
+//! one needs none: text is cut by the fast engine's own rules (built over an empty model, which costs nothing), and each word
+//! is merged by looking up pairs. What it cannot encode is left to the other engines, and so is everything once a caller has
+//! encoded [`ENOUGH`].
 
 use super::unicode::Disputed;
 use super::{decode_error, encode_error};
@@ -30,11 +30,11 @@ const AS_LONG: usize = 4 << 20;
 pub(crate) struct Parts {
     /// Which pairs of ids merge, ascending: left id in the high half, right id in the low one.
     pub(crate) pairs: Vec<u64>,
-    /// Of each pair: its rank in the high half, the id that it becomes in the low one.
+    /// For each pair: its rank in the high half, the id that it becomes in the low one.
     pub(crate) merged: Vec<u64>,
     /// A word that is a token stays whole, whatever the pairs say.
     pub(crate) whole_words: bool,
-    /// Texts are spelled in the byte alphabet; otherwise by characters, and `<0xNN>` for what is none of them.
+    /// Texts are spelled in the byte alphabet; otherwise in characters, with `<0xNN>` for bytes of unknown ones.
     pub(crate) byte_level: bool,
     /// The definition without its model, in the form the fast engine reads.
     pub(crate) frame: String,
@@ -151,7 +151,7 @@ impl SmallEngine {
         &self.stands_for
     }
 
-    /// About so many bytes will be encoded: all of them here, or none.
+    /// Announces about how many bytes will be encoded: all of them here, or none.
     pub(crate) fn expect(&self, bytes: u64) {
         let all = usize::try_from(bytes).is_ok_and(|bytes| bytes <= AS_LONG);
         self.enough.store(if all { AS_LONG } else { 0 }, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Characters that the two engines treat differently, because they know different versions of Unicode.
+//! Characters that the two engines treat differently, because they use different versions of Unicode.
 
 use serde_json::Value;
 
 /// Letters and digits that are new in Unicode 17, from and to: the reference knows those of Unicode 16. Found by encoding
-/// every character with both engines, beside an apostrophe, letters, digits and itself.
+/// every character with both engines, next to an apostrophe, letters, digits and itself.
 const NEW_LETTERS: [(u32, u32); 26] = [
     (0x88f, 0x88f),
     (0xc5c, 0xc5c),
@@ -141,10 +141,10 @@ const fn is_rare(byte: u8) -> bool {
     (byte.wrapping_sub(0xd5) <= 2) | (byte.wrapping_sub(0xdf) <= 4) | (byte == 0xea) | (byte >= 0xf0)
 }
 
-/// Bytes of a text that are looked at together.
+/// Bytes of a text that are examined together.
 const BLOCK: usize = 64;
 
-/// Characters of which a text must have none for both engines to agree on it.
+/// Characters that a text must not contain for both engines to agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disputed {
     /// New letters and digits.
@@ -168,7 +168,7 @@ impl Disputed {
 
     /// Where the first of them stands in the text, in bytes.
     pub(super) fn find(self, text: &str) -> Option<usize> {
-        // Blocks are looked at as a whole first, which is done with vectors.
+        // Blocks are checked as a whole first, which is vectorised.
         let mut from = 0;
         for block in text.as_bytes().chunks(BLOCK) {
             if block.iter().fold(false, |any, &byte| any | is_rare(byte)) {

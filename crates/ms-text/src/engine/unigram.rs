@@ -1,4 +1,4 @@
-//! Long texts of a Unigram model of `tokenizer.json`, with the ids that the engines give.
+//! Long texts for a Unigram model of `tokenizer.json`, with the same ids as the engines.
 //!
 //! Both engines take some fifty bytes of memory for every byte of a word, and a text without breaks is one word.
 //!

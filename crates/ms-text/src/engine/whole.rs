@@ -1,4 +1,4 @@
-//! Texts that are encoded at once.
+//! Texts encoded as a whole.
 
 use super::Encode;
 use crate::Result;
@@ -6,7 +6,7 @@ use crate::Result;
 /// Bytes that are encoded as a whole at most: the engines take up to some hundred bytes of memory for each of them.
 pub(super) const WHOLE: usize = 8 << 20;
 
-/// An engine as it is, without parts.
+/// An engine used directly, without splitting texts.
 pub(super) trait Whole: Encode {
     /// [`Encode::encode_into`], all of the text at once.
     ///

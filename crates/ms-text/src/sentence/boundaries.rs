@@ -1,4 +1,4 @@
-//! Where sentences end: candidates, the decision on each, and closing marks that go back to their sentence.
+//! Sentence boundaries: candidates, the decision on each, and closing marks that belong to the preceding sentence.
 
 use super::model::Model;
 use super::trained::Context;

@@ -1,10 +1,10 @@
-//! Sentences of a text, as NLTK's Punkt finds them.
+//! Sentence splitting, as NLTK's Punkt does it.
 //!
-//! A [`SentenceSplitter`] is a trained model (abbreviations, words that go together across a period, words that begin
-//! sentences, and in which case words were seen where) and the rules that apply it. The model is the user's: the folder
-//! `punkt_tab/LANGUAGE` of NLTK's data, or one of the older pickles. Training is not part of this.
+//! A [`SentenceSplitter`] is a trained model (abbreviations, collocations across a period, sentence starters, and the case in
+//! which words were seen where) and the rules that apply it. The user provides the model: the folder `punkt_tab/LANGUAGE` of
+//! NLTK's data, or one of the older pickles. Training is not included.
 //!
-//! Spans are those of NLTK for the same model: `crates/ms-text/tests/sentences.rs` compares them. Letters that Unicode got
+//! Spans are those of NLTK for the same model: `crates/ms-text/tests/sentences.rs` compares them. Letters added to Unicode
 //! after Python's tables were made can differ.
 //!
 //! # Source
@@ -25,7 +25,7 @@ pub use model::find_model;
 use std::ops::Range;
 use std::path::Path;
 
-/// Whose rules: NLTK changed them twice.
+/// The version of the rules: NLTK changed them twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Edition {
     /// NLTK 3.8 to 3.10.1: `"` and `'` are the only quotation marks.
@@ -54,7 +54,7 @@ pub struct Rules {
     /// Sentences keep the white space that follows them, line breaks above all. Source: the language variables of
     /// Megatron-LM's `preprocess_data.py --keep-newlines`.
     pub keep_newlines: bool,
-    /// Whose rules.
+    /// The version of the rules.
     pub edition: Edition,
 }
 
@@ -70,7 +70,7 @@ impl SentenceSplitter {
     /// hold and never executed.
     ///
     /// # Errors
-    /// [`crate::Error::Io`]; [`crate::Error::SentenceModel`] if it is none.
+    /// [`crate::Error::Io`]; [`crate::Error::SentenceModel`] if it is not a model.
     pub fn load(path: &Path, rules: Rules) -> Result<Self> {
         Ok(Self { model: Model::load(path, rules.edition)?, rules })
     }

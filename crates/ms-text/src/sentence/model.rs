@@ -1,4 +1,4 @@
-//! A trained model: its files and its questions.
+//! A trained model: its files and its queries.
 
 use super::trained::{Context, Trained};
 use super::words::Forms;
@@ -74,7 +74,7 @@ impl Trained {
             Ok::<_, Error>(())
         };
         each("collocations.tab", &mut |line| {
-            // A line of another number of words is no pair; NLTK keeps it, and nothing is ever equal to it.
+            // A line with another number of words is not a pair; NLTK keeps it, and nothing ever equals it.
             if let Some((first, second)) = line.split_once('\t').filter(|(_, second)| !second.contains('\t'))
             {
                 trained.together.entry(first.into()).or_default().insert(second.into());

@@ -1,4 +1,4 @@
-//! The older form of a model: a pickled tokenizer of NLTK before 3.8.2, protocols 0 to 3.
+//! The older form of a model: a pickled NLTK tokenizer from before 3.8.2, protocols 0 to 3.
 
 use super::trained::{Context, Trained};
 use ms_files::pickle::{Allowed, Id, Obj, Pickle};

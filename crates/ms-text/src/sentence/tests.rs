@@ -1,4 +1,4 @@
-//! Which pieces a line falls into.
+//! How a line is split.
 
 use super::words::words;
 use super::*;

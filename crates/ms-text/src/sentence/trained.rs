@@ -1,4 +1,4 @@
-//! What training a model found.
+//! The contents of a trained model.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Words of a context, as Punkt cuts and classifies them.
+//! Words of a context, as Punkt tokenizes and classifies them.
 
 use super::Edition;
 use regex::Regex;
@@ -18,7 +18,7 @@ impl Forms {
         let form = |pattern: &str| Regex::new(pattern).expect("a fixed pattern");
         Self {
             number: form(r"^-?[.,]?\d[\d,.\-]*$"),
-            // Letters, numbers that are no decimal digits, the underscore; or what Unicode puts into words, but for digits.
+            // Letters, numbers that are not decimal digits, the underscore; or Unicode word characters except digits.
             initial: form(if edition < Edition::V3_10_4 {
                 r"^[[\p{L}\p{N}_]--\p{Nd}]\.$"
             } else {

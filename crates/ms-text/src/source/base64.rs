@@ -1,4 +1,4 @@
-//! Base64 with padding (RFC 4648, section 4): tiktoken's rank files hold it, and charsmaps in JSON.
+//! Base64 with padding (RFC 4648, section 4), used by tiktoken's rank files and by charsmaps in JSON.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -1,7 +1,7 @@
-//! The table of characters of a `Precompiled` normaliser: whether following it stays inside it.
+//! The character table of a `Precompiled` normaliser: whether lookups stay inside it.
 //!
-//! The reference engine walks the table without looking where it goes, so a table that leads outside must be refused
-//! before an engine sees it.
+//! The reference engine walks the table without bounds checks, so a table that leads outside must be refused before an engine
+//! sees it.
 
 use super::base64;
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(super) fn check(normalizer: &Value) -> Result<(), String> {
 
 /// Whether every step from every unit leads to a unit, and every value to the beginning of a text.
 ///
-/// The bytes are a length, so many bytes of units, and texts that each end with a zero.
+/// The bytes are a length, that many bytes of units, and zero-terminated strings.
 fn is_closed(table: &[u8]) -> bool {
     let Some((size, rest)) = table.split_first_chunk::<4>() else { return false };
     let size = u32::from_le_bytes(*size) as usize;

@@ -1,4 +1,4 @@
-//! `vocab.json` and `merges.txt`, as GPT-2 brought them; and `vocab.txt` of BERT.
+//! `vocab.json` and `merges.txt` in GPT-2's format; and `vocab.txt` of BERT.
 
 use super::byte_level;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// How a vocabulary with merges cuts text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// GPT-2's pattern; with a space put in front of a text if asked for.
+    /// GPT-2's pattern; with a space prepended to a text if requested.
     Gpt2 { add_prefix_space: bool },
     /// Qwen2's pattern after NFC.
     Qwen2,

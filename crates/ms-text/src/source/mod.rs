@@ -1,4 +1,4 @@
-//! Files that a tokenizer is made of, each brought into the form of `tokenizer.json`.
+//! The source files of a tokenizer, each converted to the form of `tokenizer.json`.
 
 mod base64;
 pub(crate) mod byte_level;

@@ -1,7 +1,7 @@
 //! SentencePiece's `.model`: a protobuf message, read field by field.
 //!
-//! Source: `sentencepiece_model.proto` (field numbers, defaults). How a model becomes a `tokenizer.json` follows what
-//! transformers' converters do, so that a folder with `tokenizer.model` alone gives the ids of its fast tokenizer.
+//! Source: `sentencepiece_model.proto` (field numbers, defaults). The conversion to a `tokenizer.json` follows transformers'
+//! converters, so that a folder with only `tokenizer.model` gives the ids of its fast tokenizer.
 
 use super::base64;
 use crate::folder::FolderFacts;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// Ids of a file must be dense; this bounds what is believed.
 const MAX_TOKENS: usize = 1 << 22;
 
-/// Whose rank file it is: what it does not say itself.
+/// The tokenizer that a rank file belongs to, which the file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// `qwen.tiktoken` of the first Qwen models.

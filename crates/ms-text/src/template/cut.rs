@@ -1,4 +1,4 @@
-//! Cutting conversations that are longer than a limit.
+//! Truncation of conversations that are longer than a limit.
 
 use super::Turn;
 

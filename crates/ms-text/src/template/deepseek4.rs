@@ -1,7 +1,7 @@
 //! DeepSeek-V4's own format: a whole conversation becomes one text, which is then cut at the assistant's messages.
 //!
 //! Rules: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/templates.py`, the DeepSeek-V4 template; the format itself is
-//! the model's (`encoding_dsv4.py` beside its weights).
+//! the model's (`encoding_dsv4.py`, published with its weights).
 
 use super::{Effort, Message, Role, Template, Turn};
 use crate::{Error, Result, Tokenizer, python_json::dumps};

@@ -1,4 +1,4 @@
-//! A conversation to pairs of (prompt, answer) ids.
+//! Encoding of a conversation into pairs of (prompt, answer) ids.
 
 use super::{Algorithm, Message, Piece, Role, Template, ToolFormat, Turn, cut, deepseek4, reasoning, tools};
 use crate::{Error, Result, Tokenizer, python_json};
@@ -106,7 +106,7 @@ impl Template {
                     };
                     let idx = (i / 2).to_string();
                     let values = [("content", &*content), ("idx", &idx)];
-                    // Upstream's class for llama2 hands no number on, so that a text with `{{idx}}` keeps it.
+                    // Upstream's class for llama2 passes no number, so a text with `{{idx}}` keeps it.
                     let known = if self.algorithm == Algorithm::Llama2 { 1 } else { values.len() };
                     self.pieces(tokenizer, &self.user, &values[..known], &mut ids)?;
                 }

@@ -1,6 +1,6 @@
-//! Messages of a conversation and what they become.
+//! Messages of a conversation and how they are rendered.
 
-/// Who speaks.
+/// The role of the speaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The user.
@@ -29,7 +29,7 @@ pub struct ToolCall {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Who speaks.
+    /// The role of the speaker.
     pub role: Role,
     /// The text.
     pub content: String,

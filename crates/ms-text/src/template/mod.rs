@@ -1,8 +1,8 @@
 //! MindSpeed-LLM's prompt templates (`--prompt-type`): how a conversation becomes ids and labels.
 //!
-//! A template is eight lists of [`Piece`]s. Every piece is tokenized on its own, so token boundaries never
-//! cross from one piece into the next; this is why a prompt template is not a chat template.
-//! Templates are data: `table.json`, or a user's file ([`Template::from_file`]).
+//! A template is eight lists of [`Piece`]s. Every piece is tokenized on its own, so tokens never cross from one piece into
+//! the next; this is the difference between a prompt template and a chat template. Templates are data: `table.json`, or a
+//! user's file ([`Template::from_file`]).
 //!
 //! Rules: MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/preprocess/{templates,formatter}.py`.
 
@@ -32,7 +32,7 @@ pub enum Piece {
     Eos,
 }
 
-/// How the pieces of a conversation are put together.
+/// How the pieces of a conversation are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Algorithm {
     /// System pieces come before the first message.
@@ -78,7 +78,7 @@ pub struct Template {
     pub name: String,
     /// Exists only in the August 2026 head of upstream, not in v2.0.0.
     pub head_only: bool,
-    /// How pieces are put together.
+    /// How pieces are combined.
     pub algorithm: Algorithm,
     /// Before everything else.
     pub prefix: Vec<Piece>,

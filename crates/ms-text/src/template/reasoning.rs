@@ -1,4 +1,4 @@
-//! Thoughts inside assistants' texts: taken out, kept, or an empty one put in.
+//! Reasoning inside assistant texts: removed, kept, or replaced by an empty block.
 //!
 //! Rules: MindSpeed-LLM head, `mindspeed_llm/tasks/preprocess/templates.py`, the reasoning template.
 

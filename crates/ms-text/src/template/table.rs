@@ -180,7 +180,7 @@ impl Template {
     }
 
     /// The template called `name` of a user's file (`--prompt-type-path`): a JSON list of objects with `name`, `format_user`
-    /// and the like, each with `slots`. The table, which stands for upstream's own file, is not looked at, as upstream.
+    /// and the like, each with `slots`. The table, which stands for upstream's own file, is not consulted, as upstream.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Json`], [`Error::TemplateFile`]; [`Error::UnknownTemplate`] if the file has no such name.

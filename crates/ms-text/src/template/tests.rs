@@ -1,4 +1,4 @@
-//! Templates against the upstream table.
+//! Templates compared with the upstream table.
 
 use super::*;
 use crate::bpe;

@@ -1,4 +1,4 @@
-//! Descriptions of tools that go into the system text, and calls.
+//! Tool descriptions, which go into the system text, and tool calls.
 
 use crate::python_json::{dumps, str_of};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ pub(super) fn qwen(tools: &str) -> Result<String, String> {
     ))
 }
 
-/// Calls of a function message as Qwen writes them; a text that is no call stays as it is.
+/// Calls of a function message as Qwen writes them; a text that is not a call is unchanged.
 pub(super) fn qwen_call(text: &str) -> String {
     let calls = match serde_json::from_str(text) {
         Ok(Value::Array(calls)) => calls,

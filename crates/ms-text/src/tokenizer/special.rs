@@ -1,4 +1,4 @@
-//! Tokens that are given a part by hand: the end of a sequence, padding, words of one's own.
+//! Special tokens set by the user: end of sequence, padding, and added tokens.
 
 use super::{SpecialToken, Tokenizer};
 use crate::vocabulary::AddedToken;

@@ -1,4 +1,4 @@
-//! What the benchmarks of training share: Llama shapes and a batch of tokens for them.
+//! Shared by the training benchmarks: Llama shapes and a batch of tokens for them.
 
 use ms_core::DType;
 use ms_data::MicroBatch;
@@ -15,11 +15,11 @@ pub(crate) struct Size {
     pub(crate) layers: usize,
     pub(crate) heads: usize,
     pub(crate) groups: usize,
-    /// Width of the feed-forward networks, with experts of each.
+    /// Width of the feed-forward layers, with experts of each.
     pub(crate) ffn: usize,
     pub(crate) seq: usize,
     pub(crate) batch: usize,
-    /// Experts, of which a token goes to two; none with 0.
+    /// Number of experts, two per token; none with 0.
     pub(crate) experts: usize,
 }
 

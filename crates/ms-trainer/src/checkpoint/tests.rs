@@ -1,4 +1,4 @@
-//! What an engine without weights has once a checkpoint is loaded.
+//! An engine without weights after loading a checkpoint.
 
 use super::*;
 use crate::OptimizerForm;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Experts behind a router with a bias, and a prediction module.
+/// Experts with a router that has a bias, and a prediction module.
 fn model() -> ModelConfig {
     let router = Router { bias: true, ..Router::plain(Score::Sigmoid) };
     let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared: None, zero_experts: 0 };
@@ -75,7 +75,7 @@ fn on<T: Send>(
     threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()
 }
 
-/// Fills all that is to be loaded with what is no number.
+/// Fills everything that is to be loaded with NaN.
 fn poison(engine: &mut Engine, states: usize) -> Result<()> {
     for id in engine.store.layout().clone().ids() {
         let n = engine.store.layout().shape(id).numel();

@@ -1,4 +1,4 @@
-//! What a run can look at beside its losses: zeros among gradients, and weights that ranks should have alike.
+//! Optional checks of a run: zeros among gradients, and weights that replicas should have in common.
 
 use super::Engine;
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use ms_core::{ParamId, Tensor};
 use ms_dist::{Communicator, ReduceOp};
 use std::sync::Arc;
 
-/// Numbers of which one weight's bytes are summed up: two halves, which an f64 holds exactly.
+/// The numbers that summarise one weight's bytes: two halves, which an f64 holds exactly.
 const HALVES: usize = 2;
 
 impl Engine {
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// The first of the parameters `ids` of which two ranks of `group` have other bytes.
+    /// The first of the parameters `ids` whose bytes differ between ranks of `group`.
     fn first_that_differs(&self, ids: &[usize], group: &Arc<dyn Communicator>) -> Result<Option<usize>> {
         if ids.is_empty() || group.size() == 1 {
             return Ok(None);
@@ -70,7 +70,7 @@ impl Engine {
     }
 }
 
-/// FNV-1a over words of eight bytes: one bit more or less gives another sum.
+/// FNV-1a over 8-byte words: changing one bit changes the sum.
 fn sum_of(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let tail = rest.iter().map(|&byte| u64::from(byte));

@@ -1,4 +1,4 @@
-//! What routers report, and the biases that move by it.
+//! Router statistics, and the expert biases adjusted by them.
 
 use super::{Engine, ExpertReport};
 use crate::Result;
@@ -15,8 +15,8 @@ impl Engine {
         let config = self.model.config();
         let Some(moe) = &config.moe else { return Ok(None) };
         let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
-        // Of each layer four auxiliary losses, passes and of each expert the copies and the dropped ones; zeros where another
-        // stage holds it.
+        // For each layer, four auxiliary losses, passes and, for each expert, the copies and the dropped ones; zeros if
+        // another stage holds it.
         let width = 5 + 2 * choices;
         let mut all = vec![0f64; layers * width];
         let mut least = f64::INFINITY;

@@ -1,4 +1,4 @@
-//! What indexers report.
+//! Indexer statistics.
 
 use super::Engine;
 use crate::Result;
@@ -6,9 +6,9 @@ use ms_core::{Axis, Tensor};
 use ms_dist::ReduceOp;
 
 impl Engine {
-    /// The loss of indexers since the last call, with its coefficient: a mean over the model's layers, as upstream counts them
-    /// (prediction modules, which it adds to the sum, are none), and over so many micro-batches of each replica. `None`: none is
-    /// trained.
+    /// The loss of indexers since the last call, with its coefficient: a mean over the model's layers, as upstream counts
+    /// them (prediction modules, which it adds to the sum, do not count as layers), and over this many micro-batches of each
+    /// replica. `None`: no indexer is trained.
     ///
     /// # Source
     /// MindSpeed-LLM (2026), `dsa_indexer.py`, `DSAIndexerLossLoggingHelper`; Megatron-LM's of the same name.

@@ -1,4 +1,4 @@
-//! Norms of all ranks' gradients and weights, and whether gradients are numbers.
+//! Norms of the gradients and weights of all ranks, and whether gradients are finite.
 
 use super::{Engine, LARGEST_F16};
 use crate::Result;
@@ -6,7 +6,8 @@ use ms_core::{DType, ExactSum, Tensor};
 use ms_dist::ReduceOp;
 
 impl Engine {
-    /// Whether a gradient on any rank is no number or, of float16 weights, larger with its factor than float16 can hold.
+    /// Whether a gradient on any rank is NaN or infinite or, for float16 weights, larger with its factor than float16 can
+    /// hold.
     pub(super) fn overflow(&self, parts: &[Tensor]) -> Result<bool> {
         let most = match self.dtype() {
             DType::F16 => LARGEST_F16 / self.scaler.scale,
@@ -23,7 +24,7 @@ impl Engine {
         self.root_of_sum(&self.optimizer.sum_squares(&self.device, parts)?)
     }
 
-    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which summands.
+    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which partial sums.
     fn root_of_sum(&self, squares: &ExactSum) -> Result<f64> {
         let digits = squares.to_digits();
         let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;

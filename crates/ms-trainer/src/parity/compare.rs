@@ -1,4 +1,4 @@
-//! Whether two runs of one model are the same: every gradient of the first step, and every number of all steps.
+//! Comparison of two runs of one model: every gradient of the first step, and every number of all steps.
 
 use super::{Apart, Found};
 use crate::StepReport;
@@ -22,7 +22,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What rounding leaves of `dtype`. In f32 a norm sums what rounding did to all.
+    /// The tolerance that rounding to `dtype` requires. In f32, a norm accumulates the rounding of all elements.
     pub fn of(dtype: DType) -> Self {
         let of_f64 = Self {
             gradient: 1e-10,
@@ -66,7 +66,7 @@ enum Compared<'a> {
 }
 
 impl Pair<'_> {
-    /// The largest relative difference, with sizes below `floor` taken for it. A gap is infinitely far.
+    /// The largest relative difference, with magnitudes below `floor` replaced by it. A missing value is infinitely far.
     fn relative(&self, floor: f64) -> f64 {
         if self.want.len() != self.got.len() {
             return f64::INFINITY;
@@ -166,7 +166,8 @@ pub fn worst(want: &Found, got: &Found) -> (String, f64) {
 /// Compares two runs: every gradient of the first step, and over all steps every loss, norm and load of experts.
 ///
 /// # Errors
-/// What differs first: of gradients as a backward pass forms them, so that what an error spoils stands behind it.
+/// The first difference; gradients in the order in which a backward pass computes them, so that consequences of an error
+/// follow it.
 pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), Apart> {
     let mut all = gradients(want, got, bounds).rev().chain(numbers(want, got, bounds));
     all.find(|pair| !pair.close()).map_or(Ok(()), |pair| Err(pair.apart()))

@@ -1,10 +1,10 @@
-//! A forward and a backward pass of two micro-batches beside each other.
+//! Overlapped forward and backward passes of two micro-batches.
 //!
-//! The backward pass goes on until it has sent tokens of its own to or from experts and would wait for others'; the forward pass
-//! works until it has done the same, then the backward pass again: `attention(F)` meets what `combine(B)` waits for, `experts(B)`
-//! what `dispatch(F)`, `experts(F)` what `dispatch(B)`, and `attention(B)` what `combine(F)` waits for. Which of the two works is
-//! decided by what they have recorded, never by time, so ranks that exchange anything take the same turns; and as each does what
-//! it would do alone, in its own order, no bit changes.
+//! The backward pass runs until it has sent its tokens to or from experts and would wait for those of others; then the
+//! forward pass runs until it has done the same; then the backward pass again. So `attention(F)` overlaps with the wait of
+//! `combine(B)`, `experts(B)` with `dispatch(F)`, `experts(F)` with `dispatch(B)`, and `attention(B)` with the wait of
+//! `combine(F)`. Which of the two runs is decided by what they have recorded, never by time, so communicating ranks take the
+//! same turns; and since each does what it would do alone, in its own order, no bit changes.
 
 use super::{Begun, Held, Iteration, span};
 use crate::Result;
@@ -15,7 +15,7 @@ use ms_nn::Beside;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// A backward pass that works where a forward pass waits, and what it puts off.
+/// A backward pass that works where a forward pass waits, and what it defers.
 struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink, Option<&'a mut Later>)>);
 
 impl Beside for Meanwhile<'_> {
@@ -26,7 +26,7 @@ impl Beside for Meanwhile<'_> {
 }
 
 impl Iteration<'_> {
-    /// Does two actions beside each other, a forward and a backward pass of two micro-batches.
+    /// Executes two overlapped actions, a forward and a backward pass of two micro-batches.
     pub(super) fn act_beside(
         &mut self,
         actions: [Action; 2],

@@ -1,4 +1,4 @@
-//! What goes from chunk to chunk, and gradients on the way back.
+//! Stage boundaries: activations passed from chunk to chunk, and gradients on the way back.
 
 use super::messages::{Letter, PARTS};
 use super::{Iteration, Output};
@@ -15,7 +15,7 @@ pub(super) struct Border {
 }
 
 impl Iteration<'_> {
-    /// What a chunk before this one handed on.
+    /// What a chunk before this one passed on.
     pub(super) fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
         let at = self.position(chunk);
         (at > 0).then(|| self.fetch(micro, at - 1, at, false)).transpose()

@@ -1,4 +1,4 @@
-//! Passes that nothing goes back through.
+//! Forward-only passes (validation).
 
 use super::{Iteration, Pipeline, Size};
 use crate::Result;
@@ -30,7 +30,7 @@ impl Pipeline {
         Ok(run.losses)
     }
 
-    /// A forward pass of a micro-batch of `iteration` as it is trained, of which nothing is kept but what its routers report.
+    /// A forward pass of a micro-batch of `iteration` as in training, saving nothing but the routers' statistics.
     pub(crate) fn try_out(
         &self,
         model: &Gpt,

@@ -1,4 +1,4 @@
-//! What is drawn for a token hangs on which token it is, not on who has it.
+//! Random keys of tokens: what is drawn for a token depends on which token it is, not on which rank holds it.
 
 use ms_core::mix;
 use ms_data::MicroBatch;

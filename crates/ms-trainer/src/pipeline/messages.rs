@@ -1,4 +1,4 @@
-//! What messages between stages are like, which who waits for one knows before it comes.
+//! Shapes of messages between stages, which the receiver knows in advance.
 
 use crate::TrainConfig;
 use ms_core::{DType, Shape};
@@ -17,7 +17,7 @@ pub(super) struct Letter {
     pub(super) part: usize,
     /// The place in the chain that the border is before.
     pub(super) before: usize,
-    /// On the way back.
+    /// In the backward direction.
     pub(super) gradient: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Letter {
 pub(super) struct Size {
     /// Tokens of a rank before tensor-parallel ranks share them.
     tokens: usize,
-    /// Of the longest document.
+    /// For the longest document.
     longest: usize,
 }
 
@@ -92,7 +92,7 @@ impl Messages {
         }
     }
 
-    /// The last of so many layers that lends its keys and values to later ones, if there are such.
+    /// The last of this many layers that lends its keys and values to later ones, if there is one.
     fn lender(&self, before: usize) -> Option<usize> {
         let lends = |l: &usize| self.model.layer(*l).mixer == Mixer::Attention;
         (0..before).rev().find(lends).filter(|_| self.model.has(Mixer::SharedKv))

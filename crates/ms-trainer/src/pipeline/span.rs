@@ -1,9 +1,9 @@
-//! What profiles show of a stage's work.
+//! Profiling spans of a stage's work.
 
 use ms_dist::schedule::Action;
 
-/// What a profile shows of an action: which it is, and of how many forward passes the stage holds something that they keep, this
-/// one and those whose gradients of weights are put off included.
+/// What a profile shows of an action: which it is, and of how many forward passes the stage holds something that they keep,
+/// this one and those whose gradients of weights are deferred included.
 pub(super) fn span(action: Action, live: usize) -> tracing::Span {
     let (micro, chunk) = action.place();
     macro_rules! named {

@@ -1,4 +1,4 @@
-//! What the loop reports: Megatron's lines, the files of metrics, TensorBoard.
+//! Reports of the training loop: Megatron's lines, metrics files, TensorBoard.
 
 use super::Loop;
 use crate::Result;
@@ -114,7 +114,7 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// The auxiliary losses of each layer that has experts, by upstream's names, if they are asked for.
+    /// The auxiliary losses of each layer that has experts, by upstream's names, if requested.
     fn of_layers(&self, experts: &ExpertReport) -> impl Iterator<Item = (String, f64)> + use<> {
         let (asked, routing, layers) = (self.config.log_layers, self.config.routing, experts.layers.clone());
         layers.into_iter().filter(move |_| asked).flat_map(move |(layer, losses)| {

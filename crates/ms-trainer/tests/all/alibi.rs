@@ -1,5 +1,4 @@
-//! Positions by distance (ALiBi) where a rank's keys are not its queries': the same on ranks that share sequences, whatever they
-//! exchange.
+//! ALiBi where a rank's keys are not those of its queries: the same on ranks that share sequences, whatever they exchange.
 
 use crate::parity::{Case, Fault, Wrong, run, run_with};
 use ms_core::DType;
@@ -55,7 +54,7 @@ fn distances_reach_over_the_borders_of_ranks() {
 
 #[test]
 fn other_positions_are_another_model() {
-    // What the test above compares hangs on distances, and on whose keys come.
+    // What the test above compares depends on distances, and on whose keys come.
     let c = model(12, None);
     let case = Case::of(3, 1, 3, 1, 1).context(ContextParallel::Ring { window: 1 });
     let steps = batches(&c, Shape { rows: 2, length: 24, micro: 2, packed: false }, 2);

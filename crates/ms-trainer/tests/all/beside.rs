@@ -1,4 +1,4 @@
-//! Forward and backward passes beside each other: not a bit changes, and every rank sends what it sent.
+//! Overlapped forward and backward passes: not a bit changes, and every rank sends the same.
 
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;
@@ -24,7 +24,7 @@ fn model(layers: usize, shared: bool) -> ModelConfig {
     }
 }
 
-/// The same bits with passes beside each other, of as many micro-batches.
+/// The same bits with overlapped passes, for the same number of micro-batches.
 fn changes_nothing(c: &ModelConfig, case: &Case, micro: usize) {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
     let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };

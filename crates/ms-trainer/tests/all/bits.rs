@@ -1,4 +1,4 @@
-//! What must be equal to the last bit, and what ranks send, counted against the formulas.
+//! What must be equal to the last bit, and what ranks send, compared with the formulas.
 
 use crate::parity::samples::{latent, picked, samples};
 use crate::parity::{Case, run, same, small_experts};
@@ -145,7 +145,7 @@ fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
         let plain = found(&case, 4);
         let later = |most| found(&Case { head_later: Some(most), ..case.clone() }, 4);
         same(&format!("put off: {case:?}"), &plain, &later(usize::MAX));
-        // Of a part it is added behind that of the rest.
+        // The part's contribution is added after that of the rest.
         compare(&plain, &later(1), Bounds::of(DType::F32)).unwrap();
     }
     let (experts, shape) = (
@@ -201,9 +201,9 @@ fn stages_that_wait_for_each_other_change_no_bit() {
 }
 
 /// In all orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where
-/// weight gradients are put off: each weight sums the same terms in the same order, so nothing has to be arranged. The models are
-/// not tied, or two stages would each sum a part of one gradient. Layers stand on other stages and in other buckets, but the
-/// squares of the norm are summed without rounding.
+/// weight gradients are deferred: each weight sums the same terms in the same order, so nothing has to be arranged. The
+/// models are not tied, or two stages would each sum a part of one gradient. Layers stand on other stages and in other
+/// buckets, but the squares of the norm are summed without rounding.
 #[test]
 fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
     let c = model();
@@ -229,7 +229,7 @@ fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
     }
 }
 
-/// Two stages of two chunks in turn, with weight gradients put off, both, and from both ends.
+/// Two stages of two chunks in turn, with weight gradients deferred, both, and from both ends.
 fn orders(plain: &Case) -> [Case; 4] {
     [
         Case { stages: interleaved(), ..plain.clone() },
@@ -239,7 +239,8 @@ fn orders(plain: &Case) -> [Case; 4] {
     ]
 }
 
-/// Experts with losses and biases of their routers: what they are given, and what comes of it, hangs on no order of the stages.
+/// Experts with losses and biases of their routers: what they are given, and what comes of it, depends on no order of the
+/// stages.
 #[test]
 fn experts_have_the_same_bits_in_every_order_of_a_pipeline() {
     let c = ModelConfig { layers: 4, pattern: Vec::new(), ..small_experts() };
@@ -458,7 +459,7 @@ fn ranks_that_share_out_blocks_send_what_each_needs() {
                     bytes[column] += 2 * kv;
                     bytes[worker] += kv;
                 }
-                // Queries come, and for the backward pass what is behind them; outputs and gradients go back.
+                // Queries arrive, and for the backward pass their outputs; outputs and gradients are sent back.
                 _ => {
                     kinds[1] += 1;
                     bytes[row] += q + 3 * q + lse;
@@ -499,8 +500,8 @@ fn data_parallel_ranks_send_their_share_of_the_gradients() {
     assert_eq!(two.sent[0]["dp-cp"], gradients + 4 * 8);
 }
 
-/// Buckets of one parameter each, experts of which a micro-batch of one token per rank leaves most without any, and a prediction
-/// module that embeds again.
+/// Buckets of one parameter each, experts most of which get no token from a micro-batch of one token per rank, and a
+/// prediction module that embeds again.
 #[test]
 fn overlapped_sums_start_in_one_order_whatever_tokens_come() {
     use ms_spec::{Feed, Layer, Moe, Router, Score};
@@ -564,7 +565,7 @@ fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
     }
 }
 
-/// What every rank keeps or ranks share out is summed over the same ranks in the same order.
+/// Replicated and sharded state is summed over the same ranks in the same order.
 #[test]
 fn an_optimizer_on_every_rank_gives_the_bits_of_one_that_is_shared_out() {
     let c = ModelConfig { tied: true, ..crate::parity::small_experts() };

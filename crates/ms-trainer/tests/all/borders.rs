@@ -1,5 +1,5 @@
-//! That what passes the borders of stages is on its way while stages work: in time that is counted on every rank and goes with
-//! the messages, not measured.
+//! Messages across stage boundaries overlap with the stages' work: in simulated time, which every rank counts and messages
+//! carry, not in measured time.
 
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 
 const MICRO: usize = 8;
 
-/// The time of a rank, of which every multiply-add takes one unit.
+/// The simulated time of a rank: every multiply-add takes one unit.
 #[derive(Clone, Copy, Default)]
 struct Time {
     now: f64,
@@ -69,8 +69,8 @@ impl Around for Wire {
     }
 }
 
-/// When the last rank is through with a step, and the most that a rank's wire took; stages wait for what they hand each other, or
-/// it is on its way while they work.
+/// When the last rank is through with a step, and the most that a rank's wire took; stages wait for what they hand each
+/// other, or it is in transit while they work.
 fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_byte: f64) -> (f64, f64) {
     let model = ModelConfig { layers: 8, init_std: 0.02, ..ModelConfig::tiny() };
     let shape = Shape { rows: 1, length: 64, micro: MICRO, packed: false };

@@ -1,5 +1,5 @@
-//! Training on devices that delay everything: the host looks at nothing before it has waited for it, so the bits are those of a
-//! device that computes at once.
+//! Training on delayed devices: the host reads nothing before it has waited for it, so the bits are those of a device that
+//! computes at once.
 
 use crate::parity::samples::{MLA, picked, pooled, samples};
 use crate::parity::{Case, run, run_on, same, small_experts};
@@ -92,7 +92,7 @@ fn every_family_waits_for_what_it_looks_at() {
     }
 }
 
-/// Four layers: dense, of which every other has experts, of latent attention that predicts ahead.
+/// Four layers: dense, with experts in every other layer, with latent attention and a prediction module.
 fn models() -> [(&'static str, ModelConfig); 3] {
     let dense = ModelConfig { layers: 4, ..ModelConfig::tiny() };
     let pattern = small_experts().pattern;

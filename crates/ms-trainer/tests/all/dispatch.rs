@@ -1,4 +1,4 @@
-//! How tokens reach experts: the same values whichever way, and the bytes that the plan says.
+//! Token dispatch to experts: the same values with every dispatcher, and the planned bytes.
 
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;
@@ -144,7 +144,7 @@ fn ranks_send_around_experts_what_the_formulas_say() {
                     assert_eq!(of("ep"), planned(|b| b.ep), "to other experts, rank {rank}: {case:?}");
                     assert_eq!(of("tp-ep"), planned(|b| b.tp_ep), "around experts, rank {rank}: {case:?}");
                     assert_eq!(of("expert-tp"), planned(|b| b.etp), "to one expert, rank {rank}: {case:?}");
-                    // What attention and the ends send beside is the same.
+                    // What attention and the ends send in addition is the same.
                     let beside = |i: usize| {
                         let (_, planned, got): &(Case, ExpertBytes, Found) = &each[i];
                         let of = got.sent[rank].get("tp").copied().unwrap_or(0) as usize;
@@ -157,7 +157,7 @@ fn ranks_send_around_experts_what_the_formulas_say() {
     }
 }
 
-/// Of all schedules, with recomputation, what goes to a file or is sent again, and gradients and weights on their way besides.
+/// Of all schedules, with recomputation, what goes to a file or is sent again, and gradients and weights in transit besides.
 #[test]
 fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };

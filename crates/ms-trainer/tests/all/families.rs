@@ -1,4 +1,4 @@
-//! Every family on split topologies: gradients of all parameters, losses and norms as on one rank.
+//! Every family on sharded topologies: gradients of all parameters, losses and norms as on one rank.
 
 use crate::parity::samples::{MAMBA2, samples};
 use crate::parity::{Case, run};
@@ -29,7 +29,7 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
 /// What one rank found.
 type Alone = OnceLock<Result<Found, String>>;
 
-/// What one rank finds of a sample, which is the same beside every topology.
+/// What one rank computes for a sample, the reference for every topology.
 fn alone(
     name: &str,
     c: &ModelConfig,
@@ -218,7 +218,7 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
         let by_heads = gathered_cases().into_iter().map(by_heads).filter(|(_, case)| fits(&c, case));
         let cases: Vec<_> = gathered_cases().into_iter().chain(by_heads).collect();
         assert!(cases.len() >= gathered_cases().len() + 6, "{name}: heads for tokens");
-        // What one rank finds, which is the same beside several topologies.
+        // What one rank computes, the reference for several topologies.
         let mut known = BTreeMap::new();
         for (what, mut case) in cases {
             if case.sizes.pp > 1 && !c.layers.is_multiple_of(2) {

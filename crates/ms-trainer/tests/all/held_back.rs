@@ -1,5 +1,5 @@
-//! That gradients of weights are formed while ranks exchange what comes behind their layer in a backward pass, in time that is
-//! counted, and that this changes no bit.
+//! Weight gradients are computed during the communication that follows their layer in the backward pass (in simulated time),
+//! and this changes no bit.
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work};
@@ -92,9 +92,9 @@ fn sizes(tp: usize, ep: usize) -> GridSizes {
 #[test]
 fn gradients_of_experts_first_matrices_are_formed_while_their_inputs_are_on_their_way_back() {
     use Dispatcher::{AllGather, AllToAll, AllToAllSeq};
-    // Of what a layer exchanges, the way back of the experts' inputs has the gradient of their first matrix beside it: one of
-    // four ways of rows, one of two sums where rows are gathered. Between dense layers and experts of which ranks hold pieces,
-    // all ways back have one.
+    // Among a layer's exchanges, the return of the experts' input gradients overlaps with the gradient of their first matrix:
+    // one of four row exchanges, or one of two sums if rows are gathered. With sharded dense layers and experts, all of them
+    // overlap with one.
     for (sizes, dispatcher, names, bound) in [
         (sizes(1, 2), AllToAll, &["exchange_rows"][..], 0.76),
         (sizes(1, 2), AllToAllSeq, &["exchange_rows"], 0.76),

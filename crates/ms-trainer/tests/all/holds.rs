@@ -1,6 +1,5 @@
-//! What the table of parameters says of ranks along every axis agrees with what the parts of a model do, for every family: debug
-//! builds follow it through a forward pass, here of a rank alone and without values. A table that says otherwise of one weight,
-//! whichever, is noticed.
+//! The parameter table's sharding states along every axis agree with what the model parts do, for every family: debug builds
+//! track them through a forward pass, here of one rank on the meta device. A wrong entry for any single weight is detected.
 
 #![cfg(debug_assertions)]
 
@@ -199,7 +198,7 @@ fn follow(cuts: &[Cut], fits: impl Fn(&ModelConfig) -> bool, least: usize) {
     follow_those(cuts, &models, "", least);
 }
 
-/// [`follow`] through these models, of which the weights slip whose names begin with `prefix`.
+/// [`follow`] through these models, with wrong entries for the weights whose names begin with `prefix`.
 fn follow_those(cuts: &[Cut], models: &[(String, ModelConfig)], prefix: &str, least: usize) {
     let (mut passes, mut slips, mut named, mut unnoticed, mut wrong) = (0, 0, 0, Vec::new(), Vec::new());
     for (name, c) in models {

@@ -1,5 +1,5 @@
-//! The loss that trains the indexers of sparse attention: on split topologies as on one rank, by differences of what is reported,
-//! and without a trace in anything else.
+//! The indexer loss of sparse attention: equal on sharded topologies and on one rank, checked by finite differences of the
+//! reported loss, and without any effect on anything else.
 
 use crate::parity::samples::{self, samples};
 use crate::parity::{Case, run, same};
@@ -58,7 +58,7 @@ fn every_topology_trains_indexers_as_one_rank_does() {
     ];
     let mut wrong = Vec::new();
     for (name, c) in picking() {
-        // What one rank finds, which is the same beside every topology.
+        // What one rank computes, the reference for every topology.
         let mut known: BTreeMap<String, Found> = BTreeMap::new();
         for (i, case) in cases.iter().enumerate() {
             let mut case = case.clone();
@@ -277,7 +277,7 @@ fn what_trained_indexers_keep_is_planned() {
     let mut wrong = Vec::new();
     for (name, c) in [("picked", samples::picked()), ("pooled", samples::pooled())] {
         for (case, keeping) in cases.iter().flat_map(|case| ways.map(|way| (case, way))) {
-            // Attention to pooled entries has no core that runs again.
+            // Attention to pooled entries has no core that is recomputed.
             if keeping.core_attention_again && name == "pooled" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What latent attention and prediction modules keep less of: no bit changes, and the bytes are those that the plan says.
+//! Recomputation in latent attention and prediction modules: no bit changes, and the bytes are the planned ones.
 
 use crate::parity::samples::{self, dense, experts, samples};
 use crate::parity::{Case, rehearsed, run, same, small_experts};
@@ -13,7 +13,7 @@ const ROWS: usize = 2;
 const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
 
-/// Two modules behind four layers of latent attention, whose values are narrower than its keys.
+/// Two modules after four layers of latent attention, whose values are narrower than its keys.
 fn latent(q_rank: Option<usize>) -> ModelConfig {
     let mla = Mla { q_rank, value: 6, q_scale: 1.5, kv_scale: 0.5, ..samples::MLA };
     ModelConfig { attention: Attention::Latent(mla), mtp: 2, ..samples::latent() }
@@ -87,7 +87,7 @@ fn nothing_to_send(way: &str, c: &ModelConfig) -> bool {
     }
 }
 
-/// A block of two halves, whose experts join the stream behind the second.
+/// A block of two halves, whose experts join the stream after the second.
 fn shortcut() -> ModelConfig {
     let pattern = experts().pattern[..2].to_vec();
     ModelConfig { block: Block::Shortcut, layers: 2, pattern, ..experts() }
@@ -128,8 +128,8 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
     (pass.kept, pass.sent)
 }
 
-/// Every way on every case: the same bits, less kept on some stage (what a stage has sent back is its memory until the one before
-/// has taken it in, so that one number hangs on time), and without stages as much as planned.
+/// Every way on every case: the same bits, less kept on some stage (what a stage has sent back is its memory until the one
+/// before has taken it in, so that one number depends on time), and without stages as much as planned.
 fn check(c: &ModelConfig, cases: &[Case], ways: &[(&'static str, Keeping)]) {
     let mut wrong = Vec::new();
     for case in cases {
@@ -198,7 +198,8 @@ fn prediction_modules_that_run_again_give_the_same_bits() {
     same("experts", &found(&experts, &plain), &found(&experts, &Case { keeping: again, ..plain.clone() }));
 }
 
-/// What borrowers give back to the layer that lends is summed in the order of one pass, whatever runs again together.
+/// Gradients that borrowing layers return to the lending layer are summed in the order of one pass, whatever is recomputed
+/// together.
 #[test]
 fn layers_that_lend_run_again_with_the_same_bits() {
     let mut seen = 0;

@@ -1,5 +1,5 @@
-//! What is switched on and off changes no bit of hybrids and of models with sinks, either, and takes the bytes of the plan, also
-//! where several axes of ranks meet.
+//! Switching recomputation and swapping on and off changes no bit of hybrids and of models with sinks, and takes the planned
+//! bytes, also where several parallel axes meet.
 
 use crate::memory::far_from_plan;
 use crate::parity::samples::{delta_nets, dense, experts, latent, sinks, states};
@@ -15,7 +15,7 @@ const ROWS: usize = 2;
 const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
 
-/// Kinds of models of which `bits`, `keeping` and `memory` have none.
+/// Kinds of models that `bits`, `keeping` and `memory` do not cover.
 fn kinds() -> [(&'static str, ModelConfig); 3] {
     [("delta nets", delta_nets()), ("states", states()), ("sinks", sinks())]
 }
@@ -118,7 +118,8 @@ fn hybrids_and_sinks_and_all_kinds_on_several_axes_take_what_is_planned() {
         recompute: Recompute::Block(1),
         keeping: norms,
         stages: Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() },
-        // Sums are waited for where they begin: how long a bucket that is in flight is held hangs on other threads (3 % once).
+        // Sums are waited for where they begin: how long a bucket that is in flight is held depends on other threads (3 %
+        // once).
         bucket_size: Some(3000),
         ..Case::of(4, 1, 1, 2, 1)
     };

@@ -1,5 +1,5 @@
-//! That latents of keys and values are worked at while those of queries and the shared part of keys are on their way, in time
-//! that is counted, not measured.
+//! Latents of keys and values are processed while those of queries and the shared part of keys are in transit (in simulated
+//! time).
 
 use crate::parity::samples;
 use crate::wire::{Time, time_of_work_where};
@@ -11,7 +11,7 @@ use ms_trainer::{Rates, TrainConfig};
 
 const LENGTH: usize = 64;
 
-/// Four layers, two micro-batches, whose gradients are formed by themselves and in a step.
+/// Four layers, two micro-batches, whose gradients are computed by themselves and in a step.
 const PASSES: usize = 4 * 2 * 2;
 
 /// Elements of a token that a rank gathers for up projections: latents of keys and values, of queries, the shared part of keys.
@@ -44,7 +44,7 @@ fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
 #[test]
 fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
     let none = Keeping::default();
-    // Of each pass through a layer three are gathered, and two again where they are formed again.
+    // Of each pass through a layer three are gathered, and two again where they are recomputed.
     for (what, keeping, exchanges) in [
         ("kept", none, 3 * PASSES),
         ("formed again", Keeping { operands_again: true, ..none }, 5 * PASSES),
@@ -63,7 +63,7 @@ fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
         );
         assert_eq!(plain.1, beside.1, "{what}: the same products");
         assert!((plain.0 - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {}", plain.0);
-        // Latents of keys and values come first, with nothing beside them: 8 of 26 elements.
+        // Latents of keys and values come first, without overlap: 8 of 26 elements.
         assert!(beside.0 < 0.4, "{what}: {}", beside.0);
     }
 }

@@ -1,4 +1,5 @@
-//! No rank has logits of all words where ranks share them: the largest tensor that a rank's arena was asked for is its own share.
+//! No rank materialises the logits of the whole vocabulary if ranks share it: the largest tensor requested from a rank's
+//! arena is its own share.
 
 use crate::parity::{Case, run};
 use ms_core::DType;
@@ -9,7 +10,7 @@ use ms_trainer::{PipelineOrder, Routing};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 24;
-/// Words, so many that nothing else of the model is nearly as large.
+/// Vocabulary size, so large that nothing else of the model comes close.
 const WORDS: usize = 2048;
 
 #[test]

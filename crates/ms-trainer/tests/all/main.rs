@@ -1,4 +1,4 @@
-//! Training on ranks: one program for all of it, so that it is linked once and its tests share the cores.
+//! Training on ranks: one test program for all of it, so that it is linked once and its tests share the cores.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 

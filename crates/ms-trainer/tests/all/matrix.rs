@@ -1,10 +1,11 @@
-//! Drawn models on drawn topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device and as
-//! far as float32 goes on the kernels, where a second run of more threads has the same bits; and planted faults, each of which
-//! must be noticed.
+//! Random models on random topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device
+//! and to float32 precision on the kernels, where a second run with more threads has the same bits; and injected faults, each
+//! of which must be detected.
 //!
-//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, and one each on seven and eight
-//! ranks run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes
+//! for every pair of values to occur; without it some thirty small ones, chosen for their pairs, and one each on seven and
+//! eight ranks, run three steps. `MS_PARITY_SEED` draws others; `MS_PARITY_ONLY=17,90` takes those with these numbers in a
+//! full run.
 
 use crate::drawn::pairs::Pairs;
 use crate::drawn::{Draw, MODELS, Run, sizes};
@@ -93,12 +94,12 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     compare(&want, &got, strict(case.dtype)).map_err(told)?;
     let loads = want.reports.iter().filter_map(|r| r.experts.as_ref());
     let without_tokens = loads.flat_map(|e| e.tokens.values().flatten()).any(|&n| n == 0);
-    // What goes from rank to rank hangs on routers where each token is sent to its experts.
+    // What goes from rank to rank depends on routers where each token is sent to its experts.
     let counted = match (&config.moe, case.dispatcher) {
-        // Nor do ranks share out of packed documents what they share out of a rehearsal's rows.
+        // Nor is the work for packed documents distributed like that for a rehearsal's rows.
         _ if matches!(case.context, ContextParallel::Adaptive { .. }) && shape.packed => false,
         (None, _) => true,
-        // How often a choice is balanced hangs on values, too, and how many copies have experts with weights.
+        // How often a choice is balanced depends on values, too, and how many copies have experts with weights.
         (Some(moe), dispatcher) => {
             let all_come = dispatcher == Dispatcher::AllGather;
             !routing.even_choice && (all_come || (case.sizes.ep == 1 && moe.zero_experts == 0))
@@ -128,7 +129,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     Ok(Shown { margins, without_tokens, counted, again })
 }
 
-/// Drawings of every choice of sizes beside the first, of which those are run that have new pairs of values.
+/// Additional draws of every choice of sizes; those with new pairs of values are run.
 const VARIANTS: usize = 8;
 /// Those of a full run at first; then as many more as there are, again and again, until a doubling brings no new pair.
 const VARIANTS_OF_ALL: usize = 48;
@@ -150,7 +151,7 @@ pub(crate) fn seed() -> u64 {
     std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
 
-/// Whether all runs are asked for.
+/// Whether all runs are requested.
 pub(crate) fn all() -> bool {
     std::env::var("MS_PARITY").is_ok_and(|v| v == "all")
 }

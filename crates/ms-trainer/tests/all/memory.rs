@@ -1,4 +1,4 @@
-//! What passes keep: recomputation and swapping change no bit and take the bytes that the plan says.
+//! Saved activations: recomputation and swapping change no bit and take the planned bytes.
 
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
@@ -65,7 +65,7 @@ fn ways() -> Vec<(&'static str, Keeping)> {
     ]
 }
 
-/// What the networks of a model may keep less of.
+/// Memory-saving options of a model's MLPs.
 fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, Keeping)> {
     let none = Keeping::default();
     match c.moe {
@@ -77,12 +77,13 @@ fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, Keeping)> {
     }
 }
 
-/// Two steps of as many micro-batches as there are stages: while one stage works at its first, no other is done with the last.
+/// Two steps of as many micro-batches as there are stages: while one stage works on its first, no other is done with the
+/// last.
 fn found(c: &ModelConfig, case: &Case) -> Found {
     found_of(c, case, case.sizes.pp)
 }
 
-/// Two steps of so many micro-batches a rank.
+/// Two steps of this many micro-batches per rank.
 fn found_of(c: &ModelConfig, case: &Case, each: usize) -> Found {
     let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
     let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
@@ -170,7 +171,7 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     let less = found(&c, &Case { keeping, ..case.clone() });
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
-                    // Where no norm is before a sublayer there is nothing to form again.
+                    // Where no norm is before a sublayer there is nothing to recompute.
                     if way == "norms" && c.block == Block::Post {
                         continue;
                     }
@@ -538,8 +539,7 @@ fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
     let mut rounded = experts();
     rounded.moe.as_mut().unwrap().router.dtype = RouterDtype::Model;
     let norms = Keeping { norms_again: ALL, ..Keeping::default() };
-    // Exchanges that a backward pass needs and no forward pass: of a layer's input, and of that of a router behind a norm that
-    // is formed again.
+    // Exchanges that only a backward pass needs: of a layer's input, and of that of a router after a recomputed norm.
     for (exchange, c, keeping) in [
         ("gathered again", dense(), Keeping::default()),
         ("gathered again", dense(), norms),

@@ -1,4 +1,4 @@
-//! Forms of the optimizer's state: what they take, and that they train alike.
+//! Forms of optimizer state: their memory, and that they train equally well.
 
 use crate::parity::{Case, run, small_experts};
 use ms_core::DType;
@@ -99,7 +99,7 @@ fn rounded_moments_do_not_depend_on_the_topology() {
 
 #[test]
 fn nobody_waits_alone_for_weights_on_their_way() {
-    // One of two ranks owns the routers' biases, and reads them while weights are gathered beside the forward pass.
+    // One of two ranks owns the routers' biases, and reads them while weights are gathered during the forward pass.
     for bucket in [64, 500] {
         let case = Case {
             dtype: DType::Bf16,

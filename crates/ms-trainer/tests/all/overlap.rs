@@ -1,5 +1,4 @@
-//! That what ranks exchange runs beside what they compute where they are asked to: seen in the order of what they exchange, and
-//! in time that is counted, not measured.
+//! Communication overlaps with computation where requested: seen in the order of operations, and in simulated time.
 
 use crate::wire::{Time, WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
@@ -50,7 +49,7 @@ fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> 
     all.clone()
 }
 
-/// Steps of four ranks, of which `watched` sees what they exchange.
+/// Steps of four ranks, whose exchanges `watched` observes.
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
@@ -84,7 +83,7 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     }
 }
 
-/// What rank 0 begins next whenever it has asked for gradients of what it handed on, with layers that run again.
+/// What rank 0 starts next whenever it has requested gradients of its outputs, with recomputed layers.
 fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
@@ -95,16 +94,16 @@ fn behind_gradients(replay: Replay) -> Vec<&'static str> {
 
 #[test]
 fn layers_run_again_while_their_gradient_is_on_its_way() {
-    // A layer that runs again leaves tensor parallelism first; a backward pass enters it.
+    // A layer that is recomputed leaves tensor parallelism first; a backward pass enters it.
     let (late, early) = (behind_gradients(Replay::WithGradient), behind_gradients(Replay::InAdvance));
     assert!(!late.is_empty() && late.len() == early.len());
     assert!(late.iter().all(|next| *next == "leave_tp"), "{late:?}");
     assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
 }
 
-/// A rank's time, of which every sum inside tensor parallelism, standing for the products between them, takes one unit, or every
-/// multiply-add where these are counted, and what goes over a slow wire between data-parallel ranks so much for every byte, one
-/// after the other.
+/// A rank's simulated time: every sum inside tensor parallelism, standing for the products between them, takes one unit (or
+/// every multiply-add, if these are counted), and every byte on a slow link between data-parallel ranks takes a fixed time,
+/// one transfer after another.
 struct Clock {
     rank: ThreadId,
     per_byte: f64,
@@ -181,7 +180,7 @@ fn clocked(config: TrainConfig, ep: usize, ways: Sharing, per_byte: f64) -> Time
 fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
     for sequence_parallel in [false, true] {
         let quick = time(0.0, [false, false], sequence_parallel).now;
-        // As long as the products take, about: what goes over the wire can hide behind them.
+        // About as long as the products take: transfers can hide behind them.
         let per_byte = 0.5 * quick / time(1.0, [false, false], sequence_parallel).wire;
         let grown = |overlap| {
             let slow = time(per_byte, overlap, sequence_parallel);
@@ -279,7 +278,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
             "window {window}: share of the wire's time that a step waits: blocks {blocks:.2}, gradients {gradients:.2}, \
              both {both:.2}"
         );
-        // Of the three gradients that a rank sends the last has nothing beside it.
+        // Of the three gradients that a rank sends, the last one overlaps with nothing.
         assert!(blocks < 0.05, "{blocks}");
         assert!(gradients < 0.4, "{gradients}");
         assert!(both < 0.2, "{both}");
@@ -288,7 +287,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
 
 #[test]
 fn blocks_are_gathered_while_a_rank_works_at_its_own() {
-    // Of a forward and a backward pass; the gradients of others' blocks are sent when they are formed.
+    // Of a forward and a backward pass; the gradients of others' blocks are sent when they are computed.
     let blocks = grown_by_blocks(&["keys and values"], 0.01, ContextParallel::Gather);
     println!("gathered: share of the wire's time that a step waits: {blocks:.2}");
     assert!(blocks < 0.01, "{blocks}");
@@ -315,7 +314,8 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
     for dispatcher in [Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq] {
         let quick = experts_time(dispatcher, false, 0.0).now;
         assert_eq!(experts_time(dispatcher, true, 0.0).now, quick, "the same products");
-        // All ways of a layer take as long as four products; the first way there and the last way back have one beside them.
+        // All exchanges of a layer take as long as four products; the first one forward and the last one backward overlap
+        // with one.
         let wire = experts_time(dispatcher, false, 1.0).wire;
         let per_byte = (4 * 2 * 4 * 4) as f64 / wire;
         let grown = |overlap| {
@@ -370,8 +370,8 @@ fn counted_on(
     *clock.time.lock().unwrap()
 }
 
-/// By which share of what new weights take on the wire, as long as the optimizer, about, steps grow: gathered once all are
-/// updated, beside the forward pass, and beside the update of others, too.
+/// By which share of the transfer time of new weights (about as long as the optimizer) steps grow: gathered once all are
+/// updated, during the forward pass, and also during the update of others.
 #[test]
 fn weights_are_on_their_way_while_others_are_updated() {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
@@ -439,13 +439,13 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         (order, Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() })
     };
     let whole = (PipelineOrder::default(), Stages::default());
-    // None that all tokens share: their work is what tokens meet on their way without another pass.
+    // None that all tokens share: their work is what tokens meet in transit without another pass.
     let moe = |shared: bool| {
         let mut moe = experts().moe.unwrap();
         (moe.shared, moe.ffn) = (moe.shared.filter(|_| shared), 32);
         ModelConfig { moe: Some(moe), ..experts() }
     };
-    // The first forward and the last backward pass have nothing beside them; nor has a second run of a layer.
+    // The first forward and the last backward pass overlap with nothing; nor does a second run of a layer.
     for (what, (order, stages), shared, recompute, bound) in [
         ("one stage", whole.clone(), false, Recompute::None, 0.15),
         ("one stage, shared experts", whole.clone(), true, Recompute::None, 0.1),
@@ -463,7 +463,7 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
         };
         let micro = 8 * 4 / sizes.pp;
         let grown = |passes_beside: bool, overlap: bool| {
-            // Gradients of weights would be formed while rows are on their way.
+            // Gradients of weights would be formed while rows are in transit.
             let config = TrainConfig { passes_beside, tp_overlap: WAITING, ..config.clone() };
             let time = |per_byte| {
                 let ways = (Dispatcher::AllToAll, overlap);

@@ -1,5 +1,5 @@
-//! That the gradient by what comes into the output layer is on its way while others are formed, in time that is counted, and that
-//! this changes no bit.
+//! The gradient of the output layer's input is in transit while others are computed (in simulated time), and this changes no
+//! bit.
 
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work_behind};
@@ -34,8 +34,8 @@ fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool)
     }
 }
 
-/// By which share of what the wire takes a step grows, where sums of gradients by the output layer's input alone go over it:
-/// half of what the output layer's products take, about.
+/// By which share of what the wire takes a step grows, where sums of gradients with respect to the output layer's input alone
+/// go over it: half of what the output layer's products take, about.
 fn grown(linears: LinearOverlap, ways: (bool, bool), length: usize) -> f64 {
     // Among many tokens attention is most of the work.
     let share = if length > 64 { 0.01 } else { 0.05 };
@@ -48,8 +48,8 @@ fn grown(linears: LinearOverlap, ways: (bool, bool), length: usize) -> f64 {
 #[test]
 fn the_gradient_by_the_output_layers_input_is_on_its_way_while_others_are_formed() {
     for sequence_parallel in [false, true] {
-        // One chunk of tokens: beside the gradient of the layer's weights. Several: beside the next chunk's products, too, which
-        // is all there is where that gradient is put off.
+        // One chunk of tokens: overlaps with the gradient of the layer's weights. Several: also with the next chunk's
+        // products, which is all there is if that gradient is deferred.
         for (length, put_off, bound) in [(64, false, 0.01), (1024, false, 0.01), (1024, true, 0.3)] {
             let ways = (sequence_parallel, put_off);
             let plain = grown(WAITING, ways, length);

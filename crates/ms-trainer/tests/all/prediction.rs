@@ -1,4 +1,4 @@
-//! Multi-token prediction against a float64 run of the same weights in PyTorch.
+//! Multi-token prediction compared with a float64 run of the same weights in PyTorch.
 
 use ms_core::{DType, Device, ParamId};
 use ms_cpu::CpuBackend;
@@ -92,7 +92,7 @@ fn the_factor_changes_the_gradient_and_not_the_losses() {
     assert!((with.grad_norm - without.grad_norm).abs() > 1e-3);
 }
 
-/// Rows that go on behind what is trained, one mask, one loss, states before embeddings: MindSpeed-LLM 2.0.0's form.
+/// Rows that extend beyond what is trained, one mask, one loss, states before embeddings: MindSpeed-LLM 2.0.0's form.
 #[test]
 fn windows_of_longer_rows_have_the_loss_and_the_gradient_of_pytorch() {
     let golden = golden();

@@ -1,5 +1,5 @@
-//! Adaptive context parallelism whose ranks have tokens that see the same, not neighbours: the same as on one rank, with fewer
-//! blocks of attention sent.
+//! Adaptive context parallelism with ranks whose tokens attend alike but are not contiguous: the same as on one rank, with
+//! fewer attention blocks sent.
 
 use crate::parity::{Case, Fault, Wrong, run, run_with, same, small_experts};
 use ms_core::DType;

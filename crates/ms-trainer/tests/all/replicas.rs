@@ -1,4 +1,4 @@
-//! Weights that data-parallel ranks should have alike are compared bit by bit.
+//! Weights that data-parallel replicas should have in common are compared bit by bit.
 
 use crate::parity::small_experts;
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};

@@ -1,4 +1,4 @@
-//! Gradients that are kept in bf16: what is rounded, and when.
+//! Gradients kept in bf16: what is rounded, and when.
 
 use crate::parity::{Case, run};
 use half::bf16;

@@ -1,4 +1,4 @@
-//! float16 weights and the factor of the loss.
+//! float16 weights and loss scaling.
 
 use crate::parity::{Case, run, small_experts};
 use ms_core::DType;

@@ -1,5 +1,5 @@
-//! Bytes that real runs send, by group, against closed formulas, to the byte; ranks by threes and sizes that are no powers of
-//! two are among them.
+//! Bytes that real runs send, by group, compared with closed formulas, to the byte; including multiples of three ranks and
+//! sizes that are not powers of two.
 
 use crate::formulas;
 use crate::formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};
@@ -234,7 +234,7 @@ fn every_group_of_a_dense_model_sends_what_the_formulas_say() {
     }
 }
 
-/// Four layers with heads of eight columns, of which two are rotated. `latents`: latent attention, with latents of queries of so
+/// Four layers with heads of eight columns, two of which are rotated. `latents`: latent attention, with query latents of this
 /// many columns or without.
 fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
     let of = |q_rank| Mla { q_rank, kv_rank: 10, value: 6, q_scale: 1.5, kv_scale: 0.5, ..MLA };
@@ -369,8 +369,8 @@ fn instances_sum_inside_and_then_among_each_other() {
     }
 }
 
-/// Rows of `length` tokens that `cp` ranks share, every rank's part of a row a document of its own, so that what a rank routes
-/// does not hang on others.
+/// Rows of `length` tokens that `cp` ranks share, every rank's part of a row a document of its own, so that what a rank
+/// routes does not depend on others.
 fn apart(mb: &MicroBatch, length: usize, cp: usize) -> MicroBatch {
     let part = length / cp;
     let documents = mb.tokens.len() / part;

@@ -1,4 +1,4 @@
-//! That gradients are summed beside the backward pass, in the time of a clock on the wall: everywhere else it is counted.
+//! Gradient reduction overlaps with the backward pass in wall-clock time; everywhere else, simulated time is used.
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes};
 use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the products of a run take, of which two thirds are those of backward passes.
+/// The time of a run's products, two thirds of which belong to backward passes.
 const WORK: Duration = Duration::from_millis(360);
 /// What the wire takes for all sums of gradients together.
 const DELAYS: Duration = Duration::from_millis(90);

@@ -1,4 +1,4 @@
-//! What documented commands work on, by the names that the documents use.
+//! Inputs of documented commands, under the names that the documents use.
 
 use crate::programs::{program, run};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The programs, built as the tests are, and a folder with what they work on.
+//! The programs, built as the tests are, and a folder with their inputs.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// After which a program is taken to hang: a minute on a machine that does other work beside, or `MS_PATIENCE` seconds.
+/// Time after which a program counts as hanging: a minute on a machine with other work, or `MS_PATIENCE` seconds.
 pub(crate) fn patience() -> Duration {
     let seconds = std::env::var("MS_PATIENCE").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes hf and mg beside this file: a tiny Mamba2 and what upstream's converter writes of it for tp 2 and pp 2.
+"""Makes hf and mg next to this file: a tiny Mamba2 and what upstream's converter writes of it for tp 2 and pp 2.
 
     UPSTREAM=FOLDER python make.py      FOLDER: a checkout of MindSpeed-LLM of 2026
 

@@ -1,4 +1,4 @@
-//! Models of our own making.
+//! Synthetic models.
 
 use std::path::Path;
 

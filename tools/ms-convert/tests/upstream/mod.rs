@@ -27,7 +27,7 @@ fn upstreams_argument_lists_work_unchanged() {
         "head_magistral_hf2mcore_tp2pp2",
     ];
     for case in cases {
-        // The repository has the cases of two models; the others are beside it.
+        // The repository has the cases of two models; the others are outside it.
         let Some(folder) = ms_testing::golden_or_shared(&format!("convert/{case}")) else { continue };
         let command = std::fs::read_to_string(folder.join("cmd.txt")).unwrap();
         let line = command.lines().find(|l| l.starts_with("python ")).unwrap().split('#').next().unwrap();
@@ -105,7 +105,7 @@ fn go_there_and_back_by_scripts(model: &Path) {
         there.extend(["--noop-layers", &noop]);
     }
     ms_convert(&there).success();
-    // The script's output has no arguments, so the model is described where upstream has it too: beside it.
+    // The script's output has no arguments, so the model is described where upstream has it too: next to it.
     std::fs::copy(model.join("config.json"), mcore.join("config.json")).unwrap();
     let mut back = vec![
         "--moe-grouped-gemm",

@@ -1,4 +1,4 @@
-//! A model that answers at once.
+//! A model small enough to answer at once.
 
 use ms_testing::workspace_root;
 use std::path::Path;

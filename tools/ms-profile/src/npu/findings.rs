@@ -1,4 +1,4 @@
-//! What was looked at and what came of it.
+//! Checks and their findings.
 
 use serde_json::{Value, json};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Libraries and functions found and missing.
+//! Found and missing libraries and functions.
 
 use super::findings::{Findings, Status};
 use hccl_sys::{Cann, LibraryReport, LoadError, Search};

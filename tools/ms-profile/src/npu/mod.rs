@@ -35,7 +35,7 @@ pub(crate) fn run(args: &NpuDoctor, as_json: bool) -> Result<()> {
     let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
     let mut findings = Findings::default();
     let search = Search::from_variables(read);
-    // Raw libraries first: what is missing must be told even if nothing can be initialised.
+    // Raw libraries first: what is missing must be reported even if nothing can be initialised.
     let toolkit = match hccl_sys::Cann::open(&search) {
         Ok(cann) => {
             libraries::examine(&cann, &mut findings);

@@ -1,4 +1,4 @@
-//! A model of the same parts, small enough for a few steps in f64.
+//! Shrinking a model: the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
 use ms_spec::{Indexer, Layer, ModelConfig, Moe, SharedExpert, Stages, Windowed};
@@ -62,7 +62,7 @@ pub(super) fn stages(c: &ModelConfig, s: &Stages, chunks: usize) -> ms_spec::Res
 }
 
 /// The model with fewer layers, heads and experts and narrower matrices. Sizes of heads stay, since frequencies and scales
-/// hang on them.
+/// depend on them.
 ///
 /// # Errors
 /// If the parts do not fit together at a small size.

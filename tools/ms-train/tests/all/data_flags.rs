@@ -1,4 +1,4 @@
-//! Flags that say in another way which data there is, in which order, and what of a sample that is too long.
+//! Alternative flags for the data, its order, and the handling of samples that are too long.
 
 use crate::tiny::{metrics, model, ms_train, refused};
 use ms_data::indexed::{IndexedWriter, TokenType};

@@ -1,4 +1,4 @@
-//! DeepSeek-V4 by the flags of upstream's script, made small.
+//! DeepSeek-V4 with the flags of upstream's script, made small.
 
 use assert_cmd::Command;
 use safetensors::tensor::{Dtype, TensorView};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const SEQ: usize = 32;
 
-/// The script's flags but for sizes, cuts and paths.
+/// The script's flags except for sizes, cuts and paths.
 fn model() -> Vec<&'static str> {
     "--upstream head --num-layers 4 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 4 --normalization RMSNorm \
      --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --max-position-embeddings 64 --padded-vocab-size 64 \

@@ -1,4 +1,5 @@
-//! Golden runs of pretraining and fine-tuning on at least ten split topologies each: losses and gradient norm of every iteration.
+//! Golden runs of pretraining and fine-tuning on at least ten sharded topologies each: losses and gradient norm of every
+//! iteration.
 
 use crate::tiny::{metrics, ms_train};
 use serde_json::Value;
@@ -78,7 +79,7 @@ const CAPACITY: [&str; 10] = [
     "--nproc-per-node 4 --tp 2 --pp 2 --sequence-parallel --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
 ];
 
-/// A run of the repository, or a longer one that is beside it.
+/// A run in the repository, or a longer one outside it.
 fn follows(case: &str, topologies: &[&str], more: &str) {
     follows_series(case, topologies, more, "steps_f64");
 }

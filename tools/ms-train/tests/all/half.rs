@@ -92,7 +92,7 @@ fn float16_halves_the_bytes_of_weights_and_goes_with_no_other_type() {
     let (half, single, brain) = (bytes("--fp16"), bytes(""), bytes("--bf16"));
     assert_eq!(half["weights"], brain["weights"]);
     assert_eq!(half["optimizer"], brain["optimizer"]);
-    // Computed with in float32, beside copies of the weights at hand in it.
+    // Computed in float32, with float32 copies of the current weights.
     let [of_half, of_single] = [&half, &single].map(|of| of["activations"].as_u64().unwrap());
     let copies = 2 * half["weights"].as_u64().unwrap();
     assert!((of_single..=of_single + copies).contains(&of_half), "{of_half} {of_single}");

@@ -1,4 +1,4 @@
-//! That no work of a run is lost: folders that cannot be written, two writers, signals, checkpoints that are none.
+//! No work of a run is lost: folders that cannot be written, two writers, signals, invalid checkpoints.
 
 use crate::tiny::{counting, model, ms_train, refused, samples};
 use serde_json::Value;

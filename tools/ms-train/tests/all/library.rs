@@ -1,4 +1,4 @@
-//! The library that programs call makes the same run of flags as the program.
+//! The library makes the same run from flags as the program.
 
 use crate::tiny::{counting, metrics, model, ms_train, samples};
 use ms_cli::megatron::{Line, Program, parse};

@@ -1,4 +1,4 @@
-//! Models without attention: trained from Hugging Face's files, and from where a run stopped.
+//! Models without attention: trained from Hugging Face files, and resumed.
 
 use assert_cmd::Command;
 use safetensors::tensor::{Dtype, TensorView};

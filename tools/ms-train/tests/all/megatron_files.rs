@@ -1,4 +1,4 @@
-//! What a run takes from files of Megatron's alone: where they say it stands, and what it does without an optimizer's state.
+//! Resuming from Megatron's files alone: their progress, and training without an optimizer state.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use assert_cmd::Command;

@@ -1,4 +1,4 @@
-//! What newer upstreams make of the flags of a model that v2.0.0 reads otherwise, or that neither looks at.
+//! Model flags that newer upstream versions interpret differently from v2.0.0, or that neither reads.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 

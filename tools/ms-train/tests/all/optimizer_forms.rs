@@ -1,4 +1,4 @@
-//! `--reuse-fp32-param`, `--o2-optimizer`, `--o2-gradient`, `--swap-optimizer` and `--decoupled-lr`, as a user asks for them.
+//! `--reuse-fp32-param`, `--o2-optimizer`, `--o2-gradient`, `--swap-optimizer` and `--decoupled-lr`, as a user gives them.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A run goes on from the forms that Megatron writes, on another grid of ranks, as if it had not been interrupted.
+//! A run resumes from the forms that Megatron writes, on another grid of ranks, as if it had not been interrupted.
 
 use crate::tiny;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `ms-train parity`: the user's flags, the model made small, the topology compared with one rank.
+//! `ms-train parity`: the user's flags, the model shrunk, the topology compared with one rank.
 
 use crate::tiny::{ms_train, refused};
 use serde_json::{Value, json};
@@ -108,14 +108,14 @@ fn the_first_gradient_that_differs_is_named() {
         let done = command.env("MS_PLANTED_FAULT", fault).assert().code(1);
         String::from_utf8_lossy(&done.get_output().stderr).into_owned()
     };
-    // One product of one rank is twice what it should be: what comes before it in the model has another gradient, and behind
-    // it the network that it goes through.
+    // One product of one rank is twice what it should be: what precedes it in the model has another gradient, and after it
+    // the MLP that it goes through.
     let said = spoilt("1 leave_tp 2 double");
     assert!(
         said.contains("differ: the gradient of ") && said.contains("of its norm, allowed are 1e-10"),
         "{said}"
     );
-    // The gradient of one exchange alone: layers behind it are as they should be.
+    // Only the gradient of one exchange: layers after it are correct.
     let last = said.lines().find(|line| line.contains("the gradient of ")).unwrap().to_owned();
     let said = spoilt("1 enter_tp 1 double");
     let first = said.lines().find(|line| line.contains("the gradient of ")).unwrap();

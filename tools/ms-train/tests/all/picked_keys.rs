@@ -1,4 +1,4 @@
-//! Attention that picks or pools its keys, by flags, on ranks that share sequences.
+//! Attention that picks or pools its keys, from flags, on context-parallel ranks.
 
 use crate::tiny;
 use crate::tiny::{ms_train, refused};

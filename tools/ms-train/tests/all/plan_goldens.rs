@@ -1,4 +1,4 @@
-//! `--dry-run --json` against the expected values of topologies: bytes of ranks, groups, flat buffers, rings.
+//! `--dry-run --json` compared with the expected values of topologies: bytes of ranks, groups, flat buffers, rings.
 
 use crate::tiny::ms_train;
 use serde_json::{Map, Value, json};
@@ -129,8 +129,9 @@ fn groups_of_ranks_are_the_expected_ones() {
     }
 }
 
-/// A flat buffer of these parameters by Megatron's rule, formed here once more: from the last one on, each at a multiple of 64; a
-/// bucket ends behind the one that fills it, at a multiple of 128 and of the ranks, which share every bucket evenly.
+/// A flat buffer of these parameters by Megatron's rule, computed here independently: from the last one on, each at a
+/// multiple of 64; a bucket ends after the one that fills it, at a multiple of 128 and of the number of ranks, which share
+/// every bucket evenly.
 fn flat_buffer(shapes: &Value, dp: usize, bucket_size: Option<usize>) -> Value {
     let up = |n: usize, unit: usize| n.div_ceil(unit) * unit;
     let unit = (1..).map(|k| 128 * k).find(|n| n % dp == 0).unwrap();

@@ -1,4 +1,4 @@
-//! Plans: layouts that fit, what becomes of flags, and that a plan of a very large model takes no time and no memory.
+//! Plans: layouts that fit, the effect of flags, and that planning a very large model takes no time and no memory.
 
 use crate::tiny::{model, ms_train, refused};
 use serde_json::Value;
@@ -116,7 +116,7 @@ fn a_layout_of_the_line_is_set_aside_and_named() {
     ] {
         let found = plan(&format!("{RING} {given} --fit 64GiB"));
         assert_eq!(found["set_aside"], serde_json::json!(aside), "{given}");
-        // What is proposed does not hang on what was given.
+        // What is proposed does not depend on what was given.
         assert_eq!(found["best"], plain["best"], "{given}");
     }
     let mut command = ms_train();
@@ -142,7 +142,7 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
     for wrong in ["much", "0GiB", "nan"] {
         assert!(with(wrong).contains("--fit: expected a size in bytes, KiB, MiB"), "{wrong}");
     }
-    // Small sizes in small units, and the limit as it was asked for.
+    // Small sizes in small units, and the limit as requested.
     let small = |size: &str| {
         let mut command = ms_train();
         command.args(RING.split_whitespace()).args(["--dry-run", "--fit", size]);
@@ -158,7 +158,7 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
 
 #[test]
 fn what_is_sent_is_the_most_of_any_stage_and_the_largest_rank_is_named() {
-    // The first stage has no experts, the last one has no border behind it.
+    // The first stage has no experts, the last one has no boundary after it.
     let found = plan(&format!("{LARGE} --nproc-per-node 64 --ep 8 --pp 4 --num-layer-list 3,20,20,18"));
     let ranks = found["ranks"].as_array().unwrap();
     let most = |groups: &[&str]| {

@@ -1,4 +1,4 @@
-//! What `ms-train` refuses before the first iteration, and what it says about defaults of upstream's that it does not have.
+//! What `ms-train` refuses before the first iteration, and what it says about upstream defaults that it does not have.
 
 use crate::tiny::{SEQ, counting, metrics, model, ms_train, refused, samples};
 use ms_data::indexed::{IndexedWriter, TokenType};
@@ -165,7 +165,7 @@ fn flags_about_documents_hold_for_ready_samples() {
 
 #[test]
 fn documents_of_the_golden_run_are_kept_apart() {
-    // The repository's own, and a longer one beside it.
+    // The repository's own, and a longer one outside it.
     let cases =
         ["documents", "llama-tiny-eod"].map(|case| ms_testing::golden_or_shared(&format!("train/{case}")));
     for golden in cases.into_iter().flatten() {
@@ -331,7 +331,7 @@ fn what_upstream_cannot_share_either_is_refused_with_that_reason() {
     );
 }
 
-/// Megatron's own FSDP: as much of it as shares out the optimizer's state or nothing.
+/// Megatron's own FSDP, as far as it shards the optimizer state or nothing.
 #[test]
 fn what_replicas_share_out_is_what_the_strategy_says() {
     const RUN: &str = "--nproc-per-node 2 --micro-batch-size 2 --upstream head --dry-run --json";

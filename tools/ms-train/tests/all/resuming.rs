@@ -1,4 +1,4 @@
-//! Runs of models of all kinds go on on other numbers of ranks, and from Megatron's files of rarer topologies alone.
+//! Runs of models of all kinds resume on other numbers of ranks, and from Megatron's files of rarer topologies alone.
 
 use crate::tiny::{counting, for_megatron, metrics, ms_train, samples_of};
 use ms_core::Rng;

@@ -1,4 +1,4 @@
-//! What a run needs of memory is compared with what there is, before it starts.
+//! The memory that a run needs is compared with the available memory before it starts.
 
 use crate::tiny::{counting, model, ms_train, refused, samples};
 use serde_json::Value;
@@ -192,7 +192,7 @@ fn passes_beside_each_other_take_what_is_planned_and_change_no_loss() {
 fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 8, counting);
-    // The first layer is a dense one, the others have experts, of which all tokens pass one.
+    // The first layer is dense, the others have experts, one of which is shared.
     let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --first-k-dense-replace 1 \
                    --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
     let selective = "--recompute-granularity selective --recompute-modules";
@@ -355,7 +355,7 @@ fn what_ranks_take_that_share_out_what_masks_leave_is_planned() {
         );
         let [plan, run] = planned_and_run(&data, &flags);
         as_planned_together(&plan, &run);
-        // Ranks do not send the same: those behind see more.
+        // Ranks do not send the same: later ones see more.
         let sent = |rank: usize| plan["ranks"][rank]["sent_bytes"]["ring"].as_u64().unwrap();
         assert!((1..cp).any(|rank| sent(rank) != sent(0)), "{plan}");
         assert!(plan["rehearsed_as_if"][0].as_str().unwrap().contains("every row is one document"));
@@ -381,7 +381,7 @@ fn what_ranks_take_that_pass_blocks_around_is_planned() {
         (4, "--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --num-attention-heads 4"),
         (4, "--context-parallel-algo kvallgather_cp_algo"),
     ] {
-        // Blocks on their way, which are memory of the ranks that send them, are a small part of these layers.
+        // Blocks in transit, which are memory of the ranks that send them, are a small part of these layers.
         let flags = format!("--nproc-per-node {cp} --cp {cp} {more} --ffn-hidden-size 1024");
         let [plan, run] = planned_and_run(&data, &flags);
         let far = far_apart(&plan, &run);
@@ -419,7 +419,7 @@ fn what_is_held_for_a_checkpoint_is_in_the_planned_peak() {
     }
 }
 
-/// Sample models with parts that keep other things than attention and a dense network do.
+/// Sample models with parts that keep other things than attention and a dense MLP do.
 const OTHERS: [&str; 19] = [
     "qwen3_next",
     "mamba2",

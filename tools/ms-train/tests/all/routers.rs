@@ -1,4 +1,4 @@
-//! Flags of routers and of what is only measured, as a user gives them.
+//! Flags of routers and of measurements, as a user gives them.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is said of flags that go with others, and of sizes that do not fit.
+//! Messages about flags that depend on others, and about sizes that do not fit.
 
 use crate::tiny::{model, ms_train, refused};
 use safetensors::{Dtype, tensor::TensorView};

@@ -1,4 +1,4 @@
-//! Checkpoints that are written while training goes on.
+//! Asynchronous checkpoints.
 
 #![cfg(unix)]
 
@@ -179,7 +179,7 @@ fn a_run_that_is_broken_off_goes_on_from_the_newest_checkpoint_of_those_in_passi
         assert_eq!(iterations_in(&out.join("non_persistent")), ["iter_0000007"]);
         let last = |folder: &str| files(&dir.path().join(folder).join("iter_0000008"));
         assert!(last("out") == last("whole"), "the run that was broken off ends with other bytes");
-        // What stays is newer now, and an iteration that is asked for is taken from there.
+        // The kept one is newer now, and a requested iteration is taken from there.
         let text = said(&line);
         assert!(text.contains("loaded out at iteration 8"), "{text}");
         let text = said(&format!("{} --ckpt-step 4", line.replace("--save out", "--save again")));

@@ -1,9 +1,9 @@
-//! Learning rates and weight decays as the program uses them: whole columns of its metrics against Megatron's own.
+//! Learning rates and weight decays as the program uses them: whole columns of its metrics compared with Megatron's.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;
 
-/// Learning rate and weight decay of every iteration of a run with these flags beside those of the model.
+/// Learning rate and weight decay of every iteration of a run with these flags in addition to those of the model.
 fn columns(iterations: usize, batch: usize, flags: &[String]) -> [Vec<f64>; 2] {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("metrics.jsonl");

@@ -1,4 +1,4 @@
-//! Upstream's own scripts: every start of a trainer is planned, or the flag that is not supported is named.
+//! Upstream's own scripts: every trainer invocation is planned, or the unsupported flag is named.
 
 use crate::tiny::ms_train;
 use serde_json::Value;

@@ -1,10 +1,10 @@
-//! Stages and chunks with unequal numbers of layers train the same model, and their checkpoints go on anywhere.
+//! Stages and chunks with unequal numbers of layers train the same model, and their checkpoints resume anywhere.
 
 use crate::tiny::{counting, for_megatron, metrics, model, ms_train, refused, samples};
 use serde_json::Value;
 use std::path::Path;
 
-/// Tied embeddings and a prediction module behind four layers, in float64.
+/// Tied embeddings and a prediction module after four layers, in float64.
 const RUN: &str = "--num-layers 4 --micro-batch-size 1 --global-batch-size 8 --lr 1e-2 --fp64 --eval-iters 0 \
     --init-method-std 0.2 --mtp-num-layers 1";
 

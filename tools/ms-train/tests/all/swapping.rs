@@ -1,5 +1,5 @@
-//! What `--swap-modules` and `--smart-swap` send out of a rank's memory, and latents gathered beside products, as a user asks for
-//! them.
+//! What `--swap-modules` and `--smart-swap` move out of a rank's memory, and latents gathered while products are computed, as
+//! a user requests them.
 
 use crate::tiny::{counting, model, ms_train, refused, samples_of};
 use serde_json::Value;
@@ -108,7 +108,7 @@ fn the_default_is_upstreams_and_names_are_found_as_it_finds_them() {
     assert!(none.contains("--swap-attention swaps nothing: --swap-modules attention"), "{none}");
     assert_eq!(of("attention"), 0.0);
     assert!(elsewhere.contains("--swap-modules: no layer of the model has the part router"), "{elsewhere}");
-    // A network that is swapped does not run again, as upstream has it.
+    // An MLP that is swapped is not recomputed, as upstream.
     let again = "--recompute-num-layers 2";
     assert_eq!(of(&format!("mlp {again}")), of("mlp"));
     let kept =

@@ -1,4 +1,5 @@
-//! `ms-train` on split topologies: checkpoints go from any to any, plans say what a run does, impossible sizes are refused.
+//! `ms-train` on sharded topologies: checkpoints convert between any two, plans say what a run does, impossible sizes are
+//! refused.
 
 use crate::tiny;
 use crate::tiny::{counting, metrics, ms_train, refused, samples};
@@ -569,7 +570,7 @@ fn the_gradient_of_the_output_layer_can_wait_for_other_stages() {
     let [none, one, all] = ["", "--wgrad-deferral-limit 1 ", ""].map(str::to_owned);
     let later = "--defer-embedding-wgrad-compute";
     let (one, all) = (plan(&format!("{one}{later}")), plan(&format!("{all}{later}")));
-    // Gradients by logits of 16 tokens, four micro-batches a rank.
+    // Gradients with respect to logits of 16 tokens, four micro-batches a rank.
     assert!(plan(&none) < all && one + 2 * 16 * 4096 * 4 < all, "{} {one} {all}", plan(&none));
     for (more, said) in [
         ("", "--defer-embedding-wgrad-compute: needs --pipeline-model-parallel-size of 2 or more"),

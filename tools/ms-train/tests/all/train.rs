@@ -88,7 +88,7 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
         ),
         ("llama-tiny-sft", "--lr 5e-4 --min-lr 0 --lr-decay-style linear --train-iters 30 --weight-decay 0"),
     ] {
-        // The repository's own, and longer ones beside it.
+        // The repository's own, and longer ones outside it.
         let Some(golden) = ms_testing::golden_or_shared(&format!("train/{case}")) else {
             assert!(case.contains("tiny"), "{case} is the repository's own");
             continue;

@@ -1,4 +1,4 @@
-//! A dense model becomes one with experts (`--moe-use-upcycling`).
+//! Upcycling a dense model to a mixture of experts (`--moe-use-upcycling`).
 
 use crate::tiny::{counting, metrics, ms_train, refused, samples};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const DENSE: &str = "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --g
     --global-batch-size 8 --seed 7 --hidden-dropout 0 --attention-dropout 0 --lr 1e-2 --lr-decay-style constant \
     --init-method-std 0.2 --untie-embeddings-and-output-weights --fp64";
 
-/// Weights of chosen experts add up to 1, so that copies of one network are that network.
+/// Weights of selected experts add up to 1, so that copies of one MLP are that MLP.
 const EXPERTS: &str = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --moe-router-load-balancing-type none \
     --moe-use-upcycling --upstream head";
 

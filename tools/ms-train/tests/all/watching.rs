@@ -1,4 +1,4 @@
-//! What a run is asked to look at, and iterations that it passes over.
+//! Optional checks of a run, and iterations that it skips.
 
 use crate::tiny::{SEQ, counting, metrics, model, ms_train, refused, samples};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const GLOBAL: usize = 4;
 
-/// What a run of so many iterations writes to standard output, and its metrics.
+/// What a run of this many iterations writes to standard output, and its metrics.
 fn run(dir: &Path, iterations: usize, more: &str) -> (String, Vec<Value>) {
     let data = samples(dir, iterations, GLOBAL, counting);
     let metrics_file = dir.join("m.jsonl");
@@ -46,7 +46,7 @@ fn zeros_of_gradients_are_those_of_tokens_that_did_not_come_on_any_topology() {
 #[test]
 fn a_batch_that_does_not_divide_is_lowered_where_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    // A schedule that decays counts the batches that were asked for.
+    // A decay schedule counts the requested batches.
     let two = "--nproc-per-node 2 --micro-batch-size 1 --lr-decay-style constant";
     let (_, plain) = run(dir.path(), 3, &format!("{two} --global-batch-size 4"));
     let lowered = format!("{two} --global-batch-size 5");
@@ -116,7 +116,7 @@ fn a_trace_holds_the_ranks_that_are_asked_for() {
 
 #[test]
 fn a_loss_or_a_gradient_far_from_the_first_hundred_stops_the_run_on_any_topology() {
-    /// Iterations that are learnt first, and then those of which each gives a norm of gradients at least, and a loss.
+    /// Iterations to learn from first, then those checked; each gives at least a gradient norm and a loss.
     const LEARNT: usize = 40;
     const CALM: usize = 100;
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Multi-token prediction as MindSpeed-LLM 2.0.0 has it, by its flags: rows that go on behind what is trained, one loss.
+//! Multi-token prediction of MindSpeed-LLM 2.0.0, with its flags: rows that extend beyond what is trained, one loss.
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Two machines, as far as MPI can tell: network namespaces with a wire between them.
+//! Two machines, as far as MPI can tell: network namespaces with a link between them.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! A drawn run in flags of `ms-train`.
+//! A random run as flags of `ms-train`.
 
 use super::{GLOBAL, LENGTH, model, plain};
 use crate::drawn::Run;
@@ -8,7 +8,7 @@ use ms_nn::{Recompute, Swapped};
 use ms_spec::{Moe, Score};
 use ms_trainer::{LossScale, PipelineOrder, Replay, UpdateRule};
 
-/// Flags of the ways in which ranks work together, of which few may be in no run.
+/// Flags of parallelism options, few of which may be missing from all runs.
 pub(super) const WAYS: [&str; 40] = [
     "--tp",
     "--cp",
@@ -83,7 +83,7 @@ pub(super) fn flags(run: &Run) -> Option<String> {
     if case.gather_beside_step && case.stages.layers_per_chunk.is_none() {
         return None;
     }
-    // Ranks beside those that share matrices: these are experts' ranks, too.
+    // Ranks other than those that share matrices: these are experts' ranks, too.
     let extended = has_experts && !head && case.sizes.etp == Some(1);
     if extended && !case.sizes.ep.is_multiple_of(*tp) {
         return None;
@@ -246,14 +246,14 @@ fn stages(run: &Run, head: bool, line: &mut Line) -> Option<()> {
     Some(())
 }
 
-/// What runs again, and what goes to a file.
+/// What is recomputed, and what is offloaded to a file.
 fn again(run: &Run, line: &mut Line) -> Option<()> {
     let (case, k) = (&run.case, run.case.keeping);
     let full = "--recompute-granularity full --recompute-method";
     let of_stage = "--enable-recompute-layers-per-pp-rank";
     match case.recompute {
         Recompute::None => line.add_if(k.core_attention_again, "--recompute-granularity selective"),
-        // Layers that run again form attention again anyway.
+        // Layers that is recomputed form attention again anyway.
         Recompute::Block(n) => line.add(&format!("{full} block --recompute-num-layers {n}")),
         Recompute::Uniform(n) => line.add(&format!("{full} uniform --recompute-num-layers {n}")),
         Recompute::BlockOfStage(n) => {
@@ -294,7 +294,7 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     Some(())
 }
 
-/// What layers that share matrices compute beside their exchanges.
+/// What tensor-parallel layers compute during their exchanges.
 fn linears(run: &Run, line: &mut Line) -> Option<()> {
     if run.sizes[0] == 1 {
         return Some(());

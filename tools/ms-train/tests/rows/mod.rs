@@ -1,4 +1,4 @@
-//! Runs of the matrix of parity, drawn as it draws them, in flags of `ms-train`.
+//! Random runs of the parity matrix, drawn as it draws them, as flags of `ms-train`.
 
 mod flags;
 
@@ -16,7 +16,7 @@ pub(crate) const LENGTH: usize = 24;
 /// Tokens that every drawn model knows.
 pub(crate) const TOKENS: i32 = 10;
 
-/// Drawings of each kind of model and number of ranks, of which those are run whose flags have not been there yet.
+/// Random draws of each kind of model and number of ranks; those with flags not seen before are run.
 const DRAWINGS: usize = 400;
 
 /// `count` runs of all kinds of models in turn and of two, three and four ranks in turn, with their flags, each the drawing that
@@ -53,9 +53,9 @@ fn named(line: &str) -> impl Iterator<Item = &str> {
     line.split_whitespace().filter(|word| word.starts_with("--"))
 }
 
-/// The model as flags say it: latent attention turns neighbours, attention beside delta nets has gates, these and their states
-/// have convolutions of four, a layer is a mixer or a network beside Mamba2, sinks come with a checkpoint alone, and layers that
-/// are all alike need no list.
+/// The model as flags can express it: latent attention rotates adjacent elements, attention with delta nets has gates, these
+/// and their states have convolutions of four, with Mamba2 a layer is a mixer or an MLP, sinks come only with a checkpoint,
+/// and uniform layers need no list.
 fn plain(c: &ModelConfig) -> ModelConfig {
     let mut c = c.clone();
     c.rope.interleaved |= c.mla().is_some();

@@ -1,4 +1,4 @@
-//! Every operator that has a kernel against a formula in f64 that is written apart from it, or against closed values and
+//! Compares every operator that has a kernel with an independently written formula in f64, or with closed values and
 //! properties, in `lazy` and `threads`, with tensors that follow one another and tensors with gaps.
 //!
 //! [`every_kernel_has_a_case`] fails for a kernel without a case; those that other tests run stand in `elsewhere.txt`, which

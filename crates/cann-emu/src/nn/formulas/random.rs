@@ -1,5 +1,5 @@
-//! Random numbers: their generator is the emulator's own, so what is tested is what any generator owes: bounds, moments, the
-//! same numbers for one seed and offset, others for another.
+//! Random numbers: their generator is the emulator's own, so the tests cover what holds for any generator: bounds, moments,
+//! the same numbers for one seed and offset, others for another.
 
 use super::maths::truth;
 use super::run::Run;

@@ -1,4 +1,4 @@
-//! What first phases of operators of several ranks must refuse: operands that do not go together.
+//! What first phases of operators of several ranks must refuse: operands that do not fit together.
 
 use super::ranks::{Rank, with_ranks};
 use super::run::Run;

@@ -1,5 +1,5 @@
-//! Gated recurrent units by type name: one layer in one direction, the reset gate behind the product with the hidden state.
-//! Cho et al., arXiv:1406.1078, in the form of PyTorch; gates in the order reset, update, new.
+//! Gated recurrent units by type name: one layer in one direction, the reset gate applied after the product with the hidden
+//! state. Cho et al., arXiv:1406.1078, in the form of PyTorch; gates in the order reset, update, new.
 
 use crate::nn::by_type::Operands;
 

@@ -1,4 +1,5 @@
-//! Products of integers fused with communication, made floats before anything goes to another rank: the pages of their own names.
+//! Products of integers fused with communication, converted to floats before anything goes to another rank: the pages of
+//! their own names.
 //!
 //! Weights of four bits, groups of products and the forms of later chips than A3 are not here.
 

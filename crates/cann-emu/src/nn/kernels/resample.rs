@@ -1,5 +1,5 @@
 //! Maps that give each place of a plane a weighted sum of places of another, dimension by dimension: padding, resizing,
-//! averages of windows. The gradient of each is the same map the other way round.
+//! averages of windows. The gradient of each is the transposed map.
 
 use super::Row;
 use super::convolution::walk;

@@ -1,4 +1,5 @@
-//! How parameters lie in the tensors of a distributed checkpoint: the keys that each may have, and what of it a key holds.
+//! How parameters map to the tensors of a distributed checkpoint: the keys that each may have, and which part of it a key
+//! holds.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ pub(crate) struct Laid {
     pub(crate) layer: Option<usize>,
     /// The key has one expert of the stack.
     pub(crate) expert: Option<usize>,
-    /// Rows of the parameter (behind experts) that the key has, if not all.
+    /// Rows of the parameter (after the expert dimension) that the key has, if not all.
     pub(crate) rows: Option<Range<usize>>,
 }
 
@@ -110,8 +111,8 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
     found
 }
 
-/// The sections of a state-space mixer's parameter, each of which has a key of its own: what follows the key, and its rows.
-/// Empty for any other parameter.
+/// The sections of a state-space mixer's parameter, each of which has its own key: the key's suffix, and its rows. Empty for
+/// any other parameter.
 ///
 /// # Source
 /// Megatron-Core 0.16.1, `sharded_state_dict` in `megatron/core/ssm/mamba_mixer.py`.
@@ -131,8 +132,8 @@ pub(crate) fn sections(spec: &ParamSpec) -> Vec<(&'static str, Range<usize>)> {
     names.iter().zip(sizes).map(section).collect()
 }
 
-/// Modules within a layer, and what names may have instead of the module and the dot behind it: norms that are part of the
-/// module behind them, and the words of MindSpeed-LLM v2.0.0.
+/// Modules within a layer, and what names may have instead of the module and the following dot: norms that are part of the
+/// following module, and the names of MindSpeed-LLM v2.0.0.
 const ALTERNATIVES: [(Part, Role, &str); 8] = [
     (Part::Layer, Role::InputLayernorm, "self_attention.linear_qkv.layer_norm_"),
     (Part::Layer, Role::PreMlpLayernorm, "mlp.linear_fc1.layer_norm_"),
@@ -156,7 +157,7 @@ fn alternatives(what: &Slot) -> impl Iterator<Item = String> {
         .chain(gate.then(|| "mlp.shared_expert_gate.weight".to_owned()))
 }
 
-/// The modules of the model that a checkpoint is written for, which decide what norms are called.
+/// The modules of the model that a checkpoint is written for; they decide the names of norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Modules {
     /// Transformer Engine's: the second norm is a part of a dense layer's first matrix, and one of its own before experts.
@@ -208,7 +209,7 @@ pub(crate) fn in_layer(slot: usize, stacked: bool) -> (String, Option<usize>) {
     }
 }
 
-/// The module of a weight within its layer, as it is written.
+/// The module of a weight within its layer, as written.
 pub(crate) fn module(what: &Slot) -> String {
     match what.part {
         Part::Experts => format!("{}.experts.{}", what.part.path(), what.role.word()),

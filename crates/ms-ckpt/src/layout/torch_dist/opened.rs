@@ -17,7 +17,7 @@ use crate::optim::BUFFERS;
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Mapped, Result};
 
-/// No model has so many layers: their numbers come from the file.
+/// A limit, since layer numbers come from the file: no model has more layers.
 pub(in crate::layout) const MOST_LAYERS: usize = 1 << 14;
 
 /// A folder whose parameters are being found.

@@ -1,4 +1,4 @@
-//! Tiles of [`super::product`] with matrix tiles: 32 x 32 sums of a line in four of them, whose operands are four more.
+//! Tiles of [`super::product`] with AMX: 32 x 32 sums of a line in four tiles, whose operands are four more.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -48,7 +48,7 @@ unsafe fn add(tile: &mut Tile<'_, Amx>) {
     let mut whole = MaybeUninit::<Whole>::uninit();
     let whole: *mut i32 = whole.as_mut_ptr().cast();
     for l in 0..tile.depth() {
-        // SAFETY: `check` looked at the lengths. Tiles are named as changed; nothing else uses them meanwhile.
+        // SAFETY: `check` has verified the lengths. Tiles are declared as clobbered; nothing else uses them meanwhile.
         unsafe {
             let codes = tile.codes.as_ptr().add(l * WIDTH * LINE);
             asm!(

@@ -1,4 +1,4 @@
-//! Tiles of [`super::product`] with AVX2: products of sixteen bits, summed in pairs.
+//! Tiles of [`super::product`] with AVX2: 16-bit products, summed in pairs.
 
 use std::arch::x86_64::*;
 
@@ -50,7 +50,7 @@ unsafe fn add(tile: &mut Tile<'_, Avx2>) {
     let (mut panel, sums) = (tile.panel.as_ptr(), tile.sums.as_mut_ptr());
     for l in 0..tile.depth() {
         let mut whole = [[_mm256_setzero_si256(); 2]; ROWS];
-        // SAFETY: `check` looked at the lengths.
+        // SAFETY: `check` has verified the lengths.
         unsafe {
             let codes = tile.codes.as_ptr().add(l * ROWS * LINE);
             fetch_rows(codes.wrapping_add(tile.ahead), LINE, ROWS, LINE);

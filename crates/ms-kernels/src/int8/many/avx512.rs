@@ -1,6 +1,6 @@
-//! Tiles of [`super::product`] with the dot instruction of bytes.
+//! Tiles of [`super::product`] with the 8-bit dot-product instruction.
 //!
-//! It takes one operand without a sign: the weight, with 128 for zero. What that adds to a line's sum is the same for all
+//! It takes one unsigned operand: the weight, with an offset of 128. What the offset adds to a line's sum is the same for all
 //! columns.
 
 use std::arch::x86_64::*;
@@ -61,7 +61,7 @@ unsafe fn add(tile: &mut Tile<'_, Vnni>) {
     tile.check();
     let (mut panel, sums) = (tile.panel.as_ptr(), tile.sums.as_mut_ptr());
     for l in 0..tile.depth() {
-        // SAFETY: `check` looked at the lengths.
+        // SAFETY: `check` has verified the lengths.
         unsafe {
             let codes = tile.codes.as_ptr().add(l * ROWS * LINE);
             let lines = tile.rounded.as_ptr().add(l * ROWS);

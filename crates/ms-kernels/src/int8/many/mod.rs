@@ -1,7 +1,7 @@
-//! Products of many rows with a weight of eight bits, in whole numbers.
+//! Products of many rows with an 8-bit weight, in integers.
 //!
-//! Rows of `x` are rounded as few of them are. What a line of 64 terms adds to a sum is a whole number, exact in any order; one
-//! chain in f32 adds these, each times the line's scale of `x`, over rising lines.
+//! Rows of `x` are rounded in the same way as for few rows. What a line of 64 terms adds to a sum is an integer, exact in any
+//! order; one chain in f32 adds these integers, each times the line's scale of `x`, over ascending lines.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
@@ -23,10 +23,10 @@ use crate::{Cpu, Element, Isa};
 
 /// Lines whose codes a panel of the weight has: it stays in the first-level cache while rows of `x` pass.
 const DEPTH: usize = 8;
-/// About so many rows of `x` a unit takes, for which its panels are packed.
+/// Approximate number of rows of `x` per unit, for which its panels are packed.
 const UNIT_ROWS: usize = 512;
 
-/// A line of a row of `x`, beside its codes.
+/// The metadata of a line of a row of `x`, in addition to its codes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Rounded {
@@ -43,7 +43,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The codes of row `row` in line `line`; nothing behind the last row.
+    /// The codes of row `row` in line `line`; nothing after the last row.
     #[inline(always)]
     fn line(&self, row: usize, line: usize) -> Option<&'a [u8; LINE]> {
         self.bytes.get(row * self.width + line * LINE..)?.first_chunk()
@@ -54,7 +54,7 @@ impl<'a> Rows<'a> {
 pub(super) struct Tile<'a, B: Body> {
     /// Codes of `x`: the panel's lines, of each line all rows.
     codes: &'a [B::Code],
-    /// How far behind these the next tile's lie: too far for the processor to guess.
+    /// Distance to the next tile's: too far for the hardware prefetcher to guess.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 asks for them
     ahead: usize,
     /// The same lines' scales.
@@ -198,8 +198,8 @@ pub(super) unsafe fn product<B: Body, E: Element>(
     Dims { m, n, k }: Dims,
 ) {
     let (lines, width) = (k.div_ceil(LINE), row_bytes(k));
-    // Rows that fill up the last tile are zero. Rows of a tile stand beside each other: a page apart they would fall on each
-    // other in the first-level cache.
+    // Padding rows of the last tile are zero. Rows of a tile are adjacent: a page apart, they would conflict in the
+    // first-level cache.
     let (tiles, width_of_tile) = (m.div_ceil(B::ROWS), lines * B::ROWS);
     let step = UNIT_ROWS / B::ROWS;
     with_scratch(Scratch::PanelsA, tiles * width_of_tile * LINE, |codes: &mut [B::Code]| {

@@ -1,7 +1,7 @@
 //! AVX2 with fused multiply-add: tiles of 6 x 16 in twelve registers, operands widened to f32 in the panels.
 //!
-//! The second-level cache is half a megabyte where this is the best there is (Zen 2 and 3), a quarter before: a block's rows
-//! of `a` take half of that.
+//! Processors where this is the best instance have a second-level cache of half a megabyte (Zen 2 and 3), earlier ones a
+//! quarter: a block's rows of `a` take half of that.
 
 use std::arch::x86_64::*;
 
@@ -201,7 +201,7 @@ unsafe fn store_group<const W: usize>(to: *mut f32, v: __m256i) {
     }
 }
 
-/// A register of elements from `from` on, of which `count` exist; the rest is zero.
+/// A register of elements from `from` on; `count` of them exist, the rest is zero.
 ///
 /// # Safety
 /// Those that exist must be readable.
@@ -273,7 +273,7 @@ unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mu
     }
 }
 
-/// Eight elements as f32, of which `count` exist; the rest is zero.
+/// Eight elements as f32; `count` of them exist, the rest is zero.
 ///
 /// # Safety
 /// Those that exist must be readable.

@@ -1,10 +1,10 @@
-//! AVX-512 without the bf16 dot: tiles of 6 x 64 in 24 registers, operands widened to f32 in the panels.
+//! AVX-512 without the bf16 dot product: tiles of 6 x 64 in 24 registers, operands widened to f32 in the panels.
 //!
-//! A step is ten loads for 24 multiply-adds, and few instructions are what counts where the issue slots are short:
-//! on a virtual Ice Lake 24 multiply-adds with as many no-operations took half as long again as without. With `b` in
-//! the first-level cache and `a` in the second 6 x 64 and 8 x 48 reached 89 % of the peak there, 14 x 32 and 12 x 32
-//! 81 %; 8 x 48 divides fewer model sizes. Steps are unrolled for the same reason. Broadcasts folded into the
-//! multiply-add were a third slower, for each use loads again.
+//! A step is ten loads for 24 multiply-adds, and fewer instructions matter where issue slots are scarce: on a virtual Ice
+//! Lake, 24 multiply-adds with as many no-operations took half as long again as without. With `b` in the first-level cache
+//! and `a` in the second, 6 x 64 and 8 x 48 reached 89 % of the peak there, 14 x 32 and 12 x 32 81 %; 8 x 48 divides fewer
+//! model sizes. Steps are unrolled for the same reason. Broadcasts folded into the multiply-add were a third slower, because
+//! each use loads again.
 
 pub(crate) mod pack;
 

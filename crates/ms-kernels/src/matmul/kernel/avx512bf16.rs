@@ -1,7 +1,7 @@
-//! AVX-512 with the bf16 dot: tiles of 6 x 64 on pairs of bf16.
+//! AVX-512 with the bf16 dot product: tiles of 6 x 64 on pairs of bf16.
 //!
-//! The instruction sums the odd element of a pair first, then the even one, each with one rounding: the canonical
-//! order, so the bits are those of the widened kernels.
+//! The instruction adds the odd element of a pair first, then the even one, each with one rounding: the canonical order, so
+//! the bits are those of the widened kernels.
 
 use std::arch::x86_64::*;
 
@@ -127,7 +127,7 @@ unsafe fn terms_to_six(source: Source<u16>, to: *mut u32) {
     }
 }
 
-/// The tile with `ROWS` rows, of whose columns the first `WIDE` registers are computed.
+/// The tile with `ROWS` rows; the first `WIDE` registers of columns are computed.
 ///
 /// # Safety
 /// As for [`Kernel::tile`].

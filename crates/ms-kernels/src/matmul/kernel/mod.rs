@@ -1,8 +1,8 @@
 //! Packing and the register tile, one type per instruction set.
 //!
-//! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The
-//! terms of `k` stand in the order in which they are summed, see [`Order`], and are filled up with zero terms to whole
-//! pairs, or to whole tiles of [`tile32`]. Unused rows of the last panel are zero.
+//! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The terms of `k`
+//! are in the order in which they are summed, see [`Order`], and are padded with zero terms to whole pairs, or to whole tiles
+//! of [`tile32`]. Unused rows of the last panel are zero.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -129,17 +129,17 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const NR: usize;
     /// Terms of `k` in one packed element.
     const TERMS: usize;
-    /// Panels are filled up to a multiple of so many terms.
+    /// Panels are padded to a multiple of this many terms.
     const GRANULE: usize = 2;
     /// Order of the terms in a panel of a matrix product.
     const ORDER: Order = Order::Swapped;
     /// Most packed steps in a block of `k`: a panel of `NR` then fits the first-level cache.
     const DEPTH: usize;
-    /// Rows of `a` that are packed together, at most: they fit the second-level cache beside what passes through.
+    /// Maximum rows of `a` that are packed together: they fit into the second-level cache together with the streamed data.
     const BLOCK_ROWS: usize = 1008;
     /// Whether a left operand may stand anywhere, its rows and steps as [`Tile`] says, and need not be packed.
     const LEFT_IN_PLACE: bool = true;
-    /// A tile may begin at a multiple of so many columns of a panel, `b` set forward by as many elements.
+    /// A tile may begin at a multiple of this many columns of a panel, with `b` advanced by as many elements.
     const COLUMN_STEP: usize = Self::NR;
     /// What panels are made of.
     type Packed: Pod + Send + Sync;

@@ -1,4 +1,4 @@
-//! Plain loops that any processor runs; on aarch64 the compiler makes vector code of them.
+//! Plain loops that run on any processor; on aarch64 the compiler vectorises them.
 
 use half::bf16;
 

@@ -1,14 +1,14 @@
-//! Sums of few rows with AVX2.
+//! Products with few rows, with AVX2.
 //!
-//! For one or two rows of `a`, all chains of a row of the weight fit the registers and memory bandwidth is the bound: the
-//! weight is read one row after the other and each line is prefetched twice into the second-level cache. Two rows of the weight
-//! at a time, or prefetches into the first level, halve the rate on Zen 4.
+//! With one or two rows of `a`, all chains of a row of the weight fit into registers and memory bandwidth is the limit: the
+//! weight is read one row after the other, and each line is prefetched twice into the second-level cache. Reading two rows of
+//! the weight at a time, or prefetching into the first level, halves the rate on Zen 4.
 //!
-//! A line of bf16 falls into its even and its odd terms by a shift and a mask. For three to eight rows, sixteen registers hold
-//! one of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are computed in four
-//! passes over a part of `a` that the first-level cache holds, while the chains of a block of rows of the weight wait on the
-//! stack. `a` is stored in the order of the passes. The processor sees no stream in the weight: the next block is prefetched in
-//! the order of memory.
+//! A line of bf16 is split into its even and odd terms by a shift and a mask. With three to eight rows, sixteen registers
+//! hold one of four chains for each row of `a`: those of even and of odd steps, and their lower and upper lanes, are computed
+//! in four passes over a part of `a` that fits into the first-level cache, while the chains of a block of rows of the weight
+//! are kept on the stack. `a` is stored in the order of the passes. The hardware prefetcher sees no stream in the weight, so
+//! the next block is prefetched in memory order.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use super::body::{CHAINS, LANES};
 /// Bytes of a part of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
-/// Elements of the weight between what is prefetched and what is used.
+/// Prefetch distance in elements of the weight.
 const FAR: usize = 8 * 1024;
 
 /// Elements between the first and the second prefetch of a line: the processor drops some while too many are outstanding.
@@ -50,11 +50,11 @@ fn pass_start(rows: usize, steps: usize, parity: usize, half: usize) -> usize {
     (2 * of_parity[0] * parity + of_parity[parity] * half) * rows * LANES
 }
 
-/// Where the quarters of step `n` of `steps` of row `i` of `m` stand in `a` made ready for [`any_rows`]: eight even terms, the
-/// next eight, the odd ones beside the first, beside the next.
+/// Where the quarters of step `n` of `steps` of row `i` of `m` are in the prepared `a` of [`any_rows`]: eight even terms, the
+/// next eight, the odd ones next to the first, those next to the second.
 ///
-/// One or two rows have a step after another, as all bodies but this have them. More have part after part, in it pass after
-/// pass, in a pass step after step, in a step all rows, of each eight even terms and the odd ones beside them.
+/// One or two rows are stored step by step, as in all other bodies. More rows are stored part by part, within it pass by
+/// pass, within a pass step by step, and within a step all rows, with eight even terms each and the odd ones next to them.
 pub(super) fn quarters(m: usize, steps: usize, n: usize, i: usize) -> [usize; 4] {
     if m < PASSES {
         return super::quarters(m, n, i);
@@ -82,7 +82,7 @@ impl Prefetch {
     }
 }
 
-/// The terms of a half step of which `count` exist.
+/// The terms of a half step; `count` of them exist.
 ///
 /// # Safety
 /// They must be readable.
@@ -97,8 +97,8 @@ unsafe fn some(from: *const bf16, count: usize) -> __m256i {
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains of `COLS` rows of the weight, in the order of
-/// [`super::body`]; `a` has the passes over these steps. A line is prefetched with each that is used.
+/// Adds the terms of `steps`, the first of which is even, to the chains of `COLS` rows of the weight, in the order of
+/// [`super::body`]; `a` has the passes over these steps. One line is prefetched for each line used.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -154,8 +154,8 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     }
 }
 
-/// Adds the half of a step that stands in `pairs` of `COLS` rows of the weight to a chain of each: `a` has the even terms of its
-/// first row, the odd ones `ODD` behind them, and the next row `NEXT` further.
+/// Adds the half step in `pairs` of `COLS` rows of the weight to a chain of each: `a` has the even terms of its first row,
+/// the odd ones `ODD` elements after them, and the next row `NEXT` further.
 ///
 /// # Safety
 /// `a` must have the steps of its rows.
@@ -186,8 +186,8 @@ unsafe fn add_half<const ROWS: usize, const COLS: usize, const NEXT: usize, cons
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains of a row of the weight, in the order of [`super::body`],
-/// all chains at once. A line is prefetched with each that is used.
+/// Adds the terms of `steps`, the first of which is even, to the chains of a row of the weight, in the order of
+/// [`super::body`], all chains at once. One line is prefetched for each line used.
 ///
 /// # Safety
 /// The row `b` must have `k` elements, `a` the steps of its rows, and the instruction set must be there.
@@ -202,7 +202,7 @@ unsafe fn add_steps<const ROWS: usize>(
     prefetch: &mut Prefetch,
 ) {
     let mut acc = *chains;
-    // Of a step that is not whole, terms below `k`.
+    // In an incomplete step, only terms below `k`.
     macro_rules! step {
         ($n:expr, $parity:expr, $whole:literal) => {
             for half in 0..2 {

@@ -1,17 +1,18 @@
-//! The sums of few rows of bf16 with AVX-512.
+//! Products with few rows of bf16, with AVX-512.
 //!
-//! With the dot instruction and one row of `a`, a load and a multiplication for a cache line of the weight, one row of the weight
-//! after the other: so few instructions let the processor ask for many lines at once, and it reads as fast as a loop that only
-//! reads once it is told of the line after some fifty. More rows of `a` hide the lines after the next from it, and their own
-//! lines keep what guesses streams busy. Then blocks of rows of the weight are asked for, a block ahead and in the order of
-//! memory, into the second level. Each line is asked for twice, for requests are dropped while too many wait.
+//! With the dot-product instruction and one row of `a`, each cache line of the weight takes a load and a multiplication, one
+//! row of the weight after another: with so few instructions the processor requests many lines at once, and it reads as fast
+//! as a read-only loop once it is told of the line some fifty ahead. More rows of `a` hide the upcoming lines from it, and
+//! their own lines keep the stream predictor busy. Then blocks of rows of the weight are prefetched, one block ahead and in
+//! memory order, into the second level. Each line is prefetched twice, because requests are dropped while too many are
+//! pending.
 //!
-//! What is left is the first level: `a` is taken in parts that it holds, while the chains of a block wait on the stack. From six
-//! rows of `a` on there would be more loads of it than the processor makes; then two rows of the weight share them, the even
-//! steps of a part first and then the odd ones, for want of registers.
+//! What remains is the first level: `a` is processed in parts that fit into it, while the chains of a block are kept on the
+//! stack. From six rows of `a` on there would be more loads of it than the processor can do; then two rows of the weight
+//! share them, the even steps of a part first and then the odd ones, for lack of registers.
 //!
-//! Without the instruction a line falls into its even and its odd terms by a shift and a mask, and four rows of the weight at
-//! once, which share what is loaded of `a`, are faster than one.
+//! Without the instruction, a line is split into its even and odd terms by a shift and a mask; processing four rows of the
+//! weight at once, which share what is loaded of `a`, is faster than one.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -27,7 +28,7 @@ const NEAR: usize = 16 * 1024;
 /// Rows of the weight whose chains wait at a time.
 const WAITING: usize = 16;
 
-/// Elements of the weight that are asked for ahead of their use where there is no dot instruction.
+/// Elements of the weight that are prefetched ahead of their use where there is no dot instruction.
 const AHEAD: usize = 8192;
 
 /// Chains of `ROWS` rows of `a` with `COLS` of the weight: of even steps, then of odd ones.
@@ -68,8 +69,8 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what
-/// stands `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
+/// Adds the terms of `steps`, the first of which is even, to the chains, in the order of [`super::body`], and prefetches
+/// `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -208,13 +209,13 @@ pub(super) unsafe fn any_rows(
     }
 }
 
-/// Rows of the weight that are taken together where memory is asked for.
+/// Rows of the weight that are processed together with prefetching.
 const BLOCK: usize = 8;
 
-/// Elements of the weight that are asked for ahead of one row of `a`: not much less or more, or it is slower than nothing.
+/// Elements of the weight that are prefetched ahead of one row of `a`: not much less or more, or it is slower than nothing.
 const SOON: usize = 1536;
 
-/// How far behind the first request the second one follows, in elements.
+/// Distance of the second prefetch of a line from the first one, in elements.
 const AGAIN: usize = 1024;
 
 /// Sums of dots: of even steps, then of odd ones, for each row of the weight and each of `a`.
@@ -238,7 +239,7 @@ impl Ahead {
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even. A line is asked for with each that is used.
+/// Adds the terms of `steps`, the first of which is even. One line is prefetched for each line used.
 ///
 /// # Safety
 /// As for [`add_terms`], with rows of `a` in bf16.
@@ -329,7 +330,7 @@ unsafe fn dot_rows<const ROWS: usize, const COLS: usize>(
     let sums = sums.as_chunks_mut::<ROWS>().0;
     let steps = a.len() / ROWS;
     let row = |j: usize| b[j * stride..][..k].as_ptr();
-    // One row of `a` may fill the first-level cache, for only one line of the weight at a time is beside it.
+    // One row of `a` may fill the first-level cache, because only one line of the weight at a time is needed with it.
     let most = if ROWS > 1 { NEAR / (ROWS * size_of::<[bf16; CHAINS]>()) } else { steps };
     let part = steps.div_ceil(steps.div_ceil(most).max(1)).next_multiple_of(2);
     let zero = [[[_mm512_setzero_ps(); ROWS]; COLS]; 2];

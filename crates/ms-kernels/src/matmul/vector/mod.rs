@@ -1,4 +1,4 @@
-//! Products with few rows, form `Nt`: each row of the weight is read once and met by every row of `a`.
+//! Products with few rows, form `Nt`: each row of the weight is read once and multiplied with every row of `a`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -17,7 +17,7 @@ use half::bf16;
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
 
-/// The same where memory is asked for ahead, which at the end of a unit may be of another thread's.
+/// The same where memory is prefetched, which at the end of a unit may be of another thread's.
 const UNIT_AHEAD: usize = 256 * 1024;
 
 /// Rows of the weight that are summed at once, so that several streams come from memory.
@@ -34,16 +34,16 @@ mod body {
     /// Terms of a step: one cache line of bf16.
     pub(super) const CHAINS: usize = 2 * LANES;
 
-    /// Where term `k` of a step stands in a row of `a` that is made ready: beside bf16 the even ones first, as
-    /// they fall out of a register of pairs.
+    /// Where term `k` of a step is in a prepared row of `a`: for bf16 weights the even ones first, as they are extracted from
+    /// a register of pairs.
     #[inline(always)]
     pub(super) fn position<E: Element>(k: usize) -> usize {
         if is_bf16::<E>() { k % 2 * LANES + k / 2 } else { k }
     }
 
     /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a`, step by step, and `COLS` of the weight. Each is two times
-    /// sixteen chains, which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd one
-    /// first, as the dot instruction takes them.
+    /// sixteen chains, which are combined in a fixed tree: for f32, every 32nd term; for bf16, every 64th and the one after
+    /// it, the odd one first, as in the dot-product instruction.
     #[inline(always)]
     fn dots<E: Element, const ROWS: usize, const COLS: usize>(
         a: &[[f32; CHAINS]],

@@ -1,4 +1,4 @@
-//! What an indexer is trained by: the weights that attention gives the keys, and how far the indexer's are from them.
+//! Training of an indexer: attention's weights over the keys, and the divergence of the indexer's distribution from them.
 
 #[cfg(test)]
 mod tests;
@@ -63,14 +63,14 @@ pub fn attention_weights<E: Element>(
     Ok(())
 }
 
-/// The divergence of a query and its gradients by the indexer's scores, which replace them.
+/// The divergence of a query and its gradients with respect to the indexer's scores, which replace them.
 fn of_query(divergence: Divergence, attention: impl Iterator<Item = f32> + Clone, scores: &mut [f32]) -> f64 {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let shares: Vec<f64> = scores.iter().map(|s| f64::from(exp(s - max))).collect();
     let (sum, all) = (shares.iter().sum::<f64>(), attention.clone().map(f64::from).sum::<f64>());
     let whole = if all > 0.0 { 1.0 / all } else { 0.0 };
     let target = attention.map(|a| f64::from(a) * whole);
-    // Of each key `(gradient by p) · p`, or with the exact form that by the score itself.
+    // For each key, `(gradient of p) · p`, or with the exact form, the gradient of the score itself.
     let (mut loss, mut along) = (0.0, 0.0);
     let total: f64 = target.clone().sum();
     let each = target.zip(&shares).zip(scores.iter());
@@ -104,7 +104,7 @@ fn of_query(divergence: Divergence, attention: impl Iterator<Item = f32> + Clone
     loss
 }
 
-/// Gradients of [`loss`] by the indexer's operands; outputs.
+/// Gradients of [`loss`] with respect to the indexer's operands; outputs.
 pub struct Gradients<'a> {
     /// `[T,N·D]`.
     pub q: &'a mut [f32],
@@ -163,7 +163,7 @@ pub fn loss(
     let (dq, dk, dw) = (Disjoint::new(dq), Disjoint::new(dk), Disjoint::new(dw));
     let mut losses = vec![0f64; tokens];
     let losses_to = Disjoint::new(&mut losses);
-    // Of each head and pick the gradient by their product.
+    // For each head and pick, the gradient of their product.
     let width = heads * places;
     let mut held = vec![0f32; TOKENS.min(tokens) * width];
     for first in (0..tokens).step_by(TOKENS) {

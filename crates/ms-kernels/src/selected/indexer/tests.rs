@@ -1,4 +1,4 @@
-//! Against the formulas in f64 and differences of them.
+//! Compared with the formulas in f64 and their finite differences.
 
 use super::super::NONE;
 use super::*;

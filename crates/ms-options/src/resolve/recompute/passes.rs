@@ -1,4 +1,4 @@
-//! `--moe-fb-overlap`: forward passes beside backward passes of other micro-batches.
+//! `--moe-fb-overlap`: forward passes overlapped with backward passes of other micro-batches.
 
 use super::{Again, OfExperts};
 use crate::resolve::topology::Topology;
@@ -11,7 +11,7 @@ use ms_trainer::PipelineOrder;
 
 const FLAG: &str = "--moe-fb-overlap";
 
-/// What is asked for beside it.
+/// What is requested together with it.
 pub(crate) struct Asked {
     /// `--overlap-grad-reduce`.
     pub(crate) reduces: bool,
@@ -23,10 +23,10 @@ pub(crate) struct Asked {
     pub(crate) micro_batches: usize,
 }
 
-/// Whether passes go beside each other.
+/// Whether passes are overlapped.
 ///
 /// # Errors
-/// For what upstream refuses beside it.
+/// For what upstream refuses together with it.
 ///
 /// # Source
 /// MindSpeed, `features_manager/moe/fb_overlap.py` and `features_manager/pipeline_parallel/dualpipev_feature.py`.
@@ -61,7 +61,7 @@ pub(crate) fn resolve(
         }
     }
     let stages = &topology.stages;
-    // Stages of one chunk come to each other's passes too late.
+    // With one chunk per stage, stages reach each other's passes too late.
     let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));

@@ -1,4 +1,4 @@
-//! From flags to how ranks share a sequence.
+//! From flags to context parallelism.
 
 use super::Spread;
 use anyhow::{Result, bail};
@@ -6,8 +6,8 @@ use ms_cli::{Usage, refuse};
 use ms_dist::{ContextParallel, Remap};
 use ms_spec::ModelConfig;
 
-/// What `--cp-comm-type` asks for in the words of `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing
-/// is asked for.
+/// The equivalent of `--cp-comm-type` as a `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing is
+/// requested.
 ///
 /// # Errors
 /// For layers that exchange in several ways, and levels that do not make up the ranks of a sequence.
@@ -58,7 +58,7 @@ fn wrong_levels(o: &Spread, cp: usize) -> Usage {
     ))
 }
 
-/// What upstream refuses of gathered heads.
+/// What upstream refuses with gathered heads.
 ///
 /// # Source
 /// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.

@@ -1,7 +1,7 @@
 //! DeepSeek-V4: the published form of its configuration, and transformers' own.
 //!
 //! # Source
-//! transformers 5.23, `models/deepseek_v4/configuration_deepseek_v4.py`; for the words of published files also
+//! transformers 5.23, `models/deepseek_v4/configuration_deepseek_v4.py`; for field names of published files also
 //! MindSpeed-LLM (2026), `configs/checkpoint/model_cfg.json`.
 
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use crate::sizes::{
 };
 use crate::{Error, Family, ModelConfig, Result, Rope, RopeScaling};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[DEEPSEEK_V4];
 
 const WINDOW: &str = "sliding_attention";
@@ -62,7 +62,7 @@ const DEEPSEEK_V4: Class = class!(
         &sizes(NAMES),
         &[
             heads(NAMES)[0],
-            // There are experts alone: their width is that of the model's networks.
+            // There are only experts: their width is that of the model's MLPs.
             heads(NAMES)[1].or(&["moe_intermediate_size", "intermediate_size"]),
             head_dim("head_dim"),
             Field::size("num_key_value_heads", |c| Some(&mut c.groups)),
@@ -220,7 +220,7 @@ fn pooled(f: &Fields<'_>, layers: usize) -> Result<Vec<Option<Pooled>>> {
             _ if ratio == few => picked,
             _ => all(ratio),
         };
-        // Prediction layers, and what is reserved, stand behind the others.
+        // Prediction layers, and reserved entries, follow the others.
         return Ok(ratios.iter().take(layers).map(of).collect());
     }
     Ok((0..layers).map(|l| if l >= 2 && l % 2 == 1 { picked } else { all(many) }).collect())
@@ -292,7 +292,7 @@ fn lacks(c: &ModelConfig) -> Option<&'static str> {
     (!same(true) || !same(false)).then_some("entries of more than two sizes")
 }
 
-/// DeepSeek-V4's files have the words of its authors' own program.
+/// DeepSeek-V4's files have the names of its authors' own program.
 const DEEPSEEK_V4_TENSORS: Tensors = Tensors {
     parent: None,
     rows: &[
@@ -337,7 +337,7 @@ const DEEPSEEK_V4_TENSORS: Tensors = Tensors {
         ("shared.gate", "layers.{L}.ffn.shared_experts.w1.weight"),
         ("shared.up", "layers.{L}.ffn.shared_experts.w3.weight"),
         ("shared.down", "layers.{L}.ffn.shared_experts.w2.weight"),
-        // Prediction layers stand beside the others; vocabulary matrices are shared.
+        // Prediction layers are stored separately; vocabulary matrices are shared.
         ("mtp.layer", "mtp.{K}"),
         ("mtp.enorm", "mtp.{K}.enorm.weight"),
         ("mtp.hnorm", "mtp.{K}.hnorm.weight"),

@@ -1,4 +1,4 @@
-//! Dense decoders as Llama has them, and what differs from it.
+//! Dense decoders: Llama and its variants.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] =
     &[LLAMA, QWEN2, QWEN3, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2, INTERNLM3];
 
@@ -200,7 +200,7 @@ const PHI3: Class = class!(
 /// The token that the class pads with where nothing is said, whose row a smaller vocabulary does not have.
 const NO_PADDING: Field = Field::told("pad_token_id", |_| Value::Null).written_if(|c| c.vocab <= 32_000);
 
-/// `OLMo` 2: norms behind the sublayers, and over whole projections.
+/// `OLMo` 2: norms after the sublayers, and over whole projections.
 const OLMO2: Class = class!(
     Family::new("Olmo2", &OLMO2_TENSORS),
     ["olmo2"],

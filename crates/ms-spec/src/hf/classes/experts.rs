@@ -1,4 +1,4 @@
-//! Classes with mixtures of experts behind grouped attention.
+//! Classes with grouped-query attention and mixtures of experts.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::hf::tensors::{EXPERTS_TENSORS, LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, RouterDtype, Score};
 use crate::{Family, ModelConfig, Norm, QkNorm, Rope, RopeScaling};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] =
     &[MIXTRAL, QWEN3_MOE, QWEN2_MOE, GLM4_MOE, PHI_MOE, GPT_OSS, MINIMAX_M2, LING, QWEN3_NEXT, OLMOE];
 
@@ -393,7 +393,7 @@ const QWEN3_NEXT_TENSORS: Tensors = Tensors {
         ("own.self_attention.in_proj_ba", "model.layers.{L}.linear_attn.in_proj_ba.weight"),
         ("own.self_attention.norm", "model.layers.{L}.linear_attn.norm.weight"),
         ("own.self_attention.out_proj", "model.layers.{L}.linear_attn.out_proj.weight"),
-        // The prediction layer is a model of its own beside the first; vocabulary matrices are shared.
+        // The prediction layer is a separate model; vocabulary matrices are shared.
         ("mtp.layer", "mtp.layers.{K}"),
         ("mtp.embed", ""),
         ("mtp.enorm", "mtp.pre_fc_norm_embedding.weight"),

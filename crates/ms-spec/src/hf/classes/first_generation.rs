@@ -1,4 +1,4 @@
-//! Classes of the first generation, with words of their own for what later ones have in common.
+//! Classes of the first generation, which have their own names for fields that later ones share.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Biases, Position};
 use crate::{Family, ModelConfig, Norm};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[BAICHUAN2, BAICHUAN, QWEN1, CHATGLM, BLOOM, GPT2];
 
 /// The models of 13 billion parameters call the longest position otherwise, and have no rotation.
@@ -124,7 +124,7 @@ const CHATGLM: Class = class!(
             ),
             Field::flag_as("add_qkv_bias", |c| Some(c.bias.qkv), |c, on| c.bias.qkv |= on),
             ROPE_READ,
-            // The base is a multiple of the usual one, whatever else is said of it.
+            // The base is a multiple of the usual one, regardless of other fields.
             Field::float_as(
                 "rope_ratio",
                 |c| Some(c.rope.base / 10_000.0),

@@ -1,4 +1,4 @@
-//! Hunyuan's classes, and its successor's.
+//! Hunyuan's classes and its successor's.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
 use crate::sizes::{Layer, Mixer, Router, RouterDtype, SharedExpert};
 use crate::{Family, ModelConfig, QkNorm, Result, Rope};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[HY_V3, HUNYUAN_V1, HUNYUAN_LARGE];
 
 /// Hunyuan 3.
@@ -111,7 +111,7 @@ const HUNYUAN_V1: Class = class!(
     }
 );
 
-/// Cross-layer attention: of so many layers only the first has keys and values.
+/// Cross-layer attention: in groups of this many layers, only the first has keys and values.
 const SHARED_KEYS: Field = Field::rule(
     |f, c| {
         if f.flag("use_cla")?.unwrap_or(false) {

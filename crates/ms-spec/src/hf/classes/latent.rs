@@ -17,7 +17,7 @@ use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
 use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router, RouterDtype};
 use crate::{Family, ModelConfig, Rope};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] =
     &[MINICPM3, PLM, DEEPSEEK_V2, DEEPSEEK_V3, KIMI_K2, DEEPSEEK_V32, GLM_MOE_DSA, LONGCAT];
 
@@ -84,7 +84,7 @@ const EXPERTS: &[Field] = &[
     shared("n_shared_experts"),
 ];
 
-/// Dense networks and shared experts of the class may have biases, which routed experts have not.
+/// Dense MLPs and shared experts of the class may have biases; routed experts do not.
 const PLAIN_NETWORKS: Field =
     Field::only("mlp_bias", false, "a bias in networks of a model with experts").read_only();
 
@@ -120,7 +120,7 @@ const DEEPSEEK_V3: Class = class!(
     &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, EXPERTS, V3_CHOICE, NOAUX_WORDS],
 );
 
-/// A class beside the published weights, which assumes nothing of groups and dense layers.
+/// A class published with the weights, which has no defaults for groups and dense layers.
 const KIMI_K2: Class = class!(
     Family::new("KimiK2", &DEEPSEEK_TENSORS),
     ["kimi_k2"],
@@ -255,7 +255,7 @@ fn scale_keys(c: &mut ModelConfig, on: bool) {
     mla(c).into_iter().for_each(|m| m.kv_scale = latent_scale(hidden, Some(m.kv_rank), on));
 }
 
-/// Queries that no latent is made of have no bias, whatever `attention_bias` says.
+/// Queries without a latent have no bias, whatever `attention_bias` says.
 ///
 /// # Source
 /// `q_proj` of `deepseek_v2`, `deepseek_v3` and `minicpm3` in Hugging Face transformers 4.51 and 5.24, and of the published

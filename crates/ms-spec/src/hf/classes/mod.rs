@@ -1,4 +1,4 @@
-//! The classes, by what their models are made of.
+//! The classes, grouped by the parts that their models have.
 
 mod deepseek_v4;
 mod dense;
@@ -12,7 +12,7 @@ mod step3p5;
 
 use super::class::Class;
 
-/// The classes of each file. Of those that can say a model that has none, the first is taken; of those of one family, too.
+/// The classes of each file. A model without a class gets the first one that can describe it, also within a family.
 const FILES: &[&[Class]] = &[
     dense::CLASSES,
     scaled::CLASSES,

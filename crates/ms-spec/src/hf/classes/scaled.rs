@@ -11,7 +11,7 @@ use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Activation, Block, Router};
 use crate::{Family, ModelConfig, Norm};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[GEMMA, GEMMA2, MINICPM, GRANITE];
 
 fn gemma(c: &mut ModelConfig) {
@@ -105,7 +105,7 @@ const MINICPM: Class = class!(
         MINICPM_SCALES,
         &[
             Field::size("num_experts", |c| Some(&mut moe::moe(c)?.experts)),
-            // One expert is a dense network.
+            // One expert is a dense MLP.
             Field::then(|c| c.moe = c.moe.take().filter(|m| m.experts > 1)),
             moe::top_k("num_experts_per_tok"),
             DENSE_WIDTH,

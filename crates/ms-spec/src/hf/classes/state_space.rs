@@ -1,8 +1,7 @@
-//! Models of one kind of layer with a state, without attention.
+//! Pure state-space models: one kind of recurrent layer, no attention.
 //!
-//! Of Mamba3 upstream's class has the sizes of a layer fixed: of the fields its block would take, it passes on `hidden_size` and
-//! `is_mimo` alone. The others are read where they are given, under the names that its block or its configuration has
-//! for them.
+//! Upstream's class for Mamba3 fixes the sizes of a layer: of the fields its block would take, it passes on `hidden_size` and
+//! `is_mimo` only. The others are read if given, under the names that its block or its configuration uses.
 
 use serde_json::json;
 
@@ -14,7 +13,7 @@ use crate::hf::tensors::{Respelling, Tensors};
 use crate::sizes::{Feed, Layer, Mamba2, Mamba3, Mixer};
 use crate::{Error, Family, ModelConfig, Result};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[MAMBA2, MAMBA3];
 
 fn mamba2(c: &mut ModelConfig) -> Option<&mut Mamba2> {
@@ -52,7 +51,7 @@ const MAMBA2: Class = class!(
             Field::float("time_step_min", |c| Some(&mut mamba2(c)?.dt_init.0)),
             Field::float("time_step_max", |c| Some(&mut mamba2(c)?.dt_init.1)),
             Field::rule(read_limits, |c, w| {
-                // Left out, the limits are 0 and infinity; JSON has no word for the second.
+                // Left out, the limits are 0 and infinity; JSON has no literal for the second.
                 if let Some((low, Some(high))) = c.mamba2.map(|m| m.dt_limit) {
                     w.set("time_step_limit", json!([low, high]));
                 }
@@ -87,8 +86,8 @@ fn read_limits(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Some([low, high]) if low.is_number() && high.is_number() => {
             (low.as_f64().unwrap_or(0.0), high.as_f64())
         }
-        // Python writes an infinite limit as a bare word, which readers of JSON turn into text or null; transformers 5 writes an
-        // object of its own.
+        // Python writes an infinite limit as a bare literal, which JSON readers turn into a string or null; transformers 5
+        // writes an object of its own.
         Some([low, high])
             if low.is_number()
                 && (high.is_null() || high == "Infinity" || high["__float__"] == "Infinity") =>
@@ -165,7 +164,7 @@ const MAMBA3: Class = class!(
     ],
 );
 
-/// Share of a key that is turned, as two classes of numbers say it.
+/// Share of a key that is rotated, in two numeric forms.
 fn angles(state: usize, fraction: f64) -> usize {
     (state as f64 * fraction) as usize / 2
 }

@@ -1,7 +1,7 @@
-//! Step-3.5, whose published files have words of their own for nearly everything, many of them per layer.
+//! Step-3.5, whose published files have their own names for nearly every field, many of them per layer.
 //!
 //! # Source
-//! The class `Step3p5ForCausalLM` beside the published weights, as MindSpeed-LLM carries it
+//! The class `Step3p5ForCausalLM` published with the weights, as MindSpeed-LLM carries it
 //! (`mindspeed_llm/fsdp2/models/step35`), and transformers 5.23, `models/step3p7`, whose text model is the same.
 
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::hf::{Fields, rope};
 use crate::sizes::{Feed, Layer, Limits, RouterDtype, Score, Windowed};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
-/// The classes of this file. Of those that can say a model that has none, the first is taken.
+/// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[STEP3P5];
 
 /// Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.
@@ -60,7 +60,7 @@ const STEP3P5: Class = class!(
     lacks
 );
 
-/// Experts, in words of their own.
+/// Experts, with their own field names.
 const EXPERTS: &[Field] = &[
     Field::rule(
         |f, c| {
@@ -112,7 +112,7 @@ const EXPERTS: &[Field] = &[
     ),
 ];
 
-/// A bias of the choice goes with sigmoid scores, and these with weights that are divided by their sum.
+/// A selection bias implies sigmoid scores, and these imply weights divided by their sum.
 fn read_choice(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let bias = f.flag("use_moe_router_bias")?.unwrap_or(true);
     let sigmoid = bias || f.text("moe_router_activation")? == Some("sigmoid");
@@ -182,7 +182,7 @@ fn rope_of(f: &Fields<'_>, c: &ModelConfig, layers: &[usize]) -> Result<Option<R
     Ok(Some(rope))
 }
 
-/// Limits of activations, layer by layer; 0 and null are none. Layers behind the last are for prediction.
+/// Limits of activations, layer by layer; 0 and null mean none. Layers after the last are for prediction.
 fn limits(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let list = |field: &'static str| -> Result<Vec<Option<f64>>> {
         let Some(value) = f.get(field) else { return Ok(Vec::new()) };
@@ -249,7 +249,7 @@ fn lacks(c: &ModelConfig) -> Option<&'static str> {
     two.then_some("two kinds of stretched rotation")
 }
 
-/// Step-3.5 has its experts beside the dense network, all in one tensor for each part.
+/// Step-3.5 has its experts parallel to the dense MLP, all in one tensor for each part.
 const STEP3P5_TENSORS: Tensors = Tensors {
     parent: Some(&LLAMA_TENSORS),
     rows: &[

@@ -1,4 +1,4 @@
-//! Drawn models on drawn topologies, and which values of the ways in which ranks work together occur beside each other.
+//! Random models on random topologies, and which pairs of option values occur together.
 
 mod models;
 pub(crate) mod pairs;
@@ -27,7 +27,7 @@ pub(crate) enum Model {
     Hybrid,
     /// Attention with sinks, windowed in every other layer.
     Sinks,
-    /// Latent attention to picked keys. Not among the drawn: what is picked on the kernels may hang on rounding.
+    /// Latent attention to picked keys. Not among the drawn: what is picked on the kernels may depend on rounding.
     Picked,
     /// Attention to a window and to pooled entries, picked or all. Not among the drawn, for the same reason.
     Pooled,
@@ -79,7 +79,7 @@ impl Run {
         let config = rarer(kind, config, &routing, &mut Draw(Rng::named(seed, &format!("{name}, rarer"))));
         let passes_beside = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
         let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
-        // As upstream: only what is shared out is gathered.
+        // As upstream: only what is sharded is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
         let gather_beside_step = case.gather_beside_step && overlap_gather;
         let mut keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
@@ -445,7 +445,8 @@ fn optimizer(case: &Case, draw: &mut Draw) -> OptimizerSharding {
     draw.of(&ways)
 }
 
-/// What is kept less of besides: inputs of layers that run again, and what latent attention and prediction modules form.
+/// Other saved values that can be reduced: inputs of recomputed layers, and what latent attention and prediction modules
+/// compute.
 fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
     let mut k = case.keeping;
     if case.recompute != Recompute::None {
@@ -474,7 +475,8 @@ fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
     if case.keeping.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 
-/// Whether the gradient of the output layer's weights is put off behind all else, and of how many micro-batches.
+/// Whether the gradient of the output layer's weights is deferred until after everything else, and for how many
+/// micro-batches.
 fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
     let may = case.sizes.pp > 1 && !c.tied;
     draw.of(&[None, None, Some(1), Some(usize::MAX)]).filter(|_| may)

@@ -1,4 +1,4 @@
-//! Models of a kind that ranks can share out, drawn.
+//! Random models that can be sharded.
 
 use super::{Draw, Model};
 use crate::parity::Case;
@@ -10,7 +10,7 @@ use ms_spec::{
 };
 use ms_trainer::Routing;
 
-/// Latent attention of heads of six columns, of which two are rotated.
+/// Latent attention with heads of six columns, two of which are rotated.
 const NARROW: Mla = Mla { kv_rank: 8, nope: 4, rope: 2, value: 4, ..MLA };
 
 /// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer
@@ -21,7 +21,7 @@ fn init_std(kind: Model, c: &ModelConfig) -> f64 {
     widest * (16.0 / (c.hidden.max(c.ffn) * c.layers.max(2)) as f64).sqrt()
 }
 
-/// A model of this kind that `case` can share out.
+/// A model of this kind that `case` can shard.
 pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp) = (case.sizes.tp, case.sizes.cp);
     let u = case.context.ulysses(case.sizes.cp);

@@ -1,4 +1,4 @@
-//! Which values of choices have occurred together.
+//! Which pairs of option values have occurred together.
 
 use super::Run;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Faults planted in what ranks exchange, one at a time, each of which must be noticed.
+//! Faults injected into communication, one at a time, each of which must be detected.
 
 use crate::drawn::{Draw, MODELS, Model, Run, model, shape};
 use crate::matrix::{DRAWN_APART, TRIES, all, drawn, seed};
@@ -13,9 +13,9 @@ use ms_trainer::parity::{Bounds, batches, compare};
 use ms_trainer::{IndexerTraining, Routing};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
-/// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
-/// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
+/// Faults and the kind of run that must detect them. Those after the first 32 are of the kinds that Megatron-LM's issue 7452
+/// and related ones report for combinations of parallelism: norms of replicated values counted wrongly, losses and counts
+/// computed by each rank for itself, gradients of shared weights that are not summed, exchanges of the previous pass.
 const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
@@ -43,7 +43,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("heads for tokens", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
     ("tokens for heads", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
     ("exchange_rows", Wrong::Twice, Model::Experts, [1, 1, 1, 2, 2]),
-    // Rows of the pass beside: what it has exchanged just before.
+    // Rows of the overlapped pass: what it has exchanged just before.
     ("exchange_rows", Wrong::Stale, Model::Experts, [1, 1, 1, 2, 2]),
     ("exchange_rows", Wrong::Stale, Model::Latent, [1, 2, 1, 1, 2]),
     ("rows per expert", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
@@ -66,7 +66,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("shared gradients", Wrong::Stale, Model::Hybrid, [2, 1, 1, 1, 1]),
     // Logits or labels of another rank's share of the vocabulary (findings 1 and 2).
     ("loss statistics", Wrong::Stale, Model::Latent, [3, 1, 1, 1, 1]),
-    // Values of another replica or of the pass before (finding 4: inputs of layers that run again, of which each rank keeps a
+    // Values of another replica or of the pass before (finding 4: inputs of recomputed layers, of which each rank keeps a
     // part).
     ("inputs of layers", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
     ("inputs of layers", Wrong::Reversed, Model::Dense, [2, 1, 1, 1, 1]),
@@ -86,7 +86,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("tokens for columns", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("columns for tokens", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("router logits", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
-    // Blocks of attention that other ranks work at.
+    // Blocks of attention that other ranks work on.
     ("queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
     ("outputs of queries", Wrong::Stale, Model::Dense, [1, 4, 1, 1, 1]),
     ("gradients of queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
@@ -134,7 +134,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 100] = [
     ("loss of indexers", Wrong::Twice, Model::Pooled, [1, 1, 2, 1, 1]),
 ];
 
-/// Exchanges of which there are none where nothing trains the indexers.
+/// Exchanges that do not occur if nothing trains the indexers.
 const OF_TRAINED_INDEXERS: [&str; 5] = [
     "weights of heads",
     "weights of attention",

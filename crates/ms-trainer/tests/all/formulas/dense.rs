@@ -1,10 +1,10 @@
-//! All that the ranks of a dense model send in an iteration, group by group.
+//! Everything that the ranks of a dense model send in an iteration, group by group.
 
 use super::{Buffer, Chunks, Heads, LOSSES, gathered, shared_out, summed};
 use std::collections::BTreeMap;
 
-/// A dense model with RMSNorm, gated networks and no biases, and how ranks share it. Heads, networks and words divide among
-/// tensor-parallel ranks.
+/// A dense model with RMSNorm, gated MLPs and no biases, and how ranks share it. Heads, MLP columns and vocabulary divide
+/// evenly among tensor-parallel ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dense {
     pub(crate) layers: usize,
@@ -74,15 +74,15 @@ impl Dense {
         all
     }
 
-    /// Of every rank, by group; groups in which nothing is sent are left out. Along tensor parallelism every sublayer is entered
-    /// and left, forward and backward; the embedding is left and the loss entered. Whole rows are summed; with sequence
-    /// parallelism they are gathered where they enter and shared out where they leave, what entered is gathered again for the
-    /// gradients of weights, and gradients of norms are summed by their owners. So are those of a tied table, which the first and
-    /// the last stage hold: what a rank owns of it alone, where upstream sums all of it.
+    /// Of every rank, by group; groups in which nothing is sent are left out. Along tensor parallelism every sublayer is
+    /// entered and left, forward and backward; the embedding is left and the loss entered. Whole rows are summed; with
+    /// sequence parallelism they are gathered on entry and reduce-scattered on exit, the input is gathered again for weight
+    /// gradients, and gradients of norms are summed by their owners. So are those of a tied embedding, which the first and
+    /// the last stage hold: only what a rank owns of it, where upstream sums all of it.
     ///
     /// # Source
-    /// Megatron-LM, arXiv:1909.08053, section 3; sequence parallelism: arXiv:2205.05198, section 4.2.2. The three numbers of a
-    /// token for the loss: `megatron/core/tensor_parallel/cross_entropy.py`. Sum of tied tables: Megatron-LM `core_r0.8.0`,
+    /// Megatron-LM, arXiv:1909.08053, section 3; sequence parallelism: arXiv:2205.05198, section 4.2.2. The three numbers of
+    /// a token for the loss: `megatron/core/tensor_parallel/cross_entropy.py`. Sum of tied tables: Megatron-LM `core_r0.8.0`,
     /// `megatron/core/distributed/finalize_model_grads.py`, `_allreduce_embedding_grads`.
     pub(crate) fn sent(&self) -> Vec<BTreeMap<&'static str, u64>> {
         let world = self.ranks.iter().product();
@@ -145,7 +145,7 @@ impl Dense {
         of.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(group, bytes)| (group, bytes as u64)).collect()
     }
 
-    /// With sequence parallelism each rank hands on its tokens.
+    /// With sequence parallelism each rank passes on its tokens.
     fn border(&self, stream: usize) -> usize {
         if self.sequence_parallel { stream / self.ranks[0] } else { stream }
     }

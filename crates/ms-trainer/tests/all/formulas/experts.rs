@@ -1,4 +1,4 @@
-//! What ranks send around experts, by how many copies of their tokens really go where.
+//! What ranks send around experts, from the actual routing of their tokens.
 
 use super::{gathered, shared_out};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(crate) struct Loads<'a> {
     /// By share of the data, by rank of those that share a matrix, by expert.
     pub(crate) copies: &'a [Vec<Vec<usize>>],
-    /// Ranks that share out the experts: neighbouring shares of the data.
+    /// Ranks over which the experts are distributed: neighbouring shares of the data.
     pub(crate) ep: usize,
     pub(crate) hidden: usize,
     /// Bytes of an element.

@@ -2,7 +2,7 @@
 
 use super::{gathered, shared_out, summed};
 
-/// Ranks that share the matrices of a model whose layers have dense networks, and its sizes.
+/// Ranks that share the matrices of a model whose layers have dense MLPs, and its sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrices {
     pub(crate) tp: usize,
@@ -24,8 +24,8 @@ impl Matrices {
         self.tokens * width * self.e
     }
 
-    /// Of rows that enter or leave, and of their gradients in the other direction: one of the two is a sum where every rank has
-    /// whole rows; shares of the tokens are gathered in one direction and summed and shared out in the other.
+    /// For rows that enter or leave, and their gradients in the other direction: one of the two is a sum if every rank has
+    /// whole rows; token shards are gathered in one direction and reduce-scattered in the other.
     fn crossed(&self, width: usize) -> usize {
         match self.sequence_parallel {
             true => 2 * shared_out(self.rows(width), self.tp),
@@ -62,7 +62,7 @@ impl Matrices {
         self.crossed(self.hidden)
     }
 
-    /// Of the output layer and the loss: three numbers of every token are shared beside its input.
+    /// For the output layer and the loss: three numbers per token are exchanged in addition to its input.
     pub(crate) fn loss(&self) -> usize {
         self.crossed(self.hidden) + gathered(self.tokens * 3 * 4, self.tp)
     }
@@ -77,8 +77,8 @@ impl Matrices {
         self.embedding() + projected + self.layer() + self.loss()
     }
 
-    /// Elements of gradients in a layer of which each rank has a summand: norms of the stream under sequence parallelism, and
-    /// what is made of shares of the tokens; without latents of queries, of the heads of one rank.
+    /// Gradient elements of a layer for which each rank has a partial sum: norms of the stream under sequence parallelism,
+    /// and weights applied to token shards; without query latents, for the heads of one rank.
     fn summands_of_layer(&self) -> usize {
         let norms = 2 * self.hidden;
         let shared = if self.sequence_parallel { norms } else { 0 };
@@ -93,9 +93,10 @@ impl Matrices {
             }
     }
 
-    /// Of an iteration: gradients of which each rank has a summand, unrounded, in a model of so many layers and modules.
+    /// For an iteration: gradients for which each rank has a partial sum, unrounded, in a model with this many layers and
+    /// modules.
     pub(crate) fn summands(&self, layers: usize, modules: usize) -> usize {
-        // Two norms before a module's projection, one behind its layer, and that behind the last layer.
+        // Two norms before a module's projection, one after its layer, and the one after the last layer.
         let norms = if self.sequence_parallel { (3 * modules + 1) * self.hidden } else { 0 };
         summed(4 * ((layers + modules) * self.summands_of_layer() + norms), self.tp)
     }

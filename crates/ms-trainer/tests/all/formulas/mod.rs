@@ -1,6 +1,6 @@
-//! Bytes that a rank sends, in closed form: from the sizes of a model and of a grid by hand, without anything of the code that
-//! runs or rehearses. All formulas of the repository's tests stand here, but those of tests that are older (`bits.rs`,
-//! `memory.rs`) and that of a layer of experts with an even load, which the plan itself uses (`ms_spec::ExpertExchange`).
+//! Bytes that a rank sends, in closed form: from the sizes of a model and of a grid by hand, independent of the code that
+//! runs or rehearses. All formulas of the repository's tests are here, except those of older tests (`bits.rs`, `memory.rs`)
+//! and that of a layer of experts with an even load, which the plan itself uses (`ms_spec::ExpertExchange`).
 //!
 //! A collective of `n` ranks sends what the best algorithm must: Thakur, Rabenseifner, Gropp, "Optimization of collective
 //! communication operations in MPICH", IJHPCA 19 (2005), section 4.
@@ -26,7 +26,7 @@ pub(crate) fn shared_out(whole: usize, n: usize) -> usize {
     whole / n * (n - 1)
 }
 
-/// Of an all-reduce of `whole` bytes: summed and shared out, then gathered.
+/// For an all-reduce of `whole` bytes: a reduce-scatter, then an all-gather.
 pub(crate) fn summed(whole: usize, n: usize) -> usize {
     2 * whole * (n - 1) / n
 }
@@ -41,8 +41,8 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Key/value heads that `n` ranks have together: one each, where a rank's query heads are of one group of which other ranks
-    /// have some, too; and where they are of several such groups, one for every query head.
+    /// Key/value heads that `n` ranks have together: one each, if a rank's query heads are of one group shared with other
+    /// ranks; one for every query head, if they are of several such groups.
     pub(crate) fn copies(self, n: usize) -> usize {
         let (each, of_group) = (self.heads / n, self.heads / self.groups);
         match () {
@@ -117,9 +117,9 @@ pub(crate) enum Chunks {
 }
 
 impl Chunks {
-    /// How often a stage hands on the stream of a micro-batch, or the gradient of one. In turn, every chunk but the last hands on
-    /// a stream, and every chunk but the first a gradient. Both ways, the last stage hands its stream to itself, and the first
-    /// has the beginning and the end.
+    /// How often a stage passes on the stream of a micro-batch, or the gradient of one. In turn, every chunk but the last
+    /// passes on a stream, and every chunk but the first a gradient. Both ways, the last stage hands its stream to itself,
+    /// and the first has the beginning and the end.
     ///
     /// # Source
     /// Narayanan et al., arXiv:2104.04473, section 2.2.2: `v` chunks send `v` times as much. `DualPipeV`: DeepSeek,
@@ -177,8 +177,8 @@ impl Buffer {
         self.buckets.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Of an iteration of data parallelism whose ranks each own a part of the optimizer's state: gradients are summed and shared
-    /// out, new weights gathered.
+    /// For an iteration of data parallelism with sharded optimizer state: gradients are reduce-scattered, new weights
+    /// all-gathered.
     ///
     /// # Source
     /// Rajbhandari et al., arXiv:1910.02054, section 7.1.

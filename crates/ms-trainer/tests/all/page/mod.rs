@@ -1,4 +1,4 @@
-//! The parts of a page of the documentation that runs write.
+//! Sections of a documentation page that test runs write.
 
 /// Puts `text` between `<!-- NAME: ... -->` and `<!-- /NAME -->` of the page that `MS_PARITY_PAGE` names, if it is set.
 pub(crate) fn write(name: &str, text: &str) {

@@ -37,15 +37,15 @@ pub(crate) struct Case {
     pub(crate) context: ContextParallel,
     pub(crate) ring_cache: RingCache,
     pub(crate) dispatcher: Dispatcher,
-    /// Shared experts work while tokens are on their way to the others.
+    /// Shared experts work while tokens are in transit to the others.
     pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
-    /// Forward passes go beside backward passes of other micro-batches.
+    /// Forward passes overlap with backward passes of other micro-batches.
     pub(crate) passes_beside: bool,
     /// Stages wait for what they hand each other.
     pub(crate) waits_at_borders: bool,
-    /// Micro-batches of which the gradient of the output layer's weights is put off.
+    /// Micro-batches for which the gradient of the output layer's weights is deferred.
     pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
     pub(crate) keeping: Keeping,
@@ -186,7 +186,7 @@ pub(crate) struct Fault {
     pub(crate) wrong: Wrong,
 }
 
-/// What spoils one kind of exchange.
+/// What corrupts one kind of exchange.
 struct Faulty {
     fault: Fault,
     last: Mutex<Option<Tensor>>,
@@ -304,7 +304,8 @@ fn trial(
     Ok(Trial { config, grid, sharing, rates: Rates::from((case.lr(), 0.1)) })
 }
 
-/// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
+/// How one rank routes to be compared with the ranks of the case: what depends on their shares of the tokens is counted over
+/// these.
 pub(crate) fn alone_routing(
     config: &ModelConfig,
     case: &Case,
@@ -415,7 +416,7 @@ pub(crate) fn same(what: &str, a: &Found, b: &Found) {
     }
 }
 
-/// The first thing of which two runs have other bits.
+/// The first value whose bits differ between two runs.
 pub(crate) fn other_bits(a: &Found, b: &Found) -> Option<String> {
     let equal =
         |x: &[f64], y: &[f64]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());

@@ -39,7 +39,7 @@ fn config(name: &str) -> ModelConfig {
     c
 }
 
-/// Latent attention of heads of eight columns, of which two are rotated.
+/// Latent attention with heads of eight columns, two of which are rotated.
 pub(crate) const MLA: Mla = Mla {
     q_rank: Some(16),
     kv_rank: 8,
@@ -93,7 +93,7 @@ pub(crate) fn picked() -> ModelConfig {
     ModelConfig { indexer: Some(indexer), ..latent() }
 }
 
-/// A window, and beside it pooled entries, picked or all.
+/// A window, and in addition pooled entries, picked or all.
 pub(crate) fn pooled() -> ModelConfig {
     let rope = Rope { fraction: 0.5, interleaved: true, ..dense().rope };
     let layer = |picked, ratio| Layer { pooled: Some(Pooled { ratio, picked }), ..Layer::default() };

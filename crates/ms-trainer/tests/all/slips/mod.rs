@@ -1,5 +1,5 @@
-//! What ranks get wrong without an exchange: what they are given is changed, on all of them or on the last alone, and the
-//! comparison with one rank must notice.
+//! Inconsistent inputs: what ranks are given is changed, on all of them or on the last alone, and the comparison with one
+//! rank must detect it.
 
 use crate::drawn::{Draw, Model, model, shape};
 use crate::page;
@@ -17,8 +17,8 @@ fn by_own_tokens(case: &Case, steps: &mut [Vec<MicroBatch>]) {
     let cp = case.sizes.cp;
     let dp = case.world / (case.sizes.tp * cp * case.sizes.pp);
     for step in steps {
-        // The rank of each token: one of replicas by its micro-batch, of a ring by the chunk of its row, of which ranks have
-        // one from each end.
+        // The rank of each token: among replicas by its micro-batch, in a ring by the chunk of its row; ranks have one chunk
+        // from each end.
         let owner = |micro: usize, one: &MicroBatch, token: usize| {
             let length = one.tokens.len() / one.row_ends.len();
             let chunk = token % length * 2 * cp / length;

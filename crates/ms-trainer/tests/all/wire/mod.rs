@@ -1,4 +1,4 @@
-//! A rank's time on a slow wire, counted, not measured.
+//! A rank's simulated time on a slow network.
 
 use ms_dist::{Around, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -26,8 +26,8 @@ pub(crate) struct Time {
 /// Which exchanges go over the wire: each comes with the name of the one that was begun before it.
 type OnWire = Box<dyn Fn(&Exchange<'_>, &str) -> bool + Send + Sync>;
 
-/// The clock of a rank whose products take a unit for each multiply-add, and whose wire to the ranks that it shares matrices with
-/// takes so much for every byte, one exchange after the other.
+/// The clock of a rank whose products take one unit per multiply-add, and whose link to its tensor-parallel peers takes a
+/// fixed time per byte, one exchange after another.
 struct Work {
     per_byte: f64,
     on_wire: OnWire,
@@ -75,7 +75,7 @@ pub(crate) fn time_of_work(trial: &Trial, names: &'static [&'static str], per_by
     time_of_work_behind(trial, (names, None), per_byte)
 }
 
-/// [`time_of_work`], where only what is begun right behind an exchange of some name goes over the slow wire.
+/// [`time_of_work`], where only what is started right after an exchange of a given name goes over the slow link.
 pub(crate) fn time_of_work_behind(
     trial: &Trial,
     (names, behind): (&'static [&'static str], Option<&'static str>),

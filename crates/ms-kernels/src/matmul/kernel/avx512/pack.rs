@@ -1,7 +1,8 @@
 //! Packing with AVX-512.
 //!
-//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each three permutations
-//! of two lines and two blends. One masked store of six lanes a step, which it was before, took twice the time on Zen 4.
+//! A panel of six lines is written as whole registers: sixteen steps of six lines are six registers, each made with three
+//! permutations of two lines and two blends. The earlier version, one masked store of six lanes per step, took twice the time
+//! on Zen 4.
 
 use std::arch::x86_64::*;
 
@@ -133,7 +134,7 @@ pub(crate) fn transpose(r: &mut [__m512i; 16]) {
     }
 }
 
-/// How `N` registers of a panel of six are put together from six registers, one a line.
+/// How `N` registers of a panel of six are assembled from six registers, one per line.
 pub(in super::super) struct Six<const N: usize> {
     /// Lanes of a pair of lines; those of its second line from 16 on.
     lanes: [[i32; 16]; N],
@@ -187,7 +188,7 @@ impl<const N: usize> Six<N> {
 /// Stores what of sixteen elements belongs to `left` more.
 ///
 /// # Safety
-/// There must be room for so many.
+/// There must be room for this many.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn store_some(to: *mut i32, v: __m512i, left: usize) {

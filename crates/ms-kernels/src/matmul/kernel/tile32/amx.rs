@@ -1,8 +1,8 @@
 //! AMX: 32 x 32 sums in four tiles, bf16 operands in four more.
 //!
-//! A panel of either operand holds, for each 32 terms of `k`, two tiles of a kilobyte: of the left operand 16 rows of 16
-//! pairs, of the right one 16 pairs of 16 columns. A step of 32 terms is four loads of a tile and four products. The
-//! panel of `b` stays in the first-level cache, `a` streams from the second at two kilobytes for 64 cycles of products.
+//! A panel of either operand holds, for each 32 terms of `k`, two tiles of one kilobyte: for the left operand 16 rows of 16
+//! pairs, for the right one 16 pairs of 16 columns. A step of 32 terms is four tile loads and four products. The panel of `b`
+//! stays in the first-level cache; `a` streams from the second at two kilobytes per 64 cycles of products.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -34,10 +34,10 @@ struct TileConfig {
     rows: [u8; 16],
 }
 
-/// Whether the processor has bf16 tiles and the system lets this process use them, which is asked for once.
+/// Whether the processor has bf16 tiles and the system lets this process use them; the permission is requested once.
 ///
-/// Linux gives the eight kilobytes of tile state to processes that ask (`arch_prctl`, `ARCH_REQ_XCOMP_PERM`); threads
-/// that exist by then have it too.
+/// Linux gives the eight kilobytes of tile state to processes that ask (`arch_prctl`, `ARCH_REQ_XCOMP_PERM`); threads that
+/// exist by then have it too.
 pub(crate) fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The order of tiles with AVX2 and fused multiply-add: 6 x 16 in twelve registers, first of the even terms of a tile, then of
+//! The AMX summation order with AVX2 and fused multiply-add: 6 x 16 in twelve registers, first the even terms of a tile, then
 //! the odd ones, while the sums wait in the first-level cache.
 
 use std::arch::x86_64::*;

@@ -1,4 +1,4 @@
-//! The order of tiles with AVX-512: 6 x 32 in 24 registers, twelve of even terms and twelve of odd ones.
+//! The AMX summation order with AVX-512: 6 x 32 in 24 registers, twelve of even terms and twelve of odd ones.
 
 use std::arch::x86_64::*;
 

@@ -1,11 +1,10 @@
-//! Sums in the order of the tile instruction `tdpbf16ps`, with it and without it.
+//! Sums in the order of the tile instruction `tdpbf16ps`, with and without that instruction.
 //!
-//! Terms are taken 32 at a time, filled up with zeros: the even ones are summed from zero in rising order and the odd
-//! ones likewise, one fused multiply-add each; then `sum = sum + (even + odd)`, one rounding each, denormals zero. Where
-//! multiply-adds do it, the two partial sums of a tile stay in registers and the sums themselves in the first-level
-//! cache. The order was found by comparing a model
-//! with 46 million results of the instruction on a Sapphire Rapids; these are not part of this repository, so here it is
-//! taken as given.
+//! Terms are taken 32 at a time, padded with zeros: the even ones are summed from zero in ascending order and the odd ones
+//! likewise, one fused multiply-add each; then `sum = sum + (even + odd)`, one rounding each, denormals zero. In the
+//! multiply-add versions, the two partial sums of a tile stay in registers and the sums themselves in the first-level cache.
+//! The order was found by comparing a model with 46 million results of the instruction on a Sapphire Rapids; these are not
+//! part of this repository, so here it is taken as given.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;

@@ -22,7 +22,7 @@ fn add(a: f32, b: f32) -> f32 {
     flush(flush(a) + flush(b))
 }
 
-/// `sum` after one tile product: `a` and `b` give the operands of up to 32 terms in rising order; fewer are filled up with
+/// `sum` after one tile product: `a` and `b` give the operands of up to 32 terms in ascending order; fewer are padded with
 /// zeros.
 pub(crate) fn product(sum: f32, terms: impl Iterator<Item = (f32, f32)>) -> f32 {
     let mut partial = [0f32; 2];
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn even_and_odd_terms_are_summed_apart_and_denormals_are_zero() {
         let small = f32::EPSILON / 4.0;
-        // In one chain 1 + small + small stays 1; apart the odd terms add up before they meet the one.
+        // In one chain 1 + small + small stays 1; separately, the odd terms add up before they are added to the 1.
         let terms = [(1.0, 1.0), (small, 1.0), (0.0, 0.0), (small, 1.0), (0.0, 0.0), (small, 1.0)];
         assert_eq!(product(0.0, terms.into_iter()), 1.0 + 3.0 * small);
         assert_eq!(product(1.0, [(0.0, 0.0), (small, 1.0)].into_iter()), 1.0);

@@ -1,4 +1,4 @@
-//! The order of tiles in plain loops.
+//! The AMX summation order in plain loops.
 
 use half::bf16;
 

@@ -1,8 +1,8 @@
-//! Tile instructions in software, on a processor that lacks them.
+//! Emulation of tile instructions on a processor without them.
 //!
-//! Such a processor raises an invalid-opcode exception, which Linux hands to the process as `SIGILL`. The handler here
-//! decodes the instruction, performs it on tiles of its own, bf16 by [`super::model`], and lets the thread go on behind it. So
-//! the tests run the very instructions of the AMX kernels - addresses, strides, order, configuration - on any Linux machine
+//! Such a processor raises an invalid-opcode exception, which Linux delivers to the process as `SIGILL`. The handler here
+//! decodes the instruction, performs it on tiles of its own, bf16 by [`super::model`], and resumes the thread after it. So
+//! the tests run the exact instructions of the AMX kernels - addresses, strides, order, configuration - on any Linux machine
 //! with AVX-512 and BF16, which packing needs.
 
 use std::cell::RefCell;
@@ -83,7 +83,7 @@ fn register(registers: &[i64; 23], n: u8) -> u64 {
 struct Address {
     base: u64,
     index: u64,
-    /// Bytes of the instruction behind its `ModRM` byte.
+    /// Bytes of the instruction after its `ModRM` byte.
     length: usize,
 }
 
