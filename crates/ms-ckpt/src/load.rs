@@ -1,4 +1,4 @@
-//! Tensors of a checkpoint into the memory of those who use them.
+//! Loading tensors of a checkpoint into the memory of their users.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -82,10 +82,10 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// An operand cannot be, or does not fit the others.
+    /// An invalid operand, or operands that do not fit together.
     #[error(transparent)]
     Operand(#[from] ms_operands::Error),
-    /// A device failed, or cannot be made.
+    /// A device failed, or could not be created.
     #[error(transparent)]
     Device(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -373,7 +373,7 @@ pub struct TensorMut<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// Writable windows of several parts, of which none begins before the end of the one before it.
+    /// Writable views of several parts, none of which begins before the end of the previous one.
     ///
     /// # Panics
     /// If one does, or ends outside.
@@ -389,7 +389,7 @@ impl<'a> TensorMut<'a> {
         parts.into_iter().map(window).collect()
     }
 
-    /// A writable window of elements `start..start + shape.numel()`.
+    /// A writable view of elements `start..start + shape.numel()`.
     ///
     /// # Errors
     /// [`Error::Range`] if they are not all there.

@@ -36,7 +36,8 @@ pub enum Error {
         /// What that one called.
         theirs: String,
     },
-    /// Ranks wait for each other: one of them has left out what the others wait for, or does it in another order.
+    /// A deadlock: ranks wait for each other, because one of them omitted an operation that the others wait for, or runs it
+    /// in another order.
     #[error("deadlock: {waits}")]
     Circle {
         /// Where each of them waits.

@@ -1,4 +1,4 @@
-//! What ranks send in an operation, whoever carries it: the bytes that the best algorithm must send, and whether parts fit.
+//! Bytes that a rank sends in an operation (the minimum for the best algorithm, whatever the transport), and checks of parts.
 
 use crate::{Error, Result};
 use ms_core::Tensor;
@@ -8,22 +8,22 @@ pub fn bytes(t: &Tensor) -> usize {
     t.numel() * t.dtype().size()
 }
 
-/// Of an all-reduce of `t` over `size` ranks.
+/// For an all-reduce of `t` over `size` ranks.
 pub fn all_reduce(t: &Tensor, size: usize) -> usize {
     2 * bytes(t) * (size - 1) / size
 }
 
-/// Of an all-gather of a rank's `t`.
+/// For an all-gather of a rank's `t`.
 pub fn all_gather(t: &Tensor, size: usize) -> usize {
     bytes(t) * (size - 1)
 }
 
-/// Of what hands each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.
+/// For operations that send each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.
 pub fn parts(t: &Tensor, size: usize) -> usize {
     bytes(t) / size * (size - 1)
 }
 
-/// Of an exchange of rows of `t`, of which `rows[r]` are for rank `r` and this rank is `rank`.
+/// For an exchange of rows of `t`: `rows[r]` are for rank `r`, and this rank is `rank`.
 pub fn rows(t: &Tensor, rows: &[usize], rank: usize) -> usize {
     let (all, width) = t.as_matrix();
     (all - rows[rank]) * width * t.dtype().size()

@@ -48,7 +48,7 @@ impl Choice {
     /// a summation order, that order is used.
     ///
     /// # Errors
-    /// [`CpuError::IsaName`] and [`CpuError::Isa`] if `MS_ISA` names nothing that this processor has.
+    /// [`CpuError::IsaName`] and [`CpuError::Isa`] if `MS_ISA` names no instruction set of this processor.
     pub fn of_process(asked: Option<Arithmetic>, kept: Option<&Path>) -> Result<Self, CpuError> {
         if let Some(isa) = Isa::from_env()? {
             return Ok(Self { isa, arithmetic: asked.unwrap_or_else(|| isa.arithmetic()) });

@@ -1,9 +1,9 @@
-//! What kernels refuse, and what a processor does not have.
+//! Errors of kernels and of creating a [`Cpu`](crate::Cpu).
 
 use crate::Isa;
 pub use ms_operands::{Error, Result};
 
-/// Why kernels cannot run here as they were asked to.
+/// Why a [`Cpu`](crate::Cpu) cannot be created as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuError {

@@ -1,6 +1,6 @@
 //! Errors of operands.
 
-/// What can be wrong with an operand, by itself or beside the others of an operation.
+/// An invalid operand, or operands of an operation that do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

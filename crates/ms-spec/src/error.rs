@@ -56,7 +56,7 @@ pub enum Error {
         /// The arguments that make it.
         made: Made,
     },
-    /// The model cannot be cut as asked.
+    /// The model cannot be sharded as requested.
     #[error("{what}: {size} is not divisible by {axis} {ranks}")]
     Cut {
         /// What is cut.

@@ -1,7 +1,7 @@
 //! `ms-train parity`: whether the user's model trains on the user's topology as on one rank.
 //!
-//! The model is made small, its parts and their order kept; a few steps run in f64 on threads, on the topology and on one
-//! rank, and every gradient, loss and norm is compared. Where they differ, the smallest case that does is looked for.
+//! The model is shrunk, keeping its parts and their order. A few steps run in f64 on threads, on the topology and on one
+//! rank, and every gradient, loss and norm is compared. If they differ, the smallest failing case is searched for.
 
 mod shrink;
 mod smallest;

@@ -111,7 +111,7 @@ pub fn begin(line: &'static Line, most: usize) -> anyhow::Result<Option<(Vec<Str
 /// Leading words (sub-commands, FROM and TO) must be removed before.
 ///
 /// # Errors
-/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones; if the file of
+/// [`Usage`] as [`parse`], for arguments that are not UTF-8, and, with `--print-args`, for tolerated ones; if the file of
 /// `--config` cannot be read, or as [`Args::layer_toml`]; I/O errors of stdout.
 pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<Args> {
     answer(line, argv)?;

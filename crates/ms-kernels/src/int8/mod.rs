@@ -7,7 +7,7 @@
 //! `x` is rounded too: 64 elements at a time to 255 levels with a scale of their own. With at most [`MAX_ROWS`] rows (a
 //! decoding step, bound by reading the weight), products of four neighbours are summed exactly in integers, and sixteen lanes
 //! add these sums, times the scale of `x`, in f32 over ascending lines of 64; the lanes are combined in a fixed tree. With
-//! more rows, the products of a whole line are summed in integers, and one chain adds them ([`many`]).
+//! more rows, the products of a whole line are summed in integers, and one chain adds them (`many`).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -188,7 +188,7 @@ fn every_family_can_be_made_small_and_compared() {
         };
         let compared = (i..i + axes.len()).map(|at| at % axes.len()).find(|&at| {
             let Err(said) = parity(axes[at]) else { return true };
-            // Layers that do not divide are shared out as the hint says.
+            // Layers that do not divide evenly are distributed as the hint says.
             let hint = said.split('"').find_map(|words| words.strip_suffix(" splits them unevenly"));
             if let Some(list) = hint {
                 return parity(&format!("{} {list}", axes[at])).is_ok();
