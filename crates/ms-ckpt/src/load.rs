@@ -9,10 +9,10 @@ use ms_spec::ParamSpec;
 
 use crate::{Checkpoint, Error, Result};
 
-/// Threads that read at the same time, at most: a few use up what memory gives.
+/// Maximum number of concurrent readers: a few saturate memory bandwidth.
 const READERS: usize = 4;
 
-/// What is to be read of a tensor, and where to, as [`Checkpoint::read_named`] has them.
+/// A part of a tensor to read and its destination: the arguments of [`Checkpoint::read_named`].
 pub struct Wanted<'a> {
     /// Name of the global tensor.
     pub name: String,
@@ -20,17 +20,17 @@ pub struct Wanted<'a> {
     pub region: &'a Region,
     /// Elements of the region; `None`: all.
     pub flat: Option<Range<usize>>,
-    /// The type to read them in.
+    /// Type in which they are written to `out`.
     pub dtype: DType,
-    /// Their place, which has exactly their bytes.
+    /// Destination, exactly as long as their bytes.
     pub out: &'a mut [u8],
 }
 
 impl Checkpoint {
-    /// Reads what is wanted, several at a time: from files that the system has in memory this is copying alone.
+    /// Reads all of them, several at a time. If the system has the files cached, this is a plain copy.
     ///
     /// # Errors
-    /// If the checkpoint lacks a tensor or has it in another shape: of several the first in `all`.
+    /// If the checkpoint lacks a tensor or has it in another shape; the error names the first such tensor in `all`.
     ///
     /// # Panics
     /// As [`Checkpoint::read_named`].
@@ -38,7 +38,7 @@ impl Checkpoint {
         let most = all.len().clamp(1, READERS);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(most);
         let (next, failed) = (Mutex::new(all.into_iter().enumerate()), AtomicBool::new(false));
-        // They are taken in order, so the first one that fails is tried by somebody.
+        // Parts are taken in order, so the first one that fails is always tried.
         let read = || -> Option<(usize, Error)> {
             while !failed.load(Ordering::Relaxed) {
                 let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -51,7 +51,7 @@ impl Checkpoint {
             None
         };
         let failed = std::thread::scope(|scope| {
-            // Where there can be no more threads, one reads alone.
+            // If no more threads can be started, this one reads alone.
             let other = |_| std::thread::Builder::new().spawn_scoped(scope, read).ok();
             let others: Vec<_> = (1..threads).filter_map(other).collect();
             let own = read();
@@ -61,8 +61,8 @@ impl Checkpoint {
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// [`Checkpoint::load`] of weights into `store`, in its element type. Of each weight comes what it is, and which part of it
-    /// the store has.
+    /// Reads weights into `store`, in its element type, with [`Checkpoint::load`]. Each weight comes with its specification and
+    /// the region that the store holds.
     ///
     /// # Errors
     /// As [`Checkpoint::load`]; if a graph still uses the store's weights.

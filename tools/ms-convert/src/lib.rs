@@ -36,10 +36,12 @@ use options::Options;
 
 const ABOUT: &str =
     "Converts checkpoints between Hugging Face folders and Megatron's forms; shows, compares and verifies them.
-  ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
-  ms-convert inspect DIR [--json]
-  ms-convert diff DIR DIR [--json]
-  ms-convert verify DIR [--json]
+
+Commands:
+    ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
+    ms-convert inspect DIR [--json]
+    ms-convert diff DIR DIR [--json]
+    ms-convert verify DIR [--json]
 
 Examples:
   ms-convert hf mcore --load model --save ckpt --tp 2 --pp 2

@@ -164,7 +164,7 @@ mod tests {
             let found = rank_file(&TorchFile::open(&path).unwrap(), &path, 0, &mut Vec::new());
             found.map(|(tensors, _)| tensors.len()).map_err(|e| e.to_string())
         };
-        let refused = Err(format!("{}: tensor {PLAIN} is there twice", path.display()));
+        let refused = Err(format!("{}: tensor {PLAIN} occurs twice", path.display()));
         // The frozen weight under an adapter goes by the name of a weight without one; `model` and `model0` are the first chunk.
         assert_eq!(listed(&[("model", &[PLAIN, FROZEN])]), refused);
         assert_eq!(listed(&[("model", &[PLAIN]), ("model0", &[PLAIN])]), refused);

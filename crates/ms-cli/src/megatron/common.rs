@@ -141,7 +141,7 @@ impl Args {
 fn by_reason(notices: Vec<Notice>) -> Vec<(Vec<&'static str>, String, bool)> {
     let mut all: Vec<(Vec<&'static str>, String, bool)> = Vec::new();
     for Notice { flag, reason, loud } in notices {
-        match all.iter_mut().find(|(_, r, l)| (&*r, *l) == (&reason, loud)) {
+        match all.iter_mut().find(|(_, r, l)| *r == reason && *l == loud) {
             Some((flags, ..)) => flags.push(flag),
             None => all.push((vec![flag], reason, loud)),
         }

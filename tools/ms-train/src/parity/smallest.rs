@@ -1,4 +1,4 @@
-//! The smallest case that still fails: flags are taken away and ranks with them, one after another.
+//! Shrinking a failing case: flags and ranks are removed one after another, as long as the case still fails.
 
 use super::{both, bounds, small};
 use crate::ranks;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Cases that are run at the most.
+/// Maximum number of cases that are run.
 const MOST_RUNS: usize = 100;
 
-/// Ranks of the run.
+/// The number of ranks.
 const RANKS: &str = "--nproc-per-node";
 
-/// Flags that multiply the ranks that a run needs.
+/// Flags that multiply the number of ranks a run needs.
 const SIZES: [&str; 5] = [
     "--pipeline-model-parallel-size",
     "--context-parallel-size",
@@ -25,19 +25,19 @@ const SIZES: [&str; 5] = [
     "--expert-tensor-parallel-size",
 ];
 
-/// What is no part of a case: how results are said, and what has been put into other flags.
+/// Flags that are not part of a case: how results are printed, and sources whose values are in other flags by now.
 const ASIDE: [&str; 6] =
     ["json", "quiet", "verbose", "log_format", "config", "use_mp_args_from_checkpoint_args"];
 
-/// What stays as long as it is given: whose flags these are, and the ranks, which are counted down.
+/// Flags that are never removed: the version of the flags, and the number of ranks, which is only reduced.
 const KEPT: [&str; 2] = ["upstream", "nproc_per_node"];
 
 /// A step towards a smaller case.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// A size becomes a divisor of itself, and the ranks as many times fewer.
+    /// A size is replaced by one of its divisors, and the number of ranks is divided by the same factor.
     Size(&'static str, usize),
-    /// A flag is left out, by the name of its value.
+    /// The flag whose value has this name is removed.
     Without(String),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Smallest {
 }
 
 impl Smallest {
-    /// What is said of it behind the error.
+    /// The text printed after the error.
     pub(super) fn said(&self) -> String {
         let Self { command, apart, runs } = self;
         let whole = if *runs < MOST_RUNS { "the smallest case" } else { "the smallest case so far" };
@@ -62,15 +62,15 @@ impl Smallest {
     }
 }
 
-/// Makes the case of `args`, of `ranks` ranks, which fails as `apart` says, smaller.
+/// Shrinks the case of `args` on `ranks` ranks, which fails with `apart`.
 pub(super) fn of(args: &Args, ranks: usize, apart: &Apart) -> Smallest {
     let mut args = args.clone();
     ASIDE.iter().for_each(|dest| drop(args.forget(dest)));
     set(&mut args, RANKS, ranks);
-    // By the run that it describes: flags that change nothing of it need none of their own.
+    // Keyed by the run that a case describes: cases that differ only in flags without effect are run once.
     let (mut known, mut found) = (BTreeMap::new(), apart.clone());
     let fails = |args: &Args| {
-        // What is said of cases that nobody has asked for is of no use, nor are ranks' panics below.
+        // Warnings about intermediate cases are of no use to the user, and neither are panics of their ranks.
         let quiet = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(quiet, || {
             let Ok((trial, shape)) = trial(args) else { return false };
@@ -93,7 +93,7 @@ pub(super) fn of(args: &Args, ranks: usize, apart: &Apart) -> Smallest {
     Smallest { command: format!("ms-train parity {}", args.to_shell()), apart: found, runs: known.len() }
 }
 
-/// What a case runs.
+/// The run that a case describes.
 fn trial(args: &Args) -> Result<(Trial, Shape)> {
     args.check()?;
     training::check(args)?;
@@ -104,7 +104,7 @@ fn trial(args: &Args) -> Result<(Trial, Shape)> {
     small(&resolved)
 }
 
-/// What went wrong, whatever the numbers.
+/// The kind of failure, regardless of its numbers.
 fn kind(apart: &Apart) -> u8 {
     match apart {
         Apart::Failed { .. } => 0,
@@ -114,7 +114,7 @@ fn kind(apart: &Apart) -> u8 {
     }
 }
 
-/// Takes every step that leaves a case which fails, over and over, until none does.
+/// Applies every step that leaves a failing case, repeatedly, until no step does.
 fn shrink<C, S>(
     mut case: C,
     steps: impl Fn(&C) -> Vec<S>,
@@ -142,7 +142,7 @@ fn size(args: &Args, flag: &str) -> usize {
     args.record().get(&dest(flag)).and_then(Value::as_u64).map_or(1, |n| n as usize)
 }
 
-/// Says a size; one of 1 needs no words. Without those on ranks there would be as many as sizes need.
+/// Sets a size; a size of 1 is the default and its flag is removed. The number of ranks is always explicit.
 fn set(args: &mut Args, flag: &str, to: usize) {
     match to {
         1 if flag != RANKS => drop(args.forget(&dest(flag))),
@@ -150,7 +150,7 @@ fn set(args: &mut Args, flag: &str, to: usize) {
     }
 }
 
-/// The steps from a case, ranks before flags, the largest of a size first.
+/// The steps from a case: sizes before flags, and for each size the largest reduction first.
 fn steps(args: &Args) -> Vec<Step> {
     let divisors = |flag: &'static str| {
         let n = size(args, flag);
@@ -161,7 +161,7 @@ fn steps(args: &Args) -> Vec<Step> {
     SIZES.into_iter().chain([RANKS]).flat_map(divisors).chain(flags).collect()
 }
 
-/// The case behind a step, if there is one.
+/// The case after a step, if the step is possible.
 fn after(args: &Args, step: &Step) -> Option<Args> {
     let mut next = args.clone();
     match step {

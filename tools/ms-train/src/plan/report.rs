@@ -1,9 +1,9 @@
-//! A plan as people read it: what it says of every rank, stage by stage, in units that fit.
+//! The plan as text for people: memory by pipeline stage, schedule, communication and training, in readable units.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Columns of the table of memory, and the keys of a rank behind them.
+/// Columns of the memory table, and the keys of a rank's JSON object they show.
 const MEMORY: [(&str, &str); 6] = [
     ("weights", "weight_bytes"),
     ("gradients", "grad_bytes"),
@@ -13,7 +13,7 @@ const MEMORY: [(&str, &str); 6] = [
     ("peak", "peak_bytes"),
 ];
 
-/// The report of a plan, which is the object that `--json` prints.
+/// The report of a plan, given the object that `--json` prints.
 pub(super) fn report(plan: &Value) -> String {
     let mut out = String::new();
     let from = plan["model_from"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn report(plan: &Value) -> String {
     out
 }
 
-/// What a rank of each stage holds, and what all need of this machine.
+/// Memory of a rank of each stage, and of all ranks on this machine.
 fn memory(out: &mut String, plan: &Value) {
     let ranks = plan["ranks"].as_array().map_or(&[][..], Vec::as_slice);
     let stages = plan["layers_per_stage"].as_array().map_or(0, Vec::len);
@@ -77,7 +77,7 @@ fn memory(out: &mut String, plan: &Value) {
     }
 }
 
-/// The order of work of every stage.
+/// The schedule of every stage.
 fn pipeline(out: &mut String, plan: &Value) {
     let pipeline = &plan["pipeline"];
     let orders = pipeline["orders"].as_array().map_or(&[][..], Vec::as_slice);
@@ -97,7 +97,7 @@ fn pipeline(out: &mut String, plan: &Value) {
     out.push_str("  (F forward, B backward, I input gradients, W weight gradients; micro-batch.chunk)\n");
 }
 
-/// What ranks send, along the axes on which they send anything.
+/// Bytes that a rank sends, by the axes on which it sends anything.
 fn communication(out: &mut String, plan: &Value) {
     let sent = plan["communication_bytes_per_iteration"].as_object();
     let sent: Vec<(&String, u64)> = sent
@@ -117,7 +117,7 @@ fn communication(out: &mut String, plan: &Value) {
     }
 }
 
-/// How long is trained, and at which rates.
+/// Length of the training, learning rate and weight decay.
 fn training(out: &mut String, plan: &Value) {
     let (s, flops) = (&plan["schedule"], plan["flops_per_iteration"].as_f64().unwrap_or(0.0));
     let number = |key: &str| s[key].as_f64().unwrap_or(0.0);
@@ -159,7 +159,7 @@ fn bytes(n: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// A whole number with its digits in threes.
+/// A whole number with its digits in groups of three.
 fn grouped(n: &Value) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -172,13 +172,13 @@ fn grouped(n: &Value) -> String {
     out
 }
 
-/// A number with four digits and nothing behind them: rates are divisions that do not come out even.
+/// A number rounded to four significant digits, without trailing zeros.
 fn short(x: f64) -> String {
     let rounded: f64 = format!("{x:.3e}").parse().unwrap_or(x);
     if rounded != 0.0 && rounded.abs() < 1e-3 { format!("{rounded:e}") } else { format!("{rounded}") }
 }
 
-/// A number of things, in words.
+/// A count with its noun in the singular or plural.
 fn counted(n: u64, what: &str) -> String {
     let ending = match (n, what.ends_with("ch")) {
         (1, _) => "",
