@@ -287,6 +287,7 @@ pub fn backward<E: Element>(
     dropout: Option<&Dropout<'_>>,
 ) -> Result<()> {
     const OP: &str = "attention::backward";
+    shape.check(OP)?;
     let (tokens, heads, dim) = (shape.tokens, shape.heads(), shape.head_dim);
     let key_rows = check_lengths(OP, &rows, shape)?;
     expect_len(OP, "dout", tokens * heads * dim, dout.len())?;

@@ -89,6 +89,21 @@ mod tests {
     }
 
     #[test]
+    fn sizes_whose_product_wraps_around_are_refused() {
+        // 2^62 rows of 192 elements: without the check no elements are expected, and a segment of 64 tokens would be read.
+        let shape = Packed { tokens: 1 << 62, groups: 4, heads_per_group: 1, head_dim: 16 };
+        let options = Options { scale: 1.0, window: None, softcap: None, causal: true, alibi: None };
+        for cpu in cpus(&[1]) {
+            let rows: QkvRows<(&mut [f32], &[f32])> = QkvRows::Packed((&mut [], &[]));
+            let done = backward(&cpu, rows, &[], &[], &[], &shape, &[Segment::of(0, 64)], &options, None);
+            assert!(
+                matches!(done, Err(Error::Size { name: "tokens", got, .. }) if got == 1 << 62),
+                "{done:?}"
+            );
+        }
+    }
+
+    #[test]
     fn rows_apart_have_the_bits_of_packed_rows() {
         // Units of heads, and of groups.
         same::<f32>(1, 3);

@@ -14,7 +14,7 @@ use crate::error::expect_len;
 use crate::memory::{Scratch, with_scratch};
 use crate::narrow::instances::narrowing_instances;
 use crate::rope::Rotary;
-use crate::{Cpu, Element, Result};
+use crate::{Cpu, Element, Error, Result};
 
 /// Sizes of packed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,22 @@ pub struct Packed {
 }
 
 impl Packed {
+    /// Checks that the number of elements of all rows fits `usize`, so that products of sizes below do not wrap around.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if it does not.
+    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
+        let sizes = [self.groups, self.heads_per_group.saturating_add(2), self.head_dim.max(1)];
+        match sizes.into_iter().try_fold(self.tokens, usize::checked_mul) {
+            Some(_) => Ok(()),
+            None => Err(Error::Size {
+                op,
+                name: "tokens",
+                want: "rows of fewer than 2^64 elements",
+                got: self.tokens,
+            }),
+        }
+    }
     /// Query heads, `N`.
     pub fn heads(&self) -> usize {
         self.groups * self.heads_per_group
@@ -115,6 +131,7 @@ pub fn forward<E: Element>(
     rotary: &Rotary<'_>,
 ) -> Result<()> {
     const OP: &str = "qkv::forward";
+    shape.check(OP)?;
     let (tokens, width) = (shape.tokens, shape.width());
     expect_len(OP, "qkv", tokens * width, qkv.len())?;
     expect_len(OP, "out", tokens * width, out.len())?;
@@ -158,6 +175,7 @@ pub fn backward<E: Element>(
     rotary: &Rotary<'_>,
 ) -> Result<()> {
     const OP: &str = "qkv::backward";
+    shape.check(OP)?;
     let (tokens, width, dim) = (shape.tokens, shape.width(), shape.head_dim);
     expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
     check(OP, shape, norm, rstd.len(), positions, rotary)?;
