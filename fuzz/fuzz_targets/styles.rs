@@ -18,14 +18,37 @@ const TOKENIZER: &str = r#"{"version":"1.0","added_tokens":[{"id":3,"content":"<
 const CONFIG: &str = r#"{"eos_token":"</s>","unk_token":"<unk>","chat_template":
 "{% for m in messages %}{% if m.role == 'assistant' %}<|extra_0|>{{ m.content }}<|eos|>{% else %}{{ m.content }}|{% endif %}{% endfor %}"}"#;
 
+const STYLES: [&str; 20] = [
+    "pretrain",
+    "general-instruction",
+    "alpaca",
+    "sharegpt",
+    "pairwise",
+    "pairwise-sharegpt",
+    "prm",
+    "ppo",
+    "r1",
+    "r1-sharegpt",
+    "alpaca-pretrain",
+    "stackoverflow-pretrain",
+    "sharegpt-pretrain",
+    "openai",
+    "llama-factory",
+    "hunyuan",
+    "belle",
+    "moss-multi-turn",
+    "moss",
+    "leetcode",
+];
+
 static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     let scratch = Scratch::new();
     scratch.write("tokenizer.json", TOKENIZER.as_bytes());
     scratch.write("tokenizer_config.json", CONFIG.as_bytes());
     let tokenizer = || Tokenizer::load(scratch.path("")).expect("the vocabulary above is sound");
     let only = std::env::var("MS_FUZZ_STYLE").ok();
-    let styles = RecordKind::styles().filter(|style| only.as_deref().is_none_or(|only| only == *style));
-    let kinds = styles.filter_map(|style| RecordKind::of_style(style).ok());
+    let styles = STYLES.into_iter().filter(|style| only.as_deref().is_none_or(|only| only == *style));
+    let kinds = styles.map(|style| RecordKind::of_style(style).expect("a style of `ms-preprocess`"));
     let handler = |kind: RecordKind| {
         let mut options = HandlerOptions::new(kind);
         options.upstream = Upstream::Head;

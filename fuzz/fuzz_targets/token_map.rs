@@ -13,7 +13,8 @@ type Rows = Vec<Vec<Option<Vec<i32>>>>;
 fn mapped() -> Option<Rows> {
     let map = TokenMap::open(&SCRATCH.path("stream")).ok()?;
     let columns = map.columns().len();
-    let row = |place| (0..columns).map(|column| map.sequence(place, column).map(|all| all.to_vec())).collect();
+    let row =
+        |place| (0..columns).map(|column| map.sequence(place, column).map(|all| all.to_vec())).collect();
     let rows: Rows = map.rows().map(row).collect();
     assert_eq!(rows.len() as u64, map.len());
     Some(rows)
