@@ -7,6 +7,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
 pub(crate) mod instances;
 
 use half::bf16;
@@ -170,110 +172,6 @@ impl Narrow for Plain {
     }
 }
 
-/// Rounds with `vcvtneps2bf16`.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub(crate) struct Convert(());
-
-#[cfg(target_arch = "x86_64")]
-impl Convert {
-    /// # Safety
-    /// The processor must have AVX-512 with BF16, for as long as the value lives.
-    #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
-        Self(())
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Narrow for Convert {
-    const BESIDE: bool = true;
-
-    #[inline(always)]
-    fn narrow(self, values: Lanes) -> [bf16; LANES] {
-        use std::arch::x86_64::{__m256bh, _mm512_cvtneps_pbh, _mm512_loadu_ps};
-        // SAFETY: who made the value has the instructions; both results are 32 bytes of plain data.
-        unsafe {
-            let values = _mm512_loadu_ps(values.as_ptr());
-            std::mem::transmute::<__m256bh, [bf16; LANES]>(_mm512_cvtneps_pbh(values))
-        }
-    }
-
-    #[inline(always)]
-    fn store_two<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
-        use std::arch::x86_64::{
-            __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_storeu_si512, _mm512_stream_ps,
-            _mm512_stream_si512,
-        };
-        assert!(!past || lies_in_lines(to), "an aligned place");
-        let to = to.as_mut_ptr();
-        // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned where it must be.
-        unsafe {
-            let (first, second) = (_mm512_loadu_ps(values[0].as_ptr()), _mm512_loadu_ps(values[1].as_ptr()));
-            if is_bf16::<E>() {
-                let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
-                if past {
-                    _mm512_stream_si512(to.cast(), both);
-                } else {
-                    _mm512_storeu_si512(to.cast(), both);
-                }
-            } else if past {
-                _mm512_stream_ps(to.cast(), first);
-                _mm512_stream_ps(to.wrapping_add(LANES).cast(), second);
-            } else {
-                to.cast::<[Lanes; 2]>().write_unaligned(values);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn store_words(self, to: &mut [bf16], pairs: [u32; LANES], past: bool) {
-        use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
-        assert!(to.len() == 2 * LANES && (!past || lies_in_lines(to)), "a place for them, aligned");
-        if past {
-            // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned.
-            unsafe {
-                _mm512_stream_si512(to.as_mut_ptr().cast(), _mm512_loadu_si512(pairs.as_ptr().cast()));
-            }
-        } else {
-            to.copy_from_slice(bytemuck::cast_slice(&pairs));
-        }
-    }
-
-    #[inline(always)]
-    fn fence(self) {
-        use std::arch::x86_64::_mm_sfence;
-        // SAFETY: orders stores and does nothing else.
-        unsafe { _mm_sfence() };
-    }
-
-    #[inline(always)]
-    fn two(self, first: Lanes, second: Lanes) -> Two {
-        use std::arch::x86_64::{
-            __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_loadu_si512,
-            _mm512_permutexvar_epi16,
-        };
-        // Lane l of the first row next to lane l of the second.
-        const BESIDE: [u16; 2 * LANES] = {
-            let mut beside = [0; 2 * LANES];
-            let mut l = 0;
-            while l < 2 * LANES {
-                beside[l] = (l / 2 + l % 2 * LANES) as u16;
-                l += 1;
-            }
-            beside
-        };
-        // SAFETY: who made the value has the instructions; all results are plain data of the same size.
-        unsafe {
-            let (first, second) = (_mm512_loadu_ps(first.as_ptr()), _mm512_loadu_ps(second.as_ptr()));
-            let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
-            let pairs = _mm512_permutexvar_epi16(_mm512_loadu_si512(BESIDE.as_ptr().cast()), both);
-            let [first, second] = std::mem::transmute::<__m512i, [[bf16; LANES]; 2]>(both);
-            Two { first, second, pairs: std::mem::transmute::<__m512i, [u32; LANES]>(pairs) }
-        }
-    }
-}
-
 /// Twice sixteen elements as f32.
 #[inline(always)]
 pub(crate) fn widen_two<E: Element>(from: &[E; 2 * LANES]) -> [Lanes; 2] {
@@ -409,31 +307,40 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn instructions_round_as_the_plain_operations_do() {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-        fn converting() {
-            // SAFETY: the test asks for the instruction set first.
-            let how = unsafe { Convert::new() };
-            check_rounding(how);
-            check_split(how);
-        }
-        #[target_feature(enable = "avx2,fma")]
-        fn rounding() {
-            // SAFETY: as above.
-            let how = unsafe { avx2::Rounded::new() };
+        fn check(how: impl Narrow) {
             check_rounding(how);
             check_split(how);
             check_results(how);
         }
-        if crate::Isa::Avx512Bf16.is_available() {
-            // SAFETY: the processor has it.
-            unsafe { converting() }
-        } else {
-            eprintln!("skipped: this processor has no vcvtneps2bf16");
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+        fn converting() {
+            // SAFETY: the test asks for the instruction set first.
+            check(unsafe { avx512::Wide::<true, false>::new() });
         }
-        if crate::Isa::Avx2.is_available() {
-            let cpu = crate::Cpu::new(1, crate::Isa::Avx2).unwrap();
-            // SAFETY: the processor has it. In a unit denormals are zero.
-            cpu.for_each_unit(1, |_| unsafe { rounding() });
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+        fn wide() {
+            // SAFETY: as above.
+            check(unsafe { avx512::Wide::<false, false>::new() });
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn rounding() {
+            // SAFETY: as above.
+            check(unsafe { avx2::Rounded::new() });
+        }
+        for isa in [crate::Isa::Avx2, crate::Isa::Avx512, crate::Isa::Avx512Bf16] {
+            let Ok(cpu) = crate::Cpu::new(1, isa) else {
+                eprintln!("skipped: this processor has no {isa}");
+                continue;
+            };
+            // In a unit denormals are zero.
+            cpu.for_each_unit(1, |_| match isa {
+                // SAFETY: there is no such `Cpu` without the instructions.
+                crate::Isa::Avx2 => unsafe { rounding() },
+                // SAFETY: as above.
+                crate::Isa::Avx512 => unsafe { wide() },
+                // SAFETY: as above.
+                _ => unsafe { converting() },
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::{Options, Tilt};
-use crate::float::{exp2, ln, tanh};
+use crate::float::{exp2, exp2_short, ln, tanh};
 use crate::narrow::{self, Narrow};
 
 /// Queries of a block.
@@ -41,6 +41,9 @@ pub(super) type Limits = [(u32, u32); BK];
 
 /// Where the values of a block go.
 pub(super) trait Write {
+    /// Whether the values are rounded to bf16.
+    const ROUNDED: bool = true;
+
     /// Takes sixteen columns from `c` on of two rows of `block` from `row` on.
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]);
     /// Makes `LANES` columns of two rows zero.
@@ -51,6 +54,8 @@ pub(super) trait Write {
 pub(super) struct InPlace;
 
 impl Write for InPlace {
+    const ROUNDED: bool = false;
+
     #[inline(always)]
     fn put(&mut self, _: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         block[row * BQ + c..][..narrow::LANES].copy_from_slice(&two[0]);
@@ -203,6 +208,12 @@ fn sixteen(block: &[f32], row: usize, c: usize) -> narrow::Lanes {
     block[row * BQ + c..][..narrow::LANES].try_into().expect("a slice of sixteen")
 }
 
+/// `2^x`, as exact as what `W` does with it needs.
+#[inline(always)]
+fn weight<W: Write>(x: f32) -> f32 {
+    if W::ROUNDED { exp2_short(x) } else { exp2(x) }
+}
+
 /// Whether scores are nothing but products times a positive scale, so that the largest product is the largest score.
 #[inline(always)]
 fn plain(options: &Options, tilt: &Tilt) -> bool {
@@ -298,8 +309,8 @@ pub(super) fn softmax<W: Write>(
             for v in (0..LANES).step_by(narrow::LANES) {
                 let (mut first, mut second) = (sixteen(block, row, c + v), sixteen(block, row + 1, c + v));
                 for l in 0..narrow::LANES {
-                    first[l] = exp2(first[l].mul_add(factor, -shift[v + l]));
-                    second[l] = exp2(second[l].mul_add(factor, -shift[v + l]));
+                    first[l] = weight::<W>(first[l].mul_add(factor, -shift[v + l]));
+                    second[l] = weight::<W>(second[l].mul_add(factor, -shift[v + l]));
                 }
                 for l in 0..narrow::LANES {
                     sum[v + l] = sum[v + l] + first[l] + second[l];
@@ -385,9 +396,9 @@ pub(super) fn gradient<P: Write, S: Write>(
                 let at = c + v;
                 let (lse, delta) = (sixteen(lse, 0, at), sixteen(delta, 0, at));
                 let (s, g) = (sixteen(scores, row, at), sixteen(dp, row, at));
-                let (mut p0, mut ds0) = slopes(s, g, lse, delta, factor, options, tilt, row, at);
+                let (mut p0, mut ds0) = slopes::<P>(s, g, lse, delta, factor, options, tilt, row, at);
                 let (s, g) = (sixteen(scores, row + 1, at), sixteen(dp, row + 1, at));
-                let (mut p1, mut ds1) = slopes(s, g, lse, delta, factor, options, tilt, row + 1, at);
+                let (mut p1, mut ds1) = slopes::<P>(s, g, lse, delta, factor, options, tilt, row + 1, at);
                 if !whole {
                     (p0, ds0) = (seen(p0, edges[0], v), seen(ds0, edges[0], v));
                     (p1, ds1) = (seen(p1, edges[1], v), seen(ds1, edges[1], v));
@@ -401,7 +412,7 @@ pub(super) fn gradient<P: Write, S: Write>(
 
 /// Sixteen probabilities and gradients of scores, of products `s` and gradients `g` of probabilities.
 #[inline(always)]
-fn slopes(
+fn slopes<P: Write>(
     s: narrow::Lanes,
     g: narrow::Lanes,
     lse: narrow::Lanes,
@@ -418,14 +429,14 @@ fn slopes(
     match (options.softcap, most) {
         (None, None) => {
             for l in 0..N {
-                p[l] = exp2(s[l].mul_add(factor, -lse[l]));
+                p[l] = weight::<P>(s[l].mul_add(factor, -lse[l]));
                 ds[l] = p[l] * (g[l] - delta[l]);
             }
         }
         (None, Some(most)) => {
             for l in 0..N {
                 let added = most - tilt.slope * (column + l) as f32;
-                p[l] = exp2(s[l].mul_add(factor, added.mul_add(LOG2_E, -lse[l])));
+                p[l] = weight::<P>(s[l].mul_add(factor, added.mul_add(LOG2_E, -lse[l])));
                 ds[l] = p[l] * (g[l] - delta[l]);
             }
         }
@@ -434,7 +445,7 @@ fn slopes(
             for l in 0..N {
                 let t = tanh(s[l] * options.scale / cap);
                 let score = cap * t + (most - tilt.slope * (column + l) as f32);
-                p[l] = exp2(score.mul_add(LOG2_E, -lse[l]));
+                p[l] = weight::<P>(score.mul_add(LOG2_E, -lse[l]));
                 ds[l] = p[l] * (g[l] - delta[l]) * (1.0 - t * t);
             }
         }

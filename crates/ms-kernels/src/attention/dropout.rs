@@ -73,6 +73,8 @@ pub(super) struct Thinned<'a, W> {
 }
 
 impl<W: Write> Write for Thinned<'_, W> {
+    const ROUNDED: bool = W::ROUNDED;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let two = [self.thin.times(two[0], row, c), self.thin.times(two[1], row + 1, c)];

@@ -14,12 +14,13 @@ macro_rules! narrowing_instances {
                 }
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                    $body($crate::narrow::Plain, $($arg),*)
+                    // SAFETY: as above.
+                    $body(unsafe { $crate::narrow::avx512::Wide::<false, false>::new() }, $($arg),*)
                 }
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
                 fn converting $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                    // SAFETY: this function is only called where the instruction is.
-                    $body(unsafe { $crate::narrow::Convert::new() }, $($arg),*)
+                    // SAFETY: as above.
+                    $body(unsafe { $crate::narrow::avx512::Wide::<true, false>::new() }, $($arg),*)
                 }
                 match isa {
                     $crate::Isa::Portable => $body($crate::narrow::Plain, $($arg),*),

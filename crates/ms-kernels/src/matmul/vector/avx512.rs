@@ -11,8 +11,8 @@
 //! stack. From six rows of `a` on there would be more loads of it than the processor can do; then two rows of the weight
 //! share them, the even steps of a part first and then the odd ones, for lack of registers.
 //!
-//! Without the instruction, a line is split into its even and odd terms by a shift and a mask; processing four rows of the
-//! weight at once, which share what is loaded of `a`, is faster than one.
+//! Without the instruction, a line is split into its even and odd terms by a shift and a mask. One or two rows of `a` go
+//! through one row of the weight after another, as with AVX2: four at once, prefetched or not, read at half the rate.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -25,11 +25,8 @@ use crate::matmul::kernel::avx512::pack::first32;
 /// Bytes of `a` that are used again and again: they stay in the first-level cache.
 const NEAR: usize = 16 * 1024;
 
-/// Rows of the weight whose chains wait at a time.
-const WAITING: usize = 16;
-
-/// Elements of the weight that are prefetched ahead of their use where there is no dot instruction.
-const AHEAD: usize = 8192;
+/// Elements of the weight that are prefetched ahead of one or two rows of `a` where there is no dot instruction.
+const FAR: usize = 4096;
 
 /// Chains of `ROWS` rows of `a` with `COLS` of the weight: of even steps, then of odd ones.
 type Chains<const ROWS: usize, const COLS: usize> = [[[__m512; 2]; ROWS]; COLS];
@@ -46,7 +43,7 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     n: usize,
     b: &[*const bf16; COLS],
     k: usize,
-    ahead: usize,
+    ahead: &mut Ahead,
 ) {
     let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let mask = first32(k - n * CHAINS);
@@ -54,9 +51,6 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
         // SAFETY: the mask holds existing elements; `a` has the steps of its rows.
         unsafe {
             let at = b[c].wrapping_add(n * CHAINS);
-            if ROWS > 2 && ahead > 0 {
-                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(ahead).cast());
-            }
             let pairs = _mm512_maskz_loadu_epi16(mask, at.cast());
             let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
             let odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
@@ -66,11 +60,12 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
                 acc[c][i][PARITY] = _mm512_fmadd_ps(_mm512_loadu_ps(a), even, sum);
             }
         }
+        ahead.next(true);
     }
 }
 
-/// Adds the terms of `steps`, the first of which is even, to the chains, in the order of [`super::body`], and prefetches
-/// `ahead` elements further; step `n` of row `i` of `a` is `a[n · ROWS + i]`.
+/// Adds the terms of `steps`, the first of which is even, to the chains, in the order of [`super::body`]; step `n` of row `i`
+/// of `a` is `a[n · ROWS + i]`. One line is prefetched for each line used.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.
@@ -82,7 +77,7 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     steps: Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
-    ahead: usize,
+    ahead: &mut Ahead,
 ) -> Chains<ROWS, COLS> {
     let a = a.as_ptr();
     let mut n = steps.start;
@@ -135,44 +130,27 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     k: usize,
 ) {
     let row = |j: usize| b[j * stride..][..k].as_ptr();
-    let sums = sums.as_chunks_mut::<ROWS>().0;
     let steps = a.len() / ROWS;
     let part = (NEAR / (ROWS * size_of::<[f32; CHAINS]>())).next_multiple_of(2);
-    let ahead = AHEAD.div_ceil(stride.max(1)).max(COLS) * stride;
+    // Parts of a block's rows are not used in the order of memory.
+    let distance = if ROWS > 2 || steps > part { FAR.max(BLOCK * stride) } else { FAR };
     let zero = [[_mm512_setzero_ps(); 2]; ROWS];
-    let whole = sums.len() / COLS * COLS;
-    if ROWS == 1 || steps <= part {
-        for j in (0..whole).step_by(COLS) {
-            // SAFETY: each row was cut to `k` elements.
-            let acc = unsafe {
-                add_terms([zero; COLS], a, 0..steps, std::array::from_fn(|c| row(j + c)), k, ahead)
-            };
-            for c in 0..COLS {
-                sums[j + c] = joined(&acc[c]);
-            }
-        }
-        for j in whole..sums.len() {
-            // SAFETY: as above.
-            let [acc] = unsafe { add_terms([zero], a, 0..steps, [row(j)], k, ahead) };
-            sums[j] = joined(&acc);
-        }
-        return;
-    }
-    for (w, sums) in sums.chunks_mut(WAITING).enumerate() {
-        let at = w * WAITING;
-        let mut waiting = [zero; WAITING];
+    for (block, sums) in sums.as_chunks_mut::<ROWS>().0.chunks_mut(BLOCK).enumerate() {
+        let at = block * BLOCK;
+        let mut ahead = Ahead(b.as_ptr().wrapping_add(at * stride + distance));
+        let mut waiting = [zero; BLOCK];
         for first in (0..steps).step_by(part) {
             let range = first..steps.min(first + part);
             let (groups, rest) = waiting[..sums.len()].as_chunks_mut::<COLS>();
             let done = at + groups.len() * COLS;
             for (g, acc) in groups.iter_mut().enumerate() {
                 let b = std::array::from_fn(|c| row(at + g * COLS + c));
-                // SAFETY: as above.
-                *acc = unsafe { add_terms(*acc, a, range.clone(), b, k, ahead) };
+                // SAFETY: each row was cut to `k` elements.
+                *acc = unsafe { add_terms(*acc, a, range.clone(), b, k, &mut ahead) };
             }
             for (j, acc) in rest.iter_mut().enumerate() {
                 // SAFETY: as above.
-                [*acc] = unsafe { add_terms([*acc], a, range.clone(), [row(done + j)], k, ahead) };
+                [*acc] = unsafe { add_terms([*acc], a, range.clone(), [row(done + j)], k, &mut ahead) };
             }
         }
         for (sums, acc) in sums.iter_mut().zip(&waiting) {
@@ -197,8 +175,8 @@ pub(super) unsafe fn any_rows(
     // SAFETY: the caller's promise. Sixteen registers of sums at most.
     unsafe {
         match count {
-            1 => rows::<1, 4>(sums, a, b, stride, k),
-            2 => rows::<2, 4>(sums, a, b, stride, k),
+            1 => rows::<1, 1>(sums, a, b, stride, k),
+            2 => rows::<2, 1>(sums, a, b, stride, k),
             3 => rows::<3, 2>(sums, a, b, stride, k),
             4 => rows::<4, 2>(sums, a, b, stride, k),
             5 => rows::<5, 1>(sums, a, b, stride, k),
