@@ -105,7 +105,7 @@ pub struct CallError {
     pub code: i32,
     /// The library's own text for this thread; empty where it has none.
     pub message: String,
-    /// Shapes and element types of the operands, where the function has tensors.
+    /// Names, element types and shapes of the operands, where the function has tensors.
     pub operands: String,
 }
 

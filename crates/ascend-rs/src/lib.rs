@@ -4,13 +4,13 @@
 //!   neither is anything made from it, so the compiler enforces what the C interface requires of threads.
 //! - [`Stream`], [`Event`], [`Buffer`] (from a pool; remembers the stream that used it last, so that another stream, the host
 //!   or the next owner waits), [`Pinned`].
-//! - [`View`] describes elements of a buffer as a tensor; [`ops`] are the operators, each with its two phases and workspace
-//!   from the stream's arena. [`Call`] and [`Plan`] do the same for any other operator of the tables: a plan runs once, by
+//! - [`View`] describes elements of a buffer as a tensor; [`ops`] are the operators, functions or structs with named operands,
+//!   each with its two phases and workspace from the stream's arena. [`Call`] and [`Plan`] do the same for any other operator of the tables: a plan runs once, by
 //!   value.
 //! - [`Comm`] is an HCCL communicator on device buffers; [`HcclFabric`] is HCCL as [`ms_dist::Fabric`], for ranks that are
 //!   threads of one process or processes.
 //!
-//! Every failure is an [`Error`] with the function, its code, the library's own message and the shapes.
+//! Every failure is an [`Error`] with the function, its code, the library's own message, and operands with names and shapes.
 //!
 //! It never links a vendor's library at build time, and it does not unload one: see [`Toolkit::finalise`].
 //!

@@ -116,6 +116,8 @@ pub struct Call<'a> {
     handles: Vec<Handle>,
     touched: Vec<&'a Buffer>,
     operands: String,
+    /// The operand that is being made, where it has a name.
+    naming: &'static str,
     /// Of attention: the mode that a mask belongs to, and whether one was given.
     sparse_mode: Option<i64>,
     masked: Option<bool>,
@@ -178,18 +180,27 @@ impl<'a> Call<'a> {
             handles: Vec::new(),
             touched: Vec::new(),
             operands: String::new(),
+            naming: "",
             sparse_mode: None,
             masked: None,
         }
     }
 
-    /// Records what [`Call::plan`] checks for a named operand.
-    pub fn note<A: Argument<'a>>(&mut self, name: &str, operand: &A) {
+    /// Makes what the call needs of a named operand; errors name it with its shape. [`Call::plan`] checks what it is told here
+    /// of attention's `sparse_mode` and `atten_mask`.
+    ///
+    /// # Errors
+    /// If the library cannot make the object.
+    pub fn operand<A: Argument<'a>>(&mut self, name: &'static str, operand: A) -> Result<A::Raw> {
         match name {
             "sparse_mode" => self.sparse_mode = operand.number(),
-            "mask" | "atten_mask" => self.masked = Some(operand.is_there()),
+            "atten_mask" => self.masked = Some(operand.is_there()),
             _ => {}
         }
+        self.naming = name;
+        let made = operand.pass(self);
+        self.naming = "";
+        made
     }
 
     /// Modes of attention that mean a mask: training's operators pass over them without one and attend to everything.
@@ -203,6 +214,10 @@ impl<'a> Call<'a> {
     fn describe(&mut self, text: std::fmt::Arguments<'_>) {
         if !self.operands.is_empty() {
             self.operands.push_str(", ");
+        }
+        if !self.naming.is_empty() {
+            self.operands.push_str(self.naming);
+            self.operands.push(' ');
         }
         // Writing to a string cannot fail.
         let _ = self.operands.write_fmt(text);

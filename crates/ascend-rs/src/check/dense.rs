@@ -1,6 +1,6 @@
 //! Element-wise operators, shapes, reductions, products, norms, activations, the optimizer.
 
-use super::{Bench, Check, FLOATS, gradient};
+use super::{Bench, Check, FLOATS, Given, gradient};
 use crate::{Number, Result, View, ops};
 use ms_core::DType;
 
@@ -66,7 +66,7 @@ fn copies(b: &mut Bench<'_>) -> Result<()> {
         b.near("cast", &y, &x.v)?;
     }
     let y = b.empty(&[n, m])?;
-    ops::copy(b.stream, y.view()?, x.view()?.transposed())?;
+    ops::InplaceCopy { to: y.view()?, from: x.view()?.transposed() }.run(b.stream)?;
     let turned: Vec<f64> = (0..m * n).map(|i| x.v[i % m * n + i / m]).collect();
     b.near("copy of a transposed view", &y, &turned)?;
     ops::permute(b.stream, x.view()?, &[1, 0], y.view()?)?;
@@ -86,14 +86,16 @@ fn shapes(b: &mut Bench<'_>) -> Result<()> {
         (0..m).flat_map(|r| [&x.v[r * n..(r + 1) * n], &y.v[r * n..(r + 1) * n]].concat()).collect();
     b.near("concatenated", &both, &want)?;
     let part = b.empty(&[m, n])?;
-    ops::slice(b.stream, both.view()?, 1, n as i64, 2 * n as i64, 1, part.view()?)?;
+    let (start, end) = (n as i64, 2 * n as i64);
+    ops::Slice { x: both.view()?, dim: 1, start, end, step: 1, out: part.view()? }.run(b.stream)?;
     b.near("slice", &part, &y.v)?;
     let upper = b.empty(&[m, n])?;
     ops::triu(b.stream, x.view()?, 1, upper.view()?)?;
     let want: Vec<f64> = x.v.iter().enumerate().map(|(i, v)| if i % n > i / n { *v } else { 0.0 }).collect();
     b.near("upper triangle", &upper, &want)?;
     let count = b.empty_as(DType::I64, &[n])?;
-    ops::arange(b.stream, Number::I64(3), Number::I64(3 + 2 * n as i64), Number::I64(2), count.view()?)?;
+    let (start, end) = (Number::I64(3), Number::I64(3 + 2 * n as i64));
+    ops::Arange { start, end, step: Number::I64(2), out: count.view()? }.run(b.stream)?;
     b.near("numbers", &count, &(0..n).map(|i| 3.0 + 2.0 * i as f64).collect::<Vec<_>>())
 }
 
@@ -145,7 +147,16 @@ fn reductions(b: &mut Bench<'_>) -> Result<()> {
     let values: Vec<f64> = (0..m * n).map(|i| ((i * 7 + 3) % (m * n + 1)) as f64 / 64.0).collect();
     let k = n.min(3);
     let (x, top, at) = (b.give(&[m, n], &values)?, b.empty(&[m, k])?, b.empty_as(DType::I64, &[m, k])?);
-    ops::topk(b.stream, x.view()?, k as i64, 1, true, true, top.view()?, at.view()?)?;
+    ops::Topk {
+        x: x.view()?,
+        k: k as i64,
+        dim: 1,
+        largest: true,
+        sorted: true,
+        values: top.view()?,
+        indices: at.view()?,
+    }
+    .run(b.stream)?;
     let (mut best, mut places) = (Vec::new(), Vec::new());
     for row in x.v.chunks(n) {
         let mut order: Vec<usize> = (0..n).collect();
@@ -173,7 +184,15 @@ fn rows_by_index(b: &mut Bench<'_>) -> Result<()> {
     b.near("embedding", &y, &want)?;
     let dy = b.random(&[count, n])?;
     let dw = b.empty(&[m, n])?;
-    ops::embedding_backward(b.stream, dy.view()?, at.view()?, m as u64, u64::MAX, false, dw.view()?)?;
+    ops::EmbeddingDenseBackward {
+        grad: dy.view()?,
+        indices: at.view()?,
+        num_weights: m as u64,
+        padding_idx: u64::MAX,
+        scale_grad_by_freq: false,
+        out: dw.view()?,
+    }
+    .run(b.stream)?;
     let mut sums = vec![0.0; m * n];
     for (i, v) in dy.v.iter().enumerate() {
         sums[index[i / n] as usize * n + i % n] += v;
@@ -230,7 +249,15 @@ fn rms_norm(b: &mut Bench<'_>) -> Result<()> {
     b.near("y", &y, &want)?;
     b.near("rstd", &rstd, &scales)?;
     let (dx, dw) = (b.empty(&[m, n])?, b.empty_as(DType::F32, &[n])?);
-    ops::rms_norm_grad(b.stream, dy.view()?, x.view()?, rstd.view()?, w.view()?, dx.view()?, dw.view()?)?;
+    ops::RmsNormGrad {
+        dy: dy.view()?,
+        x: x.view()?,
+        rstd: rstd.view()?,
+        gamma: w.view()?,
+        dx: dx.view()?,
+        dgamma: dw.view()?,
+    }
+    .run(b.stream)?;
     let want = gradient(|x| rms(x, &w.v, n, epsilon).0, &x.v, &dy.v);
     b.near("dx", &dx, &want)?;
     b.near("dgamma", &dw, &gradient(|w| rms(&x.v, w, n, epsilon).0, &w.v, &dy.v))
@@ -254,35 +281,35 @@ fn layer_norm(b: &mut Bench<'_>) -> Result<()> {
     let (w, c) = (b.random(&[n])?, b.random(&[n])?);
     let (y, mean, rstd) =
         (b.empty(&[m, n])?, b.empty_as(DType::F32, &[m, 1])?, b.empty_as(DType::F32, &[m, 1])?);
-    let (stream, shape) = (b.stream, [n as i64]);
-    ops::layer_norm(
-        stream,
-        x.view()?,
-        &shape,
-        Some(w.view()?),
-        Some(c.view()?),
-        epsilon,
-        y.view()?,
-        Some(mean.view()?),
-        Some(rstd.view()?),
-    )?;
+    let shape = [n as i64];
+    ops::LayerNorm {
+        input: x.view()?,
+        normalized_shape: &shape,
+        weight: Some(w.view()?),
+        bias: Some(c.view()?),
+        eps: epsilon,
+        out: y.view()?,
+        mean: Some(mean.view()?),
+        rstd: Some(rstd.view()?),
+    }
+    .run(b.stream)?;
     b.near("y", &y, &layer(&x.v, &w.v, &c.v, n, epsilon))?;
     b.near("mean", &mean, &x.v.chunks(n).map(|r| r.iter().sum::<f64>() / n as f64).collect::<Vec<_>>())?;
     let (dx, dw, dc) = (b.empty(&[m, n])?, b.empty(&[n])?, b.empty(&[n])?);
-    ops::layer_norm_backward(
-        stream,
-        dy.view()?,
-        x.view()?,
-        &shape,
-        mean.view()?,
-        rstd.view()?,
-        Some(w.view()?),
-        Some(c.view()?),
-        &[true; 3],
-        Some(dx.view()?),
-        Some(dw.view()?),
-        Some(dc.view()?),
-    )?;
+    ops::LayerNormBackward {
+        grad_out: dy.view()?,
+        input: x.view()?,
+        normalized_shape: &shape,
+        mean: mean.view()?,
+        rstd: rstd.view()?,
+        weight: Some(w.view()?),
+        bias: Some(c.view()?),
+        output_mask: &[true; 3],
+        grad_input: Some(dx.view()?),
+        grad_weight: Some(dw.view()?),
+        grad_bias: Some(dc.view()?),
+    }
+    .run(b.stream)?;
     b.near("dx", &dx, &gradient(|x| layer(x, &w.v, &c.v, n, epsilon), &x.v, &dy.v))?;
     b.near("dweight", &dw, &gradient(|w| layer(&x.v, w, &c.v, n, epsilon), &w.v, &dy.v))?;
     b.near("dbias", &dc, &gradient(|c| layer(&x.v, &w.v, c, n, epsilon), &c.v, &dy.v))
@@ -325,7 +352,7 @@ fn swiglu(b: &mut Bench<'_>) -> Result<()> {
     };
     ops::swiglu(b.stream, x.view()?, -1, y.view()?)?;
     b.near("y", &y, &f(&x.v))?;
-    ops::swiglu_grad(b.stream, dy.view()?, x.view()?, -1, dx.view()?)?;
+    ops::SwiGluGrad { y_grad: dy.view()?, x: x.view()?, dim: -1, out: dx.view()? }.run(b.stream)?;
     b.near("dx", &dx, &gradient(f, &x.v, &dy.v))
 }
 
@@ -340,22 +367,22 @@ fn adamw(b: &mut Bench<'_>) -> Result<()> {
         let grad = b.random(&[n])?;
         // The tensor counts the steps that have been taken.
         let step = b.give_as(DType::F32, &[1], &[f64::from(t - 1)])?;
-        ops::adamw(
-            b.stream,
-            weight.view()?,
-            m.view()?,
-            v.view()?,
-            None,
-            grad.view()?,
-            step.view()?,
-            lr as f32,
-            beta1 as f32,
-            beta2 as f32,
-            decay as f32,
-            epsilon as f32,
-            false,
-            false,
-        )?;
+        ops::ApplyAdamWV2 {
+            var: weight.view()?,
+            m: m.view()?,
+            v: v.view()?,
+            max_grad_norm: None,
+            grad: grad.view()?,
+            step: step.view()?,
+            lr: lr as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            weight_decay: decay as f32,
+            eps: epsilon as f32,
+            amsgrad: false,
+            maximize: false,
+        }
+        .run(b.stream)?;
         for i in 0..n {
             wm[i] = beta1 * wm[i] + (1.0 - beta1) * grad.v[i];
             wv[i] = beta2 * wv[i] + (1.0 - beta2) * grad.v[i] * grad.v[i];
@@ -390,13 +417,22 @@ fn unscale(b: &mut Bench<'_>) -> Result<()> {
     let n = b.size.rows * b.size.columns;
     let (x, found) = (b.random(&[n])?, b.give_as(DType::F32, &[1], &[0.0])?);
     let scale = b.give_as(DType::F32, &[1], &[0.25])?;
-    ops::unscale(b.stream, vec![x.view()?], found.view()?, scale.view()?)?;
+    let stream = b.stream;
+    let unscale = |grads: &Given| {
+        ops::ForeachNonFiniteCheckAndUnscale {
+            scaled_grads: vec![grads.view()?],
+            found_inf: found.view()?,
+            inv_scale: scale.view()?,
+        }
+        .run(stream)
+    };
+    unscale(&x)?;
     b.near("unscaled", &x.a, &x.v.iter().map(|v| v / 4.0).collect::<Vec<_>>())?;
     b.near("found", &found.a, &[0.0])?;
     let mut values = x.v.clone();
     values[n / 2] = f64::NAN;
     let odd = b.give(&[n], &values)?;
-    ops::unscale(b.stream, vec![odd.view()?], found.view()?, scale.view()?)?;
+    unscale(&odd)?;
     b.near("found", &found.a, &[1.0])
 }
 
@@ -431,10 +467,20 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of(&["aclnnRmsNorm", "aclnnRmsNormGrad"], FLOATS, rms_norm),
     Check::of(&["aclnnLayerNorm", "aclnnLayerNormBackward"], FLOATS, layer_norm),
     Check::of(&["aclnnSilu", "aclnnSiluBackward"], FLOATS, |b| {
-        activation(b, ops::silu, ops::silu_backward, silu)
+        activation(
+            b,
+            ops::silu,
+            |s, dy, x, dx| ops::SiluBackward { grad_output: dy, x, grad_input: dx }.run(s),
+            silu,
+        )
     }),
     Check::of(&["aclnnGelu", "aclnnGeluBackward"], FLOATS, |b| {
-        activation(b, ops::gelu, ops::gelu_backward, |x| x * normal(x))
+        activation(
+            b,
+            ops::gelu,
+            |s, dy, x, dx| ops::GeluBackward { grad_output: dy, x, grad_input: dx }.run(s),
+            |x| x * normal(x),
+        )
     }),
     Check::of(&["aclnnSwiGlu", "aclnnSwiGluGrad"], FLOATS, swiglu),
     Check::of(&["aclnnApplyAdamWV2"], FLOATS, adamw),

@@ -1,9 +1,13 @@
 //! Attention over KV caches, writing caches, merging partial attentions, integer products.
 
 use super::attention::causal_mask;
+use super::scores::{Attended, Pair, Parts, Sizes, attend};
 use super::{Bench, Check, FLOATS, Given};
-use crate::operator::View;
-use crate::{Array, Result, ops};
+use crate::ops::{
+    CacheOptions, FusedAttention, FusedInferOptions, InferHeads, InferScales, KeyValueOptions,
+    PartialAttention, PromptOptions, QueryOptions, RopeOptions, ScatterOptions, StepOptions,
+};
+use crate::{Array, Result, acl_type, ops};
 use ms_core::DType;
 
 /// Sequences, heads of queries and of keys, size of a head, rows of a page.
@@ -14,52 +18,25 @@ const D: usize = 16;
 const PAGE: usize = 16;
 const SCALE: f64 = 0.25;
 
-/// Rows `[b,s,n,d]` against keys and values `[b,r,g,d]`: for each sequence how many queries and keys count; a query sees
-/// what `sees` says of its place, a key's place, and both counts.
+/// Whether a query sees a key, by their places and how many queries and keys of the sequence count.
+type Sees = fn(usize, usize, usize, usize) -> bool;
+
+/// Rows `[b,s,n,d]` against keys and values `[b,r,g,d]`, of which some count for each sequence.
 #[derive(Clone, Copy)]
-struct Attend<'a> {
+struct Counts {
     s: usize,
     r: usize,
     queries: [usize; B],
     keys: [usize; B],
-    sees: &'a dyn Fn(usize, usize, usize, usize) -> bool,
 }
 
-impl Attend<'_> {
-    /// Output, and the logarithm of the sum of exponents `[b,n,s]`.
-    fn run(
-        &self,
-        q: &[f64],
-        k: &[f64],
-        v: &[f64],
-        extra: Option<(&[f64], &[f64], usize)>,
-        sink: &[f64],
-    ) -> [Vec<f64>; 2] {
-        let (mut out, mut lse) = (vec![0.0; q.len()], vec![f64::INFINITY; B * N * self.s]);
-        for b in 0..B {
-            for (i, n) in (0..self.queries[b]).flat_map(|i| (0..N).map(move |n| (i, n))) {
-                let (row, g) = ((b * self.s + i) * N + n, n / (N / G));
-                let weight = |j: usize| -> f64 {
-                    if !(self.sees)(i, j, self.queries[b], self.keys[b]) {
-                        return 0.0;
-                    }
-                    let key = (b * self.r + j) * G + g;
-                    let mut dot: f64 = (0..D).map(|c| q[row * D + c] * k[key * D + c]).sum();
-                    if let Some((qr, kr, w)) = extra {
-                        dot += (0..w).map(|c| qr[row * w + c] * kr[key * w + c]).sum::<f64>();
-                    }
-                    (SCALE * dot).exp()
-                };
-                let weights: Vec<f64> = (0..self.keys[b]).map(weight).collect();
-                let sum = weights.iter().sum::<f64>() + sink.get(n).map_or(0.0, |s| s.exp());
-                lse[(b * N + n) * self.s + i] = sum.ln();
-                for (j, w) in weights.iter().enumerate() {
-                    let key = (b * self.r + j) * G + g;
-                    (0..D).for_each(|c| out[row * D + c] += w / sum * v[key * D + c]);
-                }
-            }
-        }
-        [out, lse]
+impl Counts {
+    fn attend(&self, parts: Parts<'_>, sees: Sees) -> Attended {
+        let score = |p: Pair, dot: f64| {
+            let (queries, keys) = (self.queries[p.b], self.keys[p.b]);
+            (p.i < queries && p.j < keys && sees(p.i, p.j, queries, keys)).then_some(SCALE * dot)
+        };
+        attend(Sizes { b: B, s: self.s, r: self.r, n: N, g: G, d: D }, parts, score)
     }
 }
 
@@ -76,15 +53,14 @@ fn behind(i: usize, j: usize, queries: usize, keys: usize) -> bool {
     j + queries <= i + keys
 }
 
-/// What the versions of one operator have in common.
+/// What operators over whole caches have in common.
 struct Prompt {
     q: Given,
     k: Given,
     v: Given,
     out: Array,
     lse: Array,
-    queries: [usize; B],
-    keys: [usize; B],
+    counts: Counts,
 }
 
 fn prompt(b: &mut Bench<'_>) -> Result<Prompt> {
@@ -96,8 +72,7 @@ fn prompt(b: &mut Bench<'_>) -> Result<Prompt> {
         v: b.random(&[B, r, G, D])?,
         out: b.empty(&[B, s, N, D])?,
         lse: b.empty_as(DType::F32, &[B, N, s, 1])?,
-        queries: [s, s.div_ceil(2), 1],
-        keys: [r, r - 1, s],
+        counts: Counts { s, r, queries: [s, s.div_ceil(2), 1], keys: [r, r - 1, s] },
     })
 }
 
@@ -105,65 +80,89 @@ fn lengths(counts: [usize; B]) -> Vec<i64> {
     counts.iter().map(|c| *c as i64).collect()
 }
 
+const HEADS: InferHeads = InferHeads {
+    num_heads: N as i64,
+    num_key_value_heads: G as i64,
+    scale_value: SCALE,
+    input_layout: c"BSND",
+};
+
 impl Prompt {
-    fn compare(
-        &self,
-        b: &mut Bench<'_>,
-        sees: &dyn Fn(usize, usize, usize, usize) -> bool,
-        extra: Option<(&[f64], &[f64], usize)>,
-        sink: &[f64],
-        lse: bool,
-    ) -> Result<()> {
-        let (s, r) = (self.q.shape()[1], self.k.shape()[1]);
-        let form = Attend { s, r, queries: self.queries, keys: self.keys, sees };
-        let [out, sums] = form.run(&self.q.v, &self.k.v, &self.v.v, extra, sink);
-        b.near("out", &self.out, &out)?;
-        if lse { b.near_within("sums", &self.lse, &sums, super::tolerance(b.dtype)) } else { Ok(()) }
+    fn parts<'a>(&'a self, more: [&'a [f64]; 3]) -> Parts<'a> {
+        let [sink, q_own, k_own] = more;
+        [&self.q.v, &self.k.v, &self.v.v, sink, q_own, k_own]
     }
 }
 
-#[rustfmt::skip] // calls of forty operands
 fn fused(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let (p, mask) = (prompt(b)?, causal_mask(b)?);
-    let (ql, kl) = (lengths(p.queries), lengths(p.keys));
-    let (st, n, g, far) = (b.stream, N as i64, G as i64, i64::from(i32::MAX));
-    let (q, k, v) = (p.q.view()?, vec![p.k.view()?], vec![p.v.view()?]);
-    let (m, out, lse) = (Some(mask.view()?), p.out.view()?, Some(p.lse.view()?));
-    let (qs, ks) = (Some(&ql[..]), Some(&kl[..]));
-    let w = 8;
-    let (s, r) = (p.q.shape()[1], p.k.shape()[1]);
+    let (ql, kl) = (lengths(p.counts.queries), lengths(p.counts.keys));
+    let (s, r, w) = (p.counts.s, p.counts.r, 8);
     let (qr, kr) = (b.random(&[B, s, N, w])?, b.random(&[B, r, G, w])?);
     let values = b.noise(N);
     let sink = b.give(&[N], &values)?;
-    let extra = Some((&qr.v[..], &kr.v[..], w));
+    let (sparse_mode, sees): (i64, Sees) = match version {
+        1 | 3 => (3, behind),
+        // A mode of a mask does not count for single queries.
+        2 => (2, if s == 1 { all } else { causal }),
+        _ => (0, all),
+    };
+    let of = FusedAttention {
+        query: p.q.view()?,
+        key: vec![p.k.view()?],
+        value: vec![p.v.view()?],
+        heads: HEADS,
+        options: PromptOptions {
+            atten_mask: if sparse_mode == 0 { None } else { Some(mask.view()?) },
+            actual_seq_lengths: Some(&ql),
+            actual_seq_lengths_kv: Some(&kl),
+            sparse_mode,
+            ..Default::default()
+        },
+        fused: FusedInferOptions { softmax_lse_flag: true, ..Default::default() },
+        attention_out: p.out.view()?,
+        softmax_lse: Some(p.lse.view()?),
+    };
+    let apart = KeyValueOptions::default();
+    let rope = RopeOptions { query_rope: Some(qr.view()?), key_rope: Some(kr.view()?), ..Default::default() };
+    let queries = QueryOptions { learnable_sink: Some(sink.view()?), ..Default::default() };
     match version {
-        1 => {
-            ops::inference::infer_attention(st, q, k, v, None, m, qs, ks, None, None, None, None, None, None, None, None, None, None, n, SCALE, far, far, c"BSND", g, 3, 0, 0, 0, true, out, lse)?;
-            p.compare(b, &behind, None, &[], true)
-        }
-        2 => {
-            ops::inference::infer_attention_v2(st, q, k, v, None, m, qs, ks, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, n, SCALE, far, far, c"BSND", g, 2, 0, 0, 0, true, 0, 0, out, lse)?;
-            // A mode of a mask does not count for single queries.
-            if s == 1 { p.compare(b, &all, None, &[], true) } else { p.compare(b, &causal, None, &[], true) }
-        }
-        3 => {
-            ops::inference::infer_attention_v3(st, q, k, v, None, m, qs, ks, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, Some(qr.view()?), Some(kr.view()?), None, n, SCALE, far, far, c"BSND", g, 3, 0, 0, 0, true, 0, 0, out, lse)?;
-            p.compare(b, &behind, extra, &[], true)
-        }
-        _ => {
-            ops::inference::infer_attention_v4(st, q, k, v, None, None, qs, ks, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None, Some(qr.view()?), Some(kr.view()?), None, None, Some(sink.view()?), n, SCALE, far, far, c"BSND", g, 0, 0, 0, 0, true, 0, 0, 0, out, lse)?;
-            p.compare(b, &all, extra, &sink.v, true)
-        }
+        1 => ops::FusedInferAttentionScore { of }.run(b.stream)?,
+        2 => ops::FusedInferAttentionScoreV2 { of, apart }.run(b.stream)?,
+        3 => ops::FusedInferAttentionScoreV3 { of, apart, rope }.run(b.stream)?,
+        _ => ops::FusedInferAttentionScoreV4 { of, apart, rope, queries }.run(b.stream)?,
     }
+    let empty: &[f64] = &[];
+    let more = match version {
+        1 | 2 => [empty; 3],
+        3 => [empty, &qr.v, &kr.v],
+        _ => [&sink.v[..], &qr.v, &kr.v],
+    };
+    let want = p.counts.attend(p.parts(more), sees);
+    b.near("out", &p.out, &want.out)?;
+    b.near_within("sums", &p.lse, &want.sums, super::tolerance(b.dtype))
 }
 
-#[rustfmt::skip] // calls of twenty operands
 fn prompts(b: &mut Bench<'_>) -> Result<()> {
     let (p, mask) = (prompt(b)?, causal_mask(b)?);
-    let (ql, kl) = (lengths(p.queries), lengths(p.keys));
-    let far = i64::from(i32::MAX);
-    ops::inference::prompt_attention(b.stream, p.q.view()?, p.k.view()?, p.v.view()?, None, Some(mask.view()?), Some(&ql), Some(&kl), None, None, None, None, None, N as i64, SCALE, far, far, c"BSND", G as i64, 2, 0, p.out.view()?)?;
-    p.compare(b, &causal, None, &[], false)
+    let (ql, kl) = (lengths(p.counts.queries), lengths(p.counts.keys));
+    ops::PromptFlashAttentionV3 {
+        query: p.q.view()?,
+        key: p.k.view()?,
+        value: p.v.view()?,
+        heads: HEADS,
+        options: PromptOptions {
+            atten_mask: Some(mask.view()?),
+            actual_seq_lengths: Some(&ql),
+            actual_seq_lengths_kv: Some(&kl),
+            sparse_mode: 2,
+            ..Default::default()
+        },
+        scales: InferScales::default(),
+        attention_out: p.out.view()?,
+    }
+    .run(b.stream)?;
+    b.near("out", &p.out, &p.counts.attend(p.parts([&[]; 3]), causal).out)
 }
 
 /// Pages of a cache, in an order of their own, and which belong to which sequence.
@@ -171,8 +170,12 @@ struct Pages {
     k: Given,
     v: Given,
     table: Given,
-    keys: [usize; B],
-    r: usize,
+    counts: Counts,
+}
+
+/// One query a sequence against up to `r` keys.
+fn step_counts(r: usize) -> Counts {
+    Counts { s: 1, r, queries: [1; B], keys: [r, 1, r - 2] }
 }
 
 /// Where the row of a sequence stands, in rows of the cache.
@@ -190,45 +193,59 @@ fn pages(b: &mut Bench<'_>) -> Result<Pages> {
         k: b.random(&shape)?,
         v: b.random(&shape)?,
         table: b.give_as(DType::I32, &[B, per], &table)?,
-        keys: [r, 1, r - 2],
-        r,
+        counts: step_counts(r),
     })
 }
 
 impl Pages {
     /// The rows of the sequences `[b,r,g,d]`.
     fn rows(&self, cache: &[f64]) -> Vec<f64> {
-        let (per, width) = (self.r.div_ceil(PAGE), G * D);
-        let at = |i: usize| cache[slot(i / (self.r * width), i / width % self.r, per) * width + i % width];
-        (0..B * self.r * width).map(at).collect()
-    }
-
-    fn compare(&self, b: &mut Bench<'_>, q: &Given, out: &Array) -> Result<()> {
-        let form = Attend { s: 1, r: self.r, queries: [1; B], keys: self.keys, sees: &all };
-        let [want, _] = form.run(&q.v, &self.rows(&self.k.v), &self.rows(&self.v.v), None, &[]);
-        b.near("out", out, &want)
+        let (r, width) = (self.counts.r, G * D);
+        let at = |i: usize| cache[slot(i / (r * width), i / width % r, r.div_ceil(PAGE)) * width + i % width];
+        (0..B * r * width).map(at).collect()
     }
 }
 
-/// A step of every sequence, over keys in one tensor and over pages.
-#[rustfmt::skip] // calls of twenty operands
+/// A step of every sequence, over keys in one tensor.
 fn steps(b: &mut Bench<'_>) -> Result<()> {
     let r = b.size.columns + 3;
     let (q, k, v) = (b.random(&[B, 1, N, D])?, b.random(&[B, r, G, D])?, b.random(&[B, r, G, D])?);
-    let (out, keys) = (b.empty(&[B, 1, N, D])?, [r, 1, r - 2]);
-    let kl = lengths(keys);
-    ops::inference::step_attention(b.stream, q.view()?, vec![k.view()?], vec![v.view()?], None, None, Some(&kl), N as i64, SCALE, c"BSND", G as i64, out.view()?)?;
-    let form = Attend { s: 1, r, queries: [1; B], keys, sees: &all };
-    let [want, _] = form.run(&q.v, &k.v, &v.v, None, &[]);
-    b.near("out", &out, &want)
+    let (out, counts) = (b.empty(&[B, 1, N, D])?, step_counts(r));
+    let kl = lengths(counts.keys);
+    ops::IncreFlashAttention {
+        query: q.view()?,
+        key: vec![k.view()?],
+        value: vec![v.view()?],
+        heads: HEADS,
+        options: StepOptions { actual_seq_lengths: Some(&kl), ..Default::default() },
+        attention_out: out.view()?,
+    }
+    .run(b.stream)?;
+    b.near("out", &out, &counts.attend([&q.v, &k.v, &v.v, &[], &[], &[]], all).out)
 }
 
-#[rustfmt::skip] // calls of twenty operands
+/// A step of every sequence, over pages.
 fn paged_steps(b: &mut Bench<'_>) -> Result<()> {
     let (p, q, out) = (pages(b)?, b.random(&[B, 1, N, D])?, b.empty(&[B, 1, N, D])?);
-    let kl = lengths(p.keys);
-    ops::inference::step_attention_v4(b.stream, q.view()?, vec![p.k.view()?], vec![p.v.view()?], None, None, Some(&kl), None, None, None, None, None, None, None, Some(p.table.view()?), None, N as i64, SCALE, c"BSND", G as i64, PAGE as i64, 0, out.view()?)?;
-    p.compare(b, &q, &out)
+    let kl = lengths(p.counts.keys);
+    ops::IncreFlashAttentionV4 {
+        query: q.view()?,
+        key: vec![p.k.view()?],
+        value: vec![p.v.view()?],
+        heads: HEADS,
+        options: StepOptions { actual_seq_lengths: Some(&kl), ..Default::default() },
+        scales: InferScales::default(),
+        cache: CacheOptions {
+            block_table: Some(p.table.view()?),
+            block_size: PAGE as i64,
+            ..Default::default()
+        },
+        inner_precise: 0,
+        attention_out: out.view()?,
+    }
+    .run(b.stream)?;
+    let (k, v) = (p.rows(&p.k.v), p.rows(&p.v.v));
+    b.near("out", &out, &p.counts.attend([&q.v, &k, &v, &[], &[], &[]], all).out)
 }
 
 /// New rows into the pages, one of them left out.
@@ -240,21 +257,15 @@ fn scatter(b: &mut Bench<'_>) -> Result<()> {
     let slots: Vec<f64> =
         (0..t).map(|i| if i == 1 { -1.0 } else { (blocks * PAGE - 1 - i) as f64 }).collect();
     let map = b.give_as(DType::I32, &[t], &slots)?;
-    ops::inference::scatter_cache(
-        b.stream,
-        k.view()?,
-        kc.view()?,
-        map.view()?,
-        v.view()?,
-        vc.view()?,
-        None,
-        None,
-        None,
-        c"Norm",
-        c"None",
-        None,
-        None,
-    )?;
+    ops::ScatterPaKvCache {
+        key: k.view()?,
+        key_cache: kc.view()?,
+        slot_mapping: map.view()?,
+        value: v.view()?,
+        value_cache: vc.view()?,
+        options: ScatterOptions::default(),
+    }
+    .run(b.stream)?;
     for (name, rows, cache, width) in [("keys", &k, &kc, G * D), ("values", &v, &vc, 2 * G * D)] {
         let mut want = cache.v.clone();
         for (i, s) in slots.iter().enumerate().filter(|(_, s)| **s >= 0.0) {
@@ -300,13 +311,23 @@ fn ring(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let ([po, pm, ps], [co, cm, cs]) = (give(part(0, half))?, give(part(half, 2 * half))?);
     let (out, max, sum) =
         (b.empty(&rows)?, b.empty_as(DType::F32, &statistics)?, b.empty_as(DType::F32, &statistics)?);
-    let (st, [a, c, d]) = (b.stream, [po.view()?, pm.view()?, ps.view()?]);
-    let [e, f, g] = [co.view()?, cm.view()?, cs.view()?];
-    let [x, y, z]: [View<'_>; 3] = [out.view()?, max.view()?, sum.view()?];
+    let prev = PartialAttention { attn_out: po.view()?, softmax_max: pm.view()?, softmax_sum: ps.view()? };
+    let cur = PartialAttention { attn_out: co.view()?, softmax_max: cm.view()?, softmax_sum: cs.view()? };
+    let all = PartialAttention { attn_out: out.view()?, softmax_max: max.view()?, softmax_sum: sum.view()? };
+    let (actual_seq_qlen, input_layout) = (None, c"SBH");
     if version == 1 {
-        ops::inference::ring_update(st, a, c, d, e, f, g, None, c"SBH", x, y, z)?;
+        ops::RingAttentionUpdate { prev, cur, actual_seq_qlen, input_layout, out: all }.run(b.stream)?;
     } else {
-        ops::inference::ring_update_v2(st, a, c, d, e, f, g, None, c"SBH", c"", x, y, z)?;
+        let input_softmax_layout = c"";
+        ops::RingAttentionUpdateV2 {
+            prev,
+            cur,
+            actual_seq_qlen,
+            input_layout,
+            input_softmax_layout,
+            out: all,
+        }
+        .run(b.stream)?;
     }
     let [want, maxima, sums] = part(0, 2 * half);
     b.near("out", &out, &want)?;
@@ -339,13 +360,32 @@ fn quant_matmul(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let product = |i: usize| (0..k).map(|p| x[i / n * k + p] * w[p * n + i % n]).sum::<f64>() + shifts[i % n];
     if version == 3 {
         // Scales in the packed form, which keeps ten bits of their fraction.
-        ops::inference::quant_param(b.stream, scale.view()?, None, packed.view()?)?;
-        let (s, t) = (packed.view()?, Some(bias.view()?));
-        ops::inference::quant_matmul_v3(b.stream, a.view()?, c.view()?, s, None, t, false, false, y.view()?)?;
+        ops::quant_param(b.stream, scale.view()?, None, packed.view()?)?;
+        ops::QuantMatmulV3 {
+            x1: a.view()?,
+            x2: c.view()?,
+            scale: packed.view()?,
+            offset: None,
+            bias: Some(bias.view()?),
+            transpose_x1: false,
+            transpose_x2: false,
+            out: y.view()?,
+        }
+        .run(b.stream)?;
         return b.near("y", &y, &(0..m * n).map(|i| product(i) * scale.v[i % n]).collect::<Vec<_>>());
     }
-    let (s, r, t) = (scale.view()?, Some(rows.view()?), Some(bias.view()?));
-    ops::inference::quant_matmul(b.stream, a.view()?, c.view()?, s, None, r, t, false, false, y.view()?)?;
+    ops::QuantMatmulV4 {
+        x1: a.view()?,
+        x2: c.view()?,
+        scale: scale.view()?,
+        offset: None,
+        pertoken_scale: Some(rows.view()?),
+        bias: Some(bias.view()?),
+        transpose_x1: false,
+        transpose_x2: false,
+        out: y.view()?,
+    }
+    .run(b.stream)?;
     b.near("y", &y, &(0..m * n).map(|i| product(i) * scale.v[i % n] * rows.v[i / n]).collect::<Vec<_>>())
 }
 
@@ -356,18 +396,18 @@ fn weight_quant(b: &mut Bench<'_>) -> Result<()> {
     let w = b.give_as(DType::I8, &[k, n], &values)?;
     let (scale, offset, bias) = (b.random(&[n])?, b.random(&[n])?, b.random(&[n])?);
     let y = b.empty(&[m, n])?;
-    ops::inference::weight_quant_matmul(
-        b.stream,
-        x.view()?,
-        w.view()?,
-        scale.view()?,
-        Some(offset.view()?),
-        None,
-        None,
-        Some(bias.view()?),
-        0,
-        y.view()?,
-    )?;
+    ops::WeightQuantBatchMatmulV2 {
+        x: x.view()?,
+        weight: w.view()?,
+        antiquant_scale: scale.view()?,
+        antiquant_offset: Some(offset.view()?),
+        quant_scale: None,
+        quant_offset: None,
+        bias: Some(bias.view()?),
+        antiquant_group_size: 0,
+        y: y.view()?,
+    }
+    .run(b.stream)?;
     let one = |i: usize| {
         let (r, c) = (i / n, i % n);
         (0..k).map(|p| x.v[r * k + p] * (values[p * n + c] + offset.v[c]) * scale.v[c]).sum::<f64>()
@@ -382,29 +422,38 @@ fn quantised(b: &mut Bench<'_>) -> Result<()> {
     // Powers of two: products are exact, so that both round alike.
     let scales: Vec<f64> = (0..n).map(|i| f64::from(1 << (i % 9))).collect();
     let (scale, y) = (b.give(&[n], &scales)?, b.empty_as(DType::I8, &[m, n])?);
-    ops::inference::quantise(b.stream, x.view()?, scale.view()?, None, false, c"round", 2, -1, y.view()?)?;
+    ops::AscendQuantV3 {
+        x: x.view()?,
+        scale: scale.view()?,
+        offset: None,
+        sqrt_mode: false,
+        round_mode: c"round",
+        dst_type: acl_type(DType::I8),
+        axis: -1,
+        y: y.view()?,
+    }
+    .run(b.stream)?;
     b.near("int8", &y, &(0..m * n).map(|i| byte(x.v[i] * scale.v[i % n])).collect::<Vec<_>>())?;
     let values = small(b, m * n);
     let (q, back) = (b.give_as(DType::I8, &[m, n], &values)?, b.empty(&[m, n])?);
     let (scale, offset) = (b.random(&[n])?, b.random(&[n])?);
-    // 1: float16, 27: bfloat16.
-    let kind = if b.dtype == DType::F16 { 1 } else { 27 };
-    ops::inference::dequantise(
-        b.stream,
-        q.view()?,
-        scale.view()?,
-        Some(offset.view()?),
-        kind,
-        false,
-        back.view()?,
-    )?;
+    let kind = if b.dtype == DType::F16 { DType::F16 } else { DType::Bf16 };
+    ops::AscendAntiQuant {
+        x: q.view()?,
+        scale: scale.view()?,
+        offset: Some(offset.view()?),
+        dst_type: acl_type(kind).into(),
+        sqrt_mode: false,
+        y: back.view()?,
+    }
+    .run(b.stream)?;
     b.near(
         "back",
         &back,
         &(0..m * n).map(|i| (values[i] + offset.v[i % n]) * scale.v[i % n]).collect::<Vec<_>>(),
     )?;
     let (y, scales) = (b.empty_as(DType::I8, &[m, n])?, b.empty_as(DType::F32, &[m])?);
-    ops::inference::dynamic_quant(b.stream, x.view()?, None, y.view()?, scales.view()?)?;
+    ops::dynamic_quant(b.stream, x.view()?, None, y.view()?, scales.view()?)?;
     let largest: Vec<f64> =
         x.v.chunks(n).map(|r| r.iter().fold(0.0f64, |m, v| m.max(v.abs())) / 127.0).collect();
     b.near("scales", &scales, &largest)?;

@@ -1,6 +1,7 @@
 //! Softmax and losses.
 
 use super::{Bench, Check, FLOATS, gradient};
+use crate::ops::CrossEntropyOptions;
 use crate::{Result, ops};
 use ms_core::DType;
 
@@ -23,11 +24,13 @@ fn softmaxes(b: &mut Bench<'_>) -> Result<()> {
     let (y, dx) = (b.empty(&[m, n])?, b.empty(&[m, n])?);
     ops::softmax(b.stream, x.view()?, -1, y.view()?)?;
     b.near("softmax", &y, &softmax(&x.v, n))?;
-    ops::softmax_backward(b.stream, dy.view()?, y.view()?, -1, dx.view()?)?;
+    let (grad_output, output, out) = (dy.view()?, y.view()?, dx.view()?);
+    ops::SoftmaxBackward { grad_output, output, dim: -1, out }.run(b.stream)?;
     b.near("its gradient", &dx, &gradient(|x| softmax(x, n), &x.v, &dy.v))?;
     ops::log_softmax(b.stream, x.view()?, 1, y.view()?)?;
     b.near("log softmax", &y, &log_softmax(&x.v, n))?;
-    ops::log_softmax_backward(b.stream, dy.view()?, y.view()?, 1, dx.view()?)?;
+    let (grad_output, output, out) = (dy.view()?, y.view()?, dx.view()?);
+    ops::LogSoftmaxBackward { grad_output, output, dim: 1, out }.run(b.stream)?;
     b.near("its gradient", &dx, &gradient(|x| log_softmax(x, n), &x.v, &dy.v))
 }
 
@@ -54,39 +57,31 @@ fn cross_entropy(b: &mut Bench<'_>) -> Result<()> {
     let (loss, log) = (b.empty(&[1])?, b.empty(&[m, n])?);
     // Outputs of the z-loss are reserved: they must be there, and are empty.
     let (z, lse) = (b.empty_as(DType::F32, &[0])?, b.empty_as(DType::F32, &[0])?);
-    ops::cross_entropy(
-        b.stream,
-        x.view()?,
-        target.view()?,
-        None,
-        c"mean",
-        -100,
-        0.0,
-        0.0,
-        false,
-        loss.view()?,
-        log.view()?,
-        Some(z.view()?),
-        Some(lse.view()?),
-    )?;
+    ops::CrossEntropyLoss {
+        input: x.view()?,
+        target: target.view()?,
+        options: CrossEntropyOptions::default(),
+        return_zloss: false,
+        loss: loss.view()?,
+        log_prob: log.view()?,
+        zloss: Some(z.view()?),
+        lse_for_zloss: Some(lse.view()?),
+    }
+    .run(b.stream)?;
     b.near("log probabilities", &log, &log_softmax(&x.v, n))?;
     let f = |x: &[f64]| mean_loss(&log_softmax(x, n), &list, n, counted);
     b.near("loss", &loss, &f(&x.v))?;
     let (dloss, dx) = (b.give(&[1], &[0.5])?, b.empty(&[m, n])?);
-    ops::cross_entropy_grad(
-        b.stream,
-        dloss.view()?,
-        log.view()?,
-        target.view()?,
-        None,
-        None,
-        None,
-        c"mean",
-        -100,
-        0.0,
-        0.0,
-        dx.view()?,
-    )?;
+    ops::CrossEntropyLossGrad {
+        grad_loss: dloss.view()?,
+        log_prob: log.view()?,
+        target: target.view()?,
+        options: CrossEntropyOptions::default(),
+        grad_zloss: None,
+        lse_for_zloss: None,
+        out: dx.view()?,
+    }
+    .run(b.stream)?;
     b.near("its gradient", &dx, &gradient(f, &x.v, &[0.5]))
 }
 
@@ -97,22 +92,31 @@ fn nll(b: &mut Bench<'_>) -> Result<()> {
     let (list, counted) = targets(b);
     let (target, weight) = (b.give_as(DType::I64, &[m], &list)?, b.give(&[n], &vec![1.0; n])?);
     let (loss, total) = (b.empty(&[1])?, b.empty(&[1])?);
-    ops::nll_loss(b.stream, x.view()?, target.view()?, weight.view()?, 1, -100, loss.view()?, total.view()?)?;
+    ops::NLLLoss {
+        x: x.view()?,
+        target: target.view()?,
+        weight: weight.view()?,
+        reduction: 1,
+        ignore_index: -100,
+        out: loss.view()?,
+        total_weight: total.view()?,
+    }
+    .run(b.stream)?;
     let f = |x: &[f64]| mean_loss(x, &list, n, counted);
     b.near("loss", &loss, &f(&x.v))?;
     b.near("weights", &total, &[counted])?;
     let (dloss, dx) = (b.give(&[1], &[2.0])?, b.empty(&[m, n])?);
-    ops::nll_loss_backward(
-        b.stream,
-        dloss.view()?,
-        x.view()?,
-        target.view()?,
-        weight.view()?,
-        1,
-        -100,
-        total.view()?,
-        dx.view()?,
-    )?;
+    ops::NLLLossBackward {
+        grad_output: dloss.view()?,
+        x: x.view()?,
+        target: target.view()?,
+        weight: weight.view()?,
+        reduction: 1,
+        ignore_index: -100,
+        total_weight: total.view()?,
+        out: dx.view()?,
+    }
+    .run(b.stream)?;
     b.near("its gradient", &dx, &gradient(f, &x.v, &[2.0]))
 }
 

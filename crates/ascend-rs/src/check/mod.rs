@@ -9,6 +9,7 @@ mod dense;
 mod experts;
 mod inference;
 mod losses;
+mod scores;
 mod versions;
 
 use crate::operator::View;
@@ -267,6 +268,16 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// Where parts of these lengths end, one after the other.
+fn ends(lengths: &[usize]) -> Vec<usize> {
+    let mut at = 0;
+    let end = |n: &usize| {
+        at += n;
+        at
+    };
+    lengths.iter().map(end).collect()
 }
 
 /// The gradient of `Σ dy · f(x)` by `x`, by central differences.

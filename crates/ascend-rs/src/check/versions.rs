@@ -1,10 +1,16 @@
-//! Further versions of attention for training: biases, sinks, separate parts of queries and keys.
+//! Versions of attention for training: sequences one after the other, biases, sinks, separate parts of queries and keys.
 
 use super::attention::causal_mask;
+use super::scores::{Pair, Parts, Sizes, attend};
 use super::{Bench, Check, FLOATS, Given, gradient};
 use crate::operator::View;
+use crate::ops::{
+    Attention, AttentionExtras, AttentionGradients, AttentionOptions, AttentionResults, BiasOptions,
+    RopeGradients, RopeParts, SequenceEnds,
+};
 use crate::{Array, Result, ops};
 use ms_core::DType;
+use std::ffi::CStr;
 
 /// Heads of queries, heads of keys, size of a head, of its part of its own, and the scale.
 const N: usize = 4;
@@ -16,12 +22,9 @@ const SCALE: f64 = 0.25;
 /// Causal attention of sequences that end at `ends`, over rows `[t,n,d]`.
 struct Form {
     ends: Vec<usize>,
-    /// By head, query and key within their sequence, and sequence; and whether the scale comes before it.
+    /// By sequence, head, and query and key within the sequence; and whether the scale comes before it.
     bias: Option<(Vec<f64>, bool)>,
 }
-
-/// Queries, keys, values, sinks, and the parts of queries and keys of their own; the last three may be empty.
-type Parts<'a> = [&'a [f64]; 6];
 
 impl Form {
     fn rows(&self) -> usize {
@@ -38,41 +41,19 @@ impl Form {
         (own, row - if own == 0 { 0 } else { self.ends[own - 1] })
     }
 
-    fn forward(&self, [q, k, v, sink, qr, kr]: Parts<'_>) -> Vec<f64> {
+    fn forward(&self, parts: Parts<'_>) -> Vec<f64> {
         let (t, long) = (self.rows(), self.longest());
-        let mut out = vec![0.0; t * N * D];
-        for (i, n) in (0..t).flat_map(|i| (0..N).map(move |n| (i, n))) {
-            let g = n / (N / G);
-            let (own, at) = self.place(i);
-            let dot = |a: &[f64], x: usize, b: &[f64], y: usize, w: usize| -> f64 {
-                (0..w).map(|c| a[x * w + c] * b[y * w + c]).sum()
-            };
-            let score = |j: usize| -> Option<f64> {
-                let (other, col) = self.place(j);
-                if other != own || col > at {
-                    return None;
-                }
-                let mut s = dot(q, i * N + n, k, j * G + g, D);
-                if !qr.is_empty() {
-                    s += dot(qr, i * N + n, kr, j * G + g, R);
-                }
-                Some(match &self.bias {
-                    None => s * SCALE,
-                    Some((values, outside)) => {
-                        let b = values[((own * N + n) * long + at) * long + col];
-                        if *outside { s * SCALE + b } else { (s + b) * SCALE }
-                    }
-                })
-            };
-            let weights: Vec<f64> = (0..t).map(|j| score(j).map_or(0.0, f64::exp)).collect();
-            let sum: f64 = weights.iter().sum::<f64>() + sink.get(n).map_or(0.0, |s| s.exp());
-            for (j, w) in weights.iter().enumerate() {
-                for c in 0..D {
-                    out[(i * N + n) * D + c] += w / sum * v[(j * G + g) * D + c];
-                }
+        let score = |pair: Pair, dot: f64| {
+            let ((own, row), (other, col)) = (self.place(pair.i), self.place(pair.j));
+            let bias = |values: &[f64]| values[((own * N + pair.n) * long + row) * long + col];
+            match &self.bias {
+                _ if other != own || col > row => None,
+                None => Some(dot * SCALE),
+                Some((values, true)) => Some(dot * SCALE + bias(values)),
+                Some((values, false)) => Some((dot + bias(values)) * SCALE),
             }
-        }
-        out
+        };
+        attend(Sizes { b: 1, s: t, r: t, n: N, g: G, d: D }, parts, score).out
     }
 }
 
@@ -174,6 +155,60 @@ impl<'a> Run<'a> {
         })
     }
 
+    fn attention(&self, input_layout: &'static CStr) -> Result<Attention<'_>> {
+        Ok(Attention {
+            query: self.q.view()?,
+            key: self.k.view()?,
+            value: self.v.view()?,
+            head_num: N as i64,
+            input_layout,
+            scale_value: SCALE,
+            options: AttentionOptions {
+                pse_shift: maybe(self.shift.as_ref())?,
+                atten_mask: Some(self.mask.view()?),
+                sparse_mode: 2,
+                ..Default::default()
+            },
+        })
+    }
+
+    fn sink(&self) -> Result<Option<View<'_>>> {
+        maybe(self.sink.as_ref())
+    }
+
+    fn rope(&self) -> Result<RopeParts<'_>> {
+        let (q, k) = self.rope.as_ref().map_or((None, None), |(q, k)| (Some(q), Some(k)));
+        Ok(RopeParts { query_rope: maybe(q)?, key_rope: maybe(k)? })
+    }
+
+    fn bias(&self) -> BiasOptions<'static> {
+        BiasOptions { pse_type: self.kind, ..Default::default() }
+    }
+
+    fn results(&self) -> Result<AttentionResults<'_>> {
+        Ok(AttentionResults {
+            softmax_max: self.max.view()?,
+            softmax_sum: self.sum.view()?,
+            softmax_out: Some(self.none.view()?),
+            attention_out: self.out.view()?,
+        })
+    }
+
+    fn gradients(&self) -> Result<AttentionGradients<'_>> {
+        let [dq, dk, dv, ..] = &self.grads;
+        let dpse = Some(self.none.view()?);
+        Ok(AttentionGradients { dq: dq.view()?, dk: dk.view()?, dv: dv.view()?, dpse })
+    }
+
+    fn dsink(&self) -> Result<Option<View<'_>>> {
+        self.grads[3].view().map(Some)
+    }
+
+    fn rope_gradients(&self) -> Result<RopeGradients<'_>> {
+        let [.., dq, dk] = &self.grads;
+        Ok(RopeGradients { dq_rope: Some(dq.view()?), dk_rope: Some(dk.view()?) })
+    }
+
     fn parts(&self) -> Parts<'_> {
         let empty: &[f64] = &[];
         let (qr, kr) = self.rope.as_ref().map_or((empty, empty), |(a, b)| (&a.v[..], &b.v[..]));
@@ -205,7 +240,6 @@ impl<'a> Run<'a> {
 }
 
 /// Versions 2 to 4 over padded sequences.
-#[rustfmt::skip] // calls of thirty operands
 fn padded(b: &mut Bench<'_>, version: usize) -> Result<()> {
     // Central differences of a loop over all pairs: the sequence stays short.
     let (batch, s) = (2, b.size.rows.min(4));
@@ -214,86 +248,112 @@ fn padded(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let kinds = [None, Some(0), Some(1), Some(2), Some(3)];
     for kind in [kinds[b.size.rows % kinds.len()], kinds[(b.size.rows + 2) % kinds.len()]] {
         let r = Run::new(b, &mask, &[batch, s], ends.clone(), kind, (version > 2, version > 3))?;
-        let (st, n, layout, far) = (b.stream, N as i64, c"BSND", 65536);
-        let (q, k, v) = (r.q.view()?, r.k.view()?, r.v.view()?);
-        let (dy, m) = (r.dy.view()?, Some(r.mask.view()?));
-        let (p, sink) = (maybe(r.shift.as_ref())?, maybe(r.sink.as_ref())?);
-        let (qr, kr) = (maybe(r.rope.as_ref().map(|r| &r.0))?, maybe(r.rope.as_ref().map(|r| &r.1))?);
-        let (max, sum, none, out) = (r.max.view()?, r.sum.view()?, Some(r.none.view()?), r.out.view()?);
-        let [dq, dk, dv, ds, dqr, dkr] = &r.grads;
-        let (dq, dk, dv) = (dq.view()?, dk.view()?, dv.view()?);
-        let (ds, dqr, dkr) = (Some(ds.view()?), Some(dqr.view()?), Some(dkr.view()?));
-        let (mx, sm, o) = (Some(max.clone()), Some(sum.clone()), Some(out.clone()));
-        match version {
-            2 => {
-                ops::versions::attention_v2(st, q.clone(), k.clone(), v.clone(), p.clone(), None, None, m.clone(), None, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, max.clone(), sum.clone(), none.clone(), out.clone())?;
-                ops::versions::attention_grad_v2(st, q.clone(), k.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), None, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, dq.clone(), dk.clone(), dv.clone(), none.clone())?;
-            }
-            3 => {
-                ops::versions::attention_v3(st, q.clone(), k.clone(), v.clone(), p.clone(), None, None, m.clone(), sink.clone(), None, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, max.clone(), sum.clone(), none.clone(), out.clone())?;
-                ops::versions::attention_grad_v3(st, q.clone(), k.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), sink.clone(), None, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, dq.clone(), dk.clone(), dv.clone(), none.clone(), ds.clone())?;
-            }
-            _ => {
-                ops::versions::attention_v4(st, q.clone(), k.clone(), v.clone(), p.clone(), None, None, m.clone(), qr.clone(), kr.clone(), None, None, None, sink.clone(), None, None, None, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, 0, r.kind, c"", 0, 0, max.clone(), sum.clone(), none.clone(), out.clone())?;
-                ops::versions::attention_grad_v4(st, q.clone(), k.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), sink.clone(), qr.clone(), kr.clone(), None, None, None, None, None, None, None, None, None, None, SCALE, 1.0, far, far, n, layout, c"", 0, 2, r.kind, 0, 0, 0, dq.clone(), dk.clone(), dv.clone(), dqr.clone(), dkr.clone(), none.clone(), ds.clone())?;
-            }
-        }
+        run_padded(b, version, &r)?;
         r.compare(b, &format!("version {version} with bias {kind:?}"))?;
     }
     Ok(())
 }
 
-/// Versions 2 to 5 over sequences one after the other, one of them empty.
-#[rustfmt::skip] // calls of thirty operands
-fn ragged(b: &mut Bench<'_>, version: usize) -> Result<()> {
-    let lengths = [b.size.rows.min(4), 0, 1, 2];
-    let mut ends = Vec::new();
-    lengths.iter().fold(0, |at, n| {
-        ends.push(at + n);
-        at + n
-    });
-    let t = ends[3];
-    let list: Vec<i64> = ends.iter().map(|e| *e as i64).collect();
-    let e = Some(&list[..]);
-    let mask = causal_mask(b)?;
-    let kind = if version == 4 { None } else { Some(2 + (version + b.size.rows) as i64 % 2) };
-    let r = Run::new(b, &mask, &[t], ends.clone(), kind, (version == 5, version == 3 || version == 5))?;
-    let (st, n, layout, far) = (b.stream, N as i64, c"TND", 65536);
-    let (q, k, v) = (r.q.view()?, r.k.view()?, r.v.view()?);
-    let (dy, m) = (r.dy.view()?, Some(r.mask.view()?));
-    let (p, sink) = (maybe(r.shift.as_ref())?, maybe(r.sink.as_ref())?);
-    let (qr, kr) = (maybe(r.rope.as_ref().map(|r| &r.0))?, maybe(r.rope.as_ref().map(|r| &r.1))?);
-    let (max, sum, none, out) = (r.max.view()?, r.sum.view()?, Some(r.none.view()?), r.out.view()?);
-    let [dq, dk, dv, ds, dqr, dkr] = &r.grads;
-    let (dq, dk, dv) = (dq.view()?, dk.view()?, dv.view()?);
-    let (ds, dqr, dkr) = (Some(ds.view()?), Some(dqr.view()?), Some(dkr.view()?));
-    let (mx, sm, o) = (Some(max.clone()), Some(sum.clone()), Some(out.clone()));
+fn run_padded(b: &Bench<'_>, version: usize, r: &Run<'_>) -> Result<()> {
+    let forward = (r.attention(c"BSND")?, r.sink()?, r.rope()?, r.bias(), r.results()?);
+    let (of, sink, rope, bias, results) = forward.clone();
+    let extras = AttentionExtras::default();
     match version {
-        2 => {
-            ops::versions::attention_ragged_v2(st, q.clone(), k.clone(), v.clone(), p.clone(), None, None, m.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, max.clone(), sum.clone(), none.clone(), out.clone())?;
-            ops::versions::attention_ragged_grad_v2(st, q.clone(), k.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, dq.clone(), dk.clone(), dv.clone(), none.clone())?;
-        }
-        3 => {
-            ops::versions::attention_ragged_v3(st, q.clone(), qr.clone(), k.clone(), kr.clone(), v.clone(), p.clone(), None, None, m.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, max.clone(), sum.clone(), none.clone(), out.clone())?;
-            ops::versions::attention_ragged_grad_v3(st, q.clone(), qr.clone(), k.clone(), kr.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, dq.clone(), dqr.clone(), dk.clone(), dkr.clone(), dv.clone(), none.clone())?;
-        }
-        4 => {
-            ops::versions::attention_ragged_v4(st, q.clone(), k.clone(), v.clone(), None, None, None, m.clone(), None, e, e, SCALE, 1.0, far, far, n, layout, 0, 2, c"same_as_input", max.clone(), sum.clone(), none.clone(), out.clone())?;
-            ops::versions::attention_ragged_grad_v4(st, q.clone(), k.clone(), v.clone(), dy.clone(), None, None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), None, e, e, SCALE, 1.0, far, far, n, layout, 0, 2, dq.clone(), dk.clone(), dv.clone(), none.clone(), c"same_as_input")?;
-        }
-        _ => {
-            ops::versions::attention_ragged_v5(st, q.clone(), qr.clone(), k.clone(), kr.clone(), v.clone(), p.clone(), None, None, m.clone(), sink.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, c"same_as_input", max.clone(), sum.clone(), none.clone(), out.clone())?;
-            ops::versions::attention_ragged_grad_v5(st, q.clone(), qr.clone(), k.clone(), kr.clone(), v.clone(), dy.clone(), p.clone(), None, None, m.clone(), mx.clone(), sm.clone(), None, o.clone(), sink.clone(), None, e, e, None, None, SCALE, 1.0, far, far, n, layout, 0, 2, r.kind, c"same_as_input", dq.clone(), dqr.clone(), dk.clone(), dkr.clone(), dv.clone(), none.clone(), ds.clone())?;
-        }
+        2 => ops::FlashAttentionScoreV2 { of, bias, results }.run(b.stream)?,
+        3 => ops::FlashAttentionScoreV3 { of, sink, bias, results }.run(b.stream)?,
+        _ => ops::FlashAttentionScoreV4 { of, sink, bias, rope, extras, results }.run(b.stream)?,
     }
-    r.compare(b, &format!("ragged version {version}"))?;
-    Ok(())
+    let (of, sink, rope, bias, results) = forward;
+    let (dy, gradients, dsink) = (r.dy.view()?, r.gradients()?, r.dsink()?);
+    match version {
+        2 => ops::FlashAttentionScoreGradV2 { of, dy, bias, results, gradients }.run(b.stream),
+        3 => ops::FlashAttentionScoreGradV3 { of, dy, sink, bias, results, gradients, dsink }.run(b.stream),
+        _ => ops::FlashAttentionScoreGradV4 {
+            of,
+            dy,
+            sink,
+            d_scale_dy: None,
+            d_scale_o: None,
+            bias,
+            rope,
+            extras: AttentionExtras::default(),
+            results,
+            gradients,
+            dsink,
+            rope_gradients: r.rope_gradients()?,
+        }
+        .run(b.stream),
+    }
+}
+
+/// All versions over sequences one after the other, one of them empty.
+fn ragged(b: &mut Bench<'_>, version: usize) -> Result<()> {
+    let places = super::ends(&[b.size.rows.min(4), 0, 1, 2]);
+    let list: Vec<i64> = places.iter().map(|e| *e as i64).collect();
+    let mask = causal_mask(b)?;
+    // Versions 1 and 4 know of no slopes.
+    let kind = if matches!(version, 1 | 4) { None } else { Some(2 + (version + b.size.rows) as i64 % 2) };
+    let with = (version == 5, matches!(version, 3 | 5));
+    let r = Run::new(b, &mask, &[places[3]], places, kind, with)?;
+    run_ragged(b, version, &r, SequenceEnds { actual_seq_q_len: &list, actual_seq_kv_len: &list })?;
+    r.compare(b, &format!("ragged version {version}"))
+}
+
+fn run_ragged(b: &Bench<'_>, version: usize, r: &Run<'_>, ends: SequenceEnds<'_>) -> Result<()> {
+    let softmax_layout = c"same_as_input";
+    let forward = (r.attention(c"TND")?, r.sink()?, r.rope()?, r.bias(), r.results()?);
+    let (of, sink, rope, bias, results) = forward.clone();
+    match version {
+        1 => ops::FlashAttentionVarLenScore { of, ends, results }.run(b.stream)?,
+        2 => ops::FlashAttentionVarLenScoreV2 { of, ends, bias, results }.run(b.stream)?,
+        3 => ops::FlashAttentionVarLenScoreV3 { of, ends, rope, bias, results }.run(b.stream)?,
+        4 => ops::FlashAttentionVarLenScoreV4 { of, ends, softmax_layout, results }.run(b.stream)?,
+        _ => ops::FlashAttentionVarLenScoreV5 { of, sink, ends, rope, bias, softmax_layout, results }
+            .run(b.stream)?,
+    }
+    let (of, sink, rope, bias, results) = forward;
+    let (dy, gradients) = (r.dy.view()?, r.gradients()?);
+    let (dsink, rope_gradients) = (r.dsink()?, r.rope_gradients()?);
+    match version {
+        1 => ops::FlashAttentionUnpaddingScoreGrad { of, dy, ends, results, gradients }.run(b.stream),
+        2 => ops::FlashAttentionUnpaddingScoreGradV2 { of, dy, ends, bias, results, gradients }.run(b.stream),
+        3 => ops::FlashAttentionUnpaddingScoreGradV3 {
+            of,
+            dy,
+            ends,
+            rope,
+            bias,
+            results,
+            gradients,
+            rope_gradients,
+        }
+        .run(b.stream),
+        4 => ops::FlashAttentionUnpaddingScoreGradV4 { of, dy, ends, softmax_layout, results, gradients }
+            .run(b.stream),
+        _ => ops::FlashAttentionUnpaddingScoreGradV5 {
+            of,
+            dy,
+            sink,
+            ends,
+            rope,
+            bias,
+            softmax_layout,
+            results,
+            gradients,
+            dsink,
+            rope_gradients,
+        }
+        .run(b.stream),
+    }
 }
 
 pub(super) const CHECKS: &[Check] = &[
     Check::of(&["aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"], FLOATS, |b| padded(b, 2)),
     Check::of(&["aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"], FLOATS, |b| padded(b, 3)),
     Check::of(&["aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"], FLOATS, |b| padded(b, 4)),
+    Check::of(&["aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"], FLOATS, |b| {
+        ragged(b, 1)
+    }),
     Check::of(
         &["aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"],
         FLOATS,

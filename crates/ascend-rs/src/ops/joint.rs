@@ -1,22 +1,74 @@
 //! Products fused with communication: a tensor-parallel linear layer as one operator instead of a product and a collective.
-//! All ranks of the group make the same calls with equal shapes; `turns` is 0, `stream_mode` 1, `reduce` `sum`, `which` 0, as
-//! documented.
+//! All ranks of the group make the same calls with equal shapes.
 //!
 //! They need at least two ranks (a sum of products: one), so the checks of one device do not run them.
 
-use super::Text;
+use super::{Maybe, Text};
 use crate::comm::Comm;
-use crate::operator::{Argument, Call, View};
-use crate::{Result, Stream};
+use crate::operator::View;
+
+options! {
+    /// What a product whose results are summed over ranks may be told; other values than these are not documented.
+    struct SumOptions<'a> {
+        /// Added to the product of each rank.
+        bias: Maybe<'a> = None,
+        /// How results are reduced.
+        reduce_op: Text = c"sum",
+        /// Reserved.
+        comm_turn: i64 = 0,
+        /// Reserved.
+        stream_mode: i64 = 1,
+    }
+
+    /// What a product of gathered rows may be told; other values than these are not documented.
+    struct GatherOptions<'a> {
+        /// Added to the product.
+        bias: Maybe<'a> = None,
+        /// Which operand is gathered: the first.
+        gather_index: i64 = 0,
+        /// Reserved.
+        comm_turn: i64 = 0,
+        /// Reserved.
+        stream_mode: i64 = 1,
+    }
+}
 
 operators! {
     transformer {
-    /// `out = Σ over the ranks of (a · b + bias)`, for weights cut by rows.
-    aclnnMatmulAllReduce = fn matmul_all_reduce(a: View<'a>, b: View<'a>, bias: Option<View<'a>>, group: &'a Comm, reduce: Text, turns: i64, stream_mode: i64, out: View<'a>);
-    /// `gathered` = all ranks' rows of `a`, `out = gathered · b`, for weights cut by columns and sequences cut over ranks.
-    aclnnAllGatherMatmul = fn all_gather_matmul(a: View<'a>, b: View<'a>, bias: Option<View<'a>>, group: &'a Comm, which: i64, turns: i64, stream_mode: i64, out: View<'a>, gathered: View<'a>);
-    /// `out` = this rank's rows of the sum over the ranks of `a · b`, for weights cut by rows and sequences cut over ranks.
-    aclnnMatmulReduceScatter = fn matmul_reduce_scatter(a: View<'a>, b: View<'a>, bias: Option<View<'a>>, group: &'a Comm, reduce: Text, turns: i64, stream_mode: i64, out: View<'a>);
+    /// `output = Σ over the ranks of (x1 · x2 + bias)`, for weights cut by rows.
+    aclnnMatmulAllReduce(
+        x1, x2, options.bias, group, options.reduce_op, options.comm_turn, options.stream_mode, output,
+    ) = struct MatmulAllReduce {
+        x1: View<'a>,
+        x2: View<'a>,
+        group: &'a Comm,
+        options: SumOptions<'a>,
+        output: View<'a>,
+    };
+
+    /// `gather` = all ranks' rows of `x1`, `output = gather · x2`, for weights cut by columns and sequences cut over ranks.
+    aclnnAllGatherMatmul(
+        x1, x2, options.bias, group, options.gather_index, options.comm_turn, options.stream_mode, output, gather,
+    ) = struct AllGatherMatmul {
+        x1: View<'a>,
+        x2: View<'a>,
+        group: &'a Comm,
+        options: GatherOptions<'a>,
+        output: View<'a>,
+        gather: View<'a>,
+    };
+
+    /// `output` = this rank's rows of the sum over the ranks of `x1 · x2`, for weights cut by rows and sequences cut over
+    /// ranks.
+    aclnnMatmulReduceScatter(
+        x1, x2, options.bias, group, options.reduce_op, options.comm_turn, options.stream_mode, output,
+    ) = struct MatmulReduceScatter {
+        x1: View<'a>,
+        x2: View<'a>,
+        group: &'a Comm,
+        options: SumOptions<'a>,
+        output: View<'a>,
+    };
     }
 }
 

@@ -1,7 +1,8 @@
 //! Products fused with communication through the safe layer: a linear layer sharded over two ranks, by columns and by rows.
 
 use crate::{scenarios, toolkit};
-use ascend_rs::{Array, Comm, Device, Error, Stream, ops};
+use ascend_rs::ops::joint;
+use ascend_rs::{Array, Comm, Device, Error, Stream};
 use half::bf16;
 use ms_core::DType;
 
@@ -41,7 +42,7 @@ fn a_layer_cut_over_ranks_is_the_whole_one() {
                 let device = Device::bind(toolkit, rank as i32).unwrap();
                 let comm = comm.bind(&device).unwrap();
                 assert!(!comm.name().is_empty());
-                assert!(ops::joint::available(toolkit).iter().all(|(_, there)| *there));
+                assert!(joint::available(toolkit).iter().all(|(_, there)| *there));
                 let s = Stream::new(&device).unwrap();
                 let (rows, part) = (tokens / RANKS, f / RANKS);
                 let mine = Array::of(&s, &[rows, h], &x[rank * rows * h..(rank + 1) * rows * h]).unwrap();
@@ -50,9 +51,16 @@ fn a_layer_cut_over_ranks_is_the_whole_one() {
                 let columns = Array::of(&s, &[h, part], &columns).unwrap();
                 let up = Array::new(&s, DType::Bf16, &[tokens, part]).unwrap();
                 let all = Array::new(&s, DType::Bf16, &[tokens, h]).unwrap();
-                let (a, b) = (mine.view().unwrap(), columns.view().unwrap());
-                let (out, gathered) = (up.view().unwrap(), all.view().unwrap());
-                ops::joint::all_gather_matmul(&s, a, b, None, &comm, 0, 0, 1, out, gathered).unwrap();
+                joint::AllGatherMatmul {
+                    x1: mine.view().unwrap(),
+                    x2: columns.view().unwrap(),
+                    group: &comm,
+                    options: joint::GatherOptions::default(),
+                    output: up.view().unwrap(),
+                    gather: all.view().unwrap(),
+                }
+                .run(&s)
+                .unwrap();
                 let want: Vec<f64> =
                     (0..tokens * part).map(|i| hidden[i / part * f + rank * part + i % part]).collect();
                 assert_eq!(wide(&up.to_vec::<bf16>().unwrap()), want);
@@ -64,11 +72,26 @@ fn a_layer_cut_over_ranks_is_the_whole_one() {
                     Array::new(&s, DType::Bf16, &[rows, h]).unwrap(),
                     Array::new(&s, DType::Bf16, &[tokens, h]).unwrap(),
                 );
-                let b = || down.view().unwrap();
-                let (a, out) = (up.view().unwrap(), cut.view().unwrap());
-                ops::joint::matmul_reduce_scatter(&s, a, b(), None, &comm, c"sum", 0, 1, out).unwrap();
-                let (a, out) = (up.view().unwrap(), sum.view().unwrap());
-                ops::joint::matmul_all_reduce(&s, a, b(), None, &comm, c"sum", 0, 1, out).unwrap();
+                joint::MatmulReduceScatter {
+                    x1: up.view().unwrap(),
+                    x2: down.view().unwrap(),
+                    group: &comm,
+                    options: joint::SumOptions::default(),
+                    output: cut.view().unwrap(),
+                }
+                .run(&s)
+                .unwrap();
+                let all_reduce = |options| {
+                    joint::MatmulAllReduce {
+                        x1: up.view().unwrap(),
+                        x2: down.view().unwrap(),
+                        group: &comm,
+                        options,
+                        output: sum.view().unwrap(),
+                    }
+                    .run(&s)
+                };
+                all_reduce(joint::SumOptions::default()).unwrap();
                 // Each rank's part is rounded before the sum.
                 let mut want = vec![0.0; tokens * h];
                 for r in 0..RANKS {
@@ -85,9 +108,8 @@ fn a_layer_cut_over_ranks_is_the_whole_one() {
                     want[rank * rows * h..(rank + 1) * rows * h]
                 );
 
-                let (a, out) = (up.view().unwrap(), sum.view().unwrap());
-                let e =
-                    ops::joint::matmul_all_reduce(&s, a, b(), None, &comm, c"max", 0, 1, out).unwrap_err();
+                let largest = joint::SumOptions { reduce_op: c"max", ..Default::default() };
+                let e = all_reduce(largest).unwrap_err();
                 assert!(matches!(&e, Error::Call(_)) && e.to_string().contains("reduceOp"), "{e}");
             });
         }
