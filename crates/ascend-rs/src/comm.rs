@@ -108,6 +108,13 @@ pub struct Unbound {
 // SAFETY: a handle that is made by one thread and then used by another, one at a time: the value is moved.
 unsafe impl Send for Unbound {}
 
+/// Calls a function of HCCL whose last arguments are a communicator and a stream.
+macro_rules! enter {
+    ($comm:expr, $stream:expr, hccl.$name:ident($($arg:expr),* $(,)?)) => {
+        acl!(&$comm.context.toolkit, hccl.$name($($arg,)* $comm.raw, $stream.raw()))
+    };
+}
+
 impl Comm {
     /// Joins the ranks that have the same root's information. Returns when all have come.
     ///
@@ -246,18 +253,8 @@ impl Comm {
     ) -> Result<()> {
         let n = count * dtype.size();
         self.ready("all-reduce", stream, &[(from, n), (to, n)])?;
-        acl!(
-            &self.context.toolkit,
-            hccl.HcclAllReduce(
-                from.address(),
-                to.address(),
-                count as u64,
-                hccl_type(dtype),
-                raw_op(op),
-                self.raw,
-                stream.raw()
-            )
-        )
+        let (count, dtype) = (count as u64, hccl_type(dtype));
+        enter!(self, stream, hccl.HcclAllReduce(from.address(), to.address(), count, dtype, raw_op(op)))
     }
 
     /// `to` = all ranks' `count` elements, in rank order.
@@ -275,8 +272,7 @@ impl Comm {
         let n = count * dtype.size();
         self.ready("all-gather", stream, &[(from, n), (to, n * self.size)])?;
         let (count, dtype) = (count as u64, hccl_type(dtype));
-        let toolkit = &self.context.toolkit;
-        acl!(toolkit, hccl.HcclAllGather(from.address(), to.address(), count, dtype, self.raw, stream.raw()))
+        enter!(self, stream, hccl.HcclAllGather(from.address(), to.address(), count, dtype))
     }
 
     /// `to` = this rank's part of `count` elements of the sum of all ranks' `from`.
@@ -293,18 +289,8 @@ impl Comm {
     ) -> Result<()> {
         let n = count * dtype.size();
         self.ready("reduce-scatter", stream, &[(from, n * self.size), (to, n)])?;
-        acl!(
-            &self.context.toolkit,
-            hccl.HcclReduceScatter(
-                from.address(),
-                to.address(),
-                count as u64,
-                hccl_type(dtype),
-                raw_op(ReduceOp::Sum),
-                self.raw,
-                stream.raw()
-            )
-        )
+        let (count, dtype, op) = (count as u64, hccl_type(dtype), raw_op(ReduceOp::Sum));
+        enter!(self, stream, hccl.HcclReduceScatter(from.address(), to.address(), count, dtype, op))
     }
 
     /// `buffer` = that of rank `root`.
@@ -320,18 +306,8 @@ impl Comm {
         root: usize,
     ) -> Result<()> {
         self.ready("broadcast", stream, &[(buffer, count * dtype.size())])?;
-        let toolkit = &self.context.toolkit;
-        acl!(
-            toolkit,
-            hccl.HcclBroadcast(
-                buffer.address(),
-                count as u64,
-                hccl_type(dtype),
-                root as u32,
-                self.raw,
-                stream.raw()
-            )
-        )
+        let (count, dtype) = (count as u64, hccl_type(dtype));
+        enter!(self, stream, hccl.HcclBroadcast(buffer.address(), count, dtype, root as u32))
     }
 
     /// Sends `counts[r]` elements to rank `r` and gets `recv_counts[r]` from it, each side one after the other.
@@ -358,8 +334,9 @@ impl Comm {
         self.ready("all-to-all", stream, &[(from, total * w), (to, total_recv * w)])?;
         let dtype = hccl_type(dtype);
         let raw = |list: &[u64]| list.as_ptr().cast::<c_void>();
-        acl!(
-            &self.context.toolkit,
+        enter!(
+            self,
+            stream,
             hccl.HcclAlltoAllV(
                 from.address(),
                 raw(&sends),
@@ -369,8 +346,6 @@ impl Comm {
                 raw(&recvs),
                 raw(&recvs_at),
                 dtype,
-                self.raw,
-                stream.raw(),
             )
         )
     }
@@ -382,8 +357,7 @@ impl Comm {
     pub fn send(&self, stream: &Stream, from: &Buffer, count: usize, dtype: DType, to: usize) -> Result<()> {
         self.ready("send", stream, &[(from, count * dtype.size())])?;
         let (count, dtype) = (count as u64, hccl_type(dtype));
-        let toolkit = &self.context.toolkit;
-        acl!(toolkit, hccl.HcclSend(from.address(), count, dtype, to as u32, self.raw, stream.raw()))
+        enter!(self, stream, hccl.HcclSend(from.address(), count, dtype, to as u32))
     }
 
     /// Receives elements from rank `from`.
@@ -393,8 +367,7 @@ impl Comm {
     pub fn recv(&self, stream: &Stream, to: &Buffer, count: usize, dtype: DType, from: usize) -> Result<()> {
         self.ready("receive", stream, &[(to, count * dtype.size())])?;
         let (count, dtype) = (count as u64, hccl_type(dtype));
-        let toolkit = &self.context.toolkit;
-        acl!(toolkit, hccl.HcclRecv(to.address(), count, dtype, from as u32, self.raw, stream.raw()))
+        enter!(self, stream, hccl.HcclRecv(to.address(), count, dtype, from as u32))
     }
 
     /// Lets the stream wait until every rank's stream has come to it.
@@ -402,7 +375,7 @@ impl Comm {
     /// # Errors
     /// If the library refuses.
     pub fn barrier(&self, stream: &Stream) -> Result<()> {
-        acl!(&self.context.toolkit, hccl.HcclBarrier(self.raw, stream.raw()))
+        enter!(self, stream, hccl.HcclBarrier())
     }
 
     /// What went wrong in the background, if anything.

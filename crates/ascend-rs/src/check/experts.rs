@@ -146,7 +146,8 @@ fn grouped(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let (group_list, activation) = (Some(groups.view()?), GroupedActivation::default());
     match version {
         1 => {
-            ops::GroupedMatmul { of, group_list: Some(&ends), split_item: split.split_item }.run(b.stream)?
+            let split_item = split.split_item;
+            ops::GroupedMatmul { of, group_list: Some(&ends), split_item }.run(b.stream)?;
         }
         2 => ops::GroupedMatmulV2 { of, group_list: Some(&ends), split }.run(b.stream)?,
         3 => ops::GroupedMatmulV3 { of, group_list, split }.run(b.stream)?,
