@@ -115,18 +115,45 @@ fn enter(
     sched::submit(stream.id, &accesses, call, Work::Run(run)).map(drop)
 }
 
-fn request(kind: Kind, count: u64, dtype: i32, op: i32, root: u32, pieces: Vec<u64>) -> Request {
-    let (call, expected, payload) = (String::new(), Vec::new(), Vec::new());
-    Request { kind, call, fixed: false, count, dtype, op, root, pieces, expected, payload }
+/// What a rank asks for, with the memory that it sends from and gets answers in.
+struct Part {
+    request: Request,
+    from: Vec<Piece>,
+    to: Vec<Piece>,
 }
 
-/// Bytes that there is room for from each rank.
-fn room(to: &[Piece]) -> Vec<u64> {
-    to.iter().map(|p| p.1 as u64).collect()
+/// Enters a collective, as this rank takes part in it.
+fn collective(
+    comm: usize,
+    stream: usize,
+    call: &'static str,
+    part: impl FnOnce(&Comm) -> Result<Part, i32>,
+) -> i32 {
+    answer(|| {
+        let Part { request, from, to } = part(&*get(comm, call)?)?;
+        enter(comm, stream, call, request, from, to)
+    })
 }
 
 fn size(count: u64, dtype: i32) -> usize {
     count as usize * size_of(dtype)
+}
+
+fn lengths(pieces: &[Piece]) -> Vec<u64> {
+    pieces.iter().map(|p| p.1 as u64).collect()
+}
+
+/// Pieces of `n` bytes, one after the other.
+fn row(base: usize, n: usize, ranks: u32) -> Vec<Piece> {
+    (0..ranks as usize).map(|r| (base + r * n, n)).collect()
+}
+
+/// Pieces as lists of counts and places say, both in elements.
+fn spread(base: usize, counts: usize, places: usize, dtype: i32, ranks: u32) -> Vec<Piece> {
+    let w = size_of(dtype);
+    (0..ranks as usize)
+        .map(|r| (base + take::<u64>(places, r) as usize * w, take::<u64>(counts, r) as usize * w))
+        .collect()
 }
 
 pub(crate) fn HcclAllReduce(
@@ -139,17 +166,11 @@ pub(crate) fn HcclAllReduce(
     stream: usize,
 ) -> i32 {
     let call = "HcclAllReduce";
-    answer(|| {
+    collective(comm, stream, call, |_| {
         check_reduction(dtype, op, call)?;
         let n = size(count, dtype);
-        enter(
-            comm,
-            stream,
-            call,
-            request(Kind::AllReduce, count, dtype, op, 0, vec![]),
-            vec![(send, n)],
-            vec![(recv, n)],
-        )
+        let request = Request { op, ..Request::of(Kind::AllReduce, count, dtype) };
+        Ok(Part { request, from: vec![(send, n)], to: vec![(recv, n)] })
     })
 }
 
@@ -161,20 +182,11 @@ pub(crate) fn HcclAllGather(
     comm: usize,
     stream: usize,
 ) -> i32 {
-    let call = "HcclAllGather";
-    answer(|| {
+    collective(comm, stream, "HcclAllGather", |me| {
         let n = size(count, dtype);
-        let ranks = get(comm, call)?.size as usize;
-        let to = (0..ranks).map(|r| (recv + r * n, n)).collect();
-        enter(comm, stream, call, request(Kind::AllGather, count, dtype, 0, 0, vec![]), vec![(send, n)], to)
+        let request = Request::of(Kind::AllGather, count, dtype);
+        Ok(Part { request, from: vec![(send, n)], to: row(recv, n, me.size) })
     })
-}
-
-fn spread(base: usize, counts: usize, places: usize, dtype: i32, ranks: u32) -> Vec<Piece> {
-    let w = size_of(dtype);
-    (0..ranks as usize)
-        .map(|r| (base + take::<u64>(places, r) as usize * w, take::<u64>(counts, r) as usize * w))
-        .collect()
 }
 
 pub(crate) fn HcclAllGatherV(
@@ -187,12 +199,10 @@ pub(crate) fn HcclAllGatherV(
     comm: usize,
     stream: usize,
 ) -> i32 {
-    let call = "HcclAllGatherV";
-    answer(|| {
-        let to = spread(recv, counts, places, dtype, get(comm, call)?.size);
-        let from = vec![(send, size(count, dtype))];
-        let asked = Request { expected: room(&to), ..request(Kind::AllGather, 0, dtype, 0, 0, vec![]) };
-        enter(comm, stream, call, asked, from, to)
+    collective(comm, stream, "HcclAllGatherV", |me| {
+        let to = spread(recv, counts, places, dtype, me.size);
+        let request = Request { expected: lengths(&to), ..Request::of(Kind::AllGather, 0, dtype) };
+        Ok(Part { request, from: vec![(send, size(count, dtype))], to })
     })
 }
 
@@ -206,12 +216,12 @@ pub(crate) fn HcclReduceScatter(
     stream: usize,
 ) -> i32 {
     let call = "HcclReduceScatter";
-    answer(|| {
+    collective(comm, stream, call, |me| {
         check_reduction(dtype, op, call)?;
-        let n = size(count, dtype);
-        let ranks = get(comm, call)?.size as usize;
-        let asked = request(Kind::ReduceScatter, count, dtype, op, 0, vec![n as u64; ranks]);
-        enter(comm, stream, call, asked, vec![(send, n * ranks)], vec![(recv, n)])
+        let (n, ranks) = (size(count, dtype), me.size as usize);
+        let pieces = vec![n as u64; ranks];
+        let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, count, dtype) };
+        Ok(Part { request, from: vec![(send, n * ranks)], to: vec![(recv, n)] })
     })
 }
 
@@ -227,13 +237,21 @@ pub(crate) fn HcclReduceScatterV(
     stream: usize,
 ) -> i32 {
     let call = "HcclReduceScatterV";
-    answer(|| {
+    collective(comm, stream, call, |me| {
         check_reduction(dtype, op, call)?;
-        let from = spread(send, counts, places, dtype, get(comm, call)?.size);
-        let pieces = from.iter().map(|p| p.1 as u64).collect();
-        let asked = request(Kind::ReduceScatter, 0, dtype, op, 0, pieces);
-        enter(comm, stream, call, asked, from, vec![(recv, size(count, dtype))])
+        let from = spread(send, counts, places, dtype, me.size);
+        let pieces = lengths(&from);
+        let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, 0, dtype) };
+        Ok(Part { request, from, to: vec![(recv, size(count, dtype))] })
     })
+}
+
+/// Whether this rank is the root, which must be one of the group.
+fn is_root(comm: &Comm, root: u32, call: &str) -> Result<bool, i32> {
+    if root >= comm.size {
+        return Err(fail(1, &format!("{call}: root {root} of {} ranks", comm.size)));
+    }
+    Ok(comm.rank == root)
 }
 
 pub(crate) fn HcclBroadcast(
@@ -245,27 +263,12 @@ pub(crate) fn HcclBroadcast(
     stream: usize,
 ) -> i32 {
     let call = "HcclBroadcast";
-    answer(|| {
+    collective(comm, stream, call, |me| {
         let n = size(count, dtype);
-        let me = get(comm, call)?;
-        check_root(&me, root, call)?;
-        let from = if me.rank == root { vec![(buffer, n)] } else { vec![] };
-        enter(
-            comm,
-            stream,
-            call,
-            request(Kind::Broadcast, count, dtype, 0, root, vec![]),
-            from,
-            vec![(buffer, n)],
-        )
+        let from = if is_root(me, root, call)? { vec![(buffer, n)] } else { vec![] };
+        let request = Request { root, ..Request::of(Kind::Broadcast, count, dtype) };
+        Ok(Part { request, from, to: vec![(buffer, n)] })
     })
-}
-
-fn check_root(comm: &Comm, root: u32, call: &str) -> Result<(), i32> {
-    if root >= comm.size {
-        return Err(fail(1, &format!("{call}: root {root} of {} ranks", comm.size)));
-    }
-    Ok(())
 }
 
 pub(crate) fn HcclReduce(
@@ -279,13 +282,12 @@ pub(crate) fn HcclReduce(
     stream: usize,
 ) -> i32 {
     let call = "HcclReduce";
-    answer(|| {
+    collective(comm, stream, call, |me| {
         check_reduction(dtype, op, call)?;
         let n = size(count, dtype);
-        let me = get(comm, call)?;
-        check_root(&me, root, call)?;
-        let to = if me.rank == root { vec![(recv, n)] } else { vec![] };
-        enter(comm, stream, call, request(Kind::Reduce, count, dtype, op, root, vec![]), vec![(send, n)], to)
+        let to = if is_root(me, root, call)? { vec![(recv, n)] } else { vec![] };
+        let request = Request { op, root, ..Request::of(Kind::Reduce, count, dtype) };
+        Ok(Part { request, from: vec![(send, n)], to })
     })
 }
 
@@ -299,21 +301,15 @@ pub(crate) fn HcclScatter(
     stream: usize,
 ) -> i32 {
     let call = "HcclScatter";
-    answer(|| {
-        let n = size(count, dtype);
-        let me = get(comm, call)?;
-        check_root(&me, root, call)?;
-        let ranks = me.size as usize;
-        let (from, pieces) =
-            if me.rank == root { (vec![(send, n * ranks)], vec![n as u64; ranks]) } else { (vec![], vec![]) };
-        enter(
-            comm,
-            stream,
-            call,
-            request(Kind::Scatter, count, dtype, 0, root, pieces),
-            from,
-            vec![(recv, n)],
-        )
+    collective(comm, stream, call, |me| {
+        let (n, ranks) = (size(count, dtype), me.size as usize);
+        let (from, pieces) = if is_root(me, root, call)? {
+            (vec![(send, n * ranks)], vec![n as u64; ranks])
+        } else {
+            (vec![], vec![])
+        };
+        let request = Request { root, pieces, ..Request::of(Kind::Scatter, count, dtype) };
+        Ok(Part { request, from, to: vec![(recv, n)] })
     })
 }
 
@@ -328,15 +324,14 @@ pub(crate) fn HcclAlltoAll(
     stream: usize,
 ) -> i32 {
     let call = "HcclAlltoAll";
-    answer(|| {
-        let n = size(count, dtype);
-        let m = size(recv_count, recv_dtype);
-        let ranks = get(comm, call)?.size as usize;
+    collective(comm, stream, call, |me| {
+        let (n, m) = (size(count, dtype), size(recv_count, recv_dtype));
+        let ranks = me.size as usize;
         check_apart((send, n * ranks), (recv, m * ranks), call)?;
-        let to: Vec<Piece> = (0..ranks).map(|r| (recv + r * m, m)).collect();
-        let asked = request(Kind::AllToAll, count, dtype, 0, 0, vec![n as u64; ranks]);
-        let asked = Request { expected: room(&to), ..asked };
-        enter(comm, stream, call, asked, vec![(send, n * ranks)], to)
+        let to = row(recv, m, me.size);
+        let (pieces, expected) = (vec![n as u64; ranks], lengths(&to));
+        let request = Request { pieces, expected, ..Request::of(Kind::AllToAll, count, dtype) };
+        Ok(Part { request, from: vec![(send, n * ranks)], to })
     })
 }
 
@@ -346,6 +341,12 @@ fn check_apart(a: Piece, b: Piece, call: &str) -> Result<(), i32> {
         return Err(1);
     }
     Ok(())
+}
+
+/// An exchange of pieces of any lengths between all ranks.
+fn all_to_all(from: Vec<Piece>, to: Vec<Piece>, dtype: i32) -> Part {
+    let (pieces, expected) = (lengths(&from), lengths(&to));
+    Part { request: Request { pieces, expected, ..Request::of(Kind::AllToAll, 0, dtype) }, from, to }
 }
 
 pub(crate) fn HcclAlltoAllV(
@@ -361,16 +362,13 @@ pub(crate) fn HcclAlltoAllV(
     stream: usize,
 ) -> i32 {
     let call = "HcclAlltoAllV";
-    answer(|| {
-        let ranks = get(comm, call)?.size;
-        let from = spread(send, counts, places, dtype, ranks);
-        let to = spread(recv, recv_counts, recv_places, recv_dtype, ranks);
+    collective(comm, stream, call, |me| {
+        let from = spread(send, counts, places, dtype, me.size);
+        let to = spread(recv, recv_counts, recv_places, recv_dtype, me.size);
         for a in &from {
             to.iter().try_for_each(|b| check_apart(*a, *b, call))?;
         }
-        let pieces = from.iter().map(|p| p.1 as u64).collect();
-        let asked = Request { expected: room(&to), ..request(Kind::AllToAll, 0, dtype, 0, 0, pieces) };
-        enter(comm, stream, call, asked, from, to)
+        Ok(all_to_all(from, to, dtype))
     })
 }
 
@@ -383,9 +381,7 @@ pub(crate) fn HcclAlltoAllVC(
     comm: usize,
     stream: usize,
 ) -> i32 {
-    let call = "HcclAlltoAllVC";
-    answer(|| {
-        let me = get(comm, call)?;
+    collective(comm, stream, "HcclAlltoAllVC", |me| {
         let (n, r) = (me.size as usize, me.rank as usize);
         let line = |base: usize, dtype: i32, f: &dyn Fn(usize) -> usize| -> Vec<Piece> {
             let mut at = base;
@@ -399,101 +395,89 @@ pub(crate) fn HcclAlltoAllVC(
         };
         let from = line(send, dtype, &|i| r * n + i);
         let to = line(recv, recv_dtype, &|i| i * n + r);
-        let pieces = from.iter().map(|p| p.1 as u64).collect();
-        let asked = Request { expected: room(&to), ..request(Kind::AllToAll, 0, dtype, 0, 0, pieces) };
-        enter(comm, stream, call, asked, from, to)
+        Ok(all_to_all(from, to, dtype))
     })
 }
 
 pub(crate) fn HcclBarrier(comm: usize, stream: usize) -> i32 {
-    answer(|| enter(comm, stream, "HcclBarrier", request(Kind::Barrier, 0, 0, 0, 0, vec![]), vec![], vec![]))
+    collective(comm, stream, "HcclBarrier", |_| {
+        Ok(Part { request: Request::of(Kind::Barrier, 0, 0), from: vec![], to: vec![] })
+    })
 }
 
-fn check_peer(comm: usize, peer: u32, call: &str) -> Result<(), i32> {
-    let me = get(comm, call)?;
+fn check_peer(me: &Comm, peer: u32, call: &str) -> Result<(), i32> {
     if peer >= me.size {
         return Err(fail(1, &format!("{call}: rank {peer} of {}", me.size)));
     }
     Ok(())
 }
 
-/// Outside a group nothing of this rank can meet a message to itself: the stream would wait for ever.
-fn check_not_oneself(comm: usize, peer: u32, call: &str) -> Result<(), i32> {
-    if get(comm, call)?.rank != peer {
-        return Ok(());
-    }
-    let message = format!("{call}: rank {peer} to itself, outside HcclGroupStart and HcclGroupEnd");
-    violation(&report::COMM_ARGUMENT, 1, &message);
-    Err(1)
+/// A message to or from a peer, as [`HcclSend`] and [`HcclRecv`] say. Outside a group nothing of this rank can meet a message
+/// to itself: the stream would wait for ever.
+fn message(held: Held, count: u64, call: &'static str) -> i32 {
+    let Held { comm, stream, pieces, buffer } = held;
+    let [receives, peer, _, dtype] = pieces;
+    answer(|| {
+        let me = get(comm, call)?;
+        check_peer(&me, peer as u32, call)?;
+        if hold(held) {
+            return Ok(());
+        }
+        if u64::from(me.rank) == peer {
+            let message = format!("{call}: rank {peer} to itself, outside HcclGroupStart and HcclGroupEnd");
+            violation(&report::COMM_ARGUMENT, 1, &message);
+            return Err(1);
+        }
+        let request = Request { pieces: pieces.to_vec(), ..Request::of(Kind::Exchange, count, dtype as i32) };
+        let (from, to) = if receives == 0 { (vec![buffer], vec![]) } else { (vec![], vec![buffer]) };
+        enter(comm, stream, call, request, from, to)
+    })
 }
 
 pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
-    answer(|| {
-        check_peer(comm, peer, "HcclSend")?;
-        let n = size(count, dtype);
-        let pieces = [0, u64::from(peer), n as u64, dtype as u64];
-        if hold(comm, stream, pieces, (buffer, n)) {
-            return Ok(());
-        }
-        check_not_oneself(comm, peer, "HcclSend")?;
-        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
-        enter(comm, stream, "HcclSend", asked, vec![(buffer, n)], vec![])
-    })
+    let n = size(count, dtype);
+    let pieces = [0, u64::from(peer), n as u64, dtype as u64];
+    message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, "HcclSend")
 }
 
 pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
-    answer(|| {
-        check_peer(comm, peer, "HcclRecv")?;
-        let n = size(count, dtype);
-        let pieces = [1, u64::from(peer), n as u64, dtype as u64];
-        if hold(comm, stream, pieces, (buffer, n)) {
-            return Ok(());
-        }
-        check_not_oneself(comm, peer, "HcclRecv")?;
-        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
-        enter(comm, stream, "HcclRecv", asked, vec![], vec![(buffer, n)])
-    })
+    let n = size(count, dtype);
+    let pieces = [1, u64::from(peer), n as u64, dtype as u64];
+    message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, "HcclRecv")
 }
 
 /// Items of 32 bytes: kind at 0 (0 send, 1 receive), buffer at 8, count at 16, type at 24, peer at 28.
 pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: usize) -> i32 {
     let call = "HcclBatchSendRecv";
-    answer(|| {
-        let me = get(comm, call)?;
+    collective(comm, stream, call, |me| {
         let (mut from, mut to, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
         let mut own = (0, 0);
         for i in 0..count as usize {
             let at = items + 32 * i;
             let (kind, buffer, n): (i32, usize, u64) = (take(at, 0), take(at + 8, 0), take(at + 16, 0));
             let (dtype, peer): (i32, u32) = (take(at + 24, 0), take(at + 28, 0));
-            check_peer(comm, peer, call)?;
+            check_peer(me, peer, call)?;
             let len = size(n, dtype);
-            if kind == 0 {
-                from.push((buffer, len))
-            } else {
-                to.push((buffer, len))
-            }
-            if peer == me.rank {
-                if kind == 0 { own.0 += 1 } else { own.1 += 1 }
-            }
+            let (side, of_own) = if kind == 0 { (&mut from, &mut own.0) } else { (&mut to, &mut own.1) };
+            side.push((buffer, len));
+            *of_own += u32::from(peer == me.rank);
             pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64, dtype as u64]);
         }
         if own.0 != own.1 {
-            violation(
-                &report::COMM_ARGUMENT,
-                1,
-                &format!("{call}: {} sends to itself, {} receives", own.0, own.1),
-            );
+            let message = format!("{call}: {} sends to itself, {} receives", own.0, own.1);
+            violation(&report::COMM_ARGUMENT, 1, &message);
             return Err(1);
         }
-        enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), from, to)
+        Ok(Part { request: Request { pieces, ..Request::of(Kind::Exchange, 0, 0) }, from, to })
     })
 }
 
-/// A send or receive that waits for the end of its group.
+/// A send or receive, which may wait for the end of its group.
+#[derive(Clone, Copy)]
 struct Held {
     comm: usize,
     stream: usize,
+    /// 0 send or 1 receive, peer, bytes, type.
     pieces: [u64; 4],
     buffer: Piece,
 }
@@ -503,13 +487,13 @@ thread_local! {
 }
 
 /// Within a group a send or receive is held back; true if it was.
-fn hold(comm: usize, stream: usize, pieces: [u64; 4], buffer: Piece) -> bool {
+fn hold(message: Held) -> bool {
     GROUP.with(|g| {
         let mut g = g.borrow_mut();
         if g.0 == 0 {
             return false;
         }
-        g.1.push(Held { comm, stream, pieces, buffer });
+        g.1.push(message);
         true
     })
 }
@@ -540,7 +524,8 @@ pub(crate) fn HcclGroupEnd() -> i32 {
             let side =
                 |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
             let pieces = mine.iter().flat_map(|h| h.pieces).collect();
-            enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), side(0), side(1))?;
+            let request = Request { pieces, ..Request::of(Kind::Exchange, 0, 0) };
+            enter(comm, stream, call, request, side(0), side(1))?;
         }
         Ok(())
     })

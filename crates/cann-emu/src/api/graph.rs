@@ -3,7 +3,7 @@
 use super::stream::resolve;
 use super::{answer, give, take, text};
 use crate::handles::{self, Handled};
-use crate::nn::tensor::{Dtype, View};
+use crate::nn::tensor::{Dtype, View, contiguous};
 use crate::report::{self, fail};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -243,13 +243,9 @@ pub(crate) fn aclopCompileAndExecute(
 /// Where the values of an operand lie: its storage has the described shape.
 fn operand(description: &TensorDesc, buffer: &DataBuffer) -> View {
     let d = description.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut strides = vec![1; d.dims.len()];
-    for i in (0..d.dims.len().saturating_sub(1)).rev() {
-        strides[i] = strides[i + 1] * d.dims[i + 1];
-    }
     View {
         dims: d.dims.clone(),
-        strides,
+        strides: contiguous(&d.dims),
         offset: 0,
         dtype: d.dtype,
         format: d.format,

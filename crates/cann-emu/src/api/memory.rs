@@ -230,16 +230,17 @@ fn checked(dst: usize, max: u64, src: usize, count: u64, call: &str) -> Result<u
     Ok(device)
 }
 
+fn copy(dst: usize, max: u64, src: usize, count: u64, kind: i32, call: &str) -> Result<(), i32> {
+    let device = checked(dst, max, src, count, call)?;
+    let len = count as usize;
+    let (to, from) = (side(dst, len, device, call)?, side(src, len, device, call)?);
+    check_kind(kind, &to, &from, call)?;
+    host_order(&accesses(dst, src, len), call)?;
+    move_bytes(dst, src, len, call)
+}
+
 pub(crate) fn aclrtMemcpy(dst: usize, max: u64, src: usize, count: u64, kind: i32) -> i32 {
-    answer(|| {
-        let call = "aclrtMemcpy";
-        let device = checked(dst, max, src, count, call)?;
-        let len = count as usize;
-        let (to, from) = (side(dst, len, device, call)?, side(src, len, device, call)?);
-        check_kind(kind, &to, &from, call)?;
-        host_order(&accesses(dst, src, len), call)?;
-        move_bytes(dst, src, len, call)
-    })
+    answer(|| copy(dst, max, src, count, kind, "aclrtMemcpy"))
 }
 
 fn copy_async(
@@ -293,13 +294,21 @@ pub(crate) fn aclrtMemcpyAsyncWithCondition(
     answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
 }
 
-/// Rows of a copy in two dimensions must not reach into the next row.
-fn rows_fit(dpitch: u64, spitch: u64, width: u64, call: &str) -> Result<(), i32> {
+/// Copies rows of `width` bytes by `copy`, from places `spitch` apart to places `dpitch` apart; they must not reach into the next
+/// row.
+fn rows(
+    (dst, dpitch): (usize, u64),
+    (src, spitch): (usize, u64),
+    width: u64,
+    height: u64,
+    call: &str,
+    copy: impl Fn(usize, usize) -> Result<(), i32>,
+) -> Result<(), i32> {
     let pitch = dpitch.min(spitch);
-    match width <= pitch {
-        true => Ok(()),
-        false => Err(fail(107_000, &format!("{call}: rows of {width} bytes, {pitch} from one to the next"))),
+    if width > pitch {
+        return Err(fail(107_000, &format!("{call}: rows of {width} bytes, {pitch} from one to the next")));
     }
+    (0..height).try_for_each(|row| copy(dst + (row * dpitch) as usize, src + (row * spitch) as usize))
 }
 
 pub(crate) fn aclrtMemcpy2d(
@@ -311,17 +320,9 @@ pub(crate) fn aclrtMemcpy2d(
     height: u64,
     kind: i32,
 ) -> i32 {
-    if let Err(code) = rows_fit(dpitch, spitch, width, "aclrtMemcpy2d") {
-        return code;
-    }
-    for row in 0..height {
-        let code =
-            aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
-        if code != 0 {
-            return code;
-        }
-    }
-    0
+    let call = "aclrtMemcpy2d";
+    let one = |to, from| copy(to, width, from, width, kind, call);
+    answer(|| rows((dst, dpitch), (src, spitch), width, height, call, one))
 }
 
 pub(crate) fn aclrtMemcpy2dAsync(
@@ -334,11 +335,24 @@ pub(crate) fn aclrtMemcpy2dAsync(
     kind: i32,
     stream: usize,
 ) -> i32 {
+    let call = "aclrtMemcpy2dAsync";
+    let one = |to, from| copy_async(to, width, from, width, kind, stream, call);
+    answer(|| rows((dst, dpitch), (src, spitch), width, height, call, one))
+}
+
+/// Copies by lists of destinations, their sizes, sources and bytes; tells which one failed, where that is asked.
+fn batch(
+    lists: [usize; 4],
+    count: u64,
+    failed: usize,
+    call: &str,
+    copy: impl Fn(usize, u64, usize, u64) -> Result<(), i32>,
+) -> i32 {
+    let [dsts, maxs, srcs, sizes] = lists;
+    let one = |i| copy(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i));
     answer(|| {
-        rows_fit(dpitch, spitch, width, "aclrtMemcpy2dAsync")?;
-        (0..height).try_for_each(|row| {
-            let (to, from) = (dst + (row * dpitch) as usize, src + (row * spitch) as usize);
-            copy_async(to, width, from, width, kind, stream, "aclrtMemcpy2dAsync")
+        (0..count as usize).try_for_each(|i| {
+            one(i).or_else(|code| if failed == 0 { Err(code) } else { give(failed, i, call).and(Err(code)) })
         })
     })
 }
@@ -349,21 +363,13 @@ pub(crate) fn aclrtMemcpyBatch(
     srcs: usize,
     sizes: usize,
     count: u64,
-    _a: usize,
-    _i: usize,
-    _n: u64,
+    _attributes: usize,
+    _indexes: usize,
+    _number: u64,
     failed: usize,
 ) -> i32 {
-    for i in 0..count as usize {
-        let code = aclrtMemcpy(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i), 4);
-        if code != 0 {
-            if failed != 0 {
-                return answer(|| give(failed, i, "aclrtMemcpyBatch").and(Err(code)));
-            }
-            return code;
-        }
-    }
-    0
+    let call = "aclrtMemcpyBatch";
+    batch([dsts, maxs, srcs, sizes], count, failed, call, |to, max, from, n| copy(to, max, from, n, 4, call))
 }
 
 pub(crate) fn aclrtMemcpyBatchAsync(
@@ -378,21 +384,9 @@ pub(crate) fn aclrtMemcpyBatchAsync(
     failed: usize,
     stream: usize,
 ) -> i32 {
-    answer(|| {
-        (0..count as usize).try_for_each(|i| {
-            copy_async(
-                take(dsts, i),
-                take(maxs, i),
-                take(srcs, i),
-                take(sizes, i),
-                4,
-                stream,
-                "aclrtMemcpyBatchAsync",
-            )
-            .or_else(|code| {
-                if failed == 0 { Err(code) } else { give(failed, i, "aclrtMemcpyBatchAsync").and(Err(code)) }
-            })
-        })
+    let call = "aclrtMemcpyBatchAsync";
+    batch([dsts, maxs, srcs, sizes], count, failed, call, |to, max, from, n| {
+        copy_async(to, max, from, n, 4, stream, call)
     })
 }
 

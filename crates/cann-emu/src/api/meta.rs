@@ -3,7 +3,7 @@
 use super::{answer, give, take};
 use crate::handles::{self, Handled};
 use crate::nn::tensor::{
-    BoolArray, Dtype, FloatArray, IntArray, Scalar, ScalarList, Tensor, TensorList, Values, View,
+    BoolArray, Dtype, FloatArray, IntArray, Scalar, ScalarList, Tensor, TensorList, Values, View, contiguous,
 };
 use crate::nn::{self};
 use crate::report::{self, fail};
@@ -13,44 +13,39 @@ fn dims(at: usize, n: u64) -> Vec<i64> {
     (0..n as usize).map(|i| take::<i64>(at, i)).collect()
 }
 
-fn view(
-    view_dims: usize,
-    rank: u64,
+/// A tensor as the interface describes it.
+struct Described {
+    dims: (usize, u64),
     dtype: i32,
     strides: usize,
     offset: i64,
     format: i32,
-    storage: usize,
-    storage_rank: u64,
+    storage: (usize, u64),
     data: usize,
-) -> Option<View> {
-    if (view_dims == 0 && rank > 0) || (storage == 0 && storage_rank > 0) {
-        fail(161_001, "aclCreateTensor: dimensions are null");
-        return None;
-    }
-    let shape = dims(view_dims, rank);
-    let strides = if strides == 0 {
-        let mut s = vec![1; shape.len()];
-        for i in (0..shape.len().saturating_sub(1)).rev() {
-            s[i] = s[i + 1] * shape[i + 1];
+}
+
+impl Described {
+    fn view(self) -> Option<View> {
+        if [self.dims, self.storage].iter().any(|(at, rank)| *at == 0 && *rank > 0) {
+            fail(161_001, "aclCreateTensor: dimensions are null");
+            return None;
         }
-        s
-    } else {
-        dims(strides, rank)
-    };
-    if shape.iter().any(|d| *d < 0) {
-        fail(161_002, &format!("aclCreateTensor: negative dimension in {shape:?}"));
-        return None;
+        let shape = dims(self.dims.0, self.dims.1);
+        let strides = if self.strides == 0 { contiguous(&shape) } else { dims(self.strides, self.dims.1) };
+        if shape.iter().any(|d| *d < 0) {
+            fail(161_002, &format!("aclCreateTensor: negative dimension in {shape:?}"));
+            return None;
+        }
+        Some(View {
+            dims: shape,
+            strides,
+            offset: self.offset,
+            dtype: Dtype::from_acl(self.dtype),
+            format: self.format,
+            storage: dims(self.storage.0, self.storage.1),
+            base: self.data,
+        })
     }
-    Some(View {
-        dims: shape,
-        strides,
-        offset,
-        dtype: Dtype::from_acl(dtype),
-        format,
-        storage: dims(storage, storage_rank),
-        base: data,
-    })
 }
 
 pub(crate) fn aclCreateTensor(
@@ -64,8 +59,9 @@ pub(crate) fn aclCreateTensor(
     storage_rank: u64,
     data: usize,
 ) -> usize {
-    view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data)
-        .map_or(0, |v| handles::make(Tensor(Mutex::new(v)), "aclCreateTensor"))
+    let (dims, storage) = ((view_dims, rank), (storage, storage_rank));
+    let described = Described { dims, dtype, strides, offset, format, storage, data };
+    described.view().map_or(0, |v| handles::make(Tensor(Mutex::new(v)), "aclCreateTensor"))
 }
 
 pub(crate) fn aclInitTensor(
@@ -82,8 +78,9 @@ pub(crate) fn aclInitTensor(
 ) -> i32 {
     answer(|| {
         let held = handles::get::<Tensor>(tensor, "aclInitTensor", &report::NN_HANDLE, 161_002)?;
-        let v = view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data)
-            .ok_or(161_002)?;
+        let (dims, storage) = ((view_dims, rank), (storage, storage_rank));
+        let described = Described { dims, dtype, strides, offset, format, storage, data };
+        let v = described.view().ok_or(161_002)?;
         *held.0.lock().unwrap_or_else(PoisonError::into_inner) = v;
         Ok(())
     })
@@ -116,30 +113,24 @@ pub(crate) fn aclDestroyBoolArray(handle: usize) -> i32 {
     destroy::<BoolArray>(handle, "aclDestroyBoolArray")
 }
 
-pub(crate) fn aclDestroyTensorList(handle: usize) -> i32 {
+/// Destroys a list and its elements.
+fn destroy_list<L: Handled, E: Handled>(handle: usize, call: &str, elements: fn(&L) -> &[usize]) -> i32 {
     if handle == 0 {
         return 0;
     }
     answer(|| {
-        let list =
-            handles::destroy::<TensorList>(handle, "aclDestroyTensorList", &report::NN_HANDLE, 161_002)?;
-        list.0.iter().try_for_each(|h| {
-            handles::destroy::<Tensor>(*h, "aclDestroyTensorList", &report::NN_HANDLE, 161_002).map(drop)
-        })
+        let list = handles::destroy::<L>(handle, call, &report::NN_HANDLE, 161_002)?;
+        let one = |h: &usize| handles::destroy::<E>(*h, call, &report::NN_HANDLE, 161_002).map(drop);
+        elements(&list).iter().try_for_each(one)
     })
 }
 
+pub(crate) fn aclDestroyTensorList(handle: usize) -> i32 {
+    destroy_list::<TensorList, Tensor>(handle, "aclDestroyTensorList", |list| &list.0)
+}
+
 pub(crate) fn aclDestroyScalarList(handle: usize) -> i32 {
-    if handle == 0 {
-        return 0;
-    }
-    answer(|| {
-        let list =
-            handles::destroy::<ScalarList>(handle, "aclDestroyScalarList", &report::NN_HANDLE, 161_002)?;
-        list.0.iter().try_for_each(|h| {
-            handles::destroy::<Scalar>(*h, "aclDestroyScalarList", &report::NN_HANDLE, 161_002).map(drop)
-        })
-    })
+    destroy_list::<ScalarList, Scalar>(handle, "aclDestroyScalarList", |list| &list.0)
 }
 
 pub(crate) fn aclCreateScalar(value: usize, dtype: i32) -> usize {

@@ -90,19 +90,28 @@ fn get_list(from: &mut impl Read) -> io::Result<Vec<u64>> {
 }
 
 impl Request {
+    /// A part in an operation on `count` elements, which sends nothing yet.
+    pub fn of(kind: Kind, count: u64, dtype: i32) -> Request {
+        Request {
+            kind,
+            call: String::new(),
+            fixed: false,
+            count,
+            dtype,
+            op: 0,
+            root: 0,
+            pieces: Vec::new(),
+            expected: Vec::new(),
+            payload: Vec::new(),
+        }
+    }
     /// A rank introduces itself.
     pub fn hello(group: &str, size: u32, rank: u32, device: u32) -> Request {
         Request {
-            kind: Kind::Hello,
             call: group.to_owned(),
-            fixed: false,
-            count: u64::from(size),
-            dtype: device as i32,
-            op: 0,
             root: rank,
-            pieces: Vec::new(),
-            expected: Vec::new(),
             payload: crate::knobs::knobs().server.clone().into_bytes(),
+            ..Request::of(Kind::Hello, u64::from(size), device as i32)
         }
     }
     /// What must agree among ranks, for messages.

@@ -397,39 +397,34 @@ pub fn set_address(
     address: usize,
     call: &str,
 ) -> Result<(), i32> {
-    let planned = handles::get::<Executor>(executor, call, &report::NN_HANDLE, 161_002)?;
-    let position = planned
-        .tensors
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-        .enumerate()
-        .filter(|(_, s)| match outputs {
-            None => true,
-            Some(true) => s.role != Role::In,
-            Some(false) => s.role != Role::Out,
-        })
-        .map(|(position, _)| position)
-        .nth(index);
-    let Some(position) = position else {
-        return Err(fail(161_002, &format!("{call}: the operator has no tensor {index}")));
+    let of_role = |s: &Slot| match outputs {
+        None => true,
+        Some(true) => s.role != Role::In,
+        Some(false) => s.role != Role::Out,
     };
-    planned.state.lock().unwrap_or_else(PoisonError::into_inner).moved.push((position, address));
-    Ok(())
+    move_tensor(executor, address, call, &format!("the operator has no tensor {index}"), |slots| {
+        slots.iter().enumerate().filter(|(_, s)| of_role(s)).map(|(position, _)| position).nth(index)
+    })
 }
 
 /// As [`set_address`], by the tensor's handle.
 pub fn set_address_of(executor: usize, tensor: usize, address: usize, call: &str) -> Result<(), i32> {
+    move_tensor(executor, address, call, "the tensor is none of the executor's", |slots| {
+        slots.iter().position(|s| s.handle == tensor)
+    })
+}
+
+/// Gives the tensor that is found a new address; `missing` is what is said if there is none.
+fn move_tensor(
+    executor: usize,
+    address: usize,
+    call: &str,
+    missing: &str,
+    find: impl FnOnce(&[Slot]) -> Option<usize>,
+) -> Result<(), i32> {
     let planned = handles::get::<Executor>(executor, call, &report::NN_HANDLE, 161_002)?;
-    let position = planned
-        .tensors
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-        .position(|s| s.handle == tensor);
-    let Some(position) = position else {
-        return Err(fail(161_002, &format!("{call}: the tensor is none of the executor's")));
-    };
+    let position = find(&planned.tensors.lock().unwrap_or_else(PoisonError::into_inner));
+    let Some(position) = position else { return Err(fail(161_002, &format!("{call}: {missing}"))) };
     planned.state.lock().unwrap_or_else(PoisonError::into_inner).moved.push((position, address));
     Ok(())
 }

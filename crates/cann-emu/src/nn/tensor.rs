@@ -102,6 +102,15 @@ impl Dtype {
     }
 }
 
+/// Strides of elements that follow one another.
+pub fn contiguous(dims: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; dims.len()];
+    for i in (0..dims.len().saturating_sub(1)).rev() {
+        strides[i] = strides[i + 1] * dims[i + 1];
+    }
+    strides
+}
+
 /// Where a tensor's elements are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {

@@ -205,6 +205,18 @@ fn log_sigmoid(x: f64) -> f64 {
     -sp::softplus(-x)
 }
 
+fn hardswish_grad(k: &Call) -> Outcome {
+    grad(k, |g, x| {
+        if x <= -3.0 {
+            0.0
+        } else if x < 3.0 {
+            g * (x / 3.0 + 0.5)
+        } else {
+            g
+        }
+    })
+}
+
 const X: &str = "self:FD";
 const IN: &str = "selfRef:FD inout(selfRef)";
 const G: &str = "gradOutput:FD out(gradInput)";
@@ -291,28 +303,8 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Hardswish", X, |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
     ("InplaceHardswish", "self:FD inout(self)", |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
-    ("HardswishBackward", "gradOutput:FD", |k| {
-        grad(k, |g, x| {
-            if x <= -3.0 {
-                0.0
-            } else if x < 3.0 {
-                g * (x / 3.0 + 0.5)
-            } else {
-                g
-            }
-        })
-    }),
-    ("HardswishBackwardV2", "gradOutput:FD", |k| {
-        grad(k, |g, x| {
-            if x <= -3.0 {
-                0.0
-            } else if x < 3.0 {
-                g * (x / 3.0 + 0.5)
-            } else {
-                g
-            }
-        })
-    }),
+    ("HardswishBackward", "gradOutput:FD", hardswish_grad),
+    ("HardswishBackwardV2", "gradOutput:FD", hardswish_grad),
     ("Hardshrink", X, |k| {
         let l = s(k, "lambd")?;
         map(k, |x| if x.abs() > l { x } else { 0.0 })

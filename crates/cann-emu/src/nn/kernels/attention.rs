@@ -2,7 +2,7 @@
 
 use super::Row;
 use crate::nn::exec::{Call, Fault, Outcome};
-use crate::nn::tensor::{Values, View};
+use crate::nn::tensor::{Values, View, contiguous};
 
 /// Where head `n`, position `s` of sequence `b` lies in a packed tensor: a row of `d` values.
 pub(super) struct Layout {
@@ -446,7 +446,7 @@ fn rotary_grad(call: &Call) -> Outcome {
         let turned = rotate(&x, &vec![0.0; x.len()], &vec![1.0; x.len()], width, interleaved);
         for (name, other) in [("dcosOut", &x), ("dsinOut", &turned)] {
             let Some(out) = call.opt(name)?.filter(|v| v.numel() > 0) else { continue };
-            let plain = View { offset: 0, strides: super::shape::contiguous(&out.dims), ..out.clone() };
+            let plain = View { offset: 0, strides: contiguous(&out.dims), ..out.clone() };
             let places = plain.broadcast(&dy.dims)?.offsets();
             let mut sum = vec![0.0; out.numel()];
             for (i, at) in places.iter().enumerate() {

@@ -17,18 +17,8 @@ pub(super) fn exchange(
     pieces: Vec<u64>,
     payload: Vec<u8>,
 ) -> Result<Reply, Fault> {
-    let request = Request {
-        kind,
-        call: format!("{} {same}", k.decl.name),
-        fixed,
-        count: 0,
-        dtype: hccl_type(dtype)?,
-        op: 0,
-        root: 0,
-        pieces,
-        expected: Vec::new(),
-        payload,
-    };
+    let call = format!("{} {same}", k.decl.name);
+    let request = Request { call, fixed, pieces, payload, ..Request::of(kind, 0, hccl_type(dtype)?) };
     Ok(comm.exchange(&request, k.decl.name)?)
 }
 
@@ -66,6 +56,20 @@ pub(super) fn gathered(k: &Call, values: &[f64], dtype: Dtype, same: &str) -> Re
     Ok(decode(&reply.payload, dtype))
 }
 
+/// Equal pieces of the values, one for each rank, and what comes of them.
+fn in_pieces(
+    k: &Call,
+    comm: &Comm,
+    what: (Kind, Dtype, bool),
+    values: &[f64],
+    same: &str,
+) -> Result<Vec<f64>, Fault> {
+    let bytes = encode(values, what.1);
+    let piece = bytes.len() as u64 / u64::from(comm.size);
+    let reply = exchange(k, comm, what, same, vec![piece; comm.size as usize], bytes)?;
+    Ok(decode(&reply.payload, what.1))
+}
+
 /// Each rank's rows of the sum over the ranks.
 pub(super) fn scattered(
     k: &Call,
@@ -75,12 +79,7 @@ pub(super) fn scattered(
     same: &str,
     fixed: bool,
 ) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::ReduceScatter, dtype, fixed), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
+    in_pieces(k, k.group(group)?, (Kind::ReduceScatter, dtype, fixed), values, same)
 }
 
 /// Equal pieces to all ranks, and theirs one after the other.
@@ -91,12 +90,7 @@ pub(super) fn dealt(
     dtype: Dtype,
     same: &str,
 ) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::AllToAll, dtype, true), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
+    in_pieces(k, k.group(group)?, (Kind::AllToAll, dtype, true), values, same)
 }
 
 /// Dimensions in another order: `at` says which one stands where.

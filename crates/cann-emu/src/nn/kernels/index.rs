@@ -3,9 +3,9 @@
 use super::Row;
 use super::elementwise::output;
 use super::reduce::{rows, wrap};
-use super::shape::{contiguous, first, indices};
+use super::shape::{first, indices};
 use crate::nn::exec::{Call, Fault, Outcome};
-use crate::nn::tensor::{Dtype, Values, View};
+use crate::nn::tensor::{Dtype, Values, View, contiguous};
 
 /// An index along a dimension, negative ones from the end.
 pub(super) fn reach(i: i64, n: i64) -> Result<usize, Fault> {

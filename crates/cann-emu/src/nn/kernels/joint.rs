@@ -321,6 +321,38 @@ macro_rules! with {
     ($($part:literal)*) => { concat!($($part, " ",)* "in(commTurn,0) in(streamMode,1)") };
 }
 
+/// What `AlltoAllvGroupedMatMul` asks, and what its second version adds.
+macro_rules! deal_groups {
+    ($($more:literal)*) => {
+        concat!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) ",
+            "contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) ",
+            "none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) ",
+            "equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) ",
+            "in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) each(sendCounts,0..2147483647) ",
+            "each(recvCounts,0..2147483647) gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] ",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+            "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
+            $(, " ", $more)*
+        )
+    };
+}
+/// What `GroupedMatMulAlltoAllv` asks, and what its second version adds.
+macro_rules! groups_deal {
+    ($($more:literal)*) => {
+        concat!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) ",
+            "turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) ",
+            "chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) ",
+            "gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) ",
+            "count(recvCounts,e*R) each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] ",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+            "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
+            $(, " ", $more)*
+        )
+    };
+}
+
 pub(super) static OPS: &[Row] = &[
     (
         "MatmulAllReduce",
@@ -424,42 +456,10 @@ pub(super) static OPS: &[Row] = &[
          in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
         stacks_scatter_deal,
     ),
-    (
-        "AlltoAllvGroupedMatMul",
-        "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
-         turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
-         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
-         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
-        deal_groups,
-    ),
-    (
-        "AlltoAllvGroupedMatMulV2",
-        "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
-         turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
-         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
-         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
-        deal_groups,
-    ),
-    (
-        "GroupedMatMulAlltoAllv",
-        "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
-         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
-         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
-        groups_deal,
-    ),
-    (
-        "GroupedMatMulAlltoAllvV2",
-        "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
-         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
-         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
-        groups_deal,
-    ),
+    ("AlltoAllvGroupedMatMul", deal_groups!(), deal_groups),
+    ("AlltoAllvGroupedMatMulV2", deal_groups!("null(commMode) says(commMode,|ai_cpu|ccu)"), deal_groups),
+    ("GroupedMatMulAlltoAllv", groups_deal!(), groups_deal),
+    ("GroupedMatMulAlltoAllvV2", groups_deal!("null(commMode) says(commMode,|ai_cpu|ccu)"), groups_deal),
     (
         "GroupedMatMulAllReduce",
         with!("x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64) rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R)"

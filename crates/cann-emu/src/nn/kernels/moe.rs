@@ -23,22 +23,26 @@ fn not_padded(k: &Call) -> Outcome {
     if k.flag("paddedMode")? { Err(Fault::from("paddedMode must be false")) } else { Ok(()) }
 }
 
-fn permute(k: &Call) -> Outcome {
-    not_padded(k)?;
-    let flat = k.load("indices")?.ints();
-    let tokens = k.load("tokens")?;
-    let h = width(k, "tokens")?;
-    let topk = flat.len() / (tokens.len() / h).max(1);
-    let place = places(&flat);
-    let out = k.t("permuteTokensOut")?;
-    let rows = out.numel() / h;
+/// Copies of the rows of `tokens` by expert, as many as `out` has, and the place of each: the source of row i is the i-th of the
+/// stable order, divided by k.
+fn sort_rows(k: &Call, tokens: &str, flat: &[i64], out: &str, place_out: &str) -> Outcome {
+    let x = k.load(tokens)?;
+    let h = width(k, tokens)?;
+    let topk = flat.len() / (x.len() / h).max(1);
+    let place = places(flat);
+    let out = k.t(out)?;
     let mut source = vec![0; flat.len()];
     for (i, p) in place.iter().enumerate() {
         source[*p] = i / topk;
     }
-    let v = tokens.pick(source.iter().take(rows).flat_map(|s| s * h..(s + 1) * h));
-    k.put_view(out, &v)?;
-    k.put("sortedIndicesOut", &Values::I(place.into_iter().map(|p| p as i64).collect()))
+    let rows = source.iter().take(out.numel() / h);
+    k.put_view(out, &x.pick(rows.flat_map(|s| s * h..(s + 1) * h)))?;
+    k.put(place_out, &Values::I(place.into_iter().map(|p| p as i64).collect()))
+}
+
+fn permute(k: &Call) -> Outcome {
+    not_padded(k)?;
+    sort_rows(k, "tokens", &k.load("indices")?.ints(), "permuteTokensOut", "sortedIndicesOut")
 }
 
 fn permute_grad(k: &Call) -> Outcome {
@@ -174,24 +178,13 @@ fn init_with_capacity(k: &Call) -> Outcome {
     Ok(())
 }
 
-/// Rows by expert, without capacity: the source of row i is the i-th of the stable order, divided by k.
+/// Rows by expert, without capacity.
 fn init_routing(k: &Call) -> Outcome {
     if k.int("dropPadModeOptional")? != 0 {
         return init_with_capacity(k);
     }
     let flat = k.load("expertIdx")?.ints();
-    let x = k.load("x")?;
-    let h = width(k, "x")?;
-    let topk = flat.len() / (x.len() / h).max(1);
-    let place = places(&flat);
-    let out = k.t("expandedXOut")?;
-    let rows = out.numel() / h;
-    let mut source = vec![0; flat.len()];
-    for (i, p) in place.iter().enumerate() {
-        source[*p] = i / topk;
-    }
-    k.put_view(out, &x.pick(source.iter().take(rows).flat_map(|s| s * h..(s + 1) * h)))?;
-    k.put("expandedRowIdxOut", &Values::I(place.into_iter().map(|p| p as i64).collect()))?;
+    sort_rows(k, "x", &flat, "expandedXOut", "expandedRowIdxOut")?;
     let how = k.int("expertTokensCountOrCumsumFlagOptional")?;
     if how > 0 {
         let mut counts = vec![0i64; k.int("expertNumOptional")? as usize];

@@ -5,7 +5,7 @@ use super::elementwise::output;
 use super::index::reach;
 use super::reduce::{rows, wrap};
 use crate::nn::exec::{Call, Fault, Outcome};
-use crate::nn::tensor::{Values, View};
+use crate::nn::tensor::{Values, View, contiguous};
 
 pub(super) fn first(k: &Call) -> Result<&View, Fault> {
     k.t(k.decl.params[0].name)
@@ -104,14 +104,6 @@ fn repeat(k: &Call) -> Outcome {
         index.iter().zip(&dims).zip(&strides).map(|((i, d), s)| (i % d) * s).sum::<i64>() as usize
     });
     k.put_view(out, &v.pick(places))
-}
-
-pub(super) fn contiguous(dims: &[i64]) -> Vec<i64> {
-    let mut s = vec![1; dims.len()];
-    for i in (0..dims.len().saturating_sub(1)).rev() {
-        s[i] = s[i + 1] * dims[i + 1];
-    }
-    s
 }
 
 /// Every index of a shape in row-major order.
