@@ -5,8 +5,8 @@
 //! - [`Stream`], [`Event`], [`Buffer`] (from a pool; remembers the stream that used it last, so that another stream, the host
 //!   or the next owner waits), [`Pinned`].
 //! - [`View`] describes elements of a buffer as a tensor; [`ops`] are the operators, functions or structs with named operands,
-//!   each with its two phases and workspace from the stream's arena. [`Call`] and [`Plan`] do the same for any other operator of the tables: a plan runs once, by
-//!   value.
+//!   each with its two phases and workspace from the stream's arena. [`Call`] and [`Plan`] do the same for any other operator
+//!   of the tables: a plan runs once, by value.
 //! - [`Comm`] is an HCCL communicator on device buffers; [`HcclFabric`] is HCCL as [`ms_dist::Fabric`], for ranks that are
 //!   threads of one process or processes.
 //!

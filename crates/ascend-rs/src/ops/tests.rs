@@ -1,3 +1,5 @@
+//! The order of operands, and what is left out.
+
 use std::collections::BTreeMap;
 
 /// The operators' operands by the published interface, as the emulator has them: from a table that this crate does not read.
