@@ -207,7 +207,10 @@ impl<const CONVERTS: bool, const RESULTS: bool> Narrow for Wide<CONVERTS, RESULT
             return Plain.exponentials::<E>(x, shift);
         }
         // SAFETY: who made the value has the instructions; plain data of the same size.
-        unsafe { x.map(|x| std::mem::transmute(exponentials(std::mem::transmute(x), shift))) }
+        unsafe {
+            let both = [exponentials(register(&x[0]), shift), exponentials(register(&x[1]), shift)];
+            std::mem::transmute::<[__m512; 2], [Lanes; 2]>(both)
+        }
     }
 
     #[inline(always)]
@@ -216,7 +219,10 @@ impl<const CONVERTS: bool, const RESULTS: bool> Narrow for Wide<CONVERTS, RESULT
             return Plain.sigmoids::<E>(x);
         }
         // SAFETY: as above.
-        unsafe { x.map(|x| std::mem::transmute(sigmoids(std::mem::transmute(x)))) }
+        unsafe {
+            let both = [sigmoids(register(&x[0])), sigmoids(register(&x[1]))];
+            std::mem::transmute::<[__m512; 2], [Lanes; 2]>(both)
+        }
     }
 
     #[inline(always)]
