@@ -1,23 +1,23 @@
 //! All-to-all between tokens and columns: each rank has either all columns of its own tokens, or its own columns of all
 //! ranks' tokens.
 
-use crate::arriving::Arriving;
-use crate::{Among, Communicator, Result};
+use crate::pending_exchange::PendingExchange;
+use crate::{AxisGroup, Communicator, Result};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, Op, Tensor, Var};
 
 /// The names of the two directions of an exchange.
 #[derive(Clone, Copy)]
-pub(crate) struct Names {
-    pub(crate) there: &'static str,
-    pub(crate) back: &'static str,
+pub(crate) struct ExchangeNames {
+    pub(crate) forward: &'static str,
+    pub(crate) backward: &'static str,
 }
 
 /// Moves between "this rank's tokens, all columns" `[T, n·W]`, the columns of each destination side by side, and "the tokens of
 /// all ranks, this rank's columns" `[n·T, W]`.
 struct ColumnExchange {
-    ranks: Among,
-    names: Names,
+    ranks: AxisGroup,
+    names: ExchangeNames,
     back: bool,
 }
 
@@ -26,38 +26,38 @@ fn to_columns(
     comm: &dyn Communicator,
     name: &'static str,
     x: &Tensor,
-) -> ms_core::Result<Arriving> {
+) -> ms_core::Result<PendingExchange> {
     let (n, (rows, width)) = (comm.size(), x.as_matrix());
     let w = width / n;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
     for j in 0..n {
         stacked.put(j * rows * w, &device.columns(x, &[Columns::Copy { start: j * w, len: w }])?)?;
     }
-    Ok(Arriving::as_it_is(comm.all_to_all(name, stacked)?))
+    Ok(PendingExchange::assembled(comm.all_to_all(name, stacked)?))
 }
 
-fn to_tokens(comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Arriving> {
+fn to_tokens(comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<PendingExchange> {
     let n = comm.size();
     let rows = x.as_matrix().0 / n;
     let finish = move |device: &Device, stacked: Tensor| {
         let parts = (0..n).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
         device.concat(&parts.iter().collect::<Vec<_>>())
     };
-    Ok(Arriving { pending: comm.all_to_all(name, x.clone())?, finish: Box::new(finish) })
+    Ok(PendingExchange { pending: comm.all_to_all(name, x.clone())?, finish: Box::new(finish) })
 }
 
 impl ColumnExchange {
-    fn begin(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<Arriving> {
+    fn begin(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<PendingExchange> {
         match back {
-            false => to_columns(device, &**self.ranks, self.names.there, x),
-            true => to_tokens(&**self.ranks, self.names.back, x),
+            false => to_columns(device, &**self.ranks, self.names.forward, x),
+            true => to_tokens(&**self.ranks, self.names.backward, x),
         }
     }
 }
 
 impl Op for ColumnExchange {
     fn name(&self) -> &'static str {
-        self.names.there
+        self.names.forward
     }
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
@@ -67,12 +67,12 @@ impl Op for ColumnExchange {
     }
 
     fn exchanges(&self) -> bool {
-        self.ranks.beside
+        self.ranks.overlap
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> ms_core::Result<Grads> {
         // The gradient goes in the opposite direction.
-        self.ranks.exchange_back(cx, dys, |device, dy| self.begin(device, &dy, !self.back))
+        self.ranks.exchange_gradients(cx, dys, |device, dy| self.begin(device, &dy, !self.back))
     }
 }
 
@@ -81,7 +81,13 @@ impl Op for ColumnExchange {
 ///
 /// # Errors
 /// If a rank fails, or the columns or tokens do not divide.
-pub(crate) fn exchange(g: &mut Graph, ranks: &Among, x: &Var, names: Names, back: bool) -> Result<Var> {
+pub(crate) fn exchange(
+    g: &mut Graph,
+    ranks: &AxisGroup,
+    x: &Var,
+    names: ExchangeNames,
+    back: bool,
+) -> Result<Var> {
     let op = ColumnExchange { ranks: ranks.clone(), names, back };
     let device = g.device().clone();
     let y = op.begin(&device, x.value(), back)?.wait(&device)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// How the ranks of a grid share tokens and exchange them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
+pub struct ParallelOptions {
     /// Tensor-parallel ranks share the tokens between matrices.
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
@@ -20,7 +20,7 @@ pub struct Sharing {
 }
 
 /// Everything is gathered where it is needed, without overlap.
-impl Default for Sharing {
+impl Default for ParallelOptions {
     fn default() -> Self {
         Self {
             sequence_parallel: false,
@@ -92,8 +92,9 @@ impl ParallelCtx {
     ///
     /// # Errors
     /// If the fabric does not have as many ranks as the grid.
-    pub fn new(grid: Grid, sharing: Sharing, fabric: &dyn Fabric) -> Result<Self> {
-        let Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts } = sharing;
+    pub fn new(grid: Grid, parallel: ParallelOptions, fabric: &dyn Fabric) -> Result<Self> {
+        let ParallelOptions { sequence_parallel, context, ring_cache, dispatcher, overlap_experts } =
+            parallel;
         let (rank, world) = (fabric.rank(), fabric.world());
         if grid.world() != world {
             let message = format!("the grid has {} ranks, the run has {world}", grid.world());
@@ -144,7 +145,7 @@ impl ParallelCtx {
 
     /// The context of a run of one rank.
     pub fn single() -> Self {
-        Self::new(Grid::single(), Sharing::default(), &crate::threads::ThreadFabric::single())
+        Self::new(Grid::single(), ParallelOptions::default(), &crate::threads::ThreadFabric::single())
             .expect("one rank has all its groups")
     }
 

@@ -9,9 +9,9 @@
 //! and added there in the order in which ranks visit that block.
 
 use crate::adaptive_attention::Blocks;
-use crate::column_exchange::{self, Names};
+use crate::column_exchange::{self, ExchangeNames};
 use crate::pieces::{PackedColumns, Piece, calls, packed};
-use crate::{Among, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
+use crate::{AxisGroup, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout,
@@ -167,7 +167,7 @@ impl Visits<'_> {
 type Kept = Vec<(usize, Option<Tensor>)>;
 
 struct RingAttention {
-    ranks: Among,
+    ranks: AxisGroup,
     how: ContextParallel,
     /// What each rank of the ring holds.
     pieces: Vec<Vec<Piece>>,
@@ -391,7 +391,7 @@ pub fn context_attention(
     let dropout =
         dropout.map(|d| AttentionDropout { first_head: d.first_head + ctx.ulysses.rank() * each, ..d });
     let apart = ops::columns(g, qkv, &runs.into())?;
-    let gathered = exchange(g, &ctx.among_ulysses(), &apart, false)?;
+    let gathered = exchange(g, &ctx.ulysses_group(), &apart, false)?;
     // The ranks that exchange heads are neighbours: ring rank `i` and its Ulysses ranks hold `i·u .. (i+1)·u`.
     let ring_size = ctx.ring.size();
     let of_ring: Vec<Vec<Piece>> =
@@ -409,7 +409,7 @@ pub fn context_attention(
             ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout, cache)?
         }
     };
-    exchange(g, &ctx.among_ulysses(), &out, true)
+    exchange(g, &ctx.ulysses_group(), &out, true)
 }
 
 /// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's
@@ -419,7 +419,7 @@ pub fn context_attention(
 /// If a rank fails.
 pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenSharding) -> Result<Var> {
     let order = sharding.order_of_all(g.device())?;
-    let all = exchange(g, &ctx.among_cp(), x, false)?;
+    let all = exchange(g, &ctx.cp_group(), x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
 
@@ -430,11 +430,11 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenS
 pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, sharding: &TokenSharding) -> Result<Var> {
     let order = sharding.order_of_all(g.device())?;
     let all = ops::restore(g, y, &order)?;
-    exchange(g, &ctx.among_cp(), &all, true)
+    exchange(g, &ctx.cp_group(), &all, true)
 }
 
-fn exchange(g: &mut Graph, ranks: &Among, x: &Var, back: bool) -> Result<Var> {
-    let names = Names { there: "heads for tokens", back: "tokens for heads" };
+fn exchange(g: &mut Graph, ranks: &AxisGroup, x: &Var, back: bool) -> Result<Var> {
+    let names = ExchangeNames { forward: "heads for tokens", backward: "tokens for heads" };
     column_exchange::exchange(g, ranks, x, names, back)
 }
 
@@ -468,7 +468,7 @@ fn ring(
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
         Box::new(RingAttention {
-            ranks: ctx.among_ring(),
+            ranks: ctx.ring_group(),
             how: ctx.context,
             pieces,
             heads,

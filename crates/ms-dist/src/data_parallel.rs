@@ -171,8 +171,8 @@ impl DataParallel {
     }
 
     /// New weights that are about to be gathered from the ranks that update them.
-    pub fn gathering(&self) -> Gathering<'_> {
-        Gathering { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), coming: Vec::new() }
+    pub fn weight_gather(&self) -> WeightGather<'_> {
+        WeightGather { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), coming: Vec::new() }
     }
 
     /// All-gathers the ranks' updated shards (one tensor per bucket, of the store's element type) as the new weights of
@@ -181,23 +181,24 @@ impl DataParallel {
     /// # Errors
     /// If a rank fails.
     pub fn gather_weights(&self, store: &mut ParamStore, parts: Vec<Tensor>) -> Result<()> {
-        let (mut gathering, mut parts) = (self.gathering(), parts.into_iter().map(Some).collect::<Vec<_>>());
+        let (mut weight_gather, mut parts) =
+            (self.weight_gather(), parts.into_iter().map(Some).collect::<Vec<_>>());
         for &bucket in &self.order {
-            gathering.begin(bucket, parts[bucket].take().expect("there is a part for each bucket"))?;
+            weight_gather.begin(bucket, parts[bucket].take().expect("there is a part for each bucket"))?;
         }
-        gathering.announce(store)?;
+        weight_gather.announce(store)?;
         Ok(store.settle()?)
     }
 }
 
 /// New weights being gathered from the ranks that update them, bucket by bucket; all ranks start them in one order.
-pub struct Gathering<'a> {
+pub struct WeightGather<'a> {
     /// The buffer of each bucket.
     buckets: Vec<&'a Buffer>,
     coming: Vec<(usize, Coming)>,
 }
 
-impl Gathering<'_> {
+impl WeightGather<'_> {
     /// Starts gathering a bucket; `part` is this rank's shard.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub enum Error {
     /// A deadlock: ranks wait for each other, because one of them omitted an operation that the others wait for, or runs it
     /// in another order.
     #[error("deadlock: {waits}")]
-    Circle {
+    Deadlock {
         /// Where each of them waits.
         waits: String,
     },

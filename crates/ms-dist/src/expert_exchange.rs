@@ -4,10 +4,10 @@
 //! layers. Which tokens and columns are present between the two, and who routes which tokens, follows from the
 //! [`Dispatcher`].
 
-use crate::arriving::Arriving;
-use crate::column_exchange::{self, Names};
-use crate::mappings::{Exchange, map};
-use crate::{Among, Communicator, ParallelCtx, Pending, volume};
+use crate::column_exchange::{self, ExchangeNames};
+use crate::mappings::{Collective, map};
+use crate::pending_exchange::PendingExchange;
+use crate::{AxisGroup, Communicator, ParallelCtx, Pending, volume};
 use ms_core::hold::{Held, Hold, Holds, States};
 use ms_core::{
     BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Grads, Graph, Op, Result, Tensor, Var, ops,
@@ -53,11 +53,11 @@ pub(crate) fn begin_summed_rows(
     name: &'static str,
     t: Tensor,
     rows: &[usize],
-) -> Result<Arriving> {
+) -> Result<PendingExchange> {
     let (mine, width, size) = (rows[comm.rank()], t.as_matrix().1, comm.size());
     if rows.iter().all(|&n| n == rows[0]) {
         let pending = comm.reduce_scatter(name, t)?;
-        return Ok(Arriving { pending, finish: Box::new(move |_, sum| sum.reshape([mine, width])) });
+        return Ok(PendingExchange { pending, finish: Box::new(move |_, sum| sum.reshape([mine, width])) });
     }
     let dtype = t.dtype();
     let pending = comm.all_to_all_rows(name, t, rows)?;
@@ -68,7 +68,7 @@ pub(crate) fn begin_summed_rows(
         }
         device.cast(&sum, dtype)
     };
-    Ok(Arriving { pending, finish: Box::new(finish) })
+    Ok(PendingExchange { pending, finish: Box::new(finish) })
 }
 
 /// The state rule for gathered rows, or columns of rows.
@@ -77,25 +77,30 @@ pub(crate) fn gathered(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
 }
 
 struct RowsOfAll {
-    ranks: Among,
+    ranks: AxisGroup,
     rows: Arc<[usize]>,
-    names: Names,
+    names: ExchangeNames,
     /// Whether the rows were gathered, so that gradients are summed.
     gathered: bool,
 }
 
 impl RowsOfAll {
-    fn begin(&self, t: Tensor, gather: bool) -> Result<Arriving> {
+    fn begin(&self, t: Tensor, gather: bool) -> Result<PendingExchange> {
         match gather {
-            true => Ok(Arriving::as_it_is(begin_all_rows(&**self.ranks, self.names.there, t, &self.rows)?)),
-            false => begin_summed_rows(&**self.ranks, self.names.back, t, &self.rows),
+            true => Ok(PendingExchange::assembled(begin_all_rows(
+                &**self.ranks,
+                self.names.forward,
+                t,
+                &self.rows,
+            )?)),
+            false => begin_summed_rows(&**self.ranks, self.names.backward, t, &self.rows),
         }
     }
 }
 
 impl Op for RowsOfAll {
     fn name(&self) -> &'static str {
-        if self.gathered { self.names.there } else { self.names.back }
+        if self.gathered { self.names.forward } else { self.names.backward }
     }
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
@@ -106,15 +111,21 @@ impl Op for RowsOfAll {
     }
 
     fn exchanges(&self) -> bool {
-        self.ranks.beside
+        self.ranks.overlap
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        self.ranks.exchange_back(cx, dys, |_, dy| self.begin(dy, !self.gathered))
+        self.ranks.exchange_gradients(cx, dys, |_, dy| self.begin(dy, !self.gathered))
     }
 }
 
-fn rows_of_all(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>, gathered: bool) -> Result<Var> {
+fn rows_of_all(
+    g: &mut Graph,
+    ranks: &AxisGroup,
+    x: &Var,
+    rows: &Arc<[usize]>,
+    gathered: bool,
+) -> Result<Var> {
     if ranks.size() == 1 {
         return Ok(x.clone());
     }
@@ -122,7 +133,7 @@ fn rows_of_all(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>, gathe
         // No rank has a row of it.
         return Ok(x.clone().held(States::default()));
     }
-    let names = Names { there: "gather_rows", back: "sum_rows" };
+    let names = ExchangeNames { forward: "gather_rows", backward: "sum_rows" };
     let op = RowsOfAll { ranks: ranks.clone(), rows: rows.clone(), names, gathered };
     let y = op.begin(x.value().clone(), gathered)?.wait(g.device())?;
     Ok(g.apply(y, &[x], || Box::new(op)))
@@ -132,7 +143,7 @@ fn rows_of_all(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>, gathe
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
-pub fn gather_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
+pub fn gather_rows(g: &mut Graph, ranks: &AxisGroup, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
     rows_of_all(g, ranks, x, rows, true)
 }
 
@@ -140,11 +151,12 @@ pub fn gather_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
-pub fn sum_rows(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
+pub fn sum_rows(g: &mut Graph, ranks: &AxisGroup, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
     rows_of_all(g, ranks, x, rows, false)
 }
 
-const COLUMNS: Names = Names { there: "tokens for columns", back: "columns for tokens" };
+const COLUMNS: ExchangeNames =
+    ExchangeNames { forward: "tokens for columns", backward: "columns for tokens" };
 
 impl ParallelCtx {
     /// Whether experts are sharded like dense layers, so that ranks that share a matrix also share every expert.
@@ -168,7 +180,7 @@ impl ParallelCtx {
     fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(x.clone()),
-            false => map(g, &self.among_tp(), x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            false => map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather)),
         }
     }
 
@@ -176,7 +188,7 @@ impl ParallelCtx {
     fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         match self.sequence_parallel {
             true => Ok(y.clone()),
-            false => map(g, &self.among_tp(), y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+            false => map(g, &self.tp_group(), y, "all_tokens", (Collective::AllGather, Collective::Split)),
         }
     }
 
@@ -192,7 +204,13 @@ impl ParallelCtx {
             Dispatcher::AllGather if self.experts_across_dense() => self.own_tokens(g, x),
             Dispatcher::AllGather => {
                 let own = self.own_tokens(g, x)?;
-                map(g, &self.among_etp(), &own, "enter_experts", (Exchange::Gather, Exchange::SumShare))
+                map(
+                    g,
+                    &self.etp_group(),
+                    &own,
+                    "enter_experts",
+                    (Collective::AllGather, Collective::ReduceScatter),
+                )
             }
             Dispatcher::AllToAllSeq if self.alike() => self.enter_tp(g, x),
             Dispatcher::AllToAll | Dispatcher::AllToAllSeq => self.own_tokens(g, x),
@@ -209,8 +227,13 @@ impl ParallelCtx {
             Dispatcher::AllGather if self.experts_like_dense() => self.leave_tp(g, y),
             Dispatcher::AllGather if self.experts_across_dense() => self.all_own_tokens(g, y),
             Dispatcher::AllGather => {
-                let y =
-                    map(g, &self.among_etp(), y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
+                let y = map(
+                    g,
+                    &self.etp_group(),
+                    y,
+                    "leave_experts",
+                    (Collective::ReduceScatter, Collective::AllGather),
+                )?;
                 self.all_own_tokens(g, &y)
             }
             Dispatcher::AllToAllSeq if self.alike() => self.leave_tp(g, y),
@@ -254,9 +277,13 @@ impl ParallelCtx {
     /// If a rank fails.
     pub fn all_logits(&self, g: &mut Graph, logits: &Var) -> Result<Var> {
         match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
-            true => {
-                map(g, &self.among_etp(), logits, "router logits", (Exchange::Gather, Exchange::SumShare))
-            }
+            true => map(
+                g,
+                &self.etp_group(),
+                logits,
+                "router logits",
+                (Collective::AllGather, Collective::ReduceScatter),
+            ),
             false => Ok(logits.clone()),
         }
     }
@@ -272,13 +299,13 @@ impl ParallelCtx {
             return Ok(x.clone());
         }
         let width = x.value().as_matrix().1;
-        volume::check_parts(COLUMNS.there, width, ranks)?;
+        volume::check_parts(COLUMNS.forward, width, ranks)?;
         if self.alike() {
             let len = width / ranks;
             let own = ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into())?;
-            return Ok(own.turned("own columns", self.among_etp().over, Hold::Replicated, Hold::Sharded));
+            return Ok(own.turned("own columns", self.etp_group().over, Hold::Replicated, Hold::Sharded));
         }
-        Ok(column_exchange::exchange(g, &self.among_etp(), x, COLUMNS, false)?)
+        Ok(column_exchange::exchange(g, &self.etp_group(), x, COLUMNS, false)?)
     }
 
     /// The inverse of [`ParallelCtx::expert_columns`], for [`ParallelCtx::leave_experts`].
@@ -301,11 +328,11 @@ impl ParallelCtx {
             let placed = ops::columns(g, y, &place.into())?;
             return Ok(placed.turned(
                 "columns among zeros",
-                self.among_etp().over,
+                self.etp_group().over,
                 Hold::Sharded,
                 Hold::Partial,
             ));
         }
-        Ok(column_exchange::exchange(g, &self.among_etp(), y, COLUMNS, true)?)
+        Ok(column_exchange::exchange(g, &self.etp_group(), y, COLUMNS, true)?)
     }
 }

@@ -11,9 +11,9 @@
 //! (`tasks/models/transformer/dsa_indexer.py`), and rows and pooled entries of DeepSeek-V4's
 //! (`tasks/models/transformer/deepseek4/g2_attention.py`); there every rank's chunks are assumed to begin with a window.
 
-use crate::arriving::Arriving;
-use crate::mappings::Exchange;
-use crate::{Among, ParallelCtx, Result, TokenSharding};
+use crate::mappings::Collective;
+use crate::pending_exchange::PendingExchange;
+use crate::{AxisGroup, ParallelCtx, Result, TokenSharding};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct GatheredRows {
 }
 
 struct Gathered {
-    ranks: Among,
+    ranks: AxisGroup,
     order: Arc<Routes>,
     gradients: &'static str,
 }
@@ -45,15 +45,15 @@ impl Op for Gathered {
     }
 
     fn exchanges(&self) -> bool {
-        self.ranks.beside
+        self.ranks.overlap
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> ms_core::Result<Grads> {
         let Self { ranks, order, gradients } = *self;
-        ranks.exchange_back(cx, dys, |device, dy| {
+        ranks.exchange_gradients(cx, dys, |device, dy| {
             let by_rank = device.dispatch_backward(&dy, &order)?;
             drop(dy);
-            Ok(Arriving::as_it_is(Exchange::SumShare.begin(&**ranks, gradients, by_rank)?))
+            Ok(PendingExchange::assembled(Collective::ReduceScatter.begin(&**ranks, gradients, by_rank)?))
         })
     }
 }
@@ -67,9 +67,9 @@ impl GatheredRows {
     /// If a rank fails.
     pub fn gather(&self, g: &mut Graph, ctx: &ParallelCtx, x: &Var, sharding: &TokenSharding) -> Result<Var> {
         let order = sharding.order_of_all(g.device())?;
-        let all = Exchange::Gather.apply(&*ctx.cp, self.rows, x.value().clone())?;
+        let all = Collective::AllGather.apply(&*ctx.cp, self.rows, x.value().clone())?;
         let y = g.device().dispatch(&all, &order)?;
-        let (ranks, gradients) = (ctx.among_cp(), self.gradients);
+        let (ranks, gradients) = (ctx.cp_group(), self.gradients);
         Ok(g.apply(y, &[x], || Box::new(Gathered { ranks, order, gradients })))
     }
 
@@ -99,7 +99,7 @@ pub fn rows_of_documents(
     sharding: &TokenSharding,
     name: &'static str,
 ) -> Result<Tensor> {
-    let all = Exchange::Gather.apply(&*ctx.cp, name, x.clone())?;
+    let all = Collective::AllGather.apply(&*ctx.cp, name, x.clone())?;
     let order = sharding.order_of_all(device)?;
     Ok(device.dispatch(&all, &order)?)
 }
@@ -117,7 +117,7 @@ pub fn summed_shares(
     name: &'static str,
 ) -> Result<Tensor> {
     let by_rank = device.dispatch_backward(x, &*sharding.order_of_all(device)?)?;
-    Ok(Exchange::SumShare.apply(&*ctx.cp, name, by_rank)?)
+    Ok(Collective::ReduceScatter.apply(&*ctx.cp, name, by_rank)?)
 }
 
 /// The picks `picks[T,P]` of each context-parallel rank's queries, gathered for all queries in the order of the whole
@@ -131,7 +131,7 @@ pub fn picks_of_documents(
     picks: &Tensor,
     sharding: &TokenSharding,
 ) -> Result<Tensor> {
-    let all = Exchange::Gather.apply(&*ctx.cp, "picks", picks.clone())?;
+    let all = Collective::AllGather.apply(&*ctx.cp, "picks", picks.clone())?;
     if all.is_meta() {
         return Ok(all);
     }

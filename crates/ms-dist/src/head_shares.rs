@@ -1,7 +1,7 @@
 //! Distribution of heads over ranks, with the keys and values each head needs, also where the key/value heads do not divide
 //! evenly.
 
-use crate::{Among, Communicator, ParallelCtx};
+use crate::{AxisGroup, Communicator, ParallelCtx};
 use ms_core::hold::{Held, Hold, Holds};
 use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout, Op, Result, Tensor, Var};
 use std::ops::Range;
@@ -208,7 +208,7 @@ fn swap(device: &Device, comm: &dyn Communicator, parts: &[Tensor], widths: &[us
 }
 
 struct ExchangeColumns {
-    ranks: Among,
+    ranks: AxisGroup,
     columns: Arc<ColumnExchange>,
 }
 
@@ -237,7 +237,7 @@ impl ParallelCtx {
         let device = g.device().clone();
         let y = columns.forward(&device, &*self.tp, x.value())?;
         Ok(g.apply(y, &[x], || {
-            Box::new(ExchangeColumns { ranks: self.among_tp(), columns: columns.clone() })
+            Box::new(ExchangeColumns { ranks: self.tp_group(), columns: columns.clone() })
         }))
     }
 }

@@ -9,7 +9,7 @@
 //! A failing rank poisons its fabric: every wait of the other ranks returns [`Error::PeerFailed`] within a second. Ranks that
 //! diverge get an error that names where each of them is: at once if they meet in different collectives
 //! ([`Error::Mismatch`]), and as a deadlock if they wait for each other in different groups or for messages
-//! ([`Error::Circle`]), so nothing hangs. There is no network transport of our own: several machines are reached through MPI
+//! ([`Error::Deadlock`]), so nothing hangs. There is no network transport of our own: several machines are reached through MPI
 //! (feature `mpi`) or HCCL.
 //!
 //! ```
@@ -25,9 +25,7 @@
 
 mod adaptive_attention;
 mod adaptive_map;
-mod among;
-mod around;
-mod arriving;
+mod axis_group;
 pub mod buckets;
 mod column_exchange;
 mod communicator;
@@ -35,14 +33,17 @@ mod context;
 mod context_attention;
 mod context_parallel;
 mod data_parallel;
-mod entering;
 mod error;
 mod expert_exchange;
 mod gathered_rows;
 mod grad_buckets;
 mod head_shares;
-mod in_flight;
+mod hooks;
 mod linear_overlap;
+#[cfg(any(test, feature = "mpi"))]
+mod liveness;
+#[cfg(any(test, feature = "mpi"))]
+mod mailbox;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
@@ -52,35 +53,34 @@ pub mod mpi;
 #[cfg(test)]
 mod naive;
 mod norm;
-#[cfg(any(test, feature = "mpi"))]
-mod office;
 mod parallel_linear;
+mod pending_enter_tp;
+mod pending_exchange;
+mod pending_rows;
 mod pieces;
 mod reduce;
 pub mod schedule;
 pub mod threads;
-#[cfg(any(test, feature = "mpi"))]
-mod vigil;
 mod vocabulary;
 pub mod volume;
 
 pub use adaptive_map::Remap;
-pub use among::Among;
-pub use around::{Around, Exchange};
+pub use axis_group::AxisGroup;
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
-pub use context::{ParallelCtx, Sharing};
+pub use context::{ParallelCtx, ParallelOptions};
 pub use context_attention::{TokenSharding, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;
-pub use data_parallel::{DataParallel, FlatBuffer, Gathering, Replicas};
-pub use entering::Entering;
+pub use data_parallel::{DataParallel, FlatBuffer, Replicas, WeightGather};
 pub use error::{Error, Result};
 pub use expert_exchange::{all_rows, begin_all_rows, gather_rows, sum_rows};
 pub use gathered_rows::{GatheredRows, picks_of_documents, rows_of_documents, summed_shares};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
-pub use in_flight::InFlight;
+pub use hooks::{CommCall, CommHook};
 pub use linear_overlap::{LinearOverlap, Pieces};
 pub use mappings::exchange_rows;
 pub use meta::MetaFabric;
+pub use pending_enter_tp::PendingEnterTp;
+pub use pending_rows::PendingRows;
 pub use pieces::Piece;
 pub use vocabulary::Vocabulary;

@@ -8,27 +8,27 @@
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
-use crate::arriving::Arriving;
-use crate::{Among, Communicator, ParallelCtx, Pending, ReduceOp, volume};
+use crate::pending_exchange::PendingExchange;
+use crate::{AxisGroup, Communicator, ParallelCtx, Pending, ReduceOp, volume};
 use ms_core::hold::{self, Held, Hold, Holds, States};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Shape, Tensor, Var};
 
 /// A communication applied to a value, and in the backward pass to its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exchange {
+pub(crate) enum Collective {
     /// Nothing.
-    Keep,
+    Identity,
     /// The sum of all.
-    Sum,
+    AllReduce,
     /// All rows, in rank order.
-    Gather,
+    AllGather,
     /// This rank's rows of the sum.
-    SumShare,
+    ReduceScatter,
     /// This rank's rows.
-    Share,
+    Split,
 }
 
-impl Exchange {
+impl Collective {
     pub(crate) fn apply(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Tensor> {
         Ok(self.begin(comm, name, t)?.wait()?)
     }
@@ -44,15 +44,15 @@ impl Exchange {
             Ok(Shape::new(&dims))
         };
         Ok(match self {
-            Self::Keep => Pending::ready(t),
-            Self::Sum => comm.all_reduce(name, t, ReduceOp::Sum)?,
-            Self::Gather => comm.all_gather(name, t)?,
-            Self::SumShare => {
+            Self::Identity => Pending::ready(t),
+            Self::AllReduce => comm.all_reduce(name, t, ReduceOp::Sum)?,
+            Self::AllGather => comm.all_gather(name, t)?,
+            Self::ReduceScatter => {
                 let shape = share(&t)?;
                 let pending = comm.reduce_scatter(name, t)?;
                 Pending::new(move || Ok(pending.wait()?.reshape(shape)?))
             }
-            Self::Share => {
+            Self::Split => {
                 let part = share(&t)?[0];
                 Pending::ready(t.rows(rank * part, part)?)
             }
@@ -61,24 +61,24 @@ impl Exchange {
 }
 
 /// The sharding states of a value before and after this exchange.
-fn states(forward: Exchange, backward: Exchange) -> Option<(Hold, Hold)> {
-    use Exchange::{Gather, Keep, Share, Sum, SumShare};
+fn states(forward: Collective, backward: Collective) -> Option<(Hold, Hold)> {
+    use Collective::{AllGather, AllReduce, Identity, ReduceScatter, Split};
     Some(match (forward, backward) {
-        (Keep, Sum) => (Hold::Invariant, Hold::Replicated),
-        (Sum, Keep) => (Hold::Partial, Hold::Invariant),
-        (Gather, SumShare) => (Hold::Tokens, Hold::Replicated),
-        (SumShare, Gather) => (Hold::Partial, Hold::Tokens),
-        (Share, Gather) => (Hold::Invariant, Hold::Tokens),
-        (Gather, Share) => (Hold::Tokens, Hold::Invariant),
+        (Identity, AllReduce) => (Hold::Invariant, Hold::Replicated),
+        (AllReduce, Identity) => (Hold::Partial, Hold::Invariant),
+        (AllGather, ReduceScatter) => (Hold::Tokens, Hold::Replicated),
+        (ReduceScatter, AllGather) => (Hold::Partial, Hold::Tokens),
+        (Split, AllGather) => (Hold::Invariant, Hold::Tokens),
+        (AllGather, Split) => (Hold::Tokens, Hold::Invariant),
         _ => return None,
     })
 }
 
 struct Mapping {
-    ranks: Among,
+    ranks: AxisGroup,
     name: &'static str,
-    forward: Exchange,
-    backward: Exchange,
+    forward: Collective,
+    backward: Collective,
 }
 
 impl Op for Mapping {
@@ -92,23 +92,25 @@ impl Op for Mapping {
     }
 
     fn exchanges(&self) -> bool {
-        self.ranks.beside && !self.light()
+        self.ranks.overlap && !self.light()
     }
 
     fn light(&self) -> bool {
-        matches!(self.backward, Exchange::Keep | Exchange::Share)
+        matches!(self.backward, Collective::Identity | Collective::Split)
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { ranks, name, backward, .. } = *self;
         match backward {
-            Exchange::Keep => Ok(dys),
-            Exchange::Share => {
+            Collective::Identity => Ok(dys),
+            Collective::Split => {
                 let share = |dy: Tensor| backward.apply(&**ranks, name, dy);
                 dys.into_iter().map(|dy| dy.map(share).transpose()).collect()
             }
-            Exchange::Sum | Exchange::Gather | Exchange::SumShare => ranks
-                .exchange_back(cx, dys, |_, dy| Ok(Arriving::as_it_is(backward.begin(&**ranks, name, dy)?))),
+            Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter => ranks
+                .exchange_gradients(cx, dys, |_, dy| {
+                    Ok(PendingExchange::assembled(backward.begin(&**ranks, name, dy)?))
+                }),
         }
     }
 }
@@ -116,16 +118,16 @@ impl Op for Mapping {
 /// Applies an exchange to `x`, and another to its gradient. Groups of one rank record nothing.
 pub(crate) fn map(
     g: &mut Graph,
-    ranks: &Among,
+    ranks: &AxisGroup,
     x: &Var,
     name: &'static str,
-    (forward, backward): (Exchange, Exchange),
+    (forward, backward): (Collective, Collective),
 ) -> Result<Var> {
     if ranks.size() == 1 {
         return Ok(x.clone());
     }
     let op = || -> Box<dyn Op> { Box::new(Mapping { ranks: ranks.clone(), name, forward, backward }) };
-    if forward == Exchange::Keep {
+    if forward == Collective::Identity {
         return Ok(g.apply_through(x, op));
     }
     let y = forward.apply(&***ranks, name, x.value().clone())?;
@@ -133,21 +135,21 @@ pub(crate) fn map(
 }
 
 /// [`map`] of `x`, for which the exchange has already produced `y`.
-pub(crate) fn arrived(
+pub(crate) fn map_received(
     g: &mut Graph,
-    ranks: Among,
+    ranks: AxisGroup,
     (x, y): (&Var, Tensor),
     name: &'static str,
-    (forward, backward): (Exchange, Exchange),
+    (forward, backward): (Collective, Collective),
 ) -> Var {
     g.apply(y, &[x], || Box::new(Mapping { ranks, name, forward, backward }))
 }
 
 /// The exchanges for entering tensor parallelism: of the value, and of its gradient.
-pub(crate) const fn entering(sequence_parallel: bool) -> (Exchange, Exchange) {
+pub(crate) const fn enter_tp_collectives(sequence_parallel: bool) -> (Collective, Collective) {
     match sequence_parallel {
-        true => (Exchange::Gather, Exchange::SumShare),
-        false => (Exchange::Keep, Exchange::Sum),
+        true => (Collective::AllGather, Collective::ReduceScatter),
+        false => (Collective::Identity, Collective::AllReduce),
     }
 }
 
@@ -161,7 +163,7 @@ pub(crate) fn sent(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
 }
 
 struct ExchangeRows {
-    ranks: Among,
+    ranks: AxisGroup,
     sent: Vec<usize>,
     received: Vec<usize>,
 }
@@ -176,13 +178,13 @@ impl Op for ExchangeRows {
     }
 
     fn exchanges(&self) -> bool {
-        self.ranks.beside
+        self.ranks.overlap
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         let Self { ranks, sent, received } = &*self;
-        ranks.exchange_back(cx, dys, |_, dy| {
-            Ok(Arriving::as_it_is(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?))
+        ranks.exchange_gradients(cx, dys, |_, dy| {
+            Ok(PendingExchange::assembled(ranks.exchange_known_rows("exchange_rows", dy, received, sent)?))
         })
     }
 }
@@ -194,7 +196,7 @@ impl Op for ExchangeRows {
 /// If a rank fails or the rows do not add up.
 pub fn exchange_rows(
     g: &mut Graph,
-    ranks: &Among,
+    ranks: &AxisGroup,
     x: &Var,
     send: &[usize],
     receive: &[usize],
@@ -232,7 +234,7 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails.
     pub fn enter_tp(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        map(g, &self.among_tp(), x, "enter_tp", entering(self.sequence_parallel))
+        map(g, &self.tp_group(), x, "enter_tp", enter_tp_collectives(self.sequence_parallel))
     }
 
     /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this rank's
@@ -242,10 +244,10 @@ impl ParallelCtx {
     /// If a rank fails, or the tokens do not divide.
     pub fn leave_tp(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         let how = match self.sequence_parallel {
-            true => (Exchange::SumShare, Exchange::Gather),
-            false => (Exchange::Sum, Exchange::Keep),
+            true => (Collective::ReduceScatter, Collective::AllGather),
+            false => (Collective::AllReduce, Collective::Identity),
         };
-        map(g, &self.among_tp(), y, "leave_tp", how)
+        map(g, &self.tp_group(), y, "leave_tp", how)
     }
 
     /// This rank's shard of the tokens of `x`, which is replicated over tensor-parallel ranks: under sequence parallelism
@@ -255,7 +257,7 @@ impl ParallelCtx {
     /// If a rank fails, or the tokens do not divide.
     pub fn share_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
-            true => map(g, &self.among_tp(), x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            true => map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather)),
             false => Ok(x.clone()),
         }
     }
@@ -267,7 +269,7 @@ impl ParallelCtx {
     pub fn sum_over_heads(&self, x: Tensor) -> Result<Tensor> {
         match self.tp.size() {
             1 => Ok(x),
-            _ => Ok(Exchange::Sum.apply(&*self.tp, "weights of heads", x)?),
+            _ => Ok(Collective::AllReduce.apply(&*self.tp, "weights of heads", x)?),
         }
     }
 

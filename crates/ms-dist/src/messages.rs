@@ -1,6 +1,6 @@
 //! Ranks as processes: collectives built from point-to-point messages.
 //!
-//! A [`Wire`] sends bytes to another process and never blocks; received messages are handed to the [`Office`], which holds
+//! A [`Transport`] sends bytes to another process and never blocks; received messages are handed to the [`Mailbox`], which holds
 //! them until they are requested. Nothing else is required of a transport, so an in-process channel is enough to test
 //! everything here, and MPI provides only its messages.
 //!
@@ -8,7 +8,7 @@
 //! the bits are the same. An all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are sent
 //! whole to every rank.
 
-use crate::office::{ENDED, FAILED, LOST, Letter, Office, Topic, Wire, encode};
+use crate::mailbox::{ENDED, FAILED, LOST, Mailbox, Message, Topic, Transport, encode};
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use ms_core::{Arena, DType, Tensor};
@@ -25,20 +25,25 @@ const SMALL_BYTES: usize = 64 << 10;
 pub(crate) struct MessageFabric {
     rank: usize,
     world: usize,
-    wire: Arc<dyn Wire>,
-    office: Arc<Office>,
+    transport: Arc<dyn Transport>,
+    mailbox: Arc<Mailbox>,
     asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
 }
 
 impl MessageFabric {
-    pub(crate) fn new(rank: usize, world: usize, wire: Arc<dyn Wire>, office: Arc<Office>) -> Self {
-        Self { rank, world, wire, office, asked: Arc::default() }
+    pub(crate) fn new(
+        rank: usize,
+        world: usize,
+        transport: Arc<dyn Transport>,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
+        Self { rank, world, transport, mailbox, asked: Arc::default() }
     }
 
     /// From now on this rank waits for another no longer than `limit`; the error says for what.
     #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // asked for by who starts processes
     pub(crate) fn wait_at_most(&self, limit: Duration) {
-        self.office.wait_at_most(self.rank, limit);
+        self.mailbox.wait_at_most(self.rank, limit);
     }
 
     /// Tells all others that this rank has ended, successfully or for a reason, and waits until they have too, or `patience`
@@ -47,12 +52,12 @@ impl MessageFabric {
         let mut note = vec![if failure.is_some() { FAILED } else { ENDED }];
         note.extend(failure.unwrap_or_default().as_bytes());
         self.tell(&note);
-        self.office.wait_for_ends(self.world - 1, patience)
+        self.mailbox.wait_for_ends(self.world - 1, patience)
     }
 
     /// Notes, and tells all others, that `rank` has ended without a message.
     pub(crate) fn lost(&self, rank: usize, reason: &str) {
-        if self.office.lost(rank, reason) {
+        if self.mailbox.lost(rank, reason) {
             let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
             self.tell(&note);
         }
@@ -61,19 +66,19 @@ impl MessageFabric {
     /// Whether `rank` has ended, successfully or not.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // asked by who watches processes
     pub(crate) fn has_ended(&self, rank: usize) -> bool {
-        self.office.has_ended(rank)
+        self.mailbox.has_ended(rank)
     }
 
     /// Ranks that have ended without a message.
     pub(crate) fn lost_ranks(&self) -> BTreeSet<usize> {
-        self.office.lost_ranks()
+        self.mailbox.lost_ranks()
     }
 
     /// Sends a note to all others that can still read it.
     fn tell(&self, note: &[u8]) {
-        let lost = self.office.lost_ranks();
+        let lost = self.mailbox.lost_ranks();
         let others = (0..self.world).filter(|rank| *rank != self.rank && !lost.contains(rank));
-        others.for_each(|rank| self.wire.post(rank, note.to_vec()));
+        others.for_each(|rank| self.transport.post(rank, note.to_vec()));
     }
 }
 
@@ -110,8 +115,8 @@ impl Fabric for MessageFabric {
                 key: group_key(ranks, instance),
                 rank,
                 ranks: ranks.into(),
-                wire: Arc::clone(&self.wire),
-                office: Arc::clone(&self.office),
+                transport: Arc::clone(&self.transport),
+                mailbox: Arc::clone(&self.mailbox),
             },
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -127,8 +132,8 @@ struct Group {
     rank: usize,
     /// The ranks of the group, by their numbers in the run.
     ranks: Arc<[usize]>,
-    wire: Arc<dyn Wire>,
-    office: Arc<Office>,
+    transport: Arc<dyn Transport>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Group {
@@ -137,23 +142,23 @@ impl Group {
     }
 
     fn post(&self, to: usize, topic: Topic, call: &str, dtype: DType, shape: &[usize], data: &[u8]) {
-        self.wire.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
+        self.transport.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
     }
 
     /// Waits for the message of rank `from` of the group.
-    fn wait(&self, from: usize, topic: Topic) -> Result<Letter> {
-        self.office.wait((self.key, self.ranks[from], topic), &*self.wire)
+    fn wait(&self, from: usize, topic: Topic) -> Result<Message> {
+        self.mailbox.wait((self.key, self.ranks[from], topic), &*self.transport)
     }
 }
 
 /// This rank's part in one collective.
-struct Meeting {
+struct PendingCollective {
     group: Group,
     sequence: u64,
     call: String,
 }
 
-impl Meeting {
+impl PendingCollective {
     fn topic(&self, step: u8) -> Topic {
         Topic::Collective { sequence: self.sequence, step }
     }
@@ -163,10 +168,10 @@ impl Meeting {
     }
 
     /// What rank `from` sent in a step; an error if ranks diverge.
-    fn wait(&self, from: usize, step: u8) -> Result<Letter> {
-        let letter = self.group.wait(from, self.topic(step))?;
-        if letter.call == self.call {
-            return Ok(letter);
+    fn wait(&self, from: usize, step: u8) -> Result<Message> {
+        let message = self.group.wait(from, self.topic(step))?;
+        if message.call == self.call {
+            return Ok(message);
         }
         Err(Error::Mismatch {
             sequence: self.sequence,
@@ -174,7 +179,7 @@ impl Meeting {
             rank: self.group.ranks[self.group.rank],
             mine: self.call.clone(),
             other: self.group.ranks[from],
-            theirs: letter.call,
+            theirs: message.call,
         })
     }
 
@@ -213,10 +218,14 @@ struct MessageComm {
 }
 
 impl MessageComm {
-    fn meeting(&self, name: &'static str, what: &'static str, about: &str) -> Result<Meeting> {
-        self.group.office.check()?;
+    fn pending(&self, name: &'static str, what: &'static str, about: &str) -> Result<PendingCollective> {
+        self.group.mailbox.check()?;
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok(Meeting { group: self.group.clone(), sequence, call: format!("{what} of {name} ({about})") })
+        Ok(PendingCollective {
+            group: self.group.clone(),
+            sequence,
+            call: format!("{what} of {name} ({about})"),
+        })
     }
 
     fn count(&self, bytes: usize) {
@@ -224,12 +233,12 @@ impl MessageComm {
     }
 
     /// Posts part `r` of `t`, by `bytes`, to every rank `r`.
-    fn scatter(meeting: &Meeting, t: &Tensor, elements: impl Fn(usize) -> std::ops::Range<usize>) {
+    fn scatter(pending: &PendingCollective, t: &Tensor, elements: impl Fn(usize) -> std::ops::Range<usize>) {
         let size = t.dtype().size();
-        for to in meeting.group.others() {
+        for to in pending.group.others() {
             let range = elements(to);
             let bytes = &t.bytes()[range.start * size..range.end * size];
-            meeting.post(to, 0, t.dtype(), &[range.len()], bytes);
+            pending.post(to, 0, t.dtype(), &[range.len()], bytes);
         }
     }
 }
@@ -266,30 +275,30 @@ impl Communicator for MessageComm {
         }
         self.count(volume::all_reduce(&t, size));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
-        let meeting = self.meeting(name, what, &about(t.ready()?))?;
+        let pending = self.pending(name, what, &about(t.ready()?))?;
         if volume::bytes(&t) <= SMALL_BYTES.max(size * 8) {
-            for to in meeting.group.others() {
-                meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+            for to in pending.group.others() {
+                pending.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }
             return Ok(waiting(what, name, move || {
-                let all = meeting.all(0, &t, t.arena())?;
+                let all = pending.all(0, &t, t.arena())?;
                 reduce(t.arena(), &all, 0, numel, op)
             }));
         }
-        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        Self::scatter(&pending, &t, |to| part(numel, to, size));
         Ok(waiting(what, name, move || {
             let (arena, shape) = (t.arena().clone(), t.shape());
             let own = part(numel, rank, size);
             let mine = t.slice_flat(own.start, [own.len()])?;
             drop(t);
-            let all = meeting.all(0, &mine, &arena)?;
+            let all = pending.all(0, &mine, &arena)?;
             drop(mine);
             let sum = reduce(&arena, &all, 0, own.len(), op)?;
             drop(all);
-            for to in meeting.group.others() {
-                meeting.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
+            for to in pending.group.others() {
+                pending.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
             }
-            joined(&arena, &meeting.all(1, &sum, &arena)?, &shape)
+            joined(&arena, &pending.all(1, &sum, &arena)?, &shape)
         }))
     }
 
@@ -299,9 +308,9 @@ impl Communicator for MessageComm {
             return Ok(Pending::ready(t));
         }
         self.count(volume::all_gather(&t, size));
-        let meeting = self.meeting(name, "all_gather", &about(t.ready()?))?;
-        for to in meeting.group.others() {
-            meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+        let pending = self.pending(name, "all_gather", &about(t.ready()?))?;
+        for to in pending.group.others() {
+            pending.post(to, 0, t.dtype(), &t.shape(), t.bytes());
         }
         Ok(waiting("all_gather", name, move || {
             let mut shape = t.shape().to_vec();
@@ -309,7 +318,7 @@ impl Communicator for MessageComm {
                 Some(rows) => *rows *= size,
                 None => shape.push(size),
             }
-            let all = meeting.all(0, &t, t.arena())?;
+            let all = pending.all(0, &t, t.arena())?;
             joined(t.arena(), &all, &shape)
         }))
     }
@@ -321,13 +330,13 @@ impl Communicator for MessageComm {
         }
         volume::check_parts(name, numel, size)?;
         self.count(volume::parts(&t, size));
-        let meeting = self.meeting(name, "reduce_scatter", &about(t.ready()?))?;
-        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        let pending = self.pending(name, "reduce_scatter", &about(t.ready()?))?;
+        Self::scatter(&pending, &t, |to| part(numel, to, size));
         Ok(waiting("reduce_scatter", name, move || {
             let (arena, own) = (t.arena().clone(), part(numel, rank, size));
             let mine = t.slice_flat(own.start, [own.len()])?;
             drop(t);
-            let all = meeting.all(0, &mine, &arena)?;
+            let all = pending.all(0, &mine, &arena)?;
             drop(mine);
             reduce(&arena, &all, 0, own.len(), ReduceOp::Sum)
         }))
@@ -337,15 +346,15 @@ impl Communicator for MessageComm {
         if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        let meeting = self.meeting(name, "broadcast", &about(t.ready()?))?;
+        let pending = self.pending(name, "broadcast", &about(t.ready()?))?;
         if self.rank() == root {
             self.count(volume::bytes(&t));
-            for to in meeting.group.others() {
-                meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+            for to in pending.group.others() {
+                pending.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }
             return Ok(Pending::ready(t));
         }
-        Ok(waiting("broadcast", name, move || meeting.wait(root, 0)?.tensor(t.arena())))
+        Ok(waiting("broadcast", name, move || pending.wait(root, 0)?.tensor(t.arena())))
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
@@ -356,12 +365,12 @@ impl Communicator for MessageComm {
         volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         let numel = t.numel();
-        let meeting = self.meeting(name, "all_to_all", &about(t.ready()?))?;
-        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        let pending = self.pending(name, "all_to_all", &about(t.ready()?))?;
+        Self::scatter(&pending, &t, |to| part(numel, to, size));
         Ok(waiting("all_to_all", name, move || {
             let own = part(numel, rank, size);
             let mine = t.slice_flat(own.start, [own.len()])?;
-            joined(t.arena(), &meeting.all(0, &mine, t.arena())?, &t.shape())
+            joined(t.arena(), &pending.all(0, &mine, t.arena())?, &t.shape())
         }))
     }
 
@@ -374,7 +383,7 @@ impl Communicator for MessageComm {
         let width = t.as_matrix().1;
         let row = width * t.dtype().size();
         self.count(volume::rows(&t, rows, rank));
-        let meeting = self.meeting(name, "all_to_all_rows", &format!("rows of {width} x {}", t.dtype()))?;
+        let pending = self.pending(name, "all_to_all_rows", &format!("rows of {width} x {}", t.dtype()))?;
         let starts: Vec<usize> = rows
             .iter()
             .scan(0, |at, count| {
@@ -383,35 +392,35 @@ impl Communicator for MessageComm {
             })
             .collect();
         t.ready()?;
-        for to in meeting.group.others() {
+        for to in pending.group.others() {
             let bytes = &t.bytes()[starts[to] * row..(starts[to] + rows[to]) * row];
-            meeting.post(to, 0, t.dtype(), &[rows[to], width], bytes);
+            pending.post(to, 0, t.dtype(), &[rows[to], width], bytes);
         }
         let mine = t.slice_flat(starts[rank] * width, [rows[rank], width])?;
         Ok(waiting("all_to_all_rows", name, move || {
             let arena = mine.arena().clone();
-            let all = meeting.all(0, &mine, &arena)?;
+            let all = pending.all(0, &mine, &arena)?;
             let here: usize = all.iter().map(|t| t.dim(0)).sum();
             joined(&arena, &all, &[here, width])
         }))
     }
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
-        self.group.office.check()?;
+        self.group.mailbox.check()?;
         self.count(volume::bytes(&t));
         self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.ready()?.bytes());
         Ok(())
     }
 
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
-        self.group.office.check()?;
+        self.group.mailbox.check()?;
         let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
-            let letter = group.wait(from, Topic::Message { tag })?;
-            match letter.call == name {
-                true => letter.tensor(&arena),
-                false => Err(Error::Unexpected { tag, from, expected: name, found: letter.call }),
+            let message = group.wait(from, Topic::Message { tag })?;
+            match message.call == name {
+                true => message.tensor(&arena),
+                false => Err(Error::Unexpected { tag, from, expected: name, found: message.call }),
             }
         }))
     }
@@ -424,9 +433,9 @@ impl Communicator for MessageComm {
         if self.size() == 1 {
             return Ok(());
         }
-        let meeting = self.meeting("ranks", "barrier", "all")?;
-        meeting.group.others().for_each(|to| meeting.post(to, 0, DType::F32, &[0], &[]));
-        meeting.group.others().try_for_each(|from| meeting.wait(from, 0).map(drop))
+        let pending = self.pending("ranks", "barrier", "all")?;
+        pending.group.others().for_each(|to| pending.post(to, 0, DType::F32, &[0], &[]));
+        pending.group.others().try_for_each(|from| pending.wait(from, 0).map(drop))
     }
 }
 

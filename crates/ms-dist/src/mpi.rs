@@ -9,11 +9,11 @@
 //! Only the safe interface of the `mpi` crate is used. If the library itself detects an error, such as a broken connection,
 //! it aborts the whole run, as MPI prescribes. A killed rank is noticed by `mpirun`, which names it and ends the others in
 //! its own time (Open MPI 4: after a second); sooner by the preceding rank on the same machine, which watches its process
-//! (see `vigil`) and tells the others.
+//! (see `liveness`) and tells the others.
 
+use crate::liveness::Process;
+use crate::mailbox::{Mailbox, Transport};
 use crate::messages::MessageFabric;
-use crate::office::{Office, Wire};
-use crate::vigil::Process;
 use crate::{Error, Fabric, Result};
 use ::mpi::Threading;
 use ::mpi::environment::Universe;
@@ -46,40 +46,40 @@ const MOMENT: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The sending side.
-struct Desk {
+struct MpiTransport {
     /// What is to be sent, in order; dropping it ends the sender.
     outbox: Mutex<Sender<(usize, Vec<u8>)>>,
     /// Messages that the sender has not passed to the library yet.
     queued: Arc<AtomicUsize>,
-    intake: Arc<Intake>,
+    incoming: Arc<MpiIncoming>,
 }
 
-impl Wire for Desk {
-    fn post(&self, to: usize, letter: Vec<u8>) {
+impl Transport for MpiTransport {
+    fn post(&self, to: usize, message: Vec<u8>) {
         let outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if letter.len() <= AT_ONCE && self.queued.load(Ordering::Acquire) == 0 {
-            return send(&SimpleCommunicator::world(), to, &letter);
+        if message.len() <= AT_ONCE && self.queued.load(Ordering::Acquire) == 0 {
+            return send(&SimpleCommunicator::world(), to, &message);
         }
         self.queued.fetch_add(1, Ordering::AcqRel);
         // The sender runs until the run has ended; nobody waits for later posts.
-        let _ = outbox.send((to, letter));
+        let _ = outbox.send((to, message));
     }
 
     fn take(&self) -> bool {
-        self.intake.rank_looks.store(true, Ordering::Relaxed);
-        self.intake.take()
+        self.incoming.rank_looks.store(true, Ordering::Relaxed);
+        self.incoming.take()
     }
 }
 
 /// The receiving side, used by one thread at a time.
-struct Intake {
-    office: Arc<Office>,
+struct MpiIncoming {
+    mailbox: Arc<Mailbox>,
     taking: Mutex<()>,
     /// Whether the rank has polled itself since the receiver last did.
     rank_looks: AtomicBool,
 }
 
-impl Intake {
+impl MpiIncoming {
     /// Takes a message that has arrived; returns whether there was one and nobody else was receiving.
     fn take(&self) -> bool {
         let _taking = match self.taking.try_lock() {
@@ -89,28 +89,28 @@ impl Intake {
         };
         let world = SimpleCommunicator::world();
         let Some(arrived) = world.any_process().immediate_matched_probe() else { return false };
-        let (mut letter, status) = arrived.matched_receive_vec::<u8>();
+        let (mut message, status) = arrived.matched_receive_vec::<u8>();
         let from = status.source_rank();
         let process = world.process_at_rank(from);
-        let bytes = letter.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
-        letter.drain(..letter.len().min(8));
-        while letter.len() < bytes {
+        let bytes = message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
+        message.drain(..message.len().min(8));
+        while message.len() < bytes {
             let (part, _) = process.matched_probe().matched_receive_vec::<u8>();
-            if letter.is_empty() {
-                letter = part;
-                letter.reserve_exact(bytes.saturating_sub(letter.len()));
+            if message.is_empty() {
+                message = part;
+                message.reserve_exact(bytes.saturating_sub(message.len()));
             } else {
-                letter.extend_from_slice(&part);
+                message.extend_from_slice(&part);
             }
         }
-        self.office.deliver(from as usize, &letter);
+        self.mailbox.deliver(from as usize, &message);
         true
     }
 }
 
 /// The state of a rank, for its watcher thread.
 #[derive(Default)]
-struct Watched {
+struct RankState {
     /// It ends, and waits for the others.
     ending: AtomicBool,
     /// It has ended.
@@ -123,7 +123,7 @@ pub struct MpiRun {
     sender: JoinHandle<()>,
     receiver: JoinHandle<()>,
     watcher: Option<JoinHandle<()>>,
-    watched: Arc<Watched>,
+    state: Arc<RankState>,
     stop: Arc<AtomicBool>,
     /// Finalises the library when it is dropped, last of all.
     universe: Universe,
@@ -150,9 +150,9 @@ pub fn start() -> Result<MpiRun> {
     let world = SimpleCommunicator::world();
     let (rank, size) = (world.rank() as usize, world.size() as usize);
     let (outbox, posted) = channel();
-    let (office, stop) = (Arc::new(Office::default()), Arc::new(AtomicBool::new(false)));
+    let (mailbox, stop) = (Arc::new(Mailbox::default()), Arc::new(AtomicBool::new(false)));
     let (taking, rank_looks) = (Mutex::default(), AtomicBool::new(false));
-    let intake = Arc::new(Intake { office: Arc::clone(&office), taking, rank_looks });
+    let incoming = Arc::new(MpiIncoming { mailbox: Arc::clone(&mailbox), taking, rank_looks });
     let queued = Arc::new(AtomicUsize::new(0));
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let source =
@@ -164,21 +164,21 @@ pub fn start() -> Result<MpiRun> {
         spawn("mpi send", Box::new(move || send_all(&posted, &queued)))?
     };
     let receiver = {
-        let (intake, stop) = (Arc::clone(&intake), Arc::clone(&stop));
-        spawn("mpi receive", Box::new(move || receive_all(&intake, &stop)))?
+        let (incoming, stop) = (Arc::clone(&incoming), Arc::clone(&stop));
+        spawn("mpi receive", Box::new(move || receive_all(&incoming, &stop)))?
     };
-    let wire = Arc::new(Desk { outbox: Mutex::new(outbox), queued, intake });
-    let fabric = MessageFabric::new(rank, size, wire, office);
-    let watched = Arc::new(Watched::default());
+    let transport = Arc::new(MpiTransport { outbox: Mutex::new(outbox), queued, incoming });
+    let fabric = MessageFabric::new(rank, size, transport, mailbox);
+    let state = Arc::new(RankState::default());
     let watcher = match size {
         1 => None,
         _ => {
             let others = others_here(&fabric)?;
-            let (fabric, watched) = (fabric.clone(), Arc::clone(&watched));
-            Some(spawn("mpi watch", Box::new(move || watch(&fabric, &others, &watched)))?)
+            let (fabric, state) = (fabric.clone(), Arc::clone(&state));
+            Some(spawn("mpi watch", Box::new(move || watch(&fabric, &others, &state)))?)
         }
     };
-    Ok(MpiRun { fabric, sender, receiver, watcher, watched, stop, universe })
+    Ok(MpiRun { fabric, sender, receiver, watcher, state, stop, universe })
 }
 
 /// The other ranks on this machine whose processes are visible, from the next one on. Collective over all ranks.
@@ -197,9 +197,9 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
 /// Watches the process of the next of `others` that has not ended, until this rank ends. Once one is lost, a rank that does
 /// not start to end may be blocked forever inside the library, which never completes a message to a dead process: this
 /// process is then terminated.
-fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched) {
+fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState) {
     let mut lost_at: Option<Instant> = None;
-    while !watched.asleep.load(Ordering::Acquire) {
+    while !state.asleep.load(Ordering::Acquire) {
         if let Some((rank, process)) = others.iter().find(|(rank, _)| !fabric.has_ended(*rank))
             && !process.lives()
         {
@@ -207,7 +207,7 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched)
         }
         if let Some(&rank) = fabric.lost_ranks().first() {
             let since = lost_at.get_or_insert_with(Instant::now).elapsed();
-            if since > GRACE && !watched.ending.load(Ordering::Acquire) {
+            if since > GRACE && !state.ending.load(Ordering::Acquire) {
                 let (own, world) = (fabric.rank(), fabric.world());
                 tracing::error!("rank {own} of {world}: rank {rank} is gone, which this one exchanges with");
                 // Its own watcher sees that it is gone, too.
@@ -221,31 +221,31 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched)
 /// Passes messages to the library until nobody can post another one.
 fn send_all(posted: &Receiver<(usize, Vec<u8>)>, queued: &AtomicUsize) {
     let world = SimpleCommunicator::world();
-    while let Ok((to, letter)) = posted.recv() {
-        send(&world, to, &letter);
+    while let Ok((to, message)) = posted.recv() {
+        send(&world, to, &message);
         queued.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Passes a message to the library. Its length goes first, together with a short message; a long one follows in as many parts
 /// as needed.
-fn send(world: &SimpleCommunicator, to: usize, letter: &[u8]) {
+fn send(world: &SimpleCommunicator, to: usize, message: &[u8]) {
     let process = world.process_at_rank(to as i32);
-    let mut first = (letter.len() as u64).to_le_bytes().to_vec();
-    if letter.len() <= SHORT {
-        first.extend_from_slice(letter);
+    let mut first = (message.len() as u64).to_le_bytes().to_vec();
+    if message.len() <= SHORT {
+        first.extend_from_slice(message);
         process.send(&first[..]);
     } else {
         process.send(&first[..]);
-        letter.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
+        message.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
     }
 }
 
 /// Receives messages until it is told to stop.
-fn receive_all(intake: &Intake, stop: &AtomicBool) {
+fn receive_all(incoming: &MpiIncoming, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        if !intake.take() {
-            let nap = if intake.rank_looks.swap(false, Ordering::Relaxed) { LONG_NAP } else { NAP };
+        if !incoming.take() {
+            let nap = if incoming.rank_looks.swap(false, Ordering::Relaxed) { LONG_NAP } else { NAP };
             std::thread::sleep(nap);
         }
     }
@@ -267,14 +267,14 @@ impl MpiRun {
     /// Ranks that do not end although this one has failed are terminated with the run.
     pub fn end(self, failure: Option<&str>) {
         let (rank, world) = (self.fabric.rank(), self.fabric.world());
-        self.watched.ending.store(true, Ordering::Release);
+        self.state.ending.store(true, Ordering::Release);
         let ended = self.fabric.end(failure, if failure.is_some() { PATIENCE } else { Duration::MAX });
         if !ended {
             tracing::error!("rank {rank} of {world}: the other ranks do not end, so this one ends the run");
             self.universe.world().abort(1);
         }
-        let Self { fabric, sender, receiver, watcher, watched, stop, universe } = self;
-        watched.asleep.store(true, Ordering::Release);
+        let Self { fabric, sender, receiver, watcher, state, stop, universe } = self;
+        state.asleep.store(true, Ordering::Release);
         if let Some(watcher) = watcher {
             watcher.thread().unpark();
             let _ = watcher.join();

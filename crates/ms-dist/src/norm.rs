@@ -1,6 +1,6 @@
 //! Norms over rows whose columns are sharded over ranks.
 
-use crate::{Among, Communicator, ParallelCtx, ReduceOp};
+use crate::{AxisGroup, Communicator, ParallelCtx, ReduceOp};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, DType, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var, ops};
 
@@ -25,14 +25,14 @@ fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tenso
 }
 
 /// The state rule for column-sharded inputs `[x, ..]`: statistics are summed over the ranks.
-fn of_columns(ranks: &Among, along: Digit, inputs: Holds<'_>) -> Held {
+fn of_columns(ranks: &AxisGroup, along: Digit, inputs: Holds<'_>) -> Held {
     match (ranks.over.contains(along), inputs.first()) {
         (true, Some(Some(hold))) if !matches!(hold, Hold::Sharded | Hold::Constant) => Err(hold::Clash),
         _ => hold::together(inputs),
     }
 }
 
-struct CentreOverTp(Among);
+struct CentreOverTp(AxisGroup);
 
 impl Op for CentreOverTp {
     fn name(&self) -> &'static str {
@@ -51,7 +51,7 @@ impl Op for CentreOverTp {
 }
 
 struct NormOverTp {
-    ranks: Among,
+    ranks: AxisGroup,
     x: Saved,
     w: Saved,
     rstd: Tensor,
@@ -104,7 +104,7 @@ impl ParallelCtx {
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
         Ok(g.apply(y, &[x, w], || {
             let (x, w) = (x.saved(), w.saved());
-            Box::new(NormOverTp { ranks: self.among_tp(), x, w, rstd, width })
+            Box::new(NormOverTp { ranks: self.tp_group(), x, w, rstd, width })
         }))
     }
 
@@ -122,7 +122,7 @@ impl ParallelCtx {
         eps: f64,
     ) -> Result<Var> {
         let less = centred(g.device(), &*self.tp, x.value())?;
-        let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.among_tp())));
+        let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.tp_group())));
         let y = self.rms_norm_over_tp(g, &less, w, eps)?;
         match b {
             Some(b) => ops::add_bias(g, &y, b),

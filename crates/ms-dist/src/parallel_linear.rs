@@ -9,22 +9,22 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
-use crate::{Among, Entering, LinearOverlap, ParallelCtx, Pending, ReduceOp, volume};
+use crate::{AxisGroup, LinearOverlap, ParallelCtx, Pending, PendingEnterTp, ReduceOp, volume};
 use ms_core::hold::{self, Held, Hold, Holds};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
 /// The ranks that share the weights of a layer, and how they exchange its input or output.
 #[derive(Clone)]
-pub(crate) struct Sharers {
-    pub(crate) comm: Among,
+pub(crate) struct LinearGroup {
+    pub(crate) comm: AxisGroup,
     /// Outside the layer, a rank holds only its shard of the tokens.
     pub(crate) sequence_parallel: bool,
     overlap: LinearOverlap,
 }
 
-impl Sharers {
+impl LinearGroup {
     /// A started collective; waited for at once if nothing should overlap with it.
-    pub(crate) fn beside(&self, pending: Pending) -> Result<Pending> {
+    pub(crate) fn overlapped(&self, pending: Pending) -> Result<Pending> {
         match self.overlap.weight_gradients {
             true => Ok(pending),
             false => Ok(Pending::ready(pending.wait()?)),
@@ -148,7 +148,7 @@ fn put_rows(to: &mut Option<Tensor>, part: &Tensor, rows: usize, places: &[usize
 
 /// Column-parallel layers with the same input.
 struct Columns {
-    sharers: Sharers,
+    group: LinearGroup,
     /// All tokens, or under sequence parallelism the rank's shard, which is gathered again.
     x: Saved,
     w: Vec<Saved>,
@@ -160,23 +160,23 @@ impl Op for Columns {
     }
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        let over = self.sharers.comm.over;
+        let over = self.group.comm.over;
         if !over.contains(along) {
             return hold::together(inputs);
         }
         let (x, layers) = inputs.split_at(1);
-        let x = over.exchanged(along, x, &[self.sharers.outside()], Hold::Replicated)?;
+        let x = over.exchanged(along, x, &[self.group.outside()], Hold::Replicated)?;
         let of = |layer: &[Option<Hold>]| hold::projected(&[x, layer[0], layer[1]]);
         // If some of the layers are replicated, their outputs are replicated too.
         layers.chunks(2).try_fold(Some(Hold::Replicated), |all, layer| hold::together(&[all, of(layer)?]))
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let Self { sharers, x, w } = *self;
+        let Self { group, x, w } = *self;
         let device = cx.device.clone();
         let x = x.get(&device)?;
-        let x = match sharers.sequence_parallel {
-            true => sharers.beside(sharers.comm.all_gather("gathered again", x)?)?,
+        let x = match group.sequence_parallel {
+            true => group.overlapped(group.comm.all_gather("gathered again", x)?)?,
             false => Pending::ready(x),
         };
         let w = w.iter().map(|w| w.get(&device)).collect::<Result<Vec<_>>>()?;
@@ -191,7 +191,7 @@ impl Op for Columns {
             }
         }
         let dx = dx.expect("an output has a gradient");
-        let dx = sharers.beside(sharers.begin_sum("enter_tp", dx)?)?;
+        let dx = group.overlapped(group.begin_sum("enter_tp", dx)?)?;
         let x = x.wait()?;
         let mut gradients = vec![None; 1 + 2 * w.len()];
         for (k, (dy, w)) in dys.into_iter().zip(&w).enumerate() {
@@ -208,7 +208,7 @@ impl Op for Columns {
 
 /// A row-parallel layer.
 struct Rows {
-    sharers: Sharers,
+    group: LinearGroup,
     x: Saved,
     w: Saved,
 }
@@ -216,12 +216,12 @@ struct Rows {
 impl Rows {
     /// The gradient with respect to the rank's inputs, and that with respect to its outputs for all tokens.
     fn gradients(&self, device: &Device, w: &Tensor, dy: Tensor) -> Result<(Tensor, Tensor)> {
-        if !self.sharers.sequence_parallel {
+        if !self.group.sequence_parallel {
             return Ok((device.linear_dx(&dy, w)?, dy));
         }
-        let all = dy.dim(0) * self.sharers.comm.size();
+        let all = dy.dim(0) * self.group.comm.size();
         let (mut dx, mut dys) = (None, None);
-        self.sharers.gathered("leave_tp", &dy, |dy, places, run| {
+        self.group.gathered("leave_tp", &dy, |dy, places, run| {
             put_rows(&mut dx, &device.linear_dx(&dy, w)?, all, places, run)?;
             put_rows(&mut dys, &dy, all, places, run)
         })?;
@@ -236,7 +236,7 @@ impl Op for Rows {
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
         let product = [hold::projected(inputs)?];
-        self.sharers.comm.over.exchanged(along, &product, &[Hold::Partial], self.sharers.outside())
+        self.group.comm.over.exchanged(along, &product, &[Hold::Partial], self.group.outside())
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
@@ -256,9 +256,9 @@ fn through(device: &Device, x: &Tensor, (w, b): &(Var, Option<Var>)) -> Result<T
 }
 
 impl ParallelCtx {
-    pub(crate) fn sharers(&self) -> Sharers {
-        let (comm, sequence_parallel, overlap) = (self.among_tp(), self.sequence_parallel, self.linears);
-        Sharers { comm, sequence_parallel, overlap }
+    pub(crate) fn linear_group(&self) -> LinearGroup {
+        let (comm, sequence_parallel, overlap) = (self.tp_group(), self.sequence_parallel, self.linears);
+        LinearGroup { comm, sequence_parallel, overlap }
     }
 
     /// Column-parallel linear layers with one input: from `x[T,H]`, or under sequence parallelism from the ranks' shards
@@ -271,13 +271,13 @@ impl ParallelCtx {
         if self.tp.size() == 1 {
             return layers.iter().map(|(w, b)| ops::linear(g, x, w, b.as_ref())).collect();
         }
-        let sharers = self.sharers();
-        if !sharers.sequence_parallel {
+        let group = self.linear_group();
+        if !group.sequence_parallel {
             return self.columns_of(g, (x, x.value().clone()), layers);
         }
         let (device, all) = (g.device().clone(), x.value().dim(0) * self.tp.size());
         let mut ys = vec![None; layers.len()];
-        sharers.gathered("enter_tp", x.value(), |x, places, run| {
+        group.gathered("enter_tp", x.value(), |x, places, run| {
             let mut made = ys.iter_mut().zip(layers);
             made.try_for_each(|(y, layer)| put_rows(y, &through(&device, &x, layer)?, all, places, run))
         })?;
@@ -289,10 +289,10 @@ impl ParallelCtx {
     ///
     /// # Errors
     /// As that.
-    pub fn column_parallel_of(
+    pub fn column_parallel_entered(
         &self,
         g: &mut Graph,
-        x: Entering,
+        x: PendingEnterTp,
         layers: &[(Var, Option<Var>)],
     ) -> Result<Vec<Var>> {
         let (x, all) = x.wait()?;
@@ -321,12 +321,12 @@ impl ParallelCtx {
         layers: &[(Var, Option<Var>)],
         ys: Vec<Tensor>,
     ) -> Vec<Var> {
-        let sharers = self.sharers();
+        let group = self.linear_group();
         let none = g.constant(x.value().clone());
         let weights = layers.iter().flat_map(|(w, b)| [w, b.as_ref().unwrap_or(&none)]);
         let inputs: Vec<&Var> = std::iter::once(x).chain(weights).collect();
         let w = || layers.iter().map(|(w, _)| w.saved()).collect();
-        g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() }))
+        g.apply_each(ys, &inputs, || Box::new(Columns { group, x: x.saved(), w: w() }))
     }
 
     /// A row-parallel linear layer: the sum over tensor-parallel ranks of `x[T,K/tp] · w[N,K/tp]ᵀ`, whole `[T,N]`, or under
@@ -338,9 +338,9 @@ impl ParallelCtx {
         if self.tp.size() == 1 {
             return ops::linear(g, x, w, bias);
         }
-        let (sharers, device) = (self.sharers(), g.device().clone());
-        let y = sharers.summed("leave_tp", x.value(), |x| device.linear(x, w.value(), None))?;
-        let y = g.apply(y, &[x, w], || Box::new(Rows { sharers, x: x.saved(), w: w.saved() }));
+        let (group, device) = (self.linear_group(), g.device().clone());
+        let y = group.summed("leave_tp", x.value(), |x| device.linear(x, w.value(), None))?;
+        let y = g.apply(y, &[x, w], || Box::new(Rows { group, x: x.saved(), w: w.saved() }));
         bias.map_or_else(|| Ok(y.clone()), |bias| ops::add_bias(g, &y, bias))
     }
 }

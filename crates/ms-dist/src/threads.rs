@@ -5,17 +5,17 @@
 //! written while another rank reads it. All of it is safe code: a tensor in a round cannot be written, because the round
 //! holds a reference to it.
 
-mod circle;
+mod deadlock;
 mod failure;
-mod place;
+mod member;
 
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
-use circle::{Needs, Waits};
+use deadlock::{Needs, Waits};
 pub use failure::RankFailure;
 use failure::panic_message;
+use member::GroupMember;
 use ms_core::{Arena, Tensor};
-use place::Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -149,8 +149,8 @@ impl Fabric for ThreadFabric {
         };
         let hub = lock(&self.shared.hubs).entry((ranks.to_vec(), instance)).or_default().clone();
         let (world, thread, shared) = (self.world, self.thread, self.shared.clone());
-        let place = Place { rank, world, group: ranks.into(), thread, hub, shared };
-        Ok(Arc::new(ThreadComm { place, next: AtomicU64::new(0), sent: AtomicU64::new(0) }))
+        let member = GroupMember { rank, world, group: ranks.into(), thread, hub, shared };
+        Ok(Arc::new(ThreadComm { member, next: AtomicU64::new(0), sent: AtomicU64::new(0) }))
     }
 }
 
@@ -217,22 +217,22 @@ pub fn run_within<T: Send, E: std::fmt::Display + Send>(
 }
 
 struct ThreadComm {
-    place: Place,
+    member: GroupMember,
     next: AtomicU64,
     sent: AtomicU64,
 }
 
 /// One rank's part in one collective.
-struct Meeting {
-    place: Place,
+struct PendingCollective {
+    member: GroupMember,
     sequence: u64,
     call: String,
 }
 
-impl Meeting {
+impl PendingCollective {
     /// What is waited for.
     fn at(&self) -> String {
-        format!("{}, collective {} of ranks {:?}", self.call, self.sequence, self.place.group)
+        format!("{}, collective {} of ranks {:?}", self.call, self.sequence, self.member.group)
     }
 
     /// Sleeps until `ready` or a failure; the wait needs all ranks for which `lacks` is true.
@@ -246,12 +246,12 @@ impl Meeting {
             Some(round) => (0..round.posts.len()).filter(|&rank| lacks(round, rank)).collect(),
             None => Vec::new(),
         };
-        self.place.wait_until(ready, || self.at(), needs)
+        self.member.wait_until(ready, || self.at(), needs)
     }
 
     /// Waits for the other ranks, computes `read` on all tensors and waits until all have done so.
     fn complete(self, read: impl FnOnce(&[Post]) -> Result<Option<Tensor>>) -> Result<Option<Tensor>> {
-        let Place { rank, hub, .. } = &self.place;
+        let GroupMember { rank, hub, .. } = &self.member;
         let all_posted = |s: &HubState| s.rounds[&self.sequence].posts.iter().all(Option::is_some);
         let posts: Vec<Post> = {
             let state = self.wait_until(all_posted, |round, rank| round.posts[rank].is_none())?;
@@ -281,8 +281,8 @@ impl Meeting {
 
 impl ThreadComm {
     /// Posts this rank's part of the next collective. A mismatch with what another rank does ends the run.
-    fn post(&self, post: Post) -> Result<Meeting> {
-        let Place { rank, group, hub, shared, .. } = &self.place;
+    fn post(&self, post: Post) -> Result<PendingCollective> {
+        let GroupMember { rank, group, hub, shared, .. } = &self.member;
         shared.check()?;
         let (sequence, call) = (self.next.fetch_add(1, Ordering::Relaxed), post.call.clone());
         let mut state = lock(&hub.state);
@@ -309,7 +309,7 @@ impl ThreadComm {
         if all_posted {
             hub.changed.notify_all();
         }
-        Ok(Meeting { place: self.place.clone(), sequence, call })
+        Ok(PendingCollective { member: self.member.clone(), sequence, call })
     }
 
     /// Posts `t` and reads the result from all ranks' tensors when waited for.
@@ -322,11 +322,11 @@ impl ThreadComm {
     ) -> Result<Pending> {
         let arena = t.arena().clone();
         let call = format!("{what} of {name} ({} x {})", t.ready()?.numel(), t.dtype());
-        let meeting = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
+        let pending = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
         let what = what.to_owned();
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "collective", what, name).entered();
-            let done = meeting.complete(|posts| {
+            let done = pending.complete(|posts| {
                 let tensors: Vec<Tensor> = posts.iter().filter_map(|p| p.tensor.clone()).collect();
                 read(&arena, &tensors).map(Some)
             })?;
@@ -342,11 +342,11 @@ impl ThreadComm {
 
 impl Communicator for ThreadComm {
     fn rank(&self) -> usize {
-        self.place.rank
+        self.member.rank
     }
 
     fn size(&self) -> usize {
-        self.place.group.len()
+        self.member.group.len()
     }
 
     fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
@@ -430,10 +430,10 @@ impl Communicator for ThreadComm {
         let (arena, dtype) = (t.arena().clone(), t.dtype());
         t.ready()?;
         let call = format!("all_to_all_rows of {name} (rows of {width} x {dtype})");
-        let meeting = self.post(Post { call, tensor: Some(t), rows: rows.to_vec() })?;
+        let pending = self.post(Post { call, tensor: Some(t), rows: rows.to_vec() })?;
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "all_to_all_rows", name).entered();
-            let done = meeting.complete(|posts| {
+            let done = pending.complete(|posts| {
                 let here: usize = posts.iter().map(|p| p.rows[rank]).sum();
                 let mut out = Tensor::uninit(&arena, dtype, [here, width]);
                 let (row, mut at) = (width * dtype.size(), 0);
@@ -452,18 +452,18 @@ impl Communicator for ThreadComm {
     }
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
-        self.place.shared.check()?;
+        self.member.shared.check()?;
         self.count(volume::bytes(&t));
         // A message in transit belongs to neither rank, so that no rank's memory depends on when another comes to it.
-        let t = t.ready()?.copied_to(&self.place.hub.under_way)?;
-        lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
-        self.place.hub.changed.notify_all();
+        let t = t.ready()?.copied_to(&self.member.hub.under_way)?;
+        lock(&self.member.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
+        self.member.hub.changed.notify_all();
         Ok(())
     }
 
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
-        self.place.shared.check()?;
-        let (key, place, arena) = ((from, self.rank(), tag), self.place.clone(), arena.clone());
+        self.member.shared.check()?;
+        let (key, member, arena) = ((from, self.rank(), tag), self.member.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let arrived = move |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
@@ -471,10 +471,10 @@ impl Communicator for ThreadComm {
             let at = || {
                 format!(
                     "recv of {name}, message {tag} from rank {} of ranks {:?}",
-                    place.group[from], place.group
+                    member.group[from], member.group
                 )
             };
-            let mut state = place.wait_until(arrived, at, needs)?;
+            let mut state = member.wait_until(arrived, at, needs)?;
             let queue = state.mail.get_mut(&key).expect("the wait saw a message");
             let (found, t) = queue.pop_front().expect("the wait saw a message");
             if queue.is_empty() {
@@ -501,7 +501,7 @@ impl Communicator for ThreadComm {
     }
 
     fn joining(&self, join: &mut dyn FnMut()) {
-        let _noted = self.place.note("a thread of its own".to_owned(), Needs::OwnThreads);
+        let _recorded = self.member.record("a thread of its own".to_owned(), Needs::OwnThreads);
         join();
     }
 }

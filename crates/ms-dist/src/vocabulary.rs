@@ -1,13 +1,13 @@
 //! Ranks that share the rows of the output layer (the vocabulary).
 
 use crate::ParallelCtx;
-use crate::parallel_linear::Sharers;
+use crate::parallel_linear::LinearGroup;
 use ms_core::ops::{Coming, VocabGroup};
 use ms_core::{Digits, Result, Tensor};
 
 /// The tensor-parallel ranks, as seen by a loss over a sharded vocabulary.
 pub struct Vocabulary {
-    sharers: Sharers,
+    group: LinearGroup,
     first: usize,
 }
 
@@ -15,7 +15,7 @@ impl ParallelCtx {
     /// The ranks over which the vocabulary is sharded, this rank's shard beginning with id `first`; `None`: this rank has all
     /// of it.
     pub fn vocabulary(&self, first: usize) -> Option<Vocabulary> {
-        (self.tp.size() > 1).then(|| Vocabulary { sharers: self.sharers(), first })
+        (self.tp.size() > 1).then(|| Vocabulary { group: self.linear_group(), first })
     }
 }
 
@@ -25,30 +25,30 @@ impl VocabGroup for Vocabulary {
     }
 
     fn gather(&self, statistics: Tensor) -> Result<Tensor> {
-        Ok(self.sharers.comm.all_gather("loss statistics", statistics)?.wait()?)
+        Ok(self.group.comm.all_gather("loss statistics", statistics)?.wait()?)
     }
 
     fn size(&self) -> usize {
-        self.sharers.comm.size()
+        self.group.comm.size()
     }
 
     fn shares(&self) -> usize {
-        self.sharers.shares()
+        self.group.shares()
     }
 
     fn enter(&self, x: Tensor) -> Result<Tensor> {
-        match self.sharers.sequence_parallel {
-            true => Ok(self.sharers.comm.all_gather("enter_tp", x)?.wait()?),
+        match self.group.sequence_parallel {
+            true => Ok(self.group.comm.all_gather("enter_tp", x)?.wait()?),
             false => Ok(x),
         }
     }
 
     fn begin_sum(&self, dx: Tensor) -> Result<Coming> {
-        let pending = self.sharers.beside(self.sharers.begin_sum("enter_tp", dx)?)?;
+        let pending = self.group.overlapped(self.group.begin_sum("enter_tp", dx)?)?;
         Ok(Box::new(|| Ok(pending.wait()?)))
     }
 
     fn over(&self) -> Digits {
-        self.sharers.comm.over
+        self.group.comm.over
     }
 }

@@ -8,7 +8,7 @@ use ms_core::{
     Axis, DType, Device, Graph, Grid, GridRules, GridSizes, Hold, Routes, Segment, States, Tensor, Var, ops,
 };
 use ms_dist::{
-    GatheredRows, MetaFabric, ParallelCtx, Piece, Sharing, TokenSharding, exchange_rows, gather_rows,
+    GatheredRows, MetaFabric, ParallelCtx, ParallelOptions, Piece, TokenSharding, exchange_rows, gather_rows,
     sum_rows, to_sequences, to_shares,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ impl Rank {
     fn new(sizes: GridSizes) -> Self {
         let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
         let fabric = MetaFabric::new(0, 2);
-        let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric).unwrap();
+        let ctx = ParallelCtx::new(grid, ParallelOptions::default(), &fabric).unwrap();
         Self { device: Device::meta(DType::F32), ctx }
     }
 
@@ -144,7 +144,7 @@ fn rows_are_sent_to_their_experts_and_back() {
     let rank = Rank::of_experts();
     let mut g = Graph::train(&rank.device);
     let (x, weights) = (rank.tokens(&mut g), rank.held(&mut g, &[TOKENS, 1], Hold::Tokens));
-    let (ep, each) = (rank.ctx.among_ep(), [TOKENS / 2; 2]);
+    let (ep, each) = (rank.ctx.ep_group(), [TOKENS / 2; 2]);
     let sent = exchange_rows(&mut g, &ep, &x, &each, &each).unwrap();
     let out = experts(&rank, &mut g, &sent, Hold::Sharded);
     assert_eq!(rank.hold(&out), Some(Hold::Routed));
@@ -165,7 +165,7 @@ fn what_experts_make_of_gathered_tokens_is_summed() {
     let rank = Rank::of_experts();
     let mut g = Graph::train(&rank.device);
     let (x, weights) = (rank.tokens(&mut g), rank.held(&mut g, &[TOKENS, 1], Hold::Tokens));
-    let (ep, each): (_, Arc<[usize]>) = (rank.ctx.among_ep(), vec![TOKENS; 2].into());
+    let (ep, each): (_, Arc<[usize]>) = (rank.ctx.ep_group(), vec![TOKENS; 2].into());
     let all = gather_rows(&mut g, &ep, &x, &each).unwrap();
     let weights = gather_rows(&mut g, &ep, &weights, &each).unwrap();
     let routes = routes(2 * TOKENS);

@@ -8,7 +8,7 @@ use ms_core::{
     Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Saved,
     Tensor, Var, ops,
 };
-use ms_dist::{ContextParallel, Entering, GatheredRows, ParallelCtx, TokenSharding};
+use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, PendingEnterTp, TokenSharding};
 use ms_spec::{LayerKeeping, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
@@ -139,8 +139,8 @@ impl<'a> Pass<'a> {
     }
 
     /// [`Pass::enter`] of `x`, which has `begun` to.
-    pub(crate) fn entered(&mut self, x: &Var, begun: Entering) -> ms_core::Result<Var> {
-        let entered = self.ctx.entered(self.g, begun)?;
+    pub(crate) fn finish_enter(&mut self, x: &Var, begun: PendingEnterTp) -> ms_core::Result<Var> {
+        let entered = self.ctx.finish_enter_tp(self.g, begun)?;
         Ok(self.gathered_again(x, entered))
     }
 
@@ -283,10 +283,14 @@ impl<'a> Pass<'a> {
         Ok(made.try_into().expect("an output for each layer"))
     }
 
-    /// [`ParallelCtx::column_parallel_of`] for one layer.
-    pub(crate) fn column_parallel_of(&mut self, x: Entering, layer: Linear) -> ms_core::Result<Var> {
+    /// [`ParallelCtx::column_parallel_entered`] for one layer.
+    pub(crate) fn column_parallel_entered(
+        &mut self,
+        x: PendingEnterTp,
+        layer: Linear,
+    ) -> ms_core::Result<Var> {
         let layer = self.weights(layer);
-        let made = self.ctx.column_parallel_of(self.g, x, &[layer])?;
+        let made = self.ctx.column_parallel_entered(self.g, x, &[layer])?;
         Ok(made.into_iter().next().expect("an output of the layer"))
     }
 
@@ -395,7 +399,7 @@ impl<'a> Pass<'a> {
         ];
         // Beside zeros a part is a partial sum of the whole.
         let y = ops::columns(self.g, &y, &place.into())?;
-        let y = y.turned("columns among zeros", self.ctx.among_tp().over, Hold::Sharded, Hold::Partial);
+        let y = y.turned("columns among zeros", self.ctx.tp_group().over, Hold::Sharded, Hold::Partial);
         self.ctx.leave_tp(self.g, &y)
     }
 }

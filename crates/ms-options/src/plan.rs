@@ -58,7 +58,7 @@ pub fn plan(r: &Resolved) -> Result<Value> {
             "makespan": report.makespan,
         },
         "zero1": zero1(r, &stages[0])?,
-        "cp": context(&r.topology.sharing.context, grid.size(Axis::Cp), c.seq_length),
+        "cp": context(&r.topology.parallel.context, grid.size(Axis::Cp), c.seq_length),
         "iterations": c.train_iters,
         "micro_batches_per_iteration": micro_batches,
         "tokens_per_iteration": global * c.seq_length,
@@ -183,7 +183,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     let chunks: Vec<PassBytes> = (0..chunks.len()).map(of_chunk).collect();
     let ends = |chunk: usize| placement.stage(stage)[chunk].contains(&Item::Head);
     let beyond = match r.config.replay {
-        Replay::InBubble => schedule.beyond(stage, ends),
+        Replay::InBubble => schedule.recomputed_in_bubble(stage, ends),
         Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
     };
     let stream = activations.input(&r.config.model);

@@ -259,7 +259,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
     };
     let (start, end) = (w.profile_start, w.profile_end);
-    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.sharing.dispatcher, &model)?;
+    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.parallel.dispatcher, &model)?;
     if let Some(RowLayout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
         topology::check_rows(&topology, multiple, micro)?;
     }
@@ -268,7 +268,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         _ => seq_length,
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
-    let shares = (topology.grid.size(Axis::Tp), topology.sharing.sequence_parallel);
+    let shares = (topology.grid.size(Axis::Tp), topology.parallel.sequence_parallel);
     beside::check_gathers(&o.beside, &model, shares)?;
     let (recompute, keeping, replay) =
         recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
@@ -389,7 +389,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
 /// If the tokens of a rank do not divide as they are to be cut.
 pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
     let (tp, all) = (topology.grid.size(Axis::Tp), tokens / topology.grid.size(Axis::Cp));
-    let tokens = beside::Tokens { all, tp, shared: topology.sharing.sequence_parallel };
+    let tokens = beside::Tokens { all, tp, shared: topology.parallel.sequence_parallel };
     beside::resolve(&o.beside, o.upstream, &tokens)
 }
 

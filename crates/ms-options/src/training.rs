@@ -55,7 +55,7 @@ impl Resolved {
     /// If the fabric has another number of ranks than the run.
     pub fn context(&self, fabric: &dyn Fabric) -> Result<ParallelCtx> {
         let t = &self.topology;
-        Ok(ParallelCtx::new(t.grid.clone(), t.sharing, fabric)?)
+        Ok(ParallelCtx::new(t.grid.clone(), t.parallel, fabric)?)
     }
 
     /// Trains as the rank at `ctx` until the run ends, with the instruction set and summation order of `choice`, which are

@@ -15,7 +15,7 @@ mod shape;
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes};
 use ms_cpu::{Choice, CpuBackend};
-use ms_dist::{ParallelCtx, Sharing, threads};
+use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_kernels::{Cpu, machine};
 use ms_trainer::Engine;
 use shape::{A, Size};
@@ -110,7 +110,7 @@ fn together(case: &Case, choice: Choice) -> f64 {
     let batch = [case.size.micro_batch()];
     let of_rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<Vec<f64>> {
         let device = Device::new(CpuBackend::with(case.threads, choice).expect("threads can be had"));
-        let ctx = ParallelCtx::new(grid.clone(), Sharing::default(), &fabric)?;
+        let ctx = ParallelCtx::new(grid.clone(), ParallelOptions::default(), &fabric)?;
         let mut engine = Engine::new(&config, device, ctx)?;
         let mut taken = Vec::new();
         for iteration in 1..=2 + ROUNDS as u64 {

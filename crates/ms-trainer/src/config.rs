@@ -68,7 +68,7 @@ pub struct TrainConfig {
     /// The order of work in a pipeline.
     pub order: PipelineOrder,
     /// Forward passes overlap with backward passes of other micro-batches, so that each runs while the other's tokens are in
-    /// transit to experts and back ([`ms_dist::schedule::Schedule::with_passes_beside`]); token exchanges then overlap with
+    /// transit to experts and back ([`ms_dist::schedule::Schedule::with_overlapped_passes`]); token exchanges then overlap with
     /// other work in all passes.
     pub passes_beside: bool,
     /// Stages wait for each message as soon as it is available: the sender until it is received, the receiver before it
@@ -353,7 +353,7 @@ impl PipelineOrder {
         match self {
             Self::ZeroBubble { group } => Order::ZeroBubble { group: group.unwrap_or(stages) },
             Self::DualPipeV => Order::DualPipeV,
-            Self::Drawn(seed) => Order::Drawn { seed },
+            Self::Drawn(seed) => Order::Random { seed },
             Self::Plain { group, forwards_first } if chunks > 1 => {
                 Order::Interleaved { group: group.unwrap_or(stages), forwards_first }
             }
@@ -377,7 +377,7 @@ impl PipelineOrder {
         let stages = chain.iter().map(|place| place.0 + 1).max().unwrap_or(1);
         let order = self.order(stages, chain.len() / stages);
         let schedule = ms_dist::schedule::Schedule::new(order, chain, micro_batches)?;
-        Ok(if passes_beside { schedule.with_passes_beside(order) } else { schedule })
+        Ok(if passes_beside { schedule.with_overlapped_passes(order) } else { schedule })
     }
 }
 

@@ -253,7 +253,7 @@ impl Engine {
     /// New weights from gradients times `clip`, gathered from the ranks that update them.
     fn update(&mut self, (parts, clip): (Vec<Tensor>, f64), rates: Rates) -> Result<()> {
         let order = self.dp.forward_order();
-        let (mut gathering, mut waiting) = (self.dp.gathering(), Vec::with_capacity(order.len()));
+        let (mut gathering, mut waiting) = (self.dp.weight_gather(), Vec::with_capacity(order.len()));
         let updated = |bucket, part| {
             if self.config.gather_beside_step {
                 return Ok(gathering.begin(bucket, part)?);

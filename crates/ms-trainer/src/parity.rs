@@ -10,7 +10,7 @@ use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, StepReport, TrainConfig};
 use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
 use ms_data::MicroBatch;
-use ms_dist::{ParallelCtx, Sharing, threads};
+use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, ParamSpec, Stages};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct Trial {
     /// The ranks.
     pub grid: Grid,
     /// How they share tokens.
-    pub sharing: Sharing,
+    pub parallel: ParallelOptions,
     /// Learning rates and weight decay of every step.
     pub rates: Rates,
 }
@@ -146,9 +146,9 @@ impl Trial {
         let (tp, cp) = (self.grid.size(Axis::Tp), self.grid.size(Axis::Cp));
         let etp = self.grid.expert().size(Axis::Tp);
         CapacityShares {
-            context: self.sharing.context,
+            context: self.parallel.context,
             cp,
-            parts: tp / self.sharing.dispatcher.router_copies(tp, etp),
+            parts: tp / self.parallel.dispatcher.router_copies(tp, etp),
         }
     }
 
@@ -174,7 +174,7 @@ impl Trial {
             ..self.config.clone()
         };
         config.routing.capacity_shares = Some(self.capacity_shares());
-        Self { config, grid, sharing: Sharing::default(), rates: self.rates }
+        Self { config, grid, parallel: ParallelOptions::default(), rates: self.rates }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -207,7 +207,7 @@ impl Trial {
             if let Some(slip) = slip {
                 slip(ms_dist::Fabric::rank(&fabric), &mut config, &mut steps);
             }
-            let ctx = ParallelCtx::new(self.grid.clone(), self.sharing, &fabric)?;
+            let ctx = ParallelCtx::new(self.grid.clone(), self.parallel, &fabric)?;
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,
@@ -301,7 +301,7 @@ impl Trial {
     /// # Errors
     /// [`Apart::Failed`] where the run itself would fail.
     pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
-        let place = Place { grid: &self.grid, rank, sharing: self.sharing };
+        let place = Place { grid: &self.grid, rank, parallel: self.parallel };
         let each = micro / self.grid.size(Axis::Dp);
         rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }
@@ -402,7 +402,7 @@ impl Trial {
         alone.config.routing.watch_margins = true;
         let config = &alone.config;
         let draw = |fabric: threads::ThreadFabric| -> crate::Result<_> {
-            let ctx = ParallelCtx::new(alone.grid.clone(), alone.sharing, &fabric)?;
+            let ctx = ParallelCtx::new(alone.grid.clone(), alone.parallel, &fabric)?;
             let mut engine = Engine::new(config, device()?, ctx)?;
             let mut drawn = Drawn::of(&config.model, shape, config.seed);
             let mut all = Vec::with_capacity(steps);

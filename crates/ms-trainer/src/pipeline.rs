@@ -24,7 +24,7 @@ use ms_core::ops::DropPolicy;
 use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::{Action, Handing};
+use ms_dist::schedule::{Action, Rendezvous};
 use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, IndexerLosses, Inputs, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use span::span;
@@ -77,7 +77,7 @@ pub(crate) struct Work {
     /// Numbers of the actions that overlap with the next one.
     beside: BTreeSet<usize>,
     /// What is waited for before each action, and after the last; empty: every message overlaps with other work.
-    handing: Vec<Vec<Handing>>,
+    rendezvous: Vec<Vec<Rendezvous>>,
     /// Forward passes that save only their input.
     dropped: BTreeSet<(usize, usize)>,
     /// Actions that are not done but counted.
@@ -174,13 +174,14 @@ impl Pipeline {
         let mut schedule =
             order.schedule(&self.chain, micro_batches, passes_beside).map_err(|e| refused(&e))?;
         let dropped = match self.config.replay {
-            Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
+            Replay::InBubble => schedule.recomputed_in_bubble(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
         let waits = self.config.waits_at_borders;
-        let handing = waits.then(|| schedule.handing(stage)).transpose().map_err(|e| refused(&e))?;
-        let handing = handing.unwrap_or_default();
-        let (mut actions, beside) = (schedule.stages.swap_remove(stage), schedule.beside.swap_remove(stage));
+        let rendezvous = waits.then(|| schedule.rendezvous(stage)).transpose().map_err(|e| refused(&e))?;
+        let rendezvous = rendezvous.unwrap_or_default();
+        let (mut actions, beside) =
+            (schedule.stages.swap_remove(stage), schedule.overlapped.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
             Action::Backward { micro, chunk } if self.puts_off(model, (micro, chunk)).is_some() => {
                 Some(Action::BackwardWeight { micro, chunk })
@@ -189,12 +190,12 @@ impl Pipeline {
         });
         actions.extend(of_loss.collect::<Vec<_>>());
         // Overlapped passes that save only their input may all differ.
-        let alike = handing.is_empty() && (beside.is_empty() || dropped.is_empty());
+        let alike = rendezvous.is_empty() && (beside.is_empty() || dropped.is_empty());
         let repeats = match device.arena().is_meta() && alike {
             true => Repeats::of(&actions, &beside, &dropped),
             false => Repeats::default(),
         };
-        Ok(Work { actions, beside, handing, dropped, repeats })
+        Ok(Work { actions, beside, rendezvous, dropped, repeats })
     }
 
     /// Does `work` with the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses
@@ -211,12 +212,12 @@ impl Pipeline {
         run.scale = scale;
         run.sizes = micro_batches.iter().map(|mb| Size::of(mb, ctx)).collect();
         let mut held = Held::default();
-        let Work { actions, beside, handing, dropped, repeats } = work;
+        let Work { actions, beside, rendezvous, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
         let mut done = false;
         for (at, &action) in actions.iter().enumerate() {
-            run.wait_for(handing.get(at).filter(|_| !done))?;
+            run.wait_for(rendezvous.get(at).filter(|_| !done))?;
             if std::mem::take(&mut done) {
                 // Beside the one before.
             } else if beside.contains(&at) {
@@ -235,7 +236,7 @@ impl Pipeline {
                 kept_bytes = kept_bytes.max(asked().saturating_sub(before));
             }
         }
-        run.wait_for(handing.get(actions.len()))?;
+        run.wait_for(rendezvous.get(actions.len()))?;
         Ok((run.losses, kept_bytes))
     }
 

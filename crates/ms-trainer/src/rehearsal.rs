@@ -7,7 +7,7 @@
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
 use ms_core::{Axis, Device, Grid};
 use ms_data::MicroBatch;
-use ms_dist::{MetaFabric, ParallelCtx, Sharing};
+use ms_dist::{MetaFabric, ParallelCtx, ParallelOptions};
 use std::collections::BTreeMap;
 
 /// A rank's place, and how ranks share tokens.
@@ -18,7 +18,7 @@ pub struct Place<'a> {
     /// Which of them.
     pub rank: usize,
     /// How they share tokens.
-    pub sharing: Sharing,
+    pub parallel: ParallelOptions,
 }
 
 /// A rank's peak memory, and the bytes that it sends in an iteration.
@@ -138,7 +138,7 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
     let fabric = MetaFabric::new(place.rank, place.grid.world());
-    let ctx = ParallelCtx::new(place.grid.clone(), place.sharing, &fabric)?;
+    let ctx = ParallelCtx::new(place.grid.clone(), place.parallel, &fabric)?;
     let mut engine = Engine::new(config, device, ctx)?;
     let steps = vec![micro_batch(config.batch.micro, config.longest_row); full];
     let start = engine.sent_bytes();
@@ -192,7 +192,7 @@ mod tests {
         let place = Place {
             grid: &grid,
             rank: 0,
-            sharing: Sharing { sequence_parallel: true, ..Sharing::default() },
+            parallel: ParallelOptions { sequence_parallel: true, ..ParallelOptions::default() },
         };
         let (whole, stretched) =
             (rehearse_whole(&config, &place, 2).unwrap(), rehearse(&config, &place, 2).unwrap());

@@ -202,7 +202,7 @@ mod tests {
 
     fn repeats(order: Order, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
         let schedule = Schedule::new(order, chain, micro_batches).unwrap();
-        Repeats::of(&schedule.stages[stage], &schedule.beside[stage], &BTreeSet::new())
+        Repeats::of(&schedule.stages[stage], &schedule.overlapped[stage], &BTreeSet::new())
     }
 
     #[test]
@@ -229,8 +229,8 @@ mod tests {
         {
             for stage in 0..chain.iter().map(|place| place.0 + 1).max().unwrap() {
                 let of = |many| {
-                    let schedule = Schedule::new(order, &chain, many).unwrap().with_passes_beside(order);
-                    let (actions, beside) = (&schedule.stages[stage], &schedule.beside[stage]);
+                    let schedule = Schedule::new(order, &chain, many).unwrap().with_overlapped_passes(order);
+                    let (actions, beside) = (&schedule.stages[stage], &schedule.overlapped[stage]);
                     let repeats = Repeats::of(actions, beside, &BTreeSet::new());
                     // The first such pair of overlapped actions is executed.
                     let mut shown = BTreeSet::new();
@@ -257,7 +257,7 @@ mod tests {
         let chain: Vec<(usize, usize)> = (0..4).map(|stage| (stage, 0)).collect();
         let mut repeated = 0;
         for seed in 0..20 {
-            let schedule = Schedule::new(Order::Drawn { seed }, &chain, 12).unwrap();
+            let schedule = Schedule::new(Order::Random { seed }, &chain, 12).unwrap();
             let actions = &schedule.stages[1];
             let repeats = Repeats::of(actions, &BTreeSet::new(), &BTreeSet::new());
             let at = |action: Action| actions.iter().position(|a| *a == action).unwrap();

@@ -105,7 +105,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         let events = recorder.take();
         let placement = Placement::new(&config, &case.stages).unwrap();
         let schedule = order.schedule(&placement.order(), micro, beside).unwrap();
-        pairs += schedule.beside.iter().map(BTreeSet::len).sum::<usize>();
+        pairs += schedule.overlapped.iter().map(BTreeSet::len).sum::<usize>();
         let simulated = schedule.simulate().unwrap();
         for rank in 0..case.world {
             let stage = rank / (tp * dp);
@@ -117,7 +117,8 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             assert_eq!(first.join(" "), schedule.text(stage), "{at}");
             assert_eq!(first, second, "{at}");
             let last = |chunk| schedule.chain.last() == Some(&(stage, chunk));
-            let only_inputs = if in_bubble { schedule.beyond(stage, last) } else { BTreeSet::new() };
+            let only_inputs =
+                if in_bubble { schedule.recomputed_in_bubble(stage, last) } else { BTreeSet::new() };
             run_again += only_inputs.len();
             let planned = schedule.in_flight(stage, &only_inputs);
             let what =

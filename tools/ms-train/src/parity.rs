@@ -119,11 +119,16 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let placement = Placement::new(&c.model, &c.stages)?;
     let chunks = placement.stages() * placement.chunks();
     let (stages, layers) = shrink::stages(&c.model, &c.stages, chunks)?;
-    let share =
-        shrink::Share { tp, ulysses: r.topology.sharing.context.ulysses(cp), cp, ep: size(Axis::Ep), layers };
+    let share = shrink::Share {
+        tp,
+        ulysses: r.topology.parallel.context.ulysses(cp),
+        cp,
+        ep: size(Axis::Ep),
+        layers,
+    };
     let model = shrink::model(&c.model, &share)?;
     // Rows that every rank can have an equal part of.
-    let pieces = r.topology.sharing.context.pieces(cp).max(1);
+    let pieces = r.topology.parallel.context.pieces(cp).max(1);
     let part = (2 * cp * tp).next_multiple_of(pieces);
     let length = part * 16usize.div_ceil(part);
     let dp = size(Axis::Dp);
@@ -175,5 +180,5 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let decoupled_lr = decoupled.map(|d| lr * d.max_lr / c.schedule.max_lr);
     let rates = Rates { lr, decoupled_lr, weight_decay: 0.1 };
     let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
-    Ok((Trial { config, grid, sharing: r.topology.sharing, rates }, shape))
+    Ok((Trial { config, grid, parallel: r.topology.parallel, rates }, shape))
 }

@@ -12,7 +12,7 @@
 use anyhow::Result;
 use ms_cli::refuse;
 use ms_core::Tensor;
-use ms_dist::{Around, Exchange, ParallelCtx, Pending};
+use ms_dist::{CommCall, CommHook, ParallelCtx, Pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -55,10 +55,10 @@ impl Fault {
     }
 }
 
-impl Around for Fault {
+impl CommHook for Fault {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         if of.name != self.exchange || self.left.fetch_sub(1, Ordering::Relaxed) != 1 {
@@ -100,8 +100,8 @@ pub(crate) fn plant(ctx: ParallelCtx) -> Result<ParallelCtx> {
     match Fault::read(&text) {
         Some(fault) if fault.rank == ctx.rank => {
             tracing::warn!("{VARIABLE}: rank {} fails on purpose at {}", fault.rank, fault.exchange);
-            let around: Arc<dyn Around> = Arc::new(fault);
-            Ok(ctx.around(&around))
+            let hook: Arc<dyn CommHook> = Arc::new(fault);
+            Ok(ctx.with_hook(&hook))
         }
         Some(_) => Ok(ctx),
         None => refuse!("{VARIABLE}: expected RANK EXCHANGE TIME DEED, found {text}"),

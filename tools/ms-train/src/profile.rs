@@ -65,6 +65,6 @@ fn parallel(t: &Topology) -> Value {
     let size = |axis| t.grid.size(axis);
     json!({
         "tp": size(Axis::Tp), "pp": size(Axis::Pp), "dp": size(Axis::Dp), "cp": size(Axis::Cp), "ep": size(Axis::Ep),
-        "sequence_parallel": t.sharing.sequence_parallel,
+        "sequence_parallel": t.parallel.sequence_parallel,
     })
 }

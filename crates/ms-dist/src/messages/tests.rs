@@ -1,37 +1,37 @@
 //! Message-based collectives, tested with ranks that are threads and exchange messages as processes do.
 
 use super::*;
-use crate::office::LETTER;
+use crate::mailbox::MESSAGE;
 use crate::threads;
 
 /// A wire inside a process.
-struct Halls {
+struct LocalTransport {
     from: usize,
-    offices: Arc<[Arc<Office>]>,
+    mailboxes: Arc<[Arc<Mailbox>]>,
 }
 
-impl Wire for Halls {
-    fn post(&self, to: usize, letter: Vec<u8>) {
-        self.offices[to].deliver(self.from, &letter);
+impl Transport for LocalTransport {
+    fn post(&self, to: usize, message: Vec<u8>) {
+        self.mailboxes[to].deliver(self.from, &message);
     }
 }
 
-fn offices(world: usize) -> Arc<[Arc<Office>]> {
+fn mailboxes(world: usize) -> Arc<[Arc<Mailbox>]> {
     (0..world).map(|_| Arc::default()).collect()
 }
 
-fn fabric(offices: &Arc<[Arc<Office>]>, rank: usize) -> MessageFabric {
-    let wire = Arc::new(Halls { from: rank, offices: Arc::clone(offices) });
-    MessageFabric::new(rank, offices.len(), wire, Arc::clone(&offices[rank]))
+fn fabric(mailboxes: &Arc<[Arc<Mailbox>]>, rank: usize) -> MessageFabric {
+    let transport = Arc::new(LocalTransport { from: rank, mailboxes: Arc::clone(mailboxes) });
+    MessageFabric::new(rank, mailboxes.len(), transport, Arc::clone(&mailboxes[rank]))
 }
 
 /// Runs `f` on every rank of a fabric of messages.
 fn run<T: Send>(world: usize, f: impl Fn(MessageFabric) -> T + Sync) -> Vec<T> {
-    let offices = offices(world);
+    let mailboxes = mailboxes(world);
     std::thread::scope(|scope| {
         let rank = |rank| {
-            let (f, offices) = (&f, &offices);
-            scope.spawn(move || f(fabric(offices, rank)))
+            let (f, mailboxes) = (&f, &mailboxes);
+            scope.spawn(move || f(fabric(mailboxes, rank)))
         };
         let handles: Vec<_> = (0..world).map(rank).collect();
         handles.into_iter().map(|handle| handle.join().unwrap()).collect()
@@ -252,10 +252,10 @@ fn a_rank_that_is_gone_without_a_word_releases_the_others_that_do_not_wait_for_i
     let want = "rank 2 failed: process 7 is gone";
     assert!(said[0].ends_with(want) && said[1] == want && said[3].ends_with(want), "{said:?}");
     // Who has said that it ends is not lost.
-    let offices = offices(2);
-    offices[0].deliver(1, &[crate::office::ENDED]);
-    assert!(!offices[0].lost(1, "it is gone") && offices[0].lost_ranks().is_empty());
-    offices[0].check().unwrap();
+    let mailboxes = mailboxes(2);
+    mailboxes[0].deliver(1, &[crate::mailbox::ENDED]);
+    assert!(!mailboxes[0].lost(1, "it is gone") && mailboxes[0].lost_ranks().is_empty());
+    mailboxes[0].check().unwrap();
 }
 
 #[test]
@@ -282,10 +282,10 @@ fn a_rank_that_waits_too_long_says_for_what() {
 
 #[test]
 fn what_is_no_letter_is_an_error_and_no_panic() {
-    let offices = offices(2);
-    let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
-    for bytes in [&[][..], &[LETTER], &[LETTER; 40], &[LOST; 4], &[7; 9]] {
-        offices[0].deliver(1, bytes);
+    let mailboxes = mailboxes(2);
+    let comm = fabric(&mailboxes, 0).group(&[0, 1]).unwrap();
+    for bytes in [&[][..], &[MESSAGE], &[MESSAGE; 40], &[LOST; 4], &[7; 9]] {
+        mailboxes[0].deliver(1, bytes);
         let said = comm.recv("t", 1, 0, &Arena::default()).map(|_| ()).unwrap_err().to_string();
         assert!(said.starts_with("rank 1 failed"), "{said}");
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Pieces;
-use crate::{Around, Exchange, Sharing, threads};
+use crate::{CommCall, CommHook, ParallelOptions, threads};
 use ms_core::{
     DType, GradBuffer, GradSink, Grid, GridRules, GridSizes, ParamId, ParamLayout, ParamStore, Rng, TensorMut,
 };
@@ -24,12 +24,12 @@ fn drawn(device: &Device, name: &str, shape: &[usize], dtype: DType) -> Tensor {
 /// What ranks started and waited for, and the weight gradients that were computed, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-struct Noted(Log);
+struct LogHook(Log);
 
-impl Around for Noted {
+impl CommHook for LogHook {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> crate::Result<Pending>,
     ) -> crate::Result<Pending> {
         self.0.lock().unwrap().push(format!("begin {}", of.name));
@@ -68,10 +68,13 @@ fn run(form: &Form, sequence_parallel: bool, dtype: DType) -> (Vec<Vec<u8>>, Vec
     let grid = Grid::new(TP, &sizes, GridRules::V2).unwrap();
     let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
         let log: Log = Arc::default();
-        let around: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-        let ctx =
-            ParallelCtx::new(grid.clone(), Sharing { sequence_parallel, ..Sharing::default() }, &fabric)?;
-        let mut ctx = ctx.around(&around);
+        let hook: Arc<dyn CommHook> = Arc::new(LogHook(log.clone()));
+        let ctx = ParallelCtx::new(
+            grid.clone(),
+            ParallelOptions { sequence_parallel, ..ParallelOptions::default() },
+            &fabric,
+        )?;
+        let mut ctx = ctx.with_hook(&hook);
         if let Form::Together(overlap) = form {
             ctx.linears = *overlap;
         }

@@ -4,16 +4,16 @@
 //! passes a stage holds; the trainer executes the same list. Every schedule that the simulation accepts gives the same
 //! gradients up to the order of sums.
 
-mod beside;
-mod drawn;
 mod dual_pipe;
-mod handing;
 mod interleaved;
 mod one_f_one_b;
+mod overlapped;
+mod random;
+mod rendezvous;
 mod simulate;
 mod zero_bubble;
 
-pub use handing::{Handing, Message};
+pub use rendezvous::{Message, Rendezvous};
 pub use simulate::{Deadlock, Report};
 
 use std::collections::BTreeSet;
@@ -98,7 +98,7 @@ pub enum Order {
     /// DualPipeV: two chunks per stage that run from both ends.
     DualPipeV,
     /// Any executable order, drawn at random; for tests.
-    Drawn {
+    Random {
         /// The seed: the same on every rank.
         seed: u64,
     },
@@ -109,8 +109,8 @@ pub enum Order {
 pub struct Schedule {
     /// Actions by stage.
     pub stages: Vec<Vec<Action>>,
-    /// By stage, the numbers of the actions that overlap with the next one ([`Schedule::with_passes_beside`]).
-    pub beside: Vec<BTreeSet<usize>>,
+    /// By stage, the numbers of the actions that overlap with the next one ([`Schedule::with_overlapped_passes`]).
+    pub overlapped: Vec<BTreeSet<usize>>,
     /// `(stage, chunk)` in the order in which a micro-batch passes them.
     pub chain: Vec<(usize, usize)>,
     /// Micro-batches.
@@ -162,11 +162,11 @@ impl Schedule {
                 }
                 (0..pp).map(|r| dual_pipe::stage(r, pp, micro_batches)).collect()
             }
-            Order::Drawn { seed } => drawn::stages(chain, micro_batches, seed),
+            Order::Random { seed } => random::stages(chain, micro_batches, seed),
         };
         let stages: Vec<Vec<Action>> = stages;
-        let beside = vec![BTreeSet::new(); stages.len()];
-        Ok(Self { stages, beside, chain: chain.to_vec(), micro_batches })
+        let overlapped = vec![BTreeSet::new(); stages.len()];
+        Ok(Self { stages, overlapped, chain: chain.to_vec(), micro_batches })
     }
 
     /// A stage's actions as text, `F0.0 F1.0 B0.0 …`.
@@ -181,7 +181,11 @@ impl Schedule {
     /// # Source
     /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept
     /// live.
-    pub fn beyond(&self, stage: usize, ends: impl Fn(usize) -> bool) -> BTreeSet<(usize, usize)> {
+    pub fn recomputed_in_bubble(
+        &self,
+        stage: usize,
+        ends: impl Fn(usize) -> bool,
+    ) -> BTreeSet<(usize, usize)> {
         let (mut kept, mut beyond) = (0usize, BTreeSet::new());
         for action in &self.stages[stage] {
             let place = action.place();

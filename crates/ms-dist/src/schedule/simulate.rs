@@ -85,7 +85,8 @@ impl Schedule {
                 while next[stage] < actions.len() {
                     let first = next[stage];
                     // Overlapped passes start and end together.
-                    let together = &actions[first..=first + usize::from(self.beside[stage].contains(&first))];
+                    let together =
+                        &actions[first..=first + usize::from(self.overlapped[stage].contains(&first))];
                     let ready = |&action: &Action| {
                         let (micro, chunk) = action.place();
                         let at = self.position(stage, chunk);
@@ -157,7 +158,7 @@ impl Schedule {
     pub fn in_flight(&self, stage: usize, only_inputs: &BTreeSet<(usize, usize)>) -> Vec<usize> {
         let mut kept = BTreeSet::new();
         let mut all: Vec<usize> = Vec::with_capacity(self.stages[stage].len());
-        let beside = &self.beside[stage];
+        let overlapped = &self.overlapped[stage];
         for (at, action) in self.stages[stage].iter().enumerate() {
             let place = action.place();
             let last = matches!(action, Action::Backward { .. } | Action::BackwardWeight { .. });
@@ -165,8 +166,8 @@ impl Schedule {
             let own = |place: &(usize, usize), forward: bool| {
                 usize::from(!(kept.contains(place) || forward && only_inputs.contains(place)))
             };
-            let second = at > 0 && beside.contains(&(at - 1));
-            let partner = if beside.contains(&at) { self.stages[stage].get(at + 1) } else { None };
+            let second = at > 0 && overlapped.contains(&(at - 1));
+            let partner = if overlapped.contains(&at) { self.stages[stage].get(at + 1) } else { None };
             let of_partner = partner.map_or(0, |p| own(&p.place(), matches!(p, Action::Forward { .. })));
             let now = kept.len() + own(&place, forward) + of_partner;
             all.push(if second { all[at - 1] } else { now });

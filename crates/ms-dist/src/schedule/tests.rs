@@ -98,25 +98,25 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
 }
 
 /// The order with overlapped passes.
-fn beside(order: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
-    Schedule::new(order, chain, m).unwrap().with_passes_beside(order)
+fn overlapped(order: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
+    Schedule::new(order, chain, m).unwrap().with_overlapped_passes(order)
 }
 
 #[test]
 fn passes_of_two_micro_batches_go_beside_each_other() {
     let pairs = |s: &Schedule, stage: usize| -> Vec<String> {
         let of = |&at: &usize| format!("{} {}", s.stages[stage][at], s.stages[stage][at + 1]);
-        s.beside[stage].iter().map(of).collect()
+        s.overlapped[stage].iter().map(of).collect()
     };
-    let alone = beside(Order::OneFOneB, &chain(1, 1, false), 4);
+    let alone = overlapped(Order::OneFOneB, &chain(1, 1, false), 4);
     assert_eq!(pairs(&alone, 0), ["B0.0 F1.0", "B1.0 F2.0", "B2.0 F3.0"]);
     assert_eq!(alone.simulate().unwrap().max_in_flight, [2]);
     let late = Order::Interleaved { group: 2, forwards_first: false };
-    let interleaved = beside(late, &chain(2, 2, false), 4);
+    let interleaved = overlapped(late, &chain(2, 2, false), 4);
     // As many forward passes come first as upstream's, one more than without.
     assert_eq!(pairs(&interleaved, 0), ["B0.1 F3.0", "B1.1 F2.1", "B0.0 F3.1"]);
     assert_eq!(interleaved.simulate().unwrap().max_in_flight, [6, 4]);
-    let dual = beside(Order::DualPipeV, &chain(2, 2, true), 5);
+    let dual = overlapped(Order::DualPipeV, &chain(2, 2, true), 5);
     assert_eq!(
         pairs(&dual, 1),
         ["F2.0 B0.1", "F2.1 B0.0", "F3.0 B1.1", "F3.1 B1.0", "F4.0 B2.1", "F4.1 B2.0"]
@@ -125,7 +125,7 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
     for (pp, chunks, m) in [(2, 2, 8), (4, 2, 16), (4, 4, 32), (8, 2, 32)] {
         let order = Order::Interleaved { group: pp, forwards_first: false };
         let plain = Schedule::new(order, &chain(pp, chunks, false), m).unwrap().simulate().unwrap();
-        let paired = beside(order, &chain(pp, chunks, false), m).simulate().unwrap();
+        let paired = overlapped(order, &chain(pp, chunks, false), m).simulate().unwrap();
         assert!(
             paired.makespan <= plain.makespan + 2.0 * pp as f64,
             "{} {}",
@@ -135,7 +135,7 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
     }
     for (pp, m) in [(2, 8), (4, 16), (8, 32)] {
         let plain = Schedule::new(Order::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
-        let paired = beside(Order::DualPipeV, &chain(pp, 2, true), m).simulate().unwrap();
+        let paired = overlapped(Order::DualPipeV, &chain(pp, 2, true), m).simulate().unwrap();
         assert!(
             paired.makespan <= plain.makespan + 2.0 * pp as f64,
             "{} {}",
@@ -143,19 +143,19 @@ fn passes_of_two_micro_batches_go_beside_each_other() {
             plain.makespan
         );
         // All but what fills and empties the pipeline.
-        let many = paired_share(&beside(Order::DualPipeV, &chain(pp, 2, true), m));
+        let many = paired_share(&overlapped(Order::DualPipeV, &chain(pp, 2, true), m));
         assert!(many > 0.5, "{many}");
     }
     // A stage of a plain pipeline would wait for the next one in every round: it has no pairs.
     for order in [Order::OneFOneB, Order::ZeroBubble { group: 4 }] {
-        let s = beside(order, &chain(4, 1, false), 8);
-        assert!(s.beside.iter().all(BTreeSet::is_empty), "{:?}", s.beside);
+        let s = overlapped(order, &chain(4, 1, false), 8);
+        assert!(s.overlapped.iter().all(BTreeSet::is_empty), "{:?}", s.overlapped);
     }
 }
 
 /// The share of a schedule's forward passes that overlap with backward passes.
 fn paired_share(s: &Schedule) -> f64 {
-    let pairs: usize = s.beside.iter().map(BTreeSet::len).sum();
+    let pairs: usize = s.overlapped.iter().map(BTreeSet::len).sum();
     pairs as f64 / (s.chain.len() * s.micro_batches) as f64
 }
 
@@ -199,20 +199,20 @@ proptest! {
             let order = Order::Interleaved { group, forwards_first };
             if let Ok(s) = Schedule::new(order, &chain(pp, chunks, false), m) {
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
-                let s = s.with_passes_beside(order);
+                let s = s.with_overlapped_passes(order);
                 prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
             }
         }
         let s = Schedule::new(Order::DualPipeV, &chain(pp, 2, true), m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
-        let s = s.with_passes_beside(Order::DualPipeV);
+        let s = s.with_overlapped_passes(Order::DualPipeV);
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
     }
 
     #[test]
     fn every_drawn_order_can_be_executed(pp in 1usize..6, m in 1usize..8, chunks in 1usize..4, seed: u64, dual: bool) {
         let chain = chain(pp, if dual { 2 } else { chunks }, dual);
-        let s = Schedule::new(Order::Drawn { seed }, &chain, m).unwrap();
+        let s = Schedule::new(Order::Random { seed }, &chain, m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
         prop_assert_eq!(handed_over(&s), Ok(()));
         // Each forward, and each backward whole or as two halves.
@@ -223,13 +223,13 @@ proptest! {
 
 /// Goes through what stages do where both sides of a message wait for each other.
 fn handed_over(s: &Schedule) -> Result<(), String> {
-    let mut programs: Vec<Vec<(Option<Handing>, Option<Action>)>> = Vec::new();
+    let mut programs: Vec<Vec<(Option<Rendezvous>, Option<Action>)>> = Vec::new();
     for (stage, actions) in s.stages.iter().enumerate() {
-        let between = s.handing(stage).unwrap();
+        let between = s.rendezvous(stage).unwrap();
         assert_eq!(between.len(), actions.len() + 1);
         let mut program = Vec::new();
-        for (at, handing) in between.into_iter().enumerate() {
-            program.extend(handing.into_iter().map(|what| (Some(what), None)));
+        for (at, rendezvous) in between.into_iter().enumerate() {
+            program.extend(rendezvous.into_iter().map(|what| (Some(what), None)));
             program.extend(actions.get(at).map(|&action| (None, Some(action))));
         }
         program.reverse();
@@ -259,9 +259,9 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
                         }
                     }
                     sent.extend(to.filter(inside).map(|to| Message { micro, from: at, to }));
-                } else if let (Some(Handing::Taken(message)), _) = step {
+                } else if let (Some(Rendezvous::WaitSent(message)), _) = step {
                     let other = &mut programs[s.chain[message.to].0];
-                    if other.last() != Some(&(Some(Handing::Take(message)), None)) {
+                    if other.last() != Some(&(Some(Rendezvous::Receive(message)), None)) {
                         break;
                     }
                     other.pop();
@@ -298,11 +298,14 @@ fn stages_that_wait_for_each_other_never_wait_in_a_circle() {
         for (order, chain) in orders {
             let s = Schedule::new(order, &chain, m).unwrap();
             assert_eq!(handed_over(&s), Ok(()), "{order:?}, {pp} stages, {m} micro-batches");
-            let beside = s.with_passes_beside(order);
-            let between = (0..pp).map(|stage| beside.handing(stage).unwrap());
+            let overlapped = s.with_overlapped_passes(order);
+            let between = (0..pp).map(|stage| overlapped.rendezvous(stage).unwrap());
             // Nothing comes between overlapped passes.
             for (stage, between) in between.enumerate() {
-                assert!(beside.beside[stage].iter().all(|at| between[at + 1].is_empty()), "{order:?}");
+                assert!(
+                    overlapped.overlapped[stage].iter().all(|at| between[at + 1].is_empty()),
+                    "{order:?}"
+                );
             }
         }
     }
@@ -314,11 +317,11 @@ fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
     let order = Order::Interleaved { group: 4, forwards_first: false };
     let schedule = Schedule::new(order, &chain, 8).unwrap();
     for stage in 0..4 {
-        let beyond = schedule.beyond(stage, |chunk| (stage, chunk) == (3, 1));
+        let beyond = schedule.recomputed_in_bubble(stage, |chunk| (stage, chunk) == (3, 1));
         // A stage warms up with this many passes and holds one more.
         let live = (4 - stage - 1) * 2 + 4 + 1;
         assert_eq!(schedule.simulate().unwrap().max_in_flight[stage], live);
         assert_eq!(beyond.is_empty(), live <= 8, "stage {stage}: {beyond:?}");
     }
-    assert!(schedule.beyond(0, |_| true).is_empty());
+    assert!(schedule.recomputed_in_bubble(0, |_| true).is_empty());
 }

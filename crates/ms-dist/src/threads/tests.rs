@@ -1,6 +1,6 @@
 //! Ranks as threads: results of collectives, and how ranks end that fail or diverge.
 
-use super::place::POLL;
+use super::member::POLL;
 use super::*;
 
 fn tensor(values: &[f32]) -> Tensor {

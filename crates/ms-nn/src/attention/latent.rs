@@ -18,7 +18,7 @@ use ms_core::{
     AttentionOptions, Columns, Divergence, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight,
     Tensor, Var, ops,
 };
-use ms_dist::{Entering, GatheredRows};
+use ms_dist::{GatheredRows, PendingEnterTp};
 use ms_spec::{Mla, ModelConfig, Part, Role, Swapped};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -275,10 +275,10 @@ impl Latent {
     ) -> Result<([Var; 2], Var)> {
         let q_scale = self.shape.sizes.q_scale;
         if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.beside_gathers) {
-            let [kv, q] = [pass.ctx.begin_entering(below)?, pass.ctx.begin_entering(latent)?];
+            let [kv, q] = [pass.ctx.begin_enter_tp(below)?, pass.ctx.begin_enter_tp(latent)?];
             let key = shared.begin(pass)?;
-            let kv = pass.column_parallel_of(kv, self.kv_up)?;
-            let q = pass.column_parallel_of(q, up)?;
+            let kv = pass.column_parallel_entered(kv, self.kv_up)?;
+            let q = pass.column_parallel_entered(q, up)?;
             let q = ops::scale(pass.g, &q, q_scale)?;
             return Ok(([q, kv], key.whole(pass)?));
         }
@@ -396,7 +396,7 @@ enum SharedKey {
     /// For the tokens that the rank holds between layers.
     OfOwnTokens(Var),
     /// On its way from ranks with shares of the tokens.
-    Coming(Var, Entering),
+    Coming(Var, PendingEnterTp),
 }
 
 impl SharedKey {
@@ -404,7 +404,7 @@ impl SharedKey {
     fn begin(self, pass: &Pass<'_>) -> Result<Self> {
         Ok(match self {
             Self::OfOwnTokens(key) => {
-                let coming = pass.ctx.begin_entering(&key)?;
+                let coming = pass.ctx.begin_enter_tp(&key)?;
                 Self::Coming(key, coming)
             }
             other => other,
@@ -416,7 +416,7 @@ impl SharedKey {
         match self {
             Self::Whole(key) => Ok(key),
             Self::OfOwnTokens(key) => pass.enter(&key),
-            Self::Coming(key, coming) => pass.entered(&key, coming),
+            Self::Coming(key, coming) => pass.finish_enter(&key, coming),
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::feed::Experts;
 use crate::pass::Pass;
 use ms_core::{DType, Device, Dispatcher, Hold, Routes, Tensor, Var, ops};
-use ms_dist::{Among, InFlight, all_rows, begin_all_rows, exchange_rows, gather_rows, sum_rows};
+use ms_dist::{AxisGroup, PendingRows, all_rows, begin_all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
 /// Number of rows of each rank, of how many each has for each expert.
@@ -52,7 +52,7 @@ impl Experts {
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let across = pass.ctx.experts_across_dense();
-        let sharers = if across { pass.ctx.among_tp_ep() } else { pass.ctx.among_ep() };
+        let sharers = if across { pass.ctx.tp_ep_group() } else { pass.ctx.ep_group() };
         let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && sharers.size() > 1;
         let out = match gathered {
             true => self.gathered(pass, &sharers, x, weights, routes)?,
@@ -107,7 +107,7 @@ impl Experts {
     fn gathered(
         &self,
         pass: &mut Pass<'_>,
-        sharers: &Among,
+        sharers: &AxisGroup,
         x: &Var,
         weights: &Var,
         routes: &Arc<Routes>,
@@ -146,7 +146,7 @@ impl Experts {
             Ok(Routes::taking(&taken, top_k, count)?)
         })?;
         let rows = self.copied(pass, &x, &routes)?;
-        let own = pass.ctx.among_ep().over;
+        let own = pass.ctx.ep_group().over;
         let rows = rows.turned("copies of a rank's experts", own, Hold::Replicated, Hold::Routed);
         let out = self
             .with_weights(pass, &rows, &routes, here, |pass, rows, routes| self.both(pass, rows, routes))?;
@@ -185,7 +185,7 @@ impl Experts {
         let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?;
         let tail = match pass.ctx.dispatcher {
             Dispatcher::AllGather => {
-                let sharers = pass.ctx.among_etp().over;
+                let sharers = pass.ctx.etp_group().over;
                 tail.turned("rows of one rank", sharers, Hold::Replicated, Hold::Partial)
             }
             Dispatcher::AllToAll | Dispatcher::AllToAllSeq => tail,
@@ -196,7 +196,7 @@ impl Experts {
 
     /// Rows sorted by expert, each sent to the rank that holds its expert, through it, and back.
     fn on_their_ranks(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
-        let ep = pass.ctx.among_ep();
+        let ep = pass.ctx.ep_group();
         let joined = pass.ctx.dispatcher != Dispatcher::AllGather && pass.ctx.etp.size() > 1;
         if ep.size() == 1 && !joined {
             return self.both(pass, rows, routes);
@@ -209,10 +209,10 @@ impl Experts {
         let in_flight = pass.ctx.overlap_experts && ep.size() > 1;
         let mut arrived = match in_flight {
             true => {
-                let rows = InFlight::send(pass.g, &ep, rows, &send, &receive)?;
+                let rows = PendingRows::begin_exchange(pass.g, &ep, rows, &send, &receive)?;
                 self.work_meanwhile(pass)?;
                 pass.let_other_work()?;
-                rows.arrive(pass.g)?
+                rows.finish(pass.g)?
             }
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
         };
@@ -229,9 +229,9 @@ impl Experts {
         if !in_flight {
             return exchange_rows(pass.g, &ep, &out, &receive, &send);
         }
-        let rows = InFlight::send(pass.g, &ep, &out, &receive, &send)?;
+        let rows = PendingRows::begin_exchange(pass.g, &ep, &out, &receive, &send)?;
         pass.let_other_work()?;
-        rows.arrive(pass.g)
+        rows.finish(pass.g)
     }
 
     /// Runs rows through their experts, keeping their order; `counts[i]` consecutive rows are for expert `i % here`.
@@ -251,7 +251,7 @@ impl Experts {
         arriving: &Tensor,
         here: usize,
     ) -> ms_core::Result<Var> {
-        let etp = pass.ctx.among_etp();
+        let etp = pass.ctx.etp_group();
         let (ranks, (rows, width)) = (etp.size(), arrived.value().as_matrix());
         if pass.ctx.dispatcher == Dispatcher::AllToAllSeq {
             let (each, order): (Arc<[usize]>, _) =
@@ -279,7 +279,7 @@ impl Experts {
     fn joined_rows(
         &self,
         pass: &mut Pass<'_>,
-        ranks: &Among,
+        ranks: &AxisGroup,
         x: &Var,
         each: &Arc<[usize]>,
     ) -> ms_core::Result<Var> {
@@ -288,9 +288,9 @@ impl Experts {
         }
         let all = match pass.ctx.overlap_experts {
             true => {
-                let rows = InFlight::gather(pass.g, ranks, x, each)?;
+                let rows = PendingRows::begin_gather(pass.g, ranks, x, each)?;
                 self.work_meanwhile(pass)?;
-                rows.arrive(pass.g)?
+                rows.finish(pass.g)?
             }
             false => gather_rows(pass.g, ranks, x, each)?,
         };

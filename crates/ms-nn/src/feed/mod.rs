@@ -292,7 +292,7 @@ impl Experts {
     fn added_bias(&self, pass: &mut Pass<'_>, layer: Linear) -> Option<Var> {
         let second = layer.weight == self.fc2.weight;
         let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
-        let sharers = pass.ctx.among_etp().over;
+        let sharers = pass.ctx.etp_group().over;
         match second {
             true => Some(bias.turned("bias of one rank", sharers, Hold::Replicated, Hold::Partial)),
             false => Some(bias),

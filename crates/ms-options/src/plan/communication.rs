@@ -56,13 +56,13 @@ impl<'a> Rank<'a> {
         let activations = stages::activations(r, c.seq_length);
         let (tokens, element) = (activations.tokens, activations.element_bytes);
         let experts = ExpertExchange {
-            dispatcher: r.topology.sharing.dispatcher,
+            dispatcher: r.topology.parallel.dispatcher,
             tokens,
             element_bytes: element,
             tp: grid.size(Axis::Tp),
             etp: grid.expert().size(Axis::Tp),
             ep: grid.size(Axis::Ep),
-            sequence_parallel: r.topology.sharing.sequence_parallel,
+            sequence_parallel: r.topology.parallel.sequence_parallel,
         };
         let experts = experts.of_layer(&c.model);
         Self { r, tokens, element, wide: element.max(4), tp: grid.size(Axis::Tp), experts }
@@ -76,7 +76,7 @@ impl<'a> Rank<'a> {
     /// Rows of `columns` that enter what tensor-parallel ranks share: forward and backward, and with sequence parallelism once
     /// more for the gradients of its weights.
     fn enter(&self, columns: usize) -> usize {
-        self.crossing(columns) * if self.r.topology.sharing.sequence_parallel { 3 } else { 2 }
+        self.crossing(columns) * if self.r.topology.parallel.sequence_parallel { 3 } else { 2 }
     }
 
     /// The stream that leaves it, forward and backward.
@@ -117,7 +117,7 @@ impl<'a> Rank<'a> {
             Feed::Moe => {
                 // Shared experts are entered as dense MLPs are.
                 let shared = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some());
-                let again = usize::from(shared && self.r.topology.sharing.sequence_parallel);
+                let again = usize::from(shared && self.r.topology.parallel.sequence_parallel);
                 let ExpertBytes { ep, etp, tp_ep, tp } = self.experts;
                 sent.add(Sent { tp: tp + again * self.crossing(c.hidden), cp: 0, ep, etp, tp_ep });
             }
@@ -132,7 +132,7 @@ impl<'a> Rank<'a> {
     fn again(&self, number: usize, of_layer: Sent) -> Sent {
         let c = &self.r.config.model;
         let twice = if c.block == Block::Shortcut { 2 } else { 1 };
-        let tp = match self.r.topology.sharing.sequence_parallel {
+        let tp = match self.r.topology.parallel.sequence_parallel {
             // Of the five gathers and reduce-scatters of rows for a sublayer, two are in the forward pass.
             true => of_layer.tp * 2 / 5,
             false => of_layer.tp / 2,
@@ -169,7 +169,7 @@ impl<'a> Rank<'a> {
         let columns = ulysses * shares.own.packed_width() + heads.heads() * heads.head_dim;
         let exchanged = share(self.tokens * columns * self.element, ulysses);
         let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
-        let again = match self.r.topology.sharing.ring_cache.of_layer(number) {
+        let again = match self.r.topology.parallel.ring_cache.of_layer(number) {
             KeptOfRing::Nothing => block,
             KeptOfRing::Keys => block / 2,
             KeptOfRing::KeysAndValues => 0,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, refuse};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
-use ms_dist::{ContextParallel, Sharing};
+use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
@@ -370,7 +370,7 @@ fn spread(
     recompute: Recompute,
 ) -> Option<Resolved> {
     let c = &r.config;
-    let context = match r.topology.sharing.context {
+    let context = match r.topology.parallel.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
         ContextParallel::InOrder { .. } => ContextParallel::InOrder { ulysses: 1, window: 1 },
         _ => ContextParallel::Ring { window: 1 },
@@ -388,7 +388,7 @@ fn spread(
     let sequence_parallel = sizes.tp > 1;
     let padded_vocab = crate::resolve::model::padded_vocab(o, &c.model, sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
-    let tokens = (sequence_parallel, r.topology.sharing.dispatcher);
+    let tokens = (sequence_parallel, r.topology.parallel.dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = match r.config.order {
         PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
@@ -402,7 +402,7 @@ fn spread(
         grid,
         stages,
         order,
-        sharing: Sharing { sequence_parallel, context, ..r.topology.sharing },
+        parallel: ParallelOptions { sequence_parallel, context, ..r.topology.parallel },
     };
     Some(Resolved { config, topology, data: None, ..r.clone() })
 }
@@ -431,7 +431,7 @@ fn layout(
     }
     Some(Candidate {
         sizes,
-        sequence_parallel: run.topology.sharing.sequence_parallel,
+        sequence_parallel: run.topology.parallel.sequence_parallel,
         chunks,
         layer_list: c.stages.layer_list.clone(),
         recompute,

@@ -39,7 +39,7 @@ impl Stage {
 /// What a rehearsal takes for granted.
 pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     let mut all = Vec::new();
-    if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) {
+    if matches!(r.topology.parallel.context, ContextParallel::Adaptive { .. }) {
         all.push("every row is one document: of rows of several, ranks share out fewer blocks of attention");
     }
     if matches!(r.config.loss_scale, LossScale::Dynamic { .. }) {
@@ -58,13 +58,13 @@ pub(crate) fn stages(r: &Resolved, micro_batches: usize, stages: &[usize]) -> Ve
     let (ulysses, ring) = r.topology.ulysses_and_ring();
     // Which blocks of attention a rank works on depends on its place, and on the masks of micro-batches.
     let places =
-        if matches!(r.topology.sharing.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
+        if matches!(r.topology.parallel.context, ContextParallel::Adaptive { .. }) { ring } else { 1 };
     let of_place = |stage: usize, place: usize| {
         let here = |rank: &usize| {
             grid.coord(*rank, Axis::Pp) == stage && grid.coord(*rank, Axis::Cp) == place * ulysses
         };
         let rank = (0..r.world).find(here)?;
-        let place = Place { grid, rank, sharing: r.topology.sharing };
+        let place = Place { grid, rank, parallel: r.topology.parallel };
         let tried = rehearse(&r.config, &place, micro_batches);
         tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
     };

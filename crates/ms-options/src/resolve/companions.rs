@@ -81,7 +81,7 @@ pub(crate) fn say(o: &Options, r: &Resolved) {
 /// The idle ones of the given flags, and what each of them needs.
 fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'static str, &'static str)> {
     const FULL: &str = "--recompute-granularity full";
-    let context = &r.topology.sharing.context;
+    let context = &r.topology.parallel.context;
     let shared = r.topology.grid.size(ms_core::Axis::Cp) > 1;
     let rings = !matches!(
         context,

@@ -159,7 +159,7 @@ pub(crate) fn resolve(
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
 ) -> Result<(Recompute, Keeping, Replay)> {
-    let (stages, dispatcher) = (&topology.stages, topology.sharing.dispatcher);
+    let (stages, dispatcher) = (&topology.stages, topology.parallel.dispatcher);
     // Upstream counts empty slots among the layers.
     let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
     parts_that_are_there(o, model)?;
@@ -242,7 +242,7 @@ fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
     if o.inputs_shared && topology.grid.size(Axis::Tp) == 1 {
         refuse!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1");
     }
-    if o.inputs_shared && topology.sharing.sequence_parallel {
+    if o.inputs_shared && topology.parallel.sequence_parallel {
         refuse!(
             "{FLAG}: cannot be combined with --sequence-parallel, under which ranks have a part each anyway"
         );

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, RingCache};
-use ms_dist::{ContextParallel, Sharing};
+use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 
@@ -63,7 +63,7 @@ pub struct Topology {
     /// The order of work in the pipeline.
     pub order: PipelineOrder,
     /// How ranks share tokens.
-    pub sharing: Sharing,
+    pub parallel: ParallelOptions,
 }
 
 /// What else decides how a run is spread.
@@ -120,11 +120,11 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         ))
     };
     let optimizer = optimizer_sharding(o)?;
-    let sharing = |grid: Grid| {
+    let parallel = |grid: Grid| {
         grid.with_optimizer(optimizer)
             .map_err(|e| Usage(format!("--num-distributed-optimizer-instances: {e}")))
     };
-    let listed = sharing(Grid::new(world, &sizes, rules).map_err(refused)?)?;
+    let listed = parallel(Grid::new(world, &sizes, rules).map_err(refused)?)?;
     let mut numbers = rules;
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
@@ -133,7 +133,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         check_extended(o, upstream)?;
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
     }
-    let grid = sharing(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
+    let grid = parallel(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, around, model)?;
     check_messages(o, &stages)?;
     let order = order(o, upstream);
@@ -146,8 +146,8 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     };
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
     let (ring_cache, overlap_experts) = (ring_cache(o, &context, model)?, around.overlap_experts);
-    let sharing = Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
-    Ok(Topology { grid, listed, stages, order, sharing })
+    let parallel = ParallelOptions { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+    Ok(Topology { grid, listed, stages, order, parallel })
 }
 
 /// Checks what upstream refuses of what passes borders of stages.
@@ -233,7 +233,7 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 /// # Errors
 /// If masks are to come from code that is not there.
 pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
-    if o.masks_of_code && o.cp > 1 && matches!(topology.sharing.context, ContextParallel::Adaptive { .. }) {
+    if o.masks_of_code && o.cp > 1 && matches!(topology.parallel.context, ContextParallel::Adaptive { .. }) {
         refuse!(
             "--adaptive-cp-manually-set-mask-list: not supported in training, as in upstream: masks follow from documents and \
              windows\nhint: leave it out"
@@ -246,7 +246,7 @@ impl Topology {
     /// Ranks that exchange heads for tokens, and those that pass keys and values around.
     pub(crate) fn ulysses_and_ring(&self) -> (usize, usize) {
         let cp = self.grid.size(ms_core::Axis::Cp);
-        let ulysses = self.sharing.context.ulysses(cp).max(1);
+        let ulysses = self.parallel.context.ulysses(cp).max(1);
         (ulysses, cp / ulysses)
     }
 }
@@ -500,9 +500,9 @@ fn placing_flag(stages: &Stages, layers: usize) -> &'static str {
 /// With the numbers that do not divide.
 pub(crate) fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
     let (tp, cp) = (topology.grid.size(ms_core::Axis::Tp), topology.grid.size(ms_core::Axis::Cp));
-    let pieces = if cp > 1 { topology.sharing.context.pieces(cp) } else { 1 };
-    let spread = topology.sharing.sequence_parallel
-        || topology.sharing.dispatcher == Dispatcher::AllToAll
+    let pieces = if cp > 1 { topology.parallel.context.pieces(cp) } else { 1 };
+    let spread = topology.parallel.sequence_parallel
+        || topology.parallel.dispatcher == Dispatcher::AllToAll
         || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
     let shares = pieces * if spread { tp } else { 1 };
     if !(multiple * micro).is_multiple_of(shares) || !multiple.is_multiple_of(pieces) {

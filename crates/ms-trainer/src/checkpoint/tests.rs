@@ -6,7 +6,7 @@ use crate::parity::{Shape, batches};
 use crate::saving::Saving;
 use crate::scaled::Stored;
 use ms_core::{Grid, GridRules, GridSizes};
-use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing, threads};
+use ms_dist::{CommCall, CommHook, ParallelCtx, ParallelOptions, Pending, threads};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ fn model() -> ModelConfig {
 #[derive(Default)]
 struct Gathered(AtomicUsize);
 
-impl Around for Gathered {
+impl CommHook for Gathered {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         self.0.fetch_add(usize::from(of.name == "weights"), Ordering::Relaxed);
@@ -68,8 +68,8 @@ fn on<T: Send>(
     let rank = |fabric: threads::ThreadFabric| -> Result<T> {
         let grid = Grid::new(world, &sizes, GridRules::V2)?;
         let gathered = Arc::new(Gathered::default());
-        let around: Arc<dyn Around> = gathered.clone();
-        let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric)?.around(&around);
+        let hook: Arc<dyn CommHook> = gathered.clone();
+        let ctx = ParallelCtx::new(grid, ParallelOptions::default(), &fabric)?.with_hook(&hook);
         work(&mut Engine::blank(config, ms_cpu::device(1)?, ctx)?, &gathered)
     };
     threads::run(world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}")).unwrap()

@@ -4,7 +4,7 @@ use super::messages::{Letter, PARTS};
 use super::{Iteration, Output};
 use crate::Result;
 use ms_core::{DType, Shape, Tensor};
-use ms_dist::schedule::{Handing, Message};
+use ms_dist::schedule::{Message, Rendezvous};
 
 /// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
 #[derive(Clone)]
@@ -98,13 +98,13 @@ impl Iteration<'_> {
 
 impl Iteration<'_> {
     /// Takes what other stages have sent, and waits until they have taken what this one has.
-    pub(super) fn wait_for(&mut self, handing: Option<&Vec<Handing>>) -> Result<()> {
-        for &what in handing.into_iter().flatten() {
-            let (Handing::Take(message) | Handing::Taken(message)) = what;
+    pub(super) fn wait_for(&mut self, rendezvous: Option<&Vec<Rendezvous>>) -> Result<()> {
+        for &what in rendezvous.into_iter().flatten() {
+            let (Rendezvous::Receive(message) | Rendezvous::WaitSent(message)) = what;
             let Message { micro, from, to } = message;
             let gradient = to < from;
             let (tag, arena) = (self.tag(micro, to, gradient, 0), self.device.arena());
-            if let Handing::Take(_) = what {
+            if let Rendezvous::Receive(_) = what {
                 let border = self.fetch(micro, from, to, gradient)?;
                 self.aside.insert((micro, to, gradient), border);
                 let word = Tensor::zeros(self.device.arena(), DType::I32, [0]);

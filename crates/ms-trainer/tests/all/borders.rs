@@ -2,7 +2,7 @@
 //! carry, not in measured time.
 
 use ms_core::{DType, Grid, GridRules, GridSizes};
-use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
+use ms_dist::{CommCall, CommHook, ParallelCtx, ParallelOptions, Pending};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{PipelineOrder, Rates, TrainConfig};
@@ -42,10 +42,10 @@ impl World {
 /// The wire between stages.
 struct Wire(Arc<World>);
 
-impl Around for Wire {
+impl CommHook for Wire {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         let Some((other, tag)) = of.message else { return begin() };
@@ -85,15 +85,15 @@ fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_b
     };
     let pp = config.stages.pp;
     let grid = Grid::new(pp, &GridSizes { pp, ..GridSizes::default() }, GridRules::V2).unwrap();
-    let trial = Trial { config, grid, sharing: Sharing::default(), rates: Rates::from((1e-3, 0.1)) };
+    let trial = Trial { config, grid, parallel: ParallelOptions::default(), rates: Rates::from((1e-3, 0.1)) };
     let world = Arc::new(World { per_byte, ..World::default() });
-    let wire: Arc<dyn Around> = Arc::new(Wire(world.clone()));
+    let wire: Arc<dyn CommHook> = Arc::new(Wire(world.clone()));
     let device = || {
         let world = world.clone();
         let worked = move |n: usize| world.of_this_rank(|time| time.now += n as f64);
         Ok(ms_reference::watched(Box::new(worked)))
     };
-    trial.run(&device, &steps, Some(&|ctx: ParallelCtx| ctx.around(&wire))).unwrap();
+    trial.run(&device, &steps, Some(&|ctx: ParallelCtx| ctx.with_hook(&wire))).unwrap();
     let ranks = world.ranks.lock().unwrap();
     let most = |of: fn(&Time) -> f64| ranks.values().map(of).fold(0.0, f64::max);
     (most(|time| time.now), most(|time| time.wire))

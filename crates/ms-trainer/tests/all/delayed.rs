@@ -7,7 +7,7 @@ use ms_core::ops::Auxiliary;
 use ms_core::{DType, Device, Dispatcher};
 use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
+use ms_dist::{CommCall, CommHook, ContextParallel, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Attention, Mixer, Mla, ModelConfig};
@@ -21,10 +21,10 @@ const SHAPE: Shape = Shape { rows: 2, length: 16, micro: 4, packed: true };
 /// Ranks that exchange from device to device: what arrives is written by the device, and not there when the exchange is over.
 struct OnDevices;
 
-impl Around for OnDevices {
+impl CommHook for OnDevices {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         let pending = begin()?;
@@ -57,8 +57,8 @@ fn late(
         made.lock().unwrap().push(device.clone());
         Ok(device)
     };
-    let around: Arc<dyn Around> = Arc::new(OnDevices);
-    let found = run_on(config, case, routing, steps, &device, &|ctx: ParallelCtx| ctx.around(&around));
+    let hook: Arc<dyn CommHook> = Arc::new(OnDevices);
+    let found = run_on(config, case, routing, steps, &device, &|ctx: ParallelCtx| ctx.with_hook(&hook));
     let made = made.into_inner().unwrap();
     let early = made.iter().flat_map(Device::early).map(|(place, _)| place).collect();
     Late { found, early, waits: made.iter().map(Device::waits).collect() }

@@ -4,7 +4,7 @@
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
-use ms_dist::{ContextParallel, LinearOverlap, Sharing};
+use ms_dist::{ContextParallel, LinearOverlap, ParallelOptions};
 use ms_spec::{Attention, Compressed, Feed, Layer, ModelConfig, Moe, Pooled, Rope, Router, Score, Scores};
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Rates, TrainConfig};
@@ -65,12 +65,12 @@ fn trial(model: ModelConfig, ways: &Ways, linears: LinearOverlap, dtype: DType) 
             ..TrainConfig::steps(model, dtype, LENGTH, 1)
         },
         grid: Grid::new(world, sizes, GridRules::V2).unwrap(),
-        sharing: Sharing {
+        parallel: ParallelOptions {
             sequence_parallel: sizes.tp > 1 && sizes.ep > 1,
             context,
             dispatcher,
             overlap_experts,
-            ..Sharing::default()
+            ..ParallelOptions::default()
         },
         rates: Rates::from((1e-3, 0.1)),
     }

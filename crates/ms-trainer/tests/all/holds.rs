@@ -8,7 +8,7 @@ use ms_core::{
     Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout,
     ParamStore, Segment, States, Tensor, Var,
 };
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, Piece, Remap, Sharing, TokenSharding};
+use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, ParallelOptions, Piece, Remap, TokenSharding};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
@@ -76,9 +76,14 @@ impl Rank {
         context.check(c.heads / sizes.tp, sizes.cp, TOKENS).ok()?;
         let fabric = MetaFabric::new(rank, world);
         let Cut { sequence_parallel, dispatcher, overlap: overlap_experts, .. } = *cut;
-        let sharing =
-            Sharing { sequence_parallel, context, dispatcher, overlap_experts, ..Sharing::default() };
-        let ctx = ParallelCtx::new(grid, sharing, &fabric).unwrap();
+        let parallel = ParallelOptions {
+            sequence_parallel,
+            context,
+            dispatcher,
+            overlap_experts,
+            ..ParallelOptions::default()
+        };
+        let ctx = ParallelCtx::new(grid, parallel, &fabric).unwrap();
         let shapes =
             model.held().iter().map(|p| ms_spec::local(&p.spec, &ctx.grid, rank).unwrap().local_shape());
         let layout = Arc::new(ParamLayout::sequential(shapes));

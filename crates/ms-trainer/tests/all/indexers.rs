@@ -5,7 +5,7 @@ use crate::parity::samples::{self, samples};
 use crate::parity::{Case, run, same};
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId, Rng};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, ParallelCtx, Sharing, threads};
+use ms_dist::{ContextParallel, ParallelCtx, ParallelOptions, threads};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Activations, ModelConfig, Part, Placement, params};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
@@ -96,7 +96,7 @@ fn by_differences(
     let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
     let rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<_> {
         let grid = Grid::new(1, &GridSizes::default(), GridRules::V2)?;
-        let ctx = ParallelCtx::new(grid, Sharing::default(), &fabric)?;
+        let ctx = ParallelCtx::new(grid, ParallelOptions::default(), &fabric)?;
         let mut engine = Engine::new(&config, ms_reference::device(), ctx)?;
         let reals = |o: OwnedPart| Ok((o.name, o.values.ready()?.to_reals()?));
         let owned = engine.owned_gradients(step)?.1.into_iter().map(reals);

@@ -4,7 +4,7 @@
 use crate::parity::samples;
 use crate::wire::{Time, time_of_work_where};
 use ms_core::{DType, Grid, GridRules, GridSizes};
-use ms_dist::{Exchange, LinearOverlap, Sharing};
+use ms_dist::{CommCall, LinearOverlap, ParallelOptions};
 use ms_nn::{Keeping, Swapped};
 use ms_trainer::parity::Trial;
 use ms_trainer::{Rates, TrainConfig};
@@ -30,11 +30,11 @@ fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
     let trial = Trial {
         config,
         grid: Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap(),
-        sharing: Sharing { sequence_parallel: true, ..Sharing::default() },
+        parallel: ParallelOptions { sequence_parallel: true, ..ParallelOptions::default() },
         rates: Rates::from((1e-3, 0.1)),
     };
     let latents = WIDTHS.map(|width| LENGTH / 2 * width * 8);
-    let on_wire = move |of: &Exchange<'_>, _: &str| {
+    let on_wire = move |of: &CommCall<'_>, _: &str| {
         let bytes = of.own.as_ref().map_or(0, |own| own.bytes().len());
         of.kind == "all_gather" && of.name == "enter_tp" && latents.contains(&bytes)
     };

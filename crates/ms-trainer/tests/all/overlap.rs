@@ -2,7 +2,9 @@
 
 use crate::wire::{Time, WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
-use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces, Sharing};
+use ms_dist::{
+    CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, ParallelOptions, Pending, Pieces,
+};
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -13,10 +15,10 @@ use std::thread::{self, ThreadId};
 /// Writes down what sums and messages that come are begun.
 struct Noted(Arc<Mutex<Vec<&'static str>>>);
 
-impl Around for Noted {
+impl CommHook for Noted {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         if matches!(of.kind, "all_reduce" | "reduce_scatter" | "recv") {
@@ -40,10 +42,10 @@ fn begun(overlap: bool, sequence_parallel: bool) -> Vec<&'static str> {
 /// Names of what rank 0 of four began.
 fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> Vec<&'static str> {
     let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-    let ways = Sharing { sequence_parallel, ..Sharing::default() };
+    let noted: Arc<dyn CommHook> = Arc::new(Noted(log.clone()));
+    let ways = ParallelOptions { sequence_parallel, ..ParallelOptions::default() };
     train(config, sizes, ways, 1, &|ctx| {
-        if ctx.rank == 0 { ctx.around(&noted) } else { ctx }
+        if ctx.rank == 0 { ctx.with_hook(&noted) } else { ctx }
     });
     let all = log.lock().unwrap();
     all.clone()
@@ -53,13 +55,13 @@ fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> 
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
-    sharing: Sharing,
+    parallel: ParallelOptions,
     steps: usize,
     watched: &(dyn Fn(ParallelCtx) -> ParallelCtx + Sync),
 ) {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
+    let trial = Trial { config, grid, parallel, rates: Rates::from((1e-3, 0.1)) };
     trial.run(&|| ms_cpu::device(1), &steps, Some(watched)).unwrap();
 }
 
@@ -115,10 +117,10 @@ struct Clock {
 /// Delays what goes over the wire.
 struct Delaying(Arc<Clock>);
 
-impl Around for Delaying {
+impl CommHook for Delaying {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         let mut time = self.0.time.lock().unwrap();
@@ -154,11 +156,11 @@ fn time(per_byte: f64, overlap: [bool; 2], sequence_parallel: bool) -> Time {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     config.bucket_size = Some(300);
     (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
-    clocked(config, 1, Sharing { sequence_parallel, ..Sharing::default() }, per_byte)
+    clocked(config, 1, ParallelOptions { sequence_parallel, ..ParallelOptions::default() }, per_byte)
 }
 
 /// What steps of a run take on rank 0, where data-parallel ranks share the experts, if there are some.
-fn clocked(config: TrainConfig, ep: usize, ways: Sharing, per_byte: f64) -> Time {
+fn clocked(config: TrainConfig, ep: usize, ways: ParallelOptions, per_byte: f64) -> Time {
     let clock = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
@@ -168,8 +170,8 @@ fn clocked(config: TrainConfig, ep: usize, ways: Sharing, per_byte: f64) -> Time
         let mine = Clock { rank: thread::current().id(), per_byte, names, time: Mutex::default() };
         let mine = Arc::new(mine);
         *clock.lock().unwrap() = Some(mine.clone());
-        let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
-        ctx.around(&delaying)
+        let delaying: Arc<dyn CommHook> = Arc::new(Delaying(mine));
+        ctx.with_hook(&delaying)
     };
     train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, ways, 8, &watched);
     let clock = clock.into_inner().unwrap().unwrap();
@@ -211,8 +213,8 @@ fn tensor_parallel_time(
         ..TrainConfig::steps(model(), DType::F64, 64, 1)
     };
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
-    let sharing = Sharing { sequence_parallel, ..Sharing::default() };
-    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
+    let parallel = ParallelOptions { sequence_parallel, ..ParallelOptions::default() };
+    let trial = Trial { config, grid, parallel, rates: Rates::from((1e-3, 0.1)) };
     time_of_work(&trial, names, per_byte)
 }
 
@@ -261,8 +263,8 @@ fn grown_by_blocks(names: &'static [&'static str], share: f64, context: ContextP
         let model = ModelConfig { max_positions: 128, ..model() };
         let config = TrainConfig { check_for_nan: false, ..TrainConfig::steps(model, DType::F64, 128, 1) };
         let grid = Grid::new(4, &GridSizes { cp: 4, ..GridSizes::default() }, GridRules::V2).unwrap();
-        let sharing = Sharing { context, ..Sharing::default() };
-        let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
+        let parallel = ParallelOptions { context, ..ParallelOptions::default() };
+        let trial = Trial { config, grid, parallel, rates: Rates::from((1e-3, 0.1)) };
         time_of_work(&trial, names, per_byte)
     })
 }
@@ -305,7 +307,7 @@ fn experts() -> ModelConfig {
 /// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
 fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
     let model = experts();
-    let ways = Sharing { dispatcher, overlap_experts: overlap, ..Sharing::default() };
+    let ways = ParallelOptions { dispatcher, overlap_experts: overlap, ..ParallelOptions::default() };
     clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, ways, per_byte)
 }
 
@@ -347,8 +349,9 @@ fn counted_on(
 ) -> Time {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro, packed: false }, 2);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let (config, sharing) = (config.clone(), Sharing { dispatcher, overlap_experts, ..Sharing::default() });
-    let trial = Trial { config, grid, sharing, rates: Rates::from((1e-3, 0.1)) };
+    let (config, parallel) =
+        (config.clone(), ParallelOptions { dispatcher, overlap_experts, ..ParallelOptions::default() });
+    let trial = Trial { config, grid, parallel, rates: Rates::from((1e-3, 0.1)) };
     let clock: Mutex<Option<Arc<Clock>>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
@@ -357,8 +360,8 @@ fn counted_on(
         let rank = thread::current().id();
         let mine = Arc::new(Clock { rank, per_byte, names, time: Mutex::default() });
         *clock.lock().unwrap() = Some(mine.clone());
-        let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
-        ctx.around(&delaying)
+        let delaying: Arc<dyn CommHook> = Arc::new(Delaying(mine));
+        ctx.with_hook(&delaying)
     };
     let device = || {
         let first = clock.lock().unwrap().clone().filter(|first| first.rank == thread::current().id());

@@ -4,7 +4,7 @@
 use crate::parity::same;
 use crate::wire::{WAITING, grown_by, time_of_work_behind};
 use ms_core::{DType, Grid, GridRules, GridSizes};
-use ms_dist::{LinearOverlap, Sharing};
+use ms_dist::{LinearOverlap, ParallelOptions};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Rates, TrainConfig};
@@ -29,7 +29,7 @@ fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool)
     Trial {
         config,
         grid: Grid::new(tp, &GridSizes { tp, ..GridSizes::default() }, GridRules::V2).unwrap(),
-        sharing: Sharing { sequence_parallel, ..Sharing::default() },
+        parallel: ParallelOptions { sequence_parallel, ..ParallelOptions::default() },
         rates: Rates::from((1e-3, 0.1)),
     }
 }

@@ -1,7 +1,7 @@
 //! Learning rates of the word embedding and the output layer.
 
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
-use ms_dist::{ParallelCtx, Sharing, threads};
+use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, batches};
 use ms_trainer::{Engine, Rates, TrainConfig, UpdateRule};
@@ -23,7 +23,7 @@ fn moved(tied: bool, rates: Rates) -> BTreeMap<String, Vec<f64>> {
     };
     let step = batches(&config.model, Shape { rows: 1, length: 16, micro: 3, packed: false }, 1).remove(0);
     let of_rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<_> {
-        let ctx = ParallelCtx::new(grid.clone(), Sharing::default(), &fabric)?;
+        let ctx = ParallelCtx::new(grid.clone(), ParallelOptions::default(), &fabric)?;
         let mut engine = Engine::new(&config, ms_reference::device(), ctx)?;
         let weights = |engine: &Engine| -> Vec<(String, Vec<f64>)> {
             let specs = engine.model.specs().iter().enumerate();

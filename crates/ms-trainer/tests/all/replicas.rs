@@ -2,7 +2,7 @@
 
 use crate::parity::small_experts;
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
-use ms_dist::{ParallelCtx, Sharing, threads};
+use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_trainer::{Engine, TrainConfig};
 
 /// What two ranks say of their weights where rank 1 has changed the last bit of parameter `spoilt`.
@@ -10,7 +10,7 @@ fn compared(sizes: GridSizes, spoilt: Option<&str>) -> Vec<Result<(), String>> {
     let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
     let config = TrainConfig::steps(small_experts(), DType::F64, 16, 1);
     let of_rank = |fabric: threads::ThreadFabric| -> ms_trainer::Result<_> {
-        let ctx = ParallelCtx::new(grid.clone(), Sharing::default(), &fabric)?;
+        let ctx = ParallelCtx::new(grid.clone(), ParallelOptions::default(), &fabric)?;
         let mut engine = Engine::new(&config, ms_reference::device(), ctx)?;
         let place = engine.model.specs().iter().position(|s| Some(s.name.as_str()) == spoilt);
         if let (Some(i), 1) = (place, engine.ctx.rank) {

@@ -1,7 +1,7 @@
 //! Gradient reduction overlaps with the backward pass in wall-clock time; everywhere else, simulated time is used.
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes};
-use ms_dist::{Around, Exchange, ParallelCtx, Pending, Sharing};
+use ms_dist::{CommCall, CommHook, ParallelCtx, ParallelOptions, Pending};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Rates, TrainConfig};
@@ -24,10 +24,10 @@ struct Slow {
 /// Delays what goes over the wire.
 struct Delaying(Arc<Slow>);
 
-impl Around for Delaying {
+impl CommHook for Delaying {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         if of.name != "gradients" {
@@ -59,13 +59,13 @@ fn run(overlap_grad_reduce: bool, each: Duration, product: f64) -> (Duration, u3
         ..TrainConfig::steps(model, DType::F64, 8, 1)
     };
     let grid = Grid::new(2, &GridSizes::default(), GridRules::V2).unwrap();
-    let trial = Trial { config, grid, sharing: Sharing::default(), rates: Rates::from((1e-3, 0.1)) };
+    let trial = Trial { config, grid, parallel: ParallelOptions::default(), rates: Rates::from((1e-3, 0.1)) };
     let wires: Mutex<Vec<Arc<Slow>>> = Mutex::default();
     let delayed = |ctx: ParallelCtx| {
         let wire = Arc::new(Slow { each, free: Mutex::new((Instant::now(), 0)) });
         wires.lock().unwrap().push(wire.clone());
-        let around: Arc<dyn Around> = Arc::new(Delaying(wire));
-        ctx.around(&around)
+        let hook: Arc<dyn CommHook> = Arc::new(Delaying(wire));
+        ctx.with_hook(&hook)
     };
     let all = Arc::new(Mutex::new(0));
     let device = || -> ms_core::Result<Device> {

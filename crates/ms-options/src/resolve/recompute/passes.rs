@@ -65,7 +65,7 @@ pub(crate) fn resolve(
     let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));
-        if topology.sharing.dispatcher == Dispatcher::AllToAllSeq {
+        if topology.parallel.dispatcher == Dispatcher::AllToAllSeq {
             refuse!("{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq");
         }
         for (flag, expected, found, fits) in [

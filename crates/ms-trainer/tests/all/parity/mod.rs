@@ -7,7 +7,7 @@ pub(crate) mod samples;
 use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor};
 use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
-use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Sharing};
+use ms_dist::{CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, ParallelOptions, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
@@ -193,7 +193,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn spoil(&self, of: &Exchange<'_>, got: Tensor) -> Tensor {
+    fn spoil(&self, of: &CommCall<'_>, got: Tensor) -> Tensor {
         match self.fault.wrong {
             Wrong::Twice if matches!(got.dtype(), DType::F32 | DType::F64) => {
                 let twice: Vec<f64> = got.to_reals().unwrap().iter().map(|x| 2.0 * x).collect();
@@ -227,10 +227,10 @@ impl Faulty {
     }
 }
 
-impl Around for Faulty {
+impl CommHook for Faulty {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         if of.name != self.fault.exchange || of.kind == "send" {
@@ -244,10 +244,10 @@ impl Around for Faulty {
 /// What notes the names of exchanges.
 struct Noting(Arc<Mutex<BTreeSet<String>>>);
 
-impl Around for Noting {
+impl CommHook for Noting {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         self.0.lock().unwrap().insert(of.name.to_owned());
@@ -257,8 +257,8 @@ impl Around for Noting {
 
 /// The context with the fault planted in all its groups.
 fn plant(ctx: ParallelCtx, fault: Fault) -> ParallelCtx {
-    let faulty: Arc<dyn Around> = Arc::new(Faulty { fault, last: Mutex::new(None) });
-    ctx.around(&faulty)
+    let faulty: Arc<dyn CommHook> = Arc::new(Faulty { fault, last: Mutex::new(None) });
+    ctx.with_hook(&faulty)
 }
 
 /// The model on the topology, trained on rows of `length` tokens, `rows` at a time.
@@ -300,8 +300,8 @@ fn trial(
         .and_then(|grid| grid.with_optimizer(case.optimizer))
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let &Case { sequence_parallel, context, ring_cache, dispatcher, overlap_experts, .. } = case;
-    let sharing = Sharing { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
-    Ok(Trial { config, grid, sharing, rates: Rates::from((case.lr(), 0.1)) })
+    let parallel = ParallelOptions { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+    Ok(Trial { config, grid, parallel, rates: Rates::from((case.lr(), 0.1)) })
 }
 
 /// How one rank routes to be compared with the ranks of the case: what depends on their shares of the tokens is counted over
@@ -376,8 +376,8 @@ pub(crate) fn run_noted(
     steps: &[Vec<MicroBatch>],
 ) -> Result<(Found, BTreeSet<String>), Apart> {
     let names = Arc::new(Mutex::new(BTreeSet::new()));
-    let around: Arc<dyn Around> = Arc::new(Noting(Arc::clone(&names)));
-    let found = run_on(config, case, routing, steps, &|| case.device(), &|ctx| ctx.around(&around))?;
+    let hook: Arc<dyn CommHook> = Arc::new(Noting(Arc::clone(&names)));
+    let found = run_on(config, case, routing, steps, &|| case.device(), &|ctx| ctx.with_hook(&hook))?;
     let names = names.lock().unwrap().clone();
     Ok((found, names))
 }

@@ -1,6 +1,6 @@
 //! A rank's simulated time on a slow network.
 
-use ms_dist::{Around, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
+use ms_dist::{CommCall, CommHook, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_trainer::parity::{Shape, Trial, batches};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
@@ -24,7 +24,7 @@ pub(crate) struct Time {
 }
 
 /// Which exchanges go over the wire: each comes with the name of the one that was begun before it.
-type OnWire = Box<dyn Fn(&Exchange<'_>, &str) -> bool + Send + Sync>;
+type OnWire = Box<dyn Fn(&CommCall<'_>, &str) -> bool + Send + Sync>;
 
 /// The clock of a rank whose products take one unit per multiply-add, and whose link to its tensor-parallel peers takes a
 /// fixed time per byte, one exchange after another.
@@ -38,10 +38,10 @@ struct Work {
 /// Delays what goes over that wire.
 struct Slow(Arc<Work>);
 
-impl Around for Slow {
+impl CommHook for Slow {
     fn exchange(
         &self,
-        of: Exchange<'_>,
+        of: CommCall<'_>,
         begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
     ) -> ms_dist::Result<Pending> {
         let last = std::mem::replace(&mut *self.0.last.lock().unwrap(), of.name);
@@ -81,7 +81,7 @@ pub(crate) fn time_of_work_behind(
     (names, behind): (&'static [&'static str], Option<&'static str>),
     per_byte: f64,
 ) -> Time {
-    let on_wire = move |of: &Exchange<'_>, last: &str| {
+    let on_wire = move |of: &CommCall<'_>, last: &str| {
         names.contains(&of.name) && behind.is_none_or(|behind| behind == last)
     };
     time_of_work_where(trial, Box::new(on_wire), per_byte)
@@ -98,8 +98,8 @@ pub(crate) fn time_of_work_where(trial: &Trial, on_wire: OnWire, per_byte: f64) 
             return ctx;
         }
         *first.lock().unwrap() = Some(thread::current().id());
-        let slow: Arc<dyn Around> = Arc::new(Slow(work.clone()));
-        ctx.around(&slow)
+        let slow: Arc<dyn CommHook> = Arc::new(Slow(work.clone()));
+        ctx.with_hook(&slow)
     };
     let device = || {
         if *first.lock().unwrap() != Some(thread::current().id()) {

@@ -15,11 +15,11 @@ pub struct Message {
 
 /// A stage's part in a message: receiving one, or waiting for its own to be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handing {
+pub enum Rendezvous {
     /// It takes the message.
-    Take(Message),
+    Receive(Message),
     /// It waits until its own message is taken.
-    Taken(Message),
+    WaitSent(Message),
 }
 
 impl Schedule {
@@ -29,7 +29,7 @@ impl Schedule {
     ///
     /// # Errors
     /// As [`Schedule::simulate`].
-    pub fn handing(&self, stage: usize) -> Result<Vec<Vec<Handing>>, Deadlock> {
+    pub fn rendezvous(&self, stage: usize) -> Result<Vec<Vec<Rendezvous>>, Deadlock> {
         let spans = self.simulate()?.spans;
         let mut messages = Vec::new();
         for (from, actions) in self.stages.iter().enumerate() {
@@ -50,8 +50,8 @@ impl Schedule {
         for (at, message) in messages {
             let (from, to) = (self.chain[message.from].0, self.chain[message.to].0);
             let what = match (from == stage, to == stage) {
-                (true, false) => Handing::Taken(message),
-                (false, true) => Handing::Take(message),
+                (true, false) => Rendezvous::WaitSent(message),
+                (false, true) => Rendezvous::Receive(message),
                 _ => continue,
             };
             // Before the action that starts when it is available, or later.

@@ -12,18 +12,18 @@ impl Schedule {
     /// MindSpeed (2026), `mindspeed/core/transformer/moe/moe_feature/fb_overlap`, `vpp_schedules.py` (one forward pass more
     /// comes before the first backward pass) and `no_pipelining_schedules.py`; DeepSeek, "`DualPipe`" (2025).
     #[must_use]
-    pub fn with_passes_beside(mut self, order: Order) -> Self {
+    pub fn with_overlapped_passes(mut self, order: Order) -> Self {
         let backward_first = match order {
             Order::Interleaved { .. } => true,
             Order::OneFOneB if self.stages.len() == 1 => true,
             Order::DualPipeV => false,
-            Order::Drawn { seed } => seed.is_multiple_of(2),
+            Order::Random { seed } => seed.is_multiple_of(2),
             Order::OneFOneB | Order::ZeroBubble { .. } => return self,
         };
-        self.beside = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
-        if matches!(order, Order::Drawn { .. }) && self.simulate().is_err() {
+        self.overlapped = self.stages.iter().map(|actions| pairs(actions, backward_first)).collect();
+        if matches!(order, Order::Random { .. }) && self.simulate().is_err() {
             // Not every order can be executed in this way.
-            self.beside.iter_mut().for_each(BTreeSet::clear);
+            self.overlapped.iter_mut().for_each(BTreeSet::clear);
         }
         self
     }

@@ -1,37 +1,37 @@
 //! Overlapped exchanges: sending rows to other ranks while this one works, as two operations of a graph.
 //!
-//! Whatever is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] overlaps with the
+//! Whatever is computed between [`PendingRows::begin_exchange`] or [`PendingRows::begin_gather`] and [`PendingRows::finish`] overlaps with the
 //! transfer of the rows; in the backward pass, with the transfer of their gradients.
 
-use crate::Among;
-use crate::arriving::Arriving;
+use crate::AxisGroup;
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows, gathered};
 use crate::mappings::sent;
+use crate::pending_exchange::PendingExchange;
 use ms_core::hold::{self, Held, Holds};
 use ms_core::{BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Starts an exchange; its result may still have to be summed.
-type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
+type Begin = Box<dyn FnOnce(Tensor) -> Result<PendingExchange> + Send>;
 
 /// Gradients in transit back.
-type Back = Arc<Mutex<Option<Arriving>>>;
+type PendingGradients = Arc<Mutex<Option<PendingExchange>>>;
 
 /// The kind of exchange, and the digits of its ranks.
 #[derive(Clone, Copy)]
-enum How {
-    Sent(Digits),
+enum RowExchange {
+    Exchanged(Digits),
     Gathered(Digits),
 }
 
 /// The first half: in the backward pass it waits.
-struct Leave {
-    back: Back,
+struct BeginRows {
+    back: PendingGradients,
     /// Whether another pass may work until then.
     stops: bool,
 }
 
-impl Op for Leave {
+impl Op for BeginRows {
     fn name(&self) -> &'static str {
         "leave for other ranks"
     }
@@ -52,28 +52,28 @@ impl Op for Leave {
 }
 
 /// The second half: in the backward pass it starts the reverse exchange.
-struct Arrive {
-    back: Back,
+struct FinishRows {
+    back: PendingGradients,
     begin: Begin,
-    beside: bool,
-    mark: Tensor,
-    how: How,
+    overlap: bool,
+    placeholder: Tensor,
+    kind: RowExchange,
 }
 
-impl Op for Arrive {
+impl Op for FinishRows {
     fn name(&self) -> &'static str {
         "arrive from other ranks"
     }
 
     fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        match self.how {
-            How::Sent(over) => sent(over, along, inputs),
-            How::Gathered(over) => gathered(over, along, inputs),
+        match self.kind {
+            RowExchange::Exchanged(over) => sent(over, along, inputs),
+            RowExchange::Gathered(over) => gathered(over, along, inputs),
         }
     }
 
     fn exchanges(&self) -> bool {
-        self.beside
+        self.overlap
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, mut dys: Grads) -> Result<Grads> {
@@ -81,28 +81,34 @@ impl Op for Arrive {
         let begun = (self.begin)(dy)?;
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         cx.work_meanwhile()?;
-        Ok(vec![Some(self.mark)])
+        Ok(vec![Some(self.placeholder)])
     }
 }
 
 /// Rows that are in transit.
-pub struct InFlight {
-    arriving: Arriving,
+pub struct PendingRows {
+    pending: PendingExchange,
     /// Stands for the rows in the graph until they arrive.
-    mark: Var,
-    back: Back,
+    placeholder: Var,
+    back: PendingGradients,
     begin: Begin,
-    beside: bool,
-    how: How,
+    overlap: bool,
+    kind: RowExchange,
 }
 
-impl InFlight {
-    fn new(g: &mut Graph, x: &Var, (arriving, begin): (Arriving, Begin), beside: bool, how: How) -> Self {
-        let stops = matches!(how, How::Sent(_));
-        let back = Back::default();
-        let mark = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
-        let mark = g.apply(mark, &[x], || Box::new(Leave { back: back.clone(), stops }));
-        Self { arriving, mark, back, begin, beside, how }
+impl PendingRows {
+    fn new(
+        g: &mut Graph,
+        x: &Var,
+        (pending, begin): (PendingExchange, Begin),
+        overlap: bool,
+        kind: RowExchange,
+    ) -> Self {
+        let stops = matches!(kind, RowExchange::Exchanged(_));
+        let back = PendingGradients::default();
+        let placeholder = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
+        let placeholder = g.apply(placeholder, &[x], || Box::new(BeginRows { back: back.clone(), stops }));
+        Self { pending, placeholder, back, begin, overlap, kind }
     }
 
     /// Starts [`crate::exchange_rows`]. A [`ms_core::Walk`] stops at its backward, which all ranks reach, however many rows
@@ -110,18 +116,24 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn send(g: &mut Graph, ranks: &Among, x: &Var, send: &[usize], receive: &[usize]) -> Result<Self> {
+    pub fn begin_exchange(
+        g: &mut Graph,
+        ranks: &AxisGroup,
+        x: &Var,
+        send: &[usize],
+        receive: &[usize],
+    ) -> Result<Self> {
         let pending = ranks.exchange_known_rows("exchange_rows", x.value().clone(), send, receive)?;
         let (comm, send, receive) = (ranks.comm.clone(), send.to_vec(), receive.to_vec());
         let begin = move |dy| {
-            Ok(Arriving::as_it_is(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
+            Ok(PendingExchange::assembled(comm.exchange_known_rows("exchange_rows", dy, &receive, &send)?))
         };
         Ok(Self::new(
             g,
             x,
-            (Arriving::as_it_is(pending), Box::new(begin)),
-            ranks.beside,
-            How::Sent(ranks.over),
+            (PendingExchange::assembled(pending), Box::new(begin)),
+            ranks.overlap,
+            RowExchange::Exchanged(ranks.over),
         ))
     }
 
@@ -129,16 +141,16 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn gather(g: &mut Graph, ranks: &Among, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
+    pub fn begin_gather(g: &mut Graph, ranks: &AxisGroup, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
         let pending = begin_all_rows(&***ranks, "gather_rows", x.value().clone(), rows)?;
         let (comm, rows) = (ranks.comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);
         Ok(Self::new(
             g,
             x,
-            (Arriving::as_it_is(pending), Box::new(begin)),
-            ranks.beside,
-            How::Gathered(ranks.over),
+            (PendingExchange::assembled(pending), Box::new(begin)),
+            ranks.overlap,
+            RowExchange::Gathered(ranks.over),
         ))
     }
 
@@ -146,10 +158,12 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank fails.
-    pub fn arrive(self, g: &mut Graph) -> Result<Var> {
+    pub fn finish(self, g: &mut Graph) -> Result<Var> {
         let device = g.device().clone();
-        let y = self.arriving.wait(&device)?;
-        let Self { mark, back, begin, beside, how, .. } = self;
-        Ok(g.apply(y, &[&mark], || Box::new(Arrive { back, begin, beside, mark: mark.value().clone(), how })))
+        let y = self.pending.wait(&device)?;
+        let Self { placeholder, back, begin, overlap, kind, .. } = self;
+        Ok(g.apply(y, &[&placeholder], || {
+            Box::new(FinishRows { back, begin, overlap, placeholder: placeholder.value().clone(), kind })
+        }))
     }
 }

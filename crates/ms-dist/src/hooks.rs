@@ -7,7 +7,7 @@ use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
 
 /// An exchange that is about to begin.
-pub struct Exchange<'a> {
+pub struct CommCall<'a> {
     /// `all_reduce`, `recv`, ...: the function of [`Communicator`].
     pub kind: &'static str,
     /// What the tensor is.
@@ -21,22 +21,22 @@ pub struct Exchange<'a> {
 }
 
 /// A hook around every exchange of a rank.
-pub trait Around: Send + Sync {
+pub trait CommHook: Send + Sync {
     /// Starts the exchange with `begin`, or does something else. For a sent message and for a barrier, the resulting tensor
     /// is meaningless.
     ///
     /// # Errors
     /// Those of the exchange, and what the hook finds.
-    fn exchange(&self, of: Exchange<'_>, begin: &mut dyn FnMut() -> Result<Pending>) -> Result<Pending>;
+    fn exchange(&self, of: CommCall<'_>, begin: &mut dyn FnMut() -> Result<Pending>) -> Result<Pending>;
 }
 
 /// A communicator around another.
-struct Wrapped {
+struct HookedComm {
     inner: Arc<dyn Communicator>,
-    around: Arc<dyn Around>,
+    hook: Arc<dyn CommHook>,
 }
 
-impl Wrapped {
+impl HookedComm {
     fn exchange(
         &self,
         kind: &'static str,
@@ -44,11 +44,11 @@ impl Wrapped {
         own: Option<Tensor>,
         begin: &mut dyn FnMut() -> Result<Pending>,
     ) -> Result<Pending> {
-        self.around.exchange(Exchange { kind, name, own, group: &*self.inner, message: None }, begin)
+        self.hook.exchange(CommCall { kind, name, own, group: &*self.inner, message: None }, begin)
     }
 }
 
-impl Communicator for Wrapped {
+impl Communicator for HookedComm {
     fn rank(&self) -> usize {
         self.inner.rank()
     }
@@ -87,8 +87,8 @@ impl Communicator for Wrapped {
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         let (own, group, message) = (Some(t.clone()), &*self.inner, Some((to, tag)));
-        let of = Exchange { kind: "send", name, own, group, message };
-        let sent = self.around.exchange(of, &mut || {
+        let of = CommCall { kind: "send", name, own, group, message };
+        let sent = self.hook.exchange(of, &mut || {
             self.inner.send(name, t.clone(), to, tag)?;
             Ok(Pending::ready(t.clone()))
         });
@@ -97,8 +97,8 @@ impl Communicator for Wrapped {
 
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending> {
         let (group, message) = (&*self.inner, Some((from, tag)));
-        let of = Exchange { kind: "recv", name, own: None, group, message };
-        self.around.exchange(of, &mut || self.inner.recv(name, from, tag, arena))
+        let of = CommCall { kind: "recv", name, own: None, group, message };
+        self.hook.exchange(of, &mut || self.inner.recv(name, from, tag, arena))
     }
 
     fn recv_known(
@@ -109,9 +109,9 @@ impl Communicator for Wrapped {
         arena: &Arena,
     ) -> Result<Pending> {
         let (group, message) = (&*self.inner, Some((from, tag)));
-        let of = Exchange { kind: "recv", name, own: None, group, message };
+        let of = CommCall { kind: "recv", name, own: None, group, message };
         let begin = &mut || self.inner.recv_known(name, (from, tag), known, arena);
-        Ok(as_known(self.around.exchange(of, begin)?, name, (from, tag), known))
+        Ok(as_known(self.hook.exchange(of, begin)?, name, (from, tag), known))
     }
 
     fn sent_bytes(&self) -> u64 {
@@ -135,10 +135,10 @@ impl Communicator for Wrapped {
 impl ParallelCtx {
     /// The same context, with `around` hooked into all its groups of more than one rank.
     #[must_use]
-    pub fn around(mut self, around: &Arc<dyn Around>) -> Self {
+    pub fn with_hook(mut self, hook: &Arc<dyn CommHook>) -> Self {
         for group in self.groups_mut() {
             if group.size() > 1 {
-                *group = Arc::new(Wrapped { inner: group.clone(), around: around.clone() });
+                *group = Arc::new(HookedComm { inner: group.clone(), hook: hook.clone() });
             }
         }
         self

@@ -1,19 +1,19 @@
 //! An exchange in progress whose received parts have yet to be assembled.
 
-use crate::{Among, Pending};
+use crate::{AxisGroup, Pending};
 use ms_core::{BackwardCx, Device, Grads, Result, Tensor};
 
 /// Assembles what arrives.
 type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
 
 /// An exchange in progress.
-pub(crate) struct Arriving {
+pub(crate) struct PendingExchange {
     pub(crate) pending: Pending,
     pub(crate) finish: Finish,
 }
 
-impl Arriving {
-    pub(crate) fn as_it_is(pending: Pending) -> Self {
+impl PendingExchange {
+    pub(crate) fn assembled(pending: Pending) -> Self {
         Self { pending, finish: Box::new(|_, t| Ok(t)) }
     }
 
@@ -22,18 +22,18 @@ impl Arriving {
     }
 }
 
-impl Among {
+impl AxisGroup {
     /// Exchanges gradients as `begin` does, and computes held-back weight gradients meanwhile.
-    pub(crate) fn exchange_back(
+    pub(crate) fn exchange_gradients(
         &self,
         cx: &mut BackwardCx<'_>,
         dys: Grads,
-        begin: impl Fn(&Device, Tensor) -> Result<Arriving>,
+        begin: impl Fn(&Device, Tensor) -> Result<PendingExchange>,
     ) -> Result<Grads> {
         let mut back = |dy: Tensor| {
-            let arriving = begin(cx.device, dy)?;
+            let pending = begin(cx.device, dy)?;
             cx.work_meanwhile()?;
-            arriving.wait(cx.device)
+            pending.wait(cx.device)
         };
         dys.into_iter().map(|dy| dy.map(&mut back).transpose()).collect()
     }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 /// A process group, and the digits of the rank numbers that tell its ranks apart: along these an exchange changes sharding
 /// states.
 #[derive(Clone)]
-pub struct Among {
+pub struct AxisGroup {
     /// The group.
     pub comm: Arc<dyn Communicator>,
     /// The digits.
     pub over: Digits,
     /// Whether weight gradients are computed while gradients of values are in transit.
-    pub(crate) beside: bool,
+    pub(crate) overlap: bool,
 }
 
-impl Deref for Among {
+impl Deref for AxisGroup {
     type Target = Arc<dyn Communicator>;
 
     fn deref(&self) -> &Self::Target {
@@ -26,42 +26,42 @@ impl Deref for Among {
 }
 
 impl ParallelCtx {
-    fn among(&self, comm: &Arc<dyn Communicator>, over: Digits) -> Among {
-        Among { comm: comm.clone(), over, beside: self.linears.weight_gradients }
+    fn axis_group(&self, comm: &Arc<dyn Communicator>, over: Digits) -> AxisGroup {
+        AxisGroup { comm: comm.clone(), over, overlap: self.linears.weight_gradients }
     }
 
     /// Ranks that hold pieces of one matrix.
-    pub fn among_tp(&self) -> Among {
-        self.among(&self.tp, self.digits.dense(Axis::Tp))
+    pub fn tp_group(&self) -> AxisGroup {
+        self.axis_group(&self.tp, self.digits.dense(Axis::Tp))
     }
 
     /// Ranks that hold pieces of one sequence.
-    pub fn among_cp(&self) -> Among {
-        self.among(&self.cp, self.digits.dense(Axis::Cp))
+    pub fn cp_group(&self) -> AxisGroup {
+        self.axis_group(&self.cp, self.digits.dense(Axis::Cp))
     }
 
     /// The ranks among these that exchange heads for tokens.
-    pub fn among_ulysses(&self) -> Among {
-        self.among(&self.ulysses, self.digits.ulysses())
+    pub fn ulysses_group(&self) -> AxisGroup {
+        self.axis_group(&self.ulysses, self.digits.ulysses())
     }
 
     /// The ranks among these that pass keys and values around a ring.
-    pub fn among_ring(&self) -> Among {
-        self.among(&self.ring, self.digits.ring())
+    pub fn ring_group(&self) -> AxisGroup {
+        self.axis_group(&self.ring, self.digits.ring())
     }
 
     /// Ranks that hold different experts.
-    pub fn among_ep(&self) -> Among {
-        self.among(&self.ep, self.digits.expert(Axis::Ep))
+    pub fn ep_group(&self) -> AxisGroup {
+        self.axis_group(&self.ep, self.digits.expert(Axis::Ep))
     }
 
     /// Ranks that hold pieces of one expert.
-    pub fn among_etp(&self) -> Among {
-        self.among(&self.etp, self.digits.expert(Axis::Tp))
+    pub fn etp_group(&self) -> AxisGroup {
+        self.axis_group(&self.etp, self.digits.expert(Axis::Tp))
     }
 
     /// Ranks that together hold all experts.
-    pub fn among_tp_ep(&self) -> Among {
-        self.among(&self.tp_ep, self.digits.expert(Axis::Tp).or(self.digits.expert(Axis::Ep)))
+    pub fn tp_ep_group(&self) -> AxisGroup {
+        self.axis_group(&self.tp_ep, self.digits.expert(Axis::Tp).or(self.digits.expert(Axis::Ep)))
     }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a wait polls for messages itself before it sleeps.
 const EAGER: Duration = Duration::from_millis(2);
-/// Sends bytes to other processes of the run, in order between any two, and passes received messages to [`Office::deliver`].
-pub(crate) trait Wire: Send + Sync {
-    /// Posts `letter` to rank `to`, without waiting for it to be received.
-    fn post(&self, to: usize, letter: Vec<u8>);
+/// Sends bytes to other processes of the run, in order between any two, and passes received messages to [`Mailbox::deliver`].
+pub(crate) trait Transport: Send + Sync {
+    /// Posts `message` to rank `to`, without waiting for it to be received.
+    fn post(&self, to: usize, message: Vec<u8>);
 
-    /// Takes a message that has arrived and passes it to [`Office::deliver`]; returns whether there was one. A rank waiting
+    /// Takes a message that has arrived and passes it to [`Mailbox::deliver`]; returns whether there was one. A rank waiting
     /// for a message polls this, which is faster than being woken.
     fn take(&self) -> bool {
         false
@@ -34,7 +34,7 @@ pub(crate) enum Topic {
 }
 
 /// A tensor in transit.
-pub(crate) struct Letter {
+pub(crate) struct Message {
     /// What the sender called, as text to compare.
     pub(crate) call: String,
     pub(crate) dtype: DType,
@@ -42,7 +42,7 @@ pub(crate) struct Letter {
     pub(crate) data: Vec<u8>,
 }
 
-impl Letter {
+impl Message {
     pub(crate) fn tensor(&self, arena: &Arena) -> Result<Tensor> {
         let mut out = Tensor::uninit(arena, self.dtype, self.shape.as_slice());
         out.bytes_mut()?.copy_from_slice(&self.data);
@@ -51,7 +51,7 @@ impl Letter {
 }
 
 /// Kinds of messages.
-pub(crate) const LETTER: u8 = 0;
+pub(crate) const MESSAGE: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const ENDED: u8 = 2;
 /// A rank that has ended without a message: its number, and the reason.
@@ -66,7 +66,7 @@ pub(crate) fn encode(
     data: &[u8],
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len() + call.len() + 64 + 8 * shape.len());
-    out.push(LETTER);
+    out.push(MESSAGE);
     out.extend(group.to_le_bytes());
     let (kind, number) = match topic {
         Topic::Collective { sequence, step } => (step, sequence),
@@ -84,9 +84,9 @@ pub(crate) fn encode(
 }
 
 /// Reads numbers and strings from the front of a message.
-struct Opener<'a>(&'a [u8]);
+struct Decoder<'a>(&'a [u8]);
 
-impl<'a> Opener<'a> {
+impl<'a> Decoder<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -102,7 +102,7 @@ impl<'a> Opener<'a> {
         bytes.try_into().ok().map(u64::from_le_bytes)
     }
 
-    fn letter(&mut self) -> Option<(u64, Topic, Letter)> {
+    fn message(&mut self) -> Option<(u64, Topic, Message)> {
         let group = self.number()?;
         let (kind, number) = (self.byte()?, self.number()?);
         let topic = match kind {
@@ -117,13 +117,13 @@ impl<'a> Opener<'a> {
         let call = String::from_utf8(self.take(length as usize)?.to_vec()).ok()?;
         let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim))?;
         let data = (bytes == self.0.len()).then(|| self.0.to_vec())?;
-        Some((group, topic, Letter { call, dtype, shape, data }))
+        Some((group, topic, Message { call, dtype, shape, data }))
     }
 }
 
 #[derive(Default)]
 struct Inbox {
-    mail: HashMap<Address, VecDeque<Letter>>,
+    mail: HashMap<Address, VecDeque<Message>>,
     failed: Option<(usize, String)>,
     /// Ranks that have ended, successfully or not.
     ended: BTreeSet<usize>,
@@ -133,14 +133,14 @@ struct Inbox {
 
 /// The mailbox: received messages wait here until they are requested.
 #[derive(Default)]
-pub(crate) struct Office {
+pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
     changed: Condvar,
     /// This rank's number, and the limit on waiting for a message, if there is one.
     limit: OnceLock<(usize, Duration)>,
 }
 
-impl Office {
+impl Mailbox {
     /// From now on this rank, number `rank`, waits for a message no longer than `limit`.
     pub(crate) fn wait_at_most(&self, rank: usize, limit: Duration) {
         self.limit.get_or_init(|| (rank, limit));
@@ -152,28 +152,28 @@ impl Office {
 
     /// Accepts a message from rank `from`.
     pub(crate) fn deliver(&self, from: usize, bytes: &[u8]) {
-        let mut opener = Opener(bytes);
-        let kind = opener.byte();
+        let mut decoder = Decoder(bytes);
+        let kind = decoder.byte();
         let mut inbox = self.inbox();
         match kind {
-            Some(LETTER) => match opener.letter() {
-                Some((group, topic, letter)) => {
-                    inbox.mail.entry((group, from, topic)).or_default().push_back(letter);
+            Some(MESSAGE) => match decoder.message() {
+                Some((group, topic, message)) => {
+                    inbox.mail.entry((group, from, topic)).or_default().push_back(message);
                 }
                 None => Self::note(&mut inbox, from, "it sent what cannot be read".to_owned()),
             },
             Some(ENDED) => {
                 inbox.ended.insert(from);
             }
-            Some(LOST) => match opener.number() {
+            Some(LOST) => match decoder.number() {
                 Some(rank) => {
-                    let reason = String::from_utf8_lossy(opener.0).into_owned();
+                    let reason = String::from_utf8_lossy(decoder.0).into_owned();
                     Self::lose(&mut inbox, rank as usize, reason);
                 }
                 None => Self::note(&mut inbox, from, "it sent what cannot be read".to_owned()),
             },
             _ => {
-                let reason = String::from_utf8_lossy(opener.0).into_owned();
+                let reason = String::from_utf8_lossy(decoder.0).into_owned();
                 inbox.ended.insert(from);
                 Self::note(&mut inbox, from, reason);
             }
@@ -222,18 +222,18 @@ impl Office {
         }
     }
 
-    /// Waits for a message from `wire`.
-    pub(crate) fn wait(&self, address: Address, wire: &dyn Wire) -> Result<Letter> {
+    /// Waits for a message from `transport`.
+    pub(crate) fn wait(&self, address: Address, transport: &dyn Transport) -> Result<Message> {
         let start = Instant::now();
         let mut inbox = self.inbox();
         loop {
             if let Some(queue) = inbox.mail.get_mut(&address)
-                && let Some(letter) = queue.pop_front()
+                && let Some(message) = queue.pop_front()
             {
                 if queue.is_empty() {
                     inbox.mail.remove(&address);
                 }
-                return Ok(letter);
+                return Ok(message);
             }
             if let Some((rank, reason)) = &inbox.failed {
                 return Err(Error::PeerFailed { rank: *rank, reason: reason.clone() });
@@ -248,7 +248,7 @@ impl Office {
             }
             if start.elapsed() < EAGER {
                 drop(inbox);
-                if !wire.take() {
+                if !transport.take() {
                     std::thread::yield_now();
                 }
                 inbox = self.inbox();

@@ -1,6 +1,6 @@
 //! A rank's place in a group, and how it waits for the others there.
 
-use super::circle::{Needs, Noted, Wait};
+use super::deadlock::{Needs, RecordedWait, Wait};
 use super::{Hub, HubState, Shared, lock};
 use crate::{Error, Result};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A rank's place in a group.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct GroupMember {
     pub(super) rank: usize,
     /// Ranks of the run.
     pub(super) world: usize,
@@ -30,7 +30,7 @@ pub(super) struct Place {
     pub(super) shared: Arc<Shared>,
 }
 
-impl Place {
+impl GroupMember {
     /// Waits until `ready` or a failure: yields for a while, then sleeps. `at` says what is waited for and `needs` which
     /// ranks of the group must act first; both are called only for a wait that lasts.
     pub(super) fn wait_until(
@@ -61,7 +61,7 @@ impl Place {
         let at = at();
         let (hub, group) = (self.hub.clone(), self.group.clone());
         let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
-        let noted = self.note(at.clone(), Needs::Ranks(Box::new(needed)));
+        let recorded = self.record(at.clone(), Needs::Ranks(Box::new(needed)));
         // A result is valid even if the rank that produced it has ended since the last check.
         let check = || match self.shared.check_group(&self.group) {
             Err(_) if ready(&lock(&self.hub.state)) => Ok(()),
@@ -76,24 +76,24 @@ impl Place {
                 return Err(error);
             }
             let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
-            let circle = || self.shared.waits.circle(|rank| !living(&rank));
+            let deadlock = || self.shared.waits.deadlock(|rank| !living(&rank));
             // Ranks that wait for deadlocked ranks will record their waits soon, and are reported too.
             let patience = Instant::now();
-            while circle().is_some_and(|(stuck, _)| stuck < (0..self.world).filter(living).count())
+            while deadlock().is_some_and(|(stuck, _)| stuck < (0..self.world).filter(living).count())
                 && patience.elapsed() < PATIENCE
             {
                 thread::sleep(POLL / 5);
                 check()?;
             }
-            if let Some((_, waits)) = circle() {
-                let circle = Error::Circle { waits };
-                self.shared.fail(self.group[self.rank], circle.to_string());
-                return Err(circle);
+            if let Some((_, waits)) = deadlock() {
+                let deadlock = Error::Deadlock { waits };
+                self.shared.fail(self.group[self.rank], deadlock.to_string());
+                return Err(deadlock);
             }
             // Notes and hubs are never locked in the opposite order.
             let done = ready(&sleep());
             if done {
-                drop(noted);
+                drop(recorded);
                 // Only this wait removes what makes it ready.
                 return Ok(lock(&self.hub.state));
             }
@@ -101,8 +101,8 @@ impl Place {
     }
 
     /// Records a wait as long as the result lives.
-    pub(super) fn note(&self, at: String, needs: Needs) -> Noted<'_> {
+    pub(super) fn record(&self, at: String, needs: Needs) -> RecordedWait<'_> {
         let own = thread::current().id() == self.thread;
-        self.shared.waits.note(Wait { rank: self.group[self.rank], own, at, needs })
+        self.shared.waits.record(Wait { rank: self.group[self.rank], own, at, needs })
     }
 }

@@ -32,12 +32,12 @@ pub(super) struct Wait {
 pub(super) struct Waits(Mutex<(u64, BTreeMap<u64, Wait>)>);
 
 /// A recorded wait.
-pub(super) struct Noted<'a> {
+pub(super) struct RecordedWait<'a> {
     waits: &'a Waits,
     number: u64,
 }
 
-impl Drop for Noted<'_> {
+impl Drop for RecordedWait<'_> {
     fn drop(&mut self) {
         lock(&self.waits.0).1.remove(&self.number);
     }
@@ -45,19 +45,19 @@ impl Drop for Noted<'_> {
 
 impl Waits {
     /// Records a wait until the result is dropped.
-    pub(super) fn note(&self, wait: Wait) -> Noted<'_> {
+    pub(super) fn record(&self, wait: Wait) -> RecordedWait<'_> {
         let mut list = lock(&self.0);
         list.0 += 1;
         let number = list.0;
         list.1.insert(number, wait);
-        Noted { waits: self, number }
+        RecordedWait { waits: self, number }
     }
 
     /// The number of deadlocked ranks, if any, and where they wait. Ranks that have `ended` are reported elsewhere.
     ///
     /// A rank with a recorded wait cannot act before the record is removed, which needs the list's lock, so the list does not
     /// change during the check.
-    pub(super) fn circle(&self, ended: impl Fn(usize) -> bool) -> Option<(usize, String)> {
+    pub(super) fn deadlock(&self, ended: impl Fn(usize) -> bool) -> Option<(usize, String)> {
         let list = lock(&self.0);
         let mut stuck: BTreeSet<usize> = list.1.values().filter(|w| w.own).map(|w| w.rank).collect();
         stuck.retain(|rank| !ended(*rank));
