@@ -35,14 +35,14 @@ pub struct ArenaStats {
 
 /// The memory use of some work, relative to what was in use before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct MemoryUse {
     /// Bytes in use after it minus those before; negative if it released more than it took.
     pub(crate) left: i64,
     /// Peak bytes in use, not counting those from before.
     pub(crate) most: i64,
 }
 
-impl Taken {
+impl MemoryUse {
     /// Starts measuring work that begins with `in_use` bytes: `peak` now counts from there, and its old value is returned.
     pub(crate) fn begin(in_use: usize, peak: &mut usize) -> (usize, usize) {
         (in_use, std::mem::replace(peak, in_use))
@@ -72,8 +72,8 @@ impl Taken {
 /// What some work has taken of an [`Arena`], so that it can be counted [once more](Arena::count_again).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaUse {
-    blocks: Taken,
-    asked: Taken,
+    blocks: MemoryUse,
+    asked: MemoryUse,
 }
 
 impl ArenaUse {
@@ -188,13 +188,13 @@ impl Arena {
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, ArenaUse) {
         let (blocks, asked) = {
             let s = &mut self.lock().stats;
-            let blocks = Taken::begin(s.in_use_bytes, &mut s.peak_bytes);
-            (blocks, Taken::begin(s.asked_bytes, &mut s.peak_asked_bytes))
+            let blocks = MemoryUse::begin(s.in_use_bytes, &mut s.peak_bytes);
+            (blocks, MemoryUse::begin(s.asked_bytes, &mut s.peak_asked_bytes))
         };
         let done = work();
         let s = &mut self.lock().stats;
-        let blocks = Taken::end(blocks, s.in_use_bytes, &mut s.peak_bytes);
-        (done, ArenaUse { blocks, asked: Taken::end(asked, s.asked_bytes, &mut s.peak_asked_bytes) })
+        let blocks = MemoryUse::end(blocks, s.in_use_bytes, &mut s.peak_bytes);
+        (done, ArenaUse { blocks, asked: MemoryUse::end(asked, s.asked_bytes, &mut s.peak_asked_bytes) })
     }
 
     /// Counts work with the same memory use again, without doing it: for tensors without memory, for which only sizes matter.

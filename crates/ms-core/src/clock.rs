@@ -31,10 +31,10 @@ impl Clock {
     }
 
     /// Starts counting work of this thread for the device; it ends when the returned value is dropped.
-    pub(crate) fn begin(&self) -> AtWork<'_> {
+    pub(crate) fn begin(&self) -> WorkGuard<'_> {
         self.next();
         lock(&self.at_work).push(thread::current().id());
-        AtWork(self)
+        WorkGuard(self)
     }
 
     /// The number of one more piece of work.
@@ -88,9 +88,9 @@ impl Clock {
 }
 
 /// A thread that computes for the device.
-pub(crate) struct AtWork<'a>(&'a Clock);
+pub(crate) struct WorkGuard<'a>(&'a Clock);
 
-impl Drop for AtWork<'_> {
+impl Drop for WorkGuard<'_> {
     fn drop(&mut self) {
         let here = thread::current().id();
         let mut all = lock(&self.0.at_work);

@@ -4,15 +4,15 @@
 //! graph, so saved activations are freed as soon as they have been used. Parameter gradients never become tensors of the
 //! graph: an operation accumulates them, unrounded, into the [`GradSink`].
 
-mod later;
-mod walk;
+mod backward_pass;
+mod weight_grad_store;
 
-pub use later::Later;
-pub use walk::{BackwardCx, Walk};
+pub use backward_pass::{BackwardCx, BackwardPass};
+pub use weight_grad_store::WeightGradStore;
 
 use crate::gradients::GradSink;
-use crate::hold::{self, Held, Hold, Holds, States};
 use crate::saved::Saved;
+use crate::shard_state::{self, InputStates, OutputState, ShardState, ShardStates};
 use crate::{DType, Device, Digit, Digits, Host, ParamId, ParamStore, Result, Shape, Tensor};
 use std::sync::Arc;
 
@@ -22,43 +22,43 @@ pub struct Var {
     value: Tensor,
     source: Option<Source>,
     saved: Saved,
-    holds: States,
+    shard_states: ShardStates,
 }
 
 impl Var {
     fn new(value: Tensor, source: Option<Source>) -> Self {
-        let holds = States::all(source.is_none().then_some(Hold::Constant));
-        Self { saved: Saved::new(value.clone()), value, source, holds }
+        let shard_states = ShardStates::all(source.is_none().then_some(ShardState::Constant));
+        Self { saved: Saved::new(value.clone()), value, source, shard_states }
     }
 
     /// Its sharding states, as tracked in debug builds.
-    pub fn holds(&self) -> States {
-        self.holds
+    pub fn shard_states(&self) -> ShardStates {
+        self.shard_states
     }
 
     /// The same value with known sharding states, for example an input of the graph.
     #[must_use]
-    pub fn held(self, holds: States) -> Self {
-        Self { holds, ..self }
+    pub fn with_shard_states(self, shard_states: ShardStates) -> Self {
+        Self { shard_states, ..self }
     }
 
-    /// The same value, whose state along some digits changes from `before` to `behind` by a local operation without
+    /// The same value, whose state along some digits changes from `before` to `after` by a local operation without
     /// communication, such as taking its own shard or padding it with zeros.
     ///
     /// # Panics
     /// In debug builds, if the state was not `before`; the message says `what` was done.
     #[must_use]
-    pub fn turned(self, what: &str, along: Digits, before: Hold, behind: Hold) -> Self {
+    pub fn resharded(self, what: &str, along: Digits, before: ShardState, after: ShardState) -> Self {
         if !cfg!(debug_assertions) {
             return self;
         }
         for digit in along.each() {
-            let hold = self.holds.along(digit);
-            let fits = hold.is_none_or(|hold| [before, Hold::Constant].contains(&hold));
-            assert!(fits, "{what}: along {digit} ranks hold {hold:?}, not {before:?}");
+            let state = self.shard_states.along(digit);
+            let fits = state.is_none_or(|state| [before, ShardState::Constant].contains(&state));
+            assert!(fits, "{what}: along {digit} ranks hold {state:?}, not {before:?}");
         }
-        let holds = self.holds.with(along, behind);
-        self.held(holds)
+        let shard_states = self.shard_states.with(along, after);
+        self.with_shard_states(shard_states)
     }
 
     /// Checks that a backward pass may start at this value with the same gradient on every rank: it must be replicated or a
@@ -68,11 +68,14 @@ impl Var {
     /// In debug builds, if it is anything else.
     pub fn assert_root(&self, what: &str) {
         for digit in Digit::all().filter(|_| cfg!(debug_assertions)) {
-            let hold = self.holds.along(digit);
-            let fits = matches!(hold, None | Some(Hold::Constant | Hold::Invariant | Hold::Partial));
+            let state = self.shard_states.along(digit);
+            let fits = matches!(
+                state,
+                None | Some(ShardState::Constant | ShardState::Invariant | ShardState::Partial)
+            );
             assert!(
                 fits,
-                "{what}: along {digit} ranks hold {hold:?}, and each begins its backward pass there"
+                "{what}: along {digit} ranks hold {state:?}, and each begins its backward pass there"
             );
         }
     }
@@ -89,7 +92,7 @@ impl Var {
 
     /// The same value, which `recipe` can recompute, to the same bits, from other saved values.
     #[must_use]
-    pub fn rebuilt_by(self, recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static) -> Self {
+    pub fn recomputed_by(self, recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static) -> Self {
         if self.source.is_some() {
             self.saved.set_recipe(Box::new(recipe));
         }
@@ -99,12 +102,12 @@ impl Var {
     /// The same value without its gradient. Both share one handle, so recomputing or swapping it applies to both.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self { source: None, holds: self.holds.without_gradient(), ..self.clone() }
+        Self { source: None, shard_states: self.shard_states.without_gradient(), ..self.clone() }
     }
 
-    /// [`Var::rebuilt_by`] of a value without a gradient that operations keep all the same, for gradients of weights.
+    /// [`Var::recomputed_by`] of a value without a gradient that operations keep all the same, for gradients of weights.
     #[must_use]
-    pub fn constant_rebuilt_by(
+    pub fn constant_recomputed_by(
         self,
         recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static,
     ) -> Self {
@@ -145,9 +148,9 @@ pub trait Op: Send {
     /// The sharding state of the outputs along a digit, given those of the inputs.
     ///
     /// # Errors
-    /// If the operation is not defined on these states; the default rule is [`hold::together`].
-    fn hold(&self, _along: Digit, inputs: Holds<'_>) -> Held {
-        hold::together(inputs)
+    /// If the operation is not defined on these states; the default rule is [`shard_state::nonlinear`].
+    fn shard_state(&self, _along: Digit, inputs: InputStates<'_>) -> OutputState {
+        shard_state::nonlinear(inputs)
     }
 
     /// Does the part of backward that needs no gradient: recomputation.
@@ -165,7 +168,7 @@ pub trait Op: Send {
     }
 
     /// Whether its backward starts an exchange with other ranks and then does the work that was held back
-    /// ([`BackwardCx::work_meanwhile`]).
+    /// ([`BackwardCx::run_held_back`]).
     fn exchanges(&self) -> bool {
         false
     }
@@ -187,12 +190,12 @@ pub trait Op: Send {
 
 /// Element type and shape of a tensor, without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Like {
+pub struct TensorSpec {
     dtype: DType,
     shape: Shape,
 }
 
-impl From<&Tensor> for Like {
+impl From<&Tensor> for TensorSpec {
     fn from(t: &Tensor) -> Self {
         Self { dtype: t.dtype(), shape: t.shape() }
     }
@@ -212,20 +215,20 @@ pub struct Graph {
     outputs: u32,
     record: bool,
     /// Names of weights, and their sharding states where known.
-    weights: Arc<[(String, States)]>,
-    /// Inputs and outputs of operations since [`Graph::note_kept`].
-    noted: Option<Noted>,
+    weights: Arc<[(String, ShardStates)]>,
+    /// Inputs and outputs of operations since [`Graph::record_saved`].
+    recorder: Option<SaveRecorder>,
 }
 
 /// Handles to inputs and outputs of operations.
 #[derive(Default)]
-struct Noted {
+struct SaveRecorder {
     /// Values that existed before, and how often they had been saved then.
     before: Vec<(Saved, usize)>,
     since: Vec<Saved>,
 }
 
-impl Noted {
+impl SaveRecorder {
     /// Whether the noted operations save the value.
     fn keep(&self, saved: &Saved) -> bool {
         let before = self.before.iter().find(|(there, _)| there.same_as(saved)).map_or(0, |(_, n)| *n);
@@ -246,7 +249,7 @@ impl Graph {
 
     fn new(device: &Device, record: bool) -> Self {
         let (device, weights) = (device.clone(), Arc::default());
-        Self { device, nodes: Vec::new(), outputs: 0, record, weights, noted: None }
+        Self { device, nodes: Vec::new(), outputs: 0, record, weights, recorder: None }
     }
 
     /// The device that computes.
@@ -289,35 +292,39 @@ impl Graph {
     /// A weight. float16 weights are computed with in f32; what is saved is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
         let stored = store.get(id);
-        let holds = store.holds().get(id.0 as usize).map_or_else(States::default, |(_, holds)| *holds);
-        self.weights = store.holds().clone();
-        let weight = Var::new(stored.widened(), self.record.then_some(Source::Param(id))).held(holds);
+        let shard_states = store
+            .shard_states()
+            .get(id.0 as usize)
+            .map_or_else(ShardStates::default, |(_, shard_states)| *shard_states);
+        self.weights = store.shard_states().clone();
+        let weight = Var::new(stored.widened(), self.record.then_some(Source::Param(id)))
+            .with_shard_states(shard_states);
         if stored.dtype() == weight.value.dtype() {
             return weight;
         }
-        let weight = weight.rebuilt_by(move |_| Ok(stored.widened()));
+        let weight = weight.recomputed_by(move |_| Ok(stored.widened()));
         weight.forget();
         weight
     }
 
-    /// Starts noting the inputs and outputs of operations, for [`Graph::kept_since`]. Earlier operations may have saved
+    /// Starts noting the inputs and outputs of operations, for [`Graph::saved_since`]. Earlier operations may have saved
     /// `inputs` too.
-    pub fn note_kept(&mut self, inputs: &[&Var]) {
+    pub fn record_saved(&mut self, inputs: &[&Var]) {
         let before = || inputs.iter().map(|var| (var.saved.clone(), var.saved.kept())).collect();
-        self.noted = self.record.then(|| Noted { before: before(), since: Vec::new() });
+        self.recorder = self.record.then(|| SaveRecorder { before: before(), since: Vec::new() });
     }
 
     /// Whether inputs and outputs of operations are being noted.
-    pub fn notes_kept(&self) -> bool {
-        self.noted.is_some()
+    pub fn records_saved(&self) -> bool {
+        self.recorder.is_some()
     }
 
-    /// What operations have saved of their inputs and outputs since [`Graph::note_kept`], except weights. Small additional
+    /// What operations have saved of their inputs and outputs since [`Graph::record_saved`], except weights. Small additional
     /// values, such as row statistics, are not included.
-    pub fn kept_since(&mut self) -> Vec<Saved> {
-        let mut noted = self.noted.take().unwrap_or_default();
-        let since = std::mem::take(&mut noted.since);
-        since.into_iter().filter(|saved| noted.keep(saved)).collect()
+    pub fn saved_since(&mut self) -> Vec<Saved> {
+        let mut recorder = self.recorder.take().unwrap_or_default();
+        let since = std::mem::take(&mut recorder.since);
+        since.into_iter().filter(|saved| recorder.keep(saved)).collect()
     }
 
     /// Runs now the recomputation that the backward pass would run.
@@ -390,8 +397,8 @@ impl Graph {
             vars.push(Var::new(value, wanted.then_some(Source::Output(output))));
         }
         if wanted {
-            let holds = self.add_node(op(), first, &vars, inputs);
-            vars.iter_mut().for_each(|var| var.holds = holds);
+            let shard_states = self.add_node(op(), first, &vars, inputs);
+            vars.iter_mut().for_each(|var| var.shard_states = shard_states);
         }
         vars
     }
@@ -433,43 +440,44 @@ impl Graph {
             next += 1;
             Var::new(value, Some(Source::Output(next - 1)))
         });
-        let holds = self.add_node(op(&outs), first_output, &outs, inputs);
-        outs.map(|out| out.held(holds))
+        let shard_states = self.add_node(op(&outs), first_output, &outs, inputs);
+        outs.map(|out| out.with_shard_states(shard_states))
     }
 
     /// Records an operation, and returns the sharding states of its outputs.
     ///
     /// # Panics
     /// In debug builds, if the operation is not defined on the states of its inputs.
-    fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) -> States {
-        let mut holds = States::default();
+    fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) -> ShardStates {
+        let mut shard_states = ShardStates::default();
         if cfg!(debug_assertions) {
-            let of: Vec<States> = inputs.iter().map(|v| v.holds).collect();
-            holds = States::of(&of, |along, inputs| op.hold(along, inputs))
-                .unwrap_or_else(|digit| panic!("{}", self.clash(op.name(), digit, inputs)));
+            let of: Vec<ShardStates> = inputs.iter().map(|v| v.shard_states).collect();
+            shard_states = ShardStates::of(&of, |along, inputs| op.shard_state(along, inputs))
+                .unwrap_or_else(|digit| panic!("{}", self.conflict(op.name(), digit, inputs)));
         }
         let sources = inputs.iter().map(|v| v.source).collect();
         self.nodes.push(Node { op, first_output, outputs: outs.len() as u32, inputs: sources });
-        if let Some(noted) = &mut self.noted {
+        if let Some(recorder) = &mut self.recorder {
             let values = inputs.iter().copied().chain(outs);
             let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
-            noted.since.extend(values.map(|v| v.saved.clone()));
+            recorder.since.extend(values.map(|v| v.saved.clone()));
         }
-        holds
+        shard_states
     }
 
-    /// The message about a clash along a digit.
-    fn clash(&self, op: &str, digit: Digit, inputs: &[&Var]) -> String {
-        let hold = |v: &&Var| {
-            let hold = v.holds.along(digit).map_or("unknown".to_owned(), |hold| format!("{hold:?}"));
-            let Some(Source::Param(ParamId(id))) = v.source else { return hold };
+    /// The message about a conflict along a digit.
+    fn conflict(&self, op: &str, digit: Digit, inputs: &[&Var]) -> String {
+        let state = |v: &&Var| {
+            let state =
+                v.shard_states.along(digit).map_or("unknown".to_owned(), |state| format!("{state:?}"));
+            let Some(Source::Param(ParamId(id))) = v.source else { return state };
             match self.weights.get(id as usize) {
-                Some((name, _)) => format!("{hold} ({name})"),
-                None => format!("{hold} (parameter {id})"),
+                Some((name, _)) => format!("{state} ({name})"),
+                None => format!("{state} (parameter {id})"),
             }
         };
-        let holds: Vec<String> = inputs.iter().map(hold).collect();
-        format!("{op}: along {digit} ranks hold {}", holds.join(", "))
+        let shard_states: Vec<String> = inputs.iter().map(state).collect();
+        format!("{op}: along {digit} ranks hold {}", shard_states.join(", "))
     }
 
     /// Propagates `dy`, the gradient of the loss with respect to `root`, back to the parameters (into `sink`) and returns the
@@ -481,7 +489,7 @@ impl Graph {
         self.run(vec![(root, dy)], wrt, sink, None)
     }
 
-    /// [`Graph::backward`] from several roots at once, such as all outputs of a pipeline stage. With `later`, large weight
+    /// [`Graph::backward`] from several roots at once, such as all outputs of a pipeline stage. With `deferred`, large weight
     /// gradients are deferred to it instead of being computed, followed by a note when a parameter's gradient is complete.
     ///
     /// # Errors
@@ -491,17 +499,17 @@ impl Graph {
         roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-        later: Option<&mut Later>,
+        deferred: Option<&mut WeightGradStore>,
     ) -> Result<Grads> {
-        self.run(roots, wrt, sink, later)
+        self.run(roots, wrt, sink, deferred)
     }
 
     /// [`Graph::backward_from`] in steps: nothing has been computed yet.
     ///
     /// # Errors
     /// If a gradient has not the shape of its root.
-    pub fn walk_back(self, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<Walk> {
-        Walk::begin(self, roots, wrt)
+    pub fn begin_backward(self, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<BackwardPass> {
+        BackwardPass::begin(self, roots, wrt)
     }
 
     fn run(
@@ -509,8 +517,8 @@ impl Graph {
         roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-        later: Option<&mut Later>,
+        deferred: Option<&mut WeightGradStore>,
     ) -> Result<Grads> {
-        self.walk_back(roots, wrt)?.finish(sink, later)
+        self.begin_backward(roots, wrt)?.finish(sink, deferred)
     }
 }

@@ -3,7 +3,7 @@
 //! For a device with its own memory this would be host memory. On a CPU, host memory is the arena's, so values that leave the
 //! arena go to disk; they occupy the system's file cache only while nothing else needs that space.
 
-use crate::arena::{Arena, Taken};
+use crate::arena::{Arena, MemoryUse};
 use crate::{DType, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ pub struct HostStats {
 
 /// The use of a [`Host`] by some work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostUse(Taken);
+pub struct HostUse(MemoryUse);
 
 impl HostUse {
     /// As [`crate::ArenaUse::without`].
@@ -141,14 +141,14 @@ impl Host {
         let begun = {
             let mut state = self.lock();
             let (in_use, mut peak) = at(&state);
-            let begun = Taken::begin(in_use, &mut peak);
+            let begun = MemoryUse::begin(in_use, &mut peak);
             state.stats.peak_bytes = peak as u64;
             begun
         };
         let done = work();
         let mut state = self.lock();
         let (in_use, mut peak) = at(&state);
-        let taken = Taken::end(begun, in_use, &mut peak);
+        let taken = MemoryUse::end(begun, in_use, &mut peak);
         state.stats.peak_bytes = peak as u64;
         (done, HostUse(taken))
     }
@@ -167,27 +167,27 @@ impl Host {
     }
 
     /// Space for a tensor, with unspecified contents.
-    pub fn room(&self, dtype: DType, shape: impl Into<Shape>) -> Parcel {
+    pub fn room(&self, dtype: DType, shape: impl Into<Shape>) -> HostTensor {
         let shape = shape.into();
         let bytes = (shape.numel() * dtype.size()) as u64;
         let mut state = self.lock();
         let at = state.take(bytes);
         state.stats.in_use_bytes += bytes;
         state.stats.peak_bytes = state.stats.peak_bytes.max(state.stats.in_use_bytes);
-        Parcel { host: self.clone(), at, dtype, shape }
+        HostTensor { host: self.clone(), at, dtype, shape }
     }
 
     /// Stores a tensor of zeros.
     ///
     /// # Errors
     /// [`Error::Host`] if it cannot be written.
-    pub fn zeros(&self, dtype: DType, shape: impl Into<Shape>) -> Result<Parcel> {
-        let parcel = self.room(dtype, shape);
-        parcel.run(|state| {
-            state.stats.sent_bytes += parcel.bytes();
+    pub fn zeros(&self, dtype: DType, shape: impl Into<Shape>) -> Result<HostTensor> {
+        let stored = self.room(dtype, shape);
+        stored.run(|state| {
+            state.stats.sent_bytes += stored.bytes();
             let Some(file) = &mut state.file else { return Ok(()) };
-            file.seek(SeekFrom::Start(parcel.at))?;
-            let (zeros, mut left) = (vec![0; PAGE.min(parcel.bytes() as usize)], parcel.bytes() as usize);
+            file.seek(SeekFrom::Start(stored.at))?;
+            let (zeros, mut left) = (vec![0; PAGE.min(stored.bytes() as usize)], stored.bytes() as usize);
             while left > 0 {
                 let now = left.min(zeros.len());
                 file.write_all(&zeros[..now])?;
@@ -195,30 +195,30 @@ impl Host {
             }
             Ok(())
         })?;
-        Ok(parcel)
+        Ok(stored)
     }
 
     /// Stores a copy of `value`.
     ///
     /// # Errors
     /// [`Error::Host`] if it cannot be written.
-    pub fn send(&self, value: &Tensor) -> Result<Parcel> {
-        let parcel = self.room(value.dtype(), value.shape());
-        parcel.write(0, value)?;
-        Ok(parcel)
+    pub fn send(&self, value: &Tensor) -> Result<HostTensor> {
+        let stored = self.room(value.dtype(), value.shape());
+        stored.write(0, value)?;
+        Ok(stored)
     }
 }
 
 /// A tensor stored on the host. Its space is freed when it is dropped.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct HostTensor {
     host: Host,
     at: u64,
     dtype: DType,
     shape: Shape,
 }
 
-impl Parcel {
+impl HostTensor {
     /// Number of elements.
     pub fn numel(&self) -> usize {
         self.shape.numel()
@@ -289,7 +289,7 @@ impl Parcel {
     }
 }
 
-impl Drop for Parcel {
+impl Drop for HostTensor {
     fn drop(&mut self) {
         let bytes = self.bytes();
         let mut state = self.host.lock();
@@ -308,16 +308,16 @@ mod tests {
         let host = Host::in_folder(folder.path()).unwrap();
         let values: Vec<f32> = (0..96).map(|i| i as f32).collect();
         let t = Tensor::from_slice(&arena, [8, 12], &values).unwrap();
-        let parcel = host.send(&t).unwrap();
+        let stored = host.send(&t).unwrap();
         drop(t);
         assert_eq!((arena.stats().in_use_bytes, host.stats().in_use_bytes), (0, 384));
         let part = Tensor::from_slice(&arena, [3], &[-1f32, -2.0, -3.0]).unwrap();
-        parcel.write(90, &part).unwrap();
-        assert!(parcel.write(94, &part).is_err());
-        let back = parcel.fetch(&arena).unwrap();
+        stored.write(90, &part).unwrap();
+        assert!(stored.write(94, &part).is_err());
+        let back = stored.fetch(&arena).unwrap();
         assert_eq!(back.shape().to_vec(), [8, 12]);
         assert_eq!(back.as_slice::<f32>().unwrap()[88..94], [88.0, 89.0, -1.0, -2.0, -3.0, 93.0]);
-        drop(parcel);
+        drop(stored);
         // The space is reused, and nothing has a name in the folder.
         let _next = host.room(DType::F32, [96]);
         let stats = host.stats();
@@ -332,7 +332,7 @@ mod tests {
         let host = Host::in_folder(folder.path()).unwrap();
         // Sequences of other lengths every time: never more than the most of them.
         for round in 0..100usize {
-            let parcels: Vec<Parcel> =
+            let parcels: Vec<HostTensor> =
                 (0..8).map(|i| host.room(DType::F32, [1 + (round * 7 + i * 3) % 64])).collect();
             drop(parcels);
             let state = host.lock();

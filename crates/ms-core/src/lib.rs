@@ -16,7 +16,6 @@ mod dtype;
 mod error;
 mod gradients;
 mod graph;
-pub mod hold;
 mod host;
 mod meta;
 pub mod ops;
@@ -24,6 +23,7 @@ mod params;
 mod rng;
 mod saved;
 mod shape;
+pub mod shard_state;
 mod sharding;
 mod tensor;
 
@@ -36,17 +36,17 @@ pub use backend::{
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use gradients::{GradBuffer, GradSink};
-pub use graph::{BackwardCx, Grads, Graph, Later, Like, Op, Var, Walk};
-pub use hold::{Hold, States};
-pub use host::{Host, HostStats, HostUse, Parcel};
+pub use graph::{BackwardCx, BackwardPass, Grads, Graph, Op, TensorSpec, Var, WeightGradStore};
+pub use host::{Host, HostStats, HostTensor, HostUse};
 pub use meta::MetaBackend;
-pub use params::{Change, Coming, ParamId, ParamLayout, ParamStore};
+pub use params::{ParamId, ParamLayout, ParamStore, PendingBucket, UpdateRule};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};
+pub use shard_state::{ShardState, ShardStates};
 pub use sharding::{
-    Axis, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, Partition,
-    Region, RingCache, Topology,
+    Axis, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, Partition, Region,
+    RingCache, RingCachePolicy, Topology,
 };
 pub use tensor::{Tensor, TensorMut};
 

@@ -1,6 +1,6 @@
 //! Weights in flat buffers.
 
-use crate::{Arena, DType, Error, Result, Shape, States, Tensor, TensorMut};
+use crate::{Arena, DType, Error, Result, Shape, ShardStates, Tensor, TensorMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,7 +11,7 @@ pub struct ParamId(pub u32);
 
 /// What changes a parameter from one iteration to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Change {
+pub enum UpdateRule {
     /// Its gradient, through an optimizer.
     #[default]
     Gradient,
@@ -101,19 +101,19 @@ pub struct ParamStore {
     dtype: DType,
     buckets: Vec<Bucket>,
     /// Buckets that are in transit, in the order in which they are waited for.
-    coming: Arc<Mutex<VecDeque<(usize, Coming)>>>,
+    pending: Arc<Mutex<VecDeque<(usize, PendingBucket)>>>,
     /// Parameters that are kept in the wide type whatever the others are.
     wide: BTreeMap<u32, Tensor>,
     /// Parameters that are kept in eight bits.
     quantized: BTreeMap<u32, Tensor>,
     /// The name and sharding states of each parameter; empty if unknown.
-    holds: Arc<[(String, States)]>,
+    shard_states: Arc<[(String, ShardStates)]>,
     /// What changes each parameter; empty: its gradient does.
-    changes: Arc<[Change]>,
+    update_rules: Arc<[UpdateRule]>,
 }
 
 /// Delivers a bucket.
-pub type Coming = Box<dyn FnOnce() -> Result<Tensor> + Send>;
+pub type PendingBucket = Box<dyn FnOnce() -> Result<Tensor> + Send>;
 
 #[derive(Clone)]
 struct Bucket {
@@ -160,11 +160,11 @@ impl ParamStore {
             layout,
             dtype,
             buckets,
-            coming: Arc::default(),
+            pending: Arc::default(),
             wide: BTreeMap::new(),
             quantized: BTreeMap::new(),
-            holds: Arc::default(),
-            changes: Arc::default(),
+            shard_states: Arc::default(),
+            update_rules: Arc::default(),
         }
     }
 
@@ -192,23 +192,23 @@ impl ParamStore {
     }
 
     /// Sets the name and sharding states of each parameter, which debug builds track.
-    pub fn set_holds(&mut self, holds: impl IntoIterator<Item = (String, States)>) {
-        self.holds = holds.into_iter().collect();
+    pub fn set_shard_states(&mut self, shard_states: impl IntoIterator<Item = (String, ShardStates)>) {
+        self.shard_states = shard_states.into_iter().collect();
     }
 
     /// Sets what changes each parameter; by default gradients do.
-    pub fn set_changes(&mut self, changes: impl IntoIterator<Item = Change>) {
-        self.changes = changes.into_iter().collect();
+    pub fn set_update_rules(&mut self, update_rules: impl IntoIterator<Item = UpdateRule>) {
+        self.update_rules = update_rules.into_iter().collect();
     }
 
     /// What changes a parameter.
-    pub fn change(&self, id: ParamId) -> Change {
-        self.changes.get(id.0 as usize).copied().unwrap_or_default()
+    pub fn update_rule(&self, id: ParamId) -> UpdateRule {
+        self.update_rules.get(id.0 as usize).copied().unwrap_or_default()
     }
 
     /// The name and sharding states of each parameter, by number.
-    pub(crate) fn holds(&self) -> &Arc<[(String, States)]> {
-        &self.holds
+    pub(crate) fn shard_states(&self) -> &Arc<[(String, ShardStates)]> {
+        &self.shard_states
     }
 
     /// Whether some matrices are stored in eight bits.
@@ -242,9 +242,9 @@ impl ParamStore {
     fn arrived_bucket(&self, bucket: usize) -> Result<&Tensor> {
         let slot = &self.buckets[bucket].values;
         if slot.get().is_none() {
-            let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
             while slot.get().is_none() {
-                let Some((next, bring)) = coming.pop_front() else { break };
+                let Some((next, bring)) = pending.pop_front() else { break };
                 let (values, to) = (bring()?, &self.buckets[next]);
                 values.expect_dtype("weights that come", self.dtype)?;
                 values.expect_shape("weights that come", "values", Shape::new(&[to.numel]))?;
@@ -269,7 +269,7 @@ impl ParamStore {
     }
 
     /// Bytes of weights that are in transit.
-    pub fn bytes_to_come(&self) -> usize {
+    pub fn pending_bytes(&self) -> usize {
         let away = self.buckets.iter().filter(|bucket| bucket.values.get().is_none());
         away.map(|bucket| bucket.numel * self.dtype.size()).sum()
     }
@@ -391,13 +391,13 @@ impl ParamStore {
     ///
     /// # Errors
     /// Those of an earlier announcement that nobody has waited for.
-    pub fn announce(&mut self, coming: Vec<(usize, Coming)>) -> Result<()> {
+    pub fn announce(&mut self, pending: Vec<(usize, PendingBucket)>) -> Result<()> {
         self.settle()?;
-        for (bucket, _) in &coming {
+        for (bucket, _) in &pending {
             self.buckets[*bucket].values = Arc::default();
         }
         // Copies of the store keep the values they have.
-        self.coming = Arc::new(Mutex::new(coming.into()));
+        self.pending = Arc::new(Mutex::new(pending.into()));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! decided once, after the operations have run, by the code that composed them. Recomputation and swapping act on handles; no
 //! operation knows about them.
 
-use crate::host::{Host, Parcel};
+use crate::host::{Host, HostTensor};
 use crate::{Device, Result, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ pub(crate) type Recipe = Box<dyn FnOnce(&Device) -> Result<Tensor> + Send>;
 
 enum Place {
     Here(Tensor),
-    Host(Parcel),
+    Host(HostTensor),
     /// Dropped; the recipe recomputes it.
     Gone,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Saved {
         let state = self.lock();
         match &state.place {
             Place::Here(t) => write!(f, "Saved({t:?})"),
-            Place::Host(parcel) => write!(f, "Saved({parcel:?})"),
+            Place::Host(stored) => write!(f, "Saved({stored:?})"),
             Place::Gone => f.write_str("Saved(to be rebuilt)"),
         }
     }
@@ -110,8 +110,8 @@ impl Saved {
             let mut state = self.lock();
             match &state.place {
                 Place::Here(value) => return Ok(value.clone()),
-                Place::Host(parcel) => {
-                    let value = parcel.fetch(device.arena())?;
+                Place::Host(stored) => {
+                    let value = stored.fetch(device.arena())?;
                     state.place = Place::Here(value.clone());
                     return Ok(value);
                 }

@@ -3,7 +3,7 @@
 
 use crate::pending_exchange::PendingExchange;
 use crate::{AxisGroup, Communicator, Result};
-use ms_core::hold::{Held, Hold, Holds};
+use ms_core::shard_state::{InputStates, OutputState, ShardState};
 use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, Op, Tensor, Var};
 
 /// The names of the two directions of an exchange.
@@ -60,10 +60,13 @@ impl Op for ColumnExchange {
         self.names.forward
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        let (before, behind) =
-            if self.back { (Hold::Sharded, Hold::Tokens) } else { (Hold::Tokens, Hold::Sharded) };
-        self.ranks.over.exchanged(along, inputs, &[before], behind)
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        let (before, after) = if self.back {
+            (ShardState::Sharded, ShardState::Tokens)
+        } else {
+            (ShardState::Tokens, ShardState::Sharded)
+        };
+        self.ranks.over.exchanged(along, inputs, &[before], after)
     }
 
     fn exchanges(&self) -> bool {

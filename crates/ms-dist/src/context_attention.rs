@@ -12,10 +12,10 @@ use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, ExchangeNames};
 use crate::pieces::{PackedColumns, Piece, calls, packed};
 use crate::{AxisGroup, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
-use ms_core::hold::{self, Held, Hold, Holds};
+use ms_core::shard_state::{self, InputStates, OutputState, ShardState};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout,
-    KeptOfRing, Like, Op, QkvRows, Routes, Saved, Segment, Tensor, Var, ops,
+    Op, QkvRows, RingCachePolicy, Routes, Saved, Segment, Tensor, TensorSpec, Var, ops,
 };
 use std::sync::Arc;
 
@@ -179,11 +179,11 @@ struct RingAttention {
     out: Saved,
     lse: Tensor,
     /// What is saved of the keys and values of other ranks.
-    cache: KeptOfRing,
+    cache: RingCachePolicy,
     /// Of each block.
     kept: Kept,
     /// Type and shape of the parameter, and its values.
-    sinks: Option<(Like, Tensor)>,
+    sinks: Option<(TensorSpec, Tensor)>,
 }
 
 impl RingAttention {
@@ -196,7 +196,7 @@ impl RingAttention {
         heads: HeadLayout,
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-        cache: KeptOfRing,
+        cache: RingCachePolicy,
     ) -> Result<(Tensor, Tensor, Kept)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
         let columns = PackedColumns::new(heads);
@@ -208,11 +208,11 @@ impl RingAttention {
         let (rank, mut kept) = (visits.comm.rank(), Vec::new());
         visits.run(&own, |block, kv| {
             match cache {
-                KeptOfRing::Nothing => {}
+                RingCachePolicy::Nothing => {}
                 _ if block == rank => kept.push((block, None)),
-                KeptOfRing::Keys => kept.push((block, Some(device.columns(kv, &halves(heads)[0])?))),
+                RingCachePolicy::Keys => kept.push((block, Some(device.columns(kv, &halves(heads)[0])?))),
                 // A copy: the received tensor may be part of a gathered one, or the memory of the thread that sent it.
-                KeptOfRing::KeysAndValues => {
+                RingCachePolicy::KeysAndValues => {
                     let len = kv.as_matrix().1;
                     kept.push((block, Some(device.columns(kv, &[Columns::Copy { start: 0, len }])?)));
                 }
@@ -236,11 +236,11 @@ impl RingAttention {
     ) -> Result<()> {
         let visits = Visits { comm: &**self.ranks, how: self.how };
         match self.cache {
-            KeptOfRing::Nothing => visits.run(own, meet),
-            KeptOfRing::KeysAndValues => {
+            RingCachePolicy::Nothing => visits.run(own, meet),
+            RingCachePolicy::KeysAndValues => {
                 self.kept.iter().try_for_each(|(block, kv)| meet(*block, kv.as_ref().unwrap_or(own)))
             }
-            KeptOfRing::Keys => {
+            RingCachePolicy::Keys => {
                 let [_, values] = halves(self.heads);
                 let mut kept = self.kept.iter();
                 visits.run(&device.columns(own, &values)?, |block, values| match kept.next() {
@@ -331,12 +331,12 @@ impl Op for RingAttention {
         "ring_attention"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         let over = self.ranks.over;
         // Keys and values of the others arrive around the ring.
         let seen = usize::from(!over.contains(along));
-        over.exchanged(along, &inputs[..1], &[Hold::Tokens], Hold::Tokens)?;
-        hold::in_sequence(along, inputs, 0..seen)
+        over.exchanged(along, &inputs[..1], &[ShardState::Tokens], ShardState::Tokens)?;
+        shard_state::token_mixing(along, inputs, 0..seen)
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, mut dys: Grads) -> ms_core::Result<Grads> {
@@ -447,7 +447,7 @@ fn ring(
     pieces: Vec<Vec<Piece>>,
     options: AttentionOptions,
     dropout: Vec<AttentionDropout>,
-    cache: KeptOfRing,
+    cache: RingCachePolicy,
 ) -> Result<Var> {
     let device = g.device().clone();
     let comm = &ctx.ring;

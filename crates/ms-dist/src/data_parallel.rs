@@ -3,7 +3,7 @@
 
 use crate::buckets::{BucketPlan, Bucketing, ParamSlice, Placed};
 use crate::{Communicator, Pending, ReduceOp, Result};
-use ms_core::{Coming, ParamId, ParamLayout, ParamStore, Shape, Tensor};
+use ms_core::{ParamId, ParamLayout, ParamStore, PendingBucket, Shape, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -172,7 +172,7 @@ impl DataParallel {
 
     /// New weights that are about to be gathered from the ranks that update them.
     pub fn weight_gather(&self) -> WeightGather<'_> {
-        WeightGather { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), coming: Vec::new() }
+        WeightGather { buckets: self.buckets().map(|(buffer, _)| buffer).collect(), pending: Vec::new() }
     }
 
     /// All-gathers the ranks' updated shards (one tensor per bucket, of the store's element type) as the new weights of
@@ -195,7 +195,7 @@ impl DataParallel {
 pub struct WeightGather<'a> {
     /// The buffer of each bucket.
     buckets: Vec<&'a Buffer>,
-    coming: Vec<(usize, Coming)>,
+    pending: Vec<(usize, PendingBucket)>,
 }
 
 impl WeightGather<'_> {
@@ -205,7 +205,7 @@ impl WeightGather<'_> {
     /// If a rank has failed.
     pub fn begin(&mut self, bucket: usize, part: Tensor) -> Result<()> {
         let pending = self.buckets[bucket].replicas.intra.all_gather("weights", part)?;
-        self.coming.push((bucket, Box::new(move || Ok(pending.wait()?))));
+        self.pending.push((bucket, Box::new(move || Ok(pending.wait()?))));
         Ok(())
     }
 
@@ -215,6 +215,6 @@ impl WeightGather<'_> {
     /// # Errors
     /// Those of an earlier announcement that nobody has waited for.
     pub fn announce(self, store: &mut ParamStore) -> Result<()> {
-        Ok(store.announce(self.coming)?)
+        Ok(store.announce(self.pending)?)
     }
 }

@@ -8,7 +8,7 @@ use crate::column_exchange::{self, ExchangeNames};
 use crate::mappings::{Collective, map};
 use crate::pending_exchange::PendingExchange;
 use crate::{AxisGroup, Communicator, ParallelCtx, Pending, volume};
-use ms_core::hold::{Held, Hold, Holds, States};
+use ms_core::shard_state::{InputStates, OutputState, ShardState, ShardStates};
 use ms_core::{
     BackwardCx, Columns, Device, Digit, Digits, Dispatcher, Grads, Graph, Op, Result, Tensor, Var, ops,
 };
@@ -72,8 +72,8 @@ pub(crate) fn begin_summed_rows(
 }
 
 /// The state rule for gathered rows, or columns of rows.
-pub(crate) fn gathered(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
-    over.exchanged(along, inputs, &[Hold::Tokens, Hold::Sharded], Hold::Replicated)
+pub(crate) fn gathered(over: Digits, along: Digit, inputs: InputStates<'_>) -> OutputState {
+    over.exchanged(along, inputs, &[ShardState::Tokens, ShardState::Sharded], ShardState::Replicated)
 }
 
 struct RowsOfAll {
@@ -103,10 +103,10 @@ impl Op for RowsOfAll {
         if self.gathered { self.names.forward } else { self.names.backward }
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         match self.gathered {
             true => gathered(self.ranks.over, along, inputs),
-            false => self.ranks.over.exchanged(along, inputs, &[Hold::Partial], Hold::Tokens),
+            false => self.ranks.over.exchanged(along, inputs, &[ShardState::Partial], ShardState::Tokens),
         }
     }
 
@@ -131,7 +131,7 @@ fn rows_of_all(
     }
     if rows.iter().all(|&n| n == 0) {
         // No rank has a row of it.
-        return Ok(x.clone().held(States::default()));
+        return Ok(x.clone().with_shard_states(ShardStates::default()));
     }
     let names = ExchangeNames { forward: "gather_rows", backward: "sum_rows" };
     let op = RowsOfAll { ranks: ranks.clone(), rows: rows.clone(), names, gathered };
@@ -303,7 +303,12 @@ impl ParallelCtx {
         if self.alike() {
             let len = width / ranks;
             let own = ops::columns(g, x, &[Columns::Copy { start: self.etp.rank() * len, len }].into())?;
-            return Ok(own.turned("own columns", self.etp_group().over, Hold::Replicated, Hold::Sharded));
+            return Ok(own.resharded(
+                "own columns",
+                self.etp_group().over,
+                ShardState::Replicated,
+                ShardState::Sharded,
+            ));
         }
         Ok(column_exchange::exchange(g, &self.etp_group(), x, COLUMNS, false)?)
     }
@@ -326,11 +331,11 @@ impl ParallelCtx {
             ];
             // A part padded with zeros is a partial sum of the whole.
             let placed = ops::columns(g, y, &place.into())?;
-            return Ok(placed.turned(
+            return Ok(placed.resharded(
                 "columns among zeros",
                 self.etp_group().over,
-                Hold::Sharded,
-                Hold::Partial,
+                ShardState::Sharded,
+                ShardState::Partial,
             ));
         }
         Ok(column_exchange::exchange(g, &self.etp_group(), y, COLUMNS, true)?)

@@ -14,7 +14,7 @@
 use crate::mappings::Collective;
 use crate::pending_exchange::PendingExchange;
 use crate::{AxisGroup, ParallelCtx, Result, TokenSharding};
-use ms_core::hold::{Held, Hold, Holds};
+use ms_core::shard_state::{InputStates, OutputState, ShardState};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Routes, Tensor, Var};
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Op for Gathered {
         "gather_rows"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        self.ranks.over.exchanged(along, inputs, &[Hold::Tokens], Hold::Replicated)
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        self.ranks.over.exchanged(along, inputs, &[ShardState::Tokens], ShardState::Replicated)
     }
 
     fn exchanges(&self) -> bool {

@@ -2,7 +2,7 @@
 //! evenly.
 
 use crate::{AxisGroup, Communicator, ParallelCtx};
-use ms_core::hold::{Held, Hold, Holds};
+use ms_core::shard_state::{InputStates, OutputState, ShardState};
 use ms_core::{BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout, Op, Result, Tensor, Var};
 use std::ops::Range;
 use std::sync::Arc;
@@ -217,8 +217,8 @@ impl Op for ExchangeColumns {
         "exchange_columns"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        self.ranks.over.exchanged(along, inputs, &[Hold::Sharded], Hold::Sharded)
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        self.ranks.over.exchanged(along, inputs, &[ShardState::Sharded], ShardState::Sharded)
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {

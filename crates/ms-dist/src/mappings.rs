@@ -10,7 +10,7 @@
 
 use crate::pending_exchange::PendingExchange;
 use crate::{AxisGroup, Communicator, ParallelCtx, Pending, ReduceOp, volume};
-use ms_core::hold::{self, Held, Hold, Holds, States};
+use ms_core::shard_state::{self, InputStates, OutputState, ShardState, ShardStates};
 use ms_core::{Axis, BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Shape, Tensor, Var};
 
 /// A communication applied to a value, and in the backward pass to its gradient.
@@ -61,15 +61,15 @@ impl Collective {
 }
 
 /// The sharding states of a value before and after this exchange.
-fn states(forward: Collective, backward: Collective) -> Option<(Hold, Hold)> {
+fn states(forward: Collective, backward: Collective) -> Option<(ShardState, ShardState)> {
     use Collective::{AllGather, AllReduce, Identity, ReduceScatter, Split};
     Some(match (forward, backward) {
-        (Identity, AllReduce) => (Hold::Invariant, Hold::Replicated),
-        (AllReduce, Identity) => (Hold::Partial, Hold::Invariant),
-        (AllGather, ReduceScatter) => (Hold::Tokens, Hold::Replicated),
-        (ReduceScatter, AllGather) => (Hold::Partial, Hold::Tokens),
-        (Split, AllGather) => (Hold::Invariant, Hold::Tokens),
-        (AllGather, Split) => (Hold::Tokens, Hold::Invariant),
+        (Identity, AllReduce) => (ShardState::Invariant, ShardState::Replicated),
+        (AllReduce, Identity) => (ShardState::Partial, ShardState::Invariant),
+        (AllGather, ReduceScatter) => (ShardState::Tokens, ShardState::Replicated),
+        (ReduceScatter, AllGather) => (ShardState::Partial, ShardState::Tokens),
+        (Split, AllGather) => (ShardState::Invariant, ShardState::Tokens),
+        (AllGather, Split) => (ShardState::Tokens, ShardState::Invariant),
         _ => return None,
     })
 }
@@ -86,9 +86,9 @@ impl Op for Mapping {
         self.name
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        let (before, behind) = states(self.forward, self.backward).ok_or(hold::Clash)?;
-        self.ranks.over.exchanged(along, inputs, &[before], behind)
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        let (before, after) = states(self.forward, self.backward).ok_or(shard_state::StateConflict)?;
+        self.ranks.over.exchanged(along, inputs, &[before], after)
     }
 
     fn exchanges(&self) -> bool {
@@ -154,11 +154,13 @@ pub(crate) const fn enter_tp_collectives(sequence_parallel: bool) -> (Collective
 }
 
 /// The state rule for rows sent to the ranks of their experts, or back to those of their tokens.
-pub(crate) fn sent(over: Digits, along: Digit, inputs: Holds<'_>) -> Held {
+pub(crate) fn sent(over: Digits, along: Digit, inputs: InputStates<'_>) -> OutputState {
     match *inputs {
         [None] => Ok(None),
-        [Some(Hold::Routed)] => over.exchanged(along, inputs, &[Hold::Routed], Hold::Tokens),
-        _ => over.exchanged(along, inputs, &[Hold::Tokens], Hold::Routed),
+        [Some(ShardState::Routed)] => {
+            over.exchanged(along, inputs, &[ShardState::Routed], ShardState::Tokens)
+        }
+        _ => over.exchanged(along, inputs, &[ShardState::Tokens], ShardState::Routed),
     }
 }
 
@@ -173,7 +175,7 @@ impl Op for ExchangeRows {
         "exchange_rows"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         sent(self.ranks.over, along, inputs)
     }
 
@@ -211,20 +213,20 @@ pub fn exchange_rows(
 
 impl ParallelCtx {
     /// The sharding states of the residual stream between layers.
-    pub fn between_layers(&self) -> States {
-        let alike = if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant };
+    pub fn between_layers(&self) -> ShardStates {
+        let alike = if self.sequence_parallel { ShardState::Tokens } else { ShardState::Invariant };
         self.own_tokens_and(alike)
     }
 
     /// The sharding states of values of a rank's own heads.
-    pub fn of_heads(&self) -> States {
-        self.own_tokens_and(Hold::Sharded)
+    pub fn of_heads(&self) -> ShardStates {
+        self.own_tokens_and(ShardState::Sharded)
     }
 
     /// This state along tensor parallelism, sharded by tokens along other axes.
-    fn own_tokens_and(&self, along_tp: Hold) -> States {
+    fn own_tokens_and(&self, along_tp: ShardState) -> ShardStates {
         let of = |axis| self.digits.dense(axis);
-        let tokens = States::default().with(of(Axis::Cp).or(of(Axis::Dp)), Hold::Tokens);
+        let tokens = ShardStates::default().with(of(Axis::Cp).or(of(Axis::Dp)), ShardState::Tokens);
         tokens.with(of(Axis::Tp), along_tp)
     }
 

@@ -1,7 +1,7 @@
 //! Norms over rows whose columns are sharded over ranks.
 
 use crate::{AxisGroup, Communicator, ParallelCtx, ReduceOp};
-use ms_core::hold::{self, Held, Hold, Holds};
+use ms_core::shard_state::{self, InputStates, OutputState, ShardState};
 use ms_core::{BackwardCx, DType, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var, ops};
 
 /// The sum over ranks of a number for each token.
@@ -25,10 +25,12 @@ fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tenso
 }
 
 /// The state rule for column-sharded inputs `[x, ..]`: statistics are summed over the ranks.
-fn of_columns(ranks: &AxisGroup, along: Digit, inputs: Holds<'_>) -> Held {
+fn of_columns(ranks: &AxisGroup, along: Digit, inputs: InputStates<'_>) -> OutputState {
     match (ranks.over.contains(along), inputs.first()) {
-        (true, Some(Some(hold))) if !matches!(hold, Hold::Sharded | Hold::Constant) => Err(hold::Clash),
-        _ => hold::together(inputs),
+        (true, Some(Some(state))) if !matches!(state, ShardState::Sharded | ShardState::Constant) => {
+            Err(shard_state::StateConflict)
+        }
+        _ => shard_state::nonlinear(inputs),
     }
 }
 
@@ -39,7 +41,7 @@ impl Op for CentreOverTp {
         "centre_over_tp"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         of_columns(&self.0, along, inputs)
     }
 
@@ -63,7 +65,7 @@ impl Op for NormOverTp {
         "rms_norm_over_tp"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         of_columns(&self.ranks, along, inputs)
     }
 

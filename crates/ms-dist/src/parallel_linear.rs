@@ -10,7 +10,7 @@
 //! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
 
 use crate::{AxisGroup, LinearOverlap, ParallelCtx, Pending, PendingEnterTp, ReduceOp, volume};
-use ms_core::hold::{self, Held, Hold, Holds};
+use ms_core::shard_state::{self, InputStates, OutputState, ShardState};
 use ms_core::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
 
 /// The ranks that share the weights of a layer, and how they exchange its input or output.
@@ -45,8 +45,8 @@ impl LinearGroup {
     }
 
     /// The sharding state outside the layer.
-    const fn outside(&self) -> Hold {
-        if self.sequence_parallel { Hold::Tokens } else { Hold::Invariant }
+    const fn outside(&self) -> ShardState {
+        if self.sequence_parallel { ShardState::Tokens } else { ShardState::Invariant }
     }
 
     /// Number of token shards outside the layer: one if every rank has all tokens.
@@ -159,16 +159,18 @@ impl Op for Columns {
         "column_parallel"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         let over = self.group.comm.over;
         if !over.contains(along) {
-            return hold::together(inputs);
+            return shard_state::nonlinear(inputs);
         }
         let (x, layers) = inputs.split_at(1);
-        let x = over.exchanged(along, x, &[self.group.outside()], Hold::Replicated)?;
-        let of = |layer: &[Option<Hold>]| hold::projected(&[x, layer[0], layer[1]]);
+        let x = over.exchanged(along, x, &[self.group.outside()], ShardState::Replicated)?;
+        let of = |layer: &[Option<ShardState>]| shard_state::linear_layer(&[x, layer[0], layer[1]]);
         // If some of the layers are replicated, their outputs are replicated too.
-        layers.chunks(2).try_fold(Some(Hold::Replicated), |all, layer| hold::together(&[all, of(layer)?]))
+        layers
+            .chunks(2)
+            .try_fold(Some(ShardState::Replicated), |all, layer| shard_state::nonlinear(&[all, of(layer)?]))
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
@@ -234,9 +236,9 @@ impl Op for Rows {
         "row_parallel"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        let product = [hold::projected(inputs)?];
-        self.group.comm.over.exchanged(along, &product, &[Hold::Partial], self.group.outside())
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        let product = [shard_state::linear_layer(inputs)?];
+        self.group.comm.over.exchanged(along, &product, &[ShardState::Partial], self.group.outside())
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {

@@ -32,7 +32,7 @@ impl AxisGroup {
     ) -> Result<Grads> {
         let mut back = |dy: Tensor| {
             let pending = begin(cx.device, dy)?;
-            cx.work_meanwhile()?;
+            cx.run_held_back()?;
             pending.wait(cx.device)
         };
         dys.into_iter().map(|dy| dy.map(&mut back).transpose()).collect()

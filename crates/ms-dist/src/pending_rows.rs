@@ -7,7 +7,7 @@ use crate::AxisGroup;
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows, gathered};
 use crate::mappings::sent;
 use crate::pending_exchange::PendingExchange;
-use ms_core::hold::{self, Held, Holds};
+use ms_core::shard_state::{self, InputStates, OutputState};
 use ms_core::{BackwardCx, Digit, Digits, Grads, Graph, Op, Result, Tensor, Var};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,8 +36,8 @@ impl Op for BeginRows {
         "leave for other ranks"
     }
 
-    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
-        hold::added(inputs)
+    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
+        shard_state::additive(inputs)
     }
 
     fn waits(&self) -> bool {
@@ -65,7 +65,7 @@ impl Op for FinishRows {
         "arrive from other ranks"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         match self.kind {
             RowExchange::Exchanged(over) => sent(over, along, inputs),
             RowExchange::Gathered(over) => gathered(over, along, inputs),
@@ -80,7 +80,7 @@ impl Op for FinishRows {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let begun = (self.begin)(dy)?;
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
-        cx.work_meanwhile()?;
+        cx.run_held_back()?;
         Ok(vec![Some(self.placeholder)])
     }
 }
@@ -111,7 +111,7 @@ impl PendingRows {
         Self { pending, placeholder, back, begin, overlap, kind }
     }
 
-    /// Starts [`crate::exchange_rows`]. A [`ms_core::Walk`] stops at its backward, which all ranks reach, however many rows
+    /// Starts [`crate::exchange_rows`]. A [`ms_core::BackwardPass`] stops at its backward, which all ranks reach, however many rows
     /// they have.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::ParallelCtx;
 use crate::parallel_linear::LinearGroup;
-use ms_core::ops::{Coming, VocabGroup};
+use ms_core::ops::{PendingSum, VocabGroup};
 use ms_core::{Digits, Result, Tensor};
 
 /// The tensor-parallel ranks, as seen by a loss over a sharded vocabulary.
@@ -43,7 +43,7 @@ impl VocabGroup for Vocabulary {
         }
     }
 
-    fn begin_sum(&self, dx: Tensor) -> Result<Coming> {
+    fn begin_sum(&self, dx: Tensor) -> Result<PendingSum> {
         let pending = self.group.overlapped(self.group.begin_sum("enter_tp", dx)?)?;
         Ok(Box::new(|| Ok(pending.wait()?)))
     }

@@ -5,8 +5,8 @@ use crate::batch::Place;
 use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
 use ms_core::{
-    Axis, Columns, Device, Dispatcher, Graph, Hold, Host, KeptOfRing, Noise, ParamId, ParamStore, Saved,
-    Tensor, Var, ops,
+    Axis, Columns, Device, Dispatcher, Graph, Host, Noise, ParamId, ParamStore, RingCachePolicy, Saved,
+    ShardState, Tensor, Var, ops,
 };
 use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, PendingEnterTp, TokenSharding};
 use ms_spec::{LayerKeeping, Swapped};
@@ -69,7 +69,7 @@ pub trait Beside {
     ///
     /// # Errors
     /// As what it does.
-    fn go_on(&self) -> ms_core::Result<()>;
+    fn resume(&self) -> ms_core::Result<()>;
 }
 
 /// The work of shared experts, which may be done while tokens are in transit to others.
@@ -114,7 +114,7 @@ impl<'a> Pass<'a> {
 
     /// Lets the other pass work while tokens are in transit, if there is one.
     pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
-        self.beside.map_or(Ok(()), Beside::go_on)
+        self.beside.map_or(Ok(()), Beside::resume)
     }
 
     /// Takes up what an earlier chunk passed on.
@@ -151,7 +151,7 @@ impl<'a> Pass<'a> {
             return entered;
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
-        let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
+        let entered = entered.recomputed_by(move |device| ctx.all_tokens(&x.get(device)?));
         self.passing.push(entered.clone());
         entered
     }
@@ -162,13 +162,13 @@ impl<'a> Pass<'a> {
         if own.value().as_matrix().0 == self.batch.len() {
             return Ok(own);
         }
-        let of_all = own.holds().with(self.ctx.digits.dense(Axis::Tp), Hold::Constant);
-        let all = self.g.constant(self.ctx.all_tokens(own.value())?).held(of_all);
+        let of_all = own.shard_states().with(self.ctx.digits.dense(Axis::Tp), ShardState::Constant);
+        let all = self.g.constant(self.ctx.all_tokens(own.value())?).with_shard_states(of_all);
         if !self.g.records() {
             return Ok(all);
         }
         let (ctx, own) = (self.ctx.clone(), own.saved());
-        let all = all.constant_rebuilt_by(move |device| ctx.all_tokens(&own.get(device)?));
+        let all = all.constant_recomputed_by(move |device| ctx.all_tokens(&own.get(device)?));
         self.passing.push(all.clone());
         Ok(all)
     }
@@ -189,11 +189,11 @@ impl<'a> Pass<'a> {
     pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
         let Some(sharding) = self.batch.sharding.clone() else { return Ok(x.clone()) };
         let all = of.gather(self.g, self.ctx, x, &sharding)?;
-        if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == KeptOfRing::KeysAndValues {
+        if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == RingCachePolicy::KeysAndValues {
             return Ok(all);
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
-        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &sharding)?));
+        let all = all.recomputed_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &sharding)?));
         self.passing.push(all.clone());
         Ok(all)
     }
@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
             return y;
         }
         let (x, w, b) = (x.saved(), of.0.saved(), of.1.map(Var::saved));
-        y.rebuilt_by(move |device| {
+        y.recomputed_by(move |device| {
             let b = b.map(|b| b.get(device)).transpose()?;
             layer(device, &x.get(device)?, &w.get(device)?, b.as_ref())
         })
@@ -262,7 +262,7 @@ impl<'a> Pass<'a> {
             return y;
         }
         let x = x.saved();
-        let y = y.rebuilt_by(move |device| recipe(device, x.get(device)?));
+        let y = y.recomputed_by(move |device| recipe(device, x.get(device)?));
         self.on_their_way.push(y.clone());
         y
     }
@@ -312,7 +312,7 @@ impl<'a> Pass<'a> {
         let leaves = self.keeping.swap_heads && !again;
         if self.g.records() && (again || leaves) {
             let (out_again, values) = (out.saved(), values.clone());
-            taken = taken.rebuilt_by(move |device| device.columns(&out_again.get(device)?, &values));
+            taken = taken.recomputed_by(move |device| device.columns(&out_again.get(device)?, &values));
             self.passing.push(taken.clone());
             if leaves {
                 self.leaving.push(out.saved());
@@ -329,13 +329,13 @@ impl<'a> Pass<'a> {
         inputs: &[&Var],
         work: impl FnOnce(&mut Self) -> ms_core::Result<T>,
     ) -> ms_core::Result<T> {
-        let leaves = self.host.is_some() && self.keeping.swapped.has(part) && !self.g.notes_kept();
+        let leaves = self.host.is_some() && self.keeping.swapped.has(part) && !self.g.records_saved();
         if leaves {
-            self.g.note_kept(inputs);
+            self.g.record_saved(inputs);
         }
         let done = work(self)?;
         if leaves {
-            self.leaving.extend(self.g.kept_since());
+            self.leaving.extend(self.g.saved_since());
         }
         Ok(done)
     }
@@ -399,7 +399,12 @@ impl<'a> Pass<'a> {
         ];
         // Beside zeros a part is a partial sum of the whole.
         let y = ops::columns(self.g, &y, &place.into())?;
-        let y = y.turned("columns among zeros", self.ctx.tp_group().over, Hold::Sharded, Hold::Partial);
+        let y = y.resharded(
+            "columns among zeros",
+            self.ctx.tp_group().over,
+            ShardState::Sharded,
+            ShardState::Partial,
+        );
         self.ctx.leave_tp(self.g, &y)
     }
 }
@@ -416,5 +421,5 @@ pub(crate) fn run_again(
     let again = run.clone();
     let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
     let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
-    Ok(ops::recompute_behind(g, &[x], &[x.holds()], first, again)?.remove(0))
+    Ok(ops::recompute_behind(g, &[x], &[x.shard_states()], first, again)?.remove(0))
 }

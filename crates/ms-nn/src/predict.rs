@@ -86,7 +86,8 @@ impl Predictor {
         let norms_again = keeping.predictor_norms_again && pass.g.records();
         if norms_again {
             let (first, second) = (first.saved(), second.saved());
-            both = both.rebuilt_by(move |device| device.concat(&[&first.get(device)?, &second.get(device)?]));
+            both =
+                both.recomputed_by(move |device| device.concat(&[&first.get(device)?, &second.get(device)?]));
         }
         let x = pass.column_parallel_whole(&both, self.eh_proj)?;
         if norms_again {

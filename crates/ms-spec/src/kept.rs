@@ -3,7 +3,7 @@
 use crate::ModelConfig;
 use crate::keeping::{Keeping, Recompute};
 use crate::swapped::Swapped;
-use ms_core::{Dispatcher, KeptOfRing, RingCache};
+use ms_core::{Dispatcher, RingCache, RingCachePolicy};
 
 /// What determines the size of the activations that a forward pass saves for its backward.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,7 @@ impl Activations {
 
     /// Whether a layer keeps what it has gathered of other ranks' tokens.
     pub(crate) fn keeps_gathered(&self, number: usize) -> bool {
-        self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
+        self.ring_cache.of_layer(number) == RingCachePolicy::KeysAndValues
     }
 
     /// Bytes of an unrounded number, and of unrounded copies of `weights` parameters, which f32 and f64 need not make.

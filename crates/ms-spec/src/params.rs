@@ -2,7 +2,7 @@
 
 mod build;
 
-use ms_core::{Axis, Change, Digits, Grid, Hold, Partition, Region, Shape, States};
+use ms_core::{Axis, Digits, Grid, Partition, Region, Shape, ShardState, ShardStates, UpdateRule};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, Slot};
@@ -78,7 +78,7 @@ pub struct ParamSpec {
     /// Whether gradients of equal copies must be summed.
     pub sum_grad_over: SumGrad,
     /// What changes it. What no gradient moves, such as the bias of a router, stays float32.
-    pub change: Change,
+    pub update_rule: UpdateRule,
     /// Whether it holds integers, such as the table that maps tokens to experts. Files store integers; a program stores them
     /// as float32, whatever the type of the other weights.
     pub integral: bool,
@@ -98,24 +98,24 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 
 impl ParamSpec {
     /// How it and its gradient are placed along the axes of a grid, in a run with or without sequence parallelism.
-    pub fn holds(&self, digits: Digits, sequence_parallel: bool) -> States {
+    pub fn shard_states(&self, digits: Digits, sequence_parallel: bool) -> ShardStates {
         let along = |axis| if self.of_experts() { digits.expert(axis) } else { digits.dense(axis) };
         let axes = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp];
-        let hold = |axis| match self.partition {
-            Partition::Experts { .. } if axis == Axis::Ep => Hold::Sharded,
+        let state = |axis| match self.partition {
+            Partition::Experts { .. } if axis == Axis::Ep => ShardState::Sharded,
             Partition::Experts { dim, .. } if axis == Axis::Tp => self.cut_along(dim),
             Partition::Split { axis: cut, dim, .. } if axis == cut => self.cut_along(dim),
-            Partition::Sections { axis: cut, .. } if axis == cut => Hold::Sharded,
-            _ if self.sums_over(axis, sequence_parallel) => Hold::Replicated,
-            _ => Hold::Invariant,
+            Partition::Sections { axis: cut, .. } if axis == cut => ShardState::Sharded,
+            _ if self.sums_over(axis, sequence_parallel) => ShardState::Replicated,
+            _ => ShardState::Invariant,
         };
-        axes.into_iter().fold(States::default(), |states, axis| states.with(along(axis), hold(axis)))
+        axes.into_iter().fold(ShardStates::default(), |states, axis| states.with(along(axis), state(axis)))
     }
 
     /// What ranks hold that cut dimension `dim`.
-    fn cut_along(&self, dim: usize) -> Hold {
+    fn cut_along(&self, dim: usize) -> ShardState {
         let inputs = dim + 1 == self.shape.len() && self.shape.len() > 1 && !self.slot.bias;
-        if inputs { Hold::ShardedInputs } else { Hold::Sharded }
+        if inputs { ShardState::ShardedInputs } else { ShardState::Sharded }
     }
 
     /// Whether the gradients of ranks that hold the same of it along an axis, as dense layers see it or, of a weight of
@@ -130,7 +130,7 @@ impl ParamSpec {
 
     /// Whether a gradient changes it.
     pub fn trained(&self) -> bool {
-        self.change == Change::Gradient
+        self.update_rule == UpdateRule::Gradient
     }
 
     /// Whether it is distributed over experts: the expert topology then says who holds what and whose gradients are summed.

@@ -14,7 +14,7 @@ use crate::scaler::Scaler;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, Change, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor, UpdateRule};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, IndexerLosses, RouterLoad, Seat};
@@ -137,10 +137,10 @@ impl Engine {
         let dp = data_parallel(&model, &ctx, &placement, config.bucketing())?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
-        store.set_changes(model.specs().iter().map(|s| s.change));
+        store.set_update_rules(model.specs().iter().map(|s| s.update_rule));
         if cfg!(debug_assertions) {
-            let holds = |s: &ParamSpec| (s.name.clone(), s.holds(ctx.digits, ctx.sequence_parallel));
-            store.set_holds(model.specs().iter().map(holds));
+            let states = |s: &ParamSpec| (s.name.clone(), s.shard_states(ctx.digits, ctx.sequence_parallel));
+            store.set_shard_states(model.specs().iter().map(states));
         }
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
@@ -296,7 +296,7 @@ impl Engine {
             let step = (iteration, micro_batches, self.scaler.scale);
             let on = (device, self.host.as_ref());
             // Weights that come meanwhile belong to none of the passes.
-            let coming = store.bytes_to_come();
+            let coming = store.pending_bytes();
             let run = || self.pipeline.run((model, store, ctx), on, step, &mut work, &mut reduction);
             let (done, taken) = device.arena().measured(run);
             self.pass_bytes = self.pass_bytes.max(taken.most_asked().saturating_sub(coming));
@@ -445,7 +445,7 @@ impl Engine {
             return Ok(());
         }
         let layout = self.store.layout().clone();
-        let kept = |id: ParamId| self.store.change(id) != Change::Gradient;
+        let kept = |id: ParamId| self.store.update_rule(id) != UpdateRule::Gradient;
         let mut shares: BTreeMap<u32, Vec<f32>> = layout
             .ids()
             .filter(|&id| kept(id))

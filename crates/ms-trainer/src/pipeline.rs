@@ -21,7 +21,9 @@ use border::Border;
 use keys::keys;
 use messages::{Messages, Size};
 use ms_core::ops::DropPolicy;
-use ms_core::{Device, GradSink, Graph, Host, Later, ParamId, ParamStore, Tensor, Var, Walk, ops};
+use ms_core::{
+    BackwardPass, Device, GradSink, Graph, Host, ParamId, ParamStore, Tensor, Var, WeightGradStore, ops,
+};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::{Action, Rendezvous};
@@ -66,7 +68,7 @@ enum Output {
 
 /// A backward pass that has begun: what is left of it, and the values at the borders of its chunk.
 struct Begun {
-    walk: Walk,
+    backward: BackwardPass,
     input: Option<Carry>,
     output: Output,
 }
@@ -88,13 +90,13 @@ pub(crate) struct Work {
 #[derive(Default)]
 struct Held {
     kept: BTreeMap<(usize, usize), Kept>,
-    later: BTreeMap<(usize, usize), Later>,
+    deferred: BTreeMap<(usize, usize), WeightGradStore>,
 }
 
 impl Held {
     /// Number of forward passes with saved values other than their input.
     fn live(&self) -> usize {
-        self.kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count() + self.later.len()
+        self.kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count() + self.deferred.len()
     }
 }
 
@@ -290,7 +292,7 @@ impl Iteration<'_> {
             Action::BackwardWeight { .. } => false,
         };
         let _span = span(action, held.live() + usize::from(adds)).entered();
-        let Held { kept, later } = held;
+        let Held { kept, deferred } = held;
         match action {
             Action::Forward { .. } => {
                 let pass = self.forward(of, place, drops, None)?;
@@ -298,17 +300,17 @@ impl Iteration<'_> {
             }
             Action::Backward { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
-                let mut put_off = self.this.puts_off(self.model, place).map(Later::of);
+                let mut put_off = self.this.puts_off(self.model, place).map(WeightGradStore::of);
                 self.backward(pass, of, place, sink, put_off.as_mut())?;
-                later.extend(put_off.map(|put_off| (place, put_off)));
+                deferred.extend(put_off.map(|put_off| (place, put_off)));
             }
             Action::BackwardInput { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
-                let later = later.entry(place).or_default();
-                self.backward(pass, of, place, sink, Some(later))?;
+                let deferred = deferred.entry(place).or_default();
+                self.backward(pass, of, place, sink, Some(deferred))?;
             }
             Action::BackwardWeight { .. } => {
-                later.remove(&place).unwrap_or_default().run(self.device, sink)?;
+                deferred.remove(&place).unwrap_or_default().run(self.device, sink)?;
             }
         }
         Ok(())
@@ -416,8 +418,8 @@ impl Iteration<'_> {
         beside: Option<&dyn Beside>,
     ) -> Result<(Option<Carry>, Output)> {
         let input = input.map(|Border { stream, lent, picks }| Carry {
-            stream: g.input(stream).held(self.ctx.between_layers()),
-            lent: lent.map(|t| g.input(t).held(self.ctx.of_heads())),
+            stream: g.input(stream).with_shard_states(self.ctx.between_layers()),
+            lent: lent.map(|t| g.input(t).with_shard_states(self.ctx.of_heads())),
             picks,
         });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
@@ -425,9 +427,11 @@ impl Iteration<'_> {
         if !model.ends(chunk).1 {
             if g.records() {
                 // The next chunk takes it to be so.
-                carry.stream.holds().assert_declared(ctx.between_layers(), "the stream at a border");
+                carry.stream.shard_states().assert_declared(ctx.between_layers(), "the stream at a border");
                 let lent = carry.lent.iter();
-                lent.for_each(|v| v.holds().assert_declared(ctx.of_heads(), "what is lent across a border"));
+                lent.for_each(|v| {
+                    v.shard_states().assert_declared(ctx.of_heads(), "what is lent across a border")
+                });
             }
             return Ok((input, Output::HandedOn(carry)));
         }
@@ -435,8 +439,8 @@ impl Iteration<'_> {
         let inputs: Vec<Inputs> = p.ahead.iter().map(|a| a.inputs.clone()).collect();
         let tokens = if g.records() { &inputs[..] } else { &[] };
         let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), beside)?;
-        let later = self.head_later;
-        let out = model.loss_formed((g, store, ctx), &hidden, (&p.labels, &p.weights), later)?;
+        let deferred = self.head_later;
+        let out = model.loss_formed((g, store, ctx), &hidden, (&p.labels, &p.weights), deferred)?;
         drop(hidden);
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
         let mask = &mb.loss_mask;
@@ -444,7 +448,7 @@ impl Iteration<'_> {
         self.losses.of_micro_batches.push(sum);
         let mut loss = out.loss;
         for ((hidden, a), sums) in predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead) {
-            let out = model.loss_formed((g, store, ctx), &hidden, (&a.labels, &a.weights), later)?;
+            let out = model.loss_formed((g, store, ctx), &hidden, (&a.labels, &a.weights), deferred)?;
             sums.add(&out.nll, &p.share.take(&a.loss_mask), counted(&a.loss_mask), share)?;
             loss = ops::add(g, &loss, &out.loss)?;
         }
@@ -494,10 +498,10 @@ impl Iteration<'_> {
         of: (&MicroBatch, usize),
         place: (usize, usize),
         sink: &mut dyn GradSink,
-        later: Option<&mut Later>,
+        deferred: Option<&mut WeightGradStore>,
     ) -> Result<()> {
-        let Begun { walk, input, output } = self.begin_backward(kept, of, place)?;
-        let grads = walk.finish(sink, later)?;
+        let Begun { backward, input, output } = self.begin_backward(kept, of, place)?;
+        let grads = backward.finish(sink, deferred)?;
         drop(output);
         self.hand_back(input.as_ref(), grads, place)
     }
@@ -538,8 +542,8 @@ impl Iteration<'_> {
             Some(carry) => std::iter::once(&carry.stream).chain(&carry.lent).collect(),
             None => Vec::new(),
         };
-        let walk = graph.walk_back(roots, &wrt)?;
-        Ok(Begun { walk, input, output })
+        let backward = graph.begin_backward(roots, &wrt)?;
+        Ok(Begun { backward, input, output })
     }
 
     /// Gives the gradients of a chunk's input to the chunk before.

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::halves::{join, split};
 use crate::scaled::{Scaled, Stored};
 use half::bf16;
-use ms_core::{DType, Device, Host, Parcel, Tensor};
+use ms_core::{DType, Device, Host, HostTensor, Tensor};
 use std::collections::BTreeMap;
 
 /// The form in which an optimizer stores its state.
@@ -48,7 +48,7 @@ pub(crate) enum State {
     /// On the device, in bf16.
     Rounded(Tensor),
     /// With the host, as they are or in bf16.
-    Away(Parcel),
+    Away(HostTensor),
     /// On the device, in a narrow type with scales.
     Scaled(Scaled),
     /// In the model's weights, which are not rounded or are the upper halves.

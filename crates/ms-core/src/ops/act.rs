@@ -2,7 +2,7 @@
 
 use super::layout::op;
 use super::only;
-use crate::hold::{self, Held, Holds};
+use crate::shard_state::{self, InputStates, OutputState};
 use crate::{Activation, BackwardCx, Digit, Grads, Graph, Op, Result, Saved, Var};
 
 struct Swiglu(Saved);
@@ -25,7 +25,7 @@ pub fn swiglu(g: &mut Graph, x: &Var) -> Result<Var> {
     let y = g.device().swiglu(x.value())?;
     let y = g.apply(y, &[x], || Box::new(Swiglu(x.saved())));
     let x = x.saved();
-    Ok(y.rebuilt_by(move |device| device.swiglu(&x.get(device)?)))
+    Ok(y.recomputed_by(move |device| device.swiglu(&x.get(device)?)))
 }
 
 struct Add;
@@ -35,8 +35,8 @@ impl Op for Add {
         "add"
     }
 
-    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
-        hold::added(inputs)
+    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
+        shard_state::additive(inputs)
     }
 
     fn backward(self: Box<Self>, _: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
@@ -75,7 +75,7 @@ pub fn activation(g: &mut Graph, x: &Var, kind: Activation, gated: bool) -> Resu
     let y = g.device().activation(x.value(), kind, gated)?;
     let y = g.apply(y, &[x], || Box::new(Activate { x: x.saved(), kind, gated }));
     let x = x.saved();
-    Ok(y.rebuilt_by(move |device| device.activation(&x.get(device)?, kind, gated)))
+    Ok(y.recomputed_by(move |device| device.activation(&x.get(device)?, kind, gated)))
 }
 
 struct Gate {

@@ -1,10 +1,10 @@
 //! Preparation of queries and keys (norm and rotation), and attention.
 
 use super::only;
-use crate::hold::{self, Held, Holds};
+use crate::shard_state::{self, InputStates, OutputState};
 use crate::{
-    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Grads, Graph, HeadLayout, Like, Op,
-    QkNorm, QkvRows, Result, Rotary, Saved, Segment, Tensor, Var,
+    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Grads, Graph, HeadLayout, Op,
+    QkNorm, QkvRows, Result, Rotary, Saved, Segment, Tensor, TensorSpec, Var,
 };
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ struct Attention {
     out: Saved,
     lse: Tensor,
     /// Type and shape of the parameter, and its values, f32 or f64.
-    sinks: Option<(Like, Tensor)>,
+    sinks: Option<(TensorSpec, Tensor)>,
     heads: HeadLayout,
     segments: Arc<[Segment]>,
     options: AttentionOptions,
@@ -102,8 +102,8 @@ impl Op for Attention {
         "attention"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        hold::in_sequence(along, inputs, 0..1)
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        shard_state::token_mixing(along, inputs, 0..1)
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
@@ -193,10 +193,10 @@ impl Op for Picked {
         "attention_picked"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         // Tokens see each other's keys, in the last of the inputs.
         let keys = inputs.len() - 1;
-        hold::in_sequence(along, inputs, keys..keys + 1)
+        shard_state::token_mixing(along, inputs, keys..keys + 1)
     }
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {

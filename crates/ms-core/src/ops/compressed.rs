@@ -3,7 +3,7 @@
 use super::attention::join_sinks;
 use super::layout::op;
 use super::{all, only};
-use crate::{BackwardCx, Graph, Like, Op, Pooling, Result, Rotary, Saved, Tensor, Var, Window};
+use crate::{BackwardCx, Graph, Op, Pooling, Result, Rotary, Saved, Tensor, TensorSpec, Var, Window};
 use std::sync::Arc;
 
 struct RotateLast {
@@ -76,7 +76,7 @@ struct AttentionShared {
     kept: [Saved; 4],
     lse: Tensor,
     /// What the parameter is like, and its values as f32.
-    sinks: Option<(Like, Tensor)>,
+    sinks: Option<(TensorSpec, Tensor)>,
     picks: Tensor,
     scale: f64,
 }

@@ -1,7 +1,7 @@
 //! Token embedding.
 
 use super::only;
-use crate::hold::{self, Held, Hold, Holds};
+use crate::shard_state::{self, InputStates, OutputState, ShardState};
 use crate::{BackwardCx, Digit, Grads, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
@@ -14,13 +14,13 @@ impl Op for Embedding {
         "embedding"
     }
 
-    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
         match inputs {
             // Rows of other ranks are zero.
-            [Some(Hold::Sharded)] => Ok(Some(Hold::Partial)),
+            [Some(ShardState::Sharded)] => Ok(Some(ShardState::Partial)),
             // Each rank has the embeddings of its own tokens.
-            [Some(Hold::Replicated)] => Ok(Some(Hold::Tokens)),
-            _ => hold::together(inputs),
+            [Some(ShardState::Replicated)] => Ok(Some(ShardState::Tokens)),
+            _ => shard_state::nonlinear(inputs),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The loss that trains an indexer next to the attention whose keys it picks.
 
 use super::only;
-use crate::hold::{self, Clash, Held, Hold, Holds};
+use crate::shard_state::{self, InputStates, OutputState, ShardState, StateConflict};
 use crate::{BackwardCx, Digit, Divergence, Grads, Graph, IndexerInputs, Op, Result, Tensor, Var};
 
 /// The target of an indexer.
@@ -27,12 +27,12 @@ impl Op for IndexerLoss {
         "indexer_loss"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
-        let [of_out, indexer @ ..] = inputs else { return Err(Clash) };
-        match hold::in_sequence(along, indexer, 1..2)? {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
+        let [of_out, indexer @ ..] = inputs else { return Err(StateConflict) };
+        match shard_state::token_mixing(along, indexer, 1..2)? {
             // Every rank trains the indexer on its own tokens, and with values that tensor-parallel ranks have in common.
-            None | Some(Hold::Constant | Hold::Invariant | Hold::Tokens) => Ok(*of_out),
-            Some(_) => Err(Clash),
+            None | Some(ShardState::Constant | ShardState::Invariant | ShardState::Tokens) => Ok(*of_out),
+            Some(_) => Err(StateConflict),
         }
     }
 

@@ -1,30 +1,32 @@
 //! Views, column maps, casts and scaling.
 
 use super::only;
-use crate::{BackwardCx, Columns, DType, Error, Graph, Like, Noise, Op, Result, Saved, Shape, Tensor, Var};
+use crate::{
+    BackwardCx, Columns, DType, Error, Graph, Noise, Op, Result, Saved, Shape, Tensor, TensorSpec, Var,
+};
 use std::sync::Arc;
 
 /// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`; with a rule of
-/// [`hold`] if it is not [`hold::together`].
+/// [`shard_state`] if it is not [`shard_state::nonlinear`].
 macro_rules! op {
     ($type:ty, $name:literal, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
-        op!($type, $name, together, |$this, $cx, $dy| $body);
+        op!($type, $name, nonlinear, |$this, $cx, $dy| $body);
     };
     ($type:ty, $name:literal, $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
-        op!($type, $name, (|_, inputs| crate::hold::$rule(inputs)), |$this, $cx, $dy| $body);
+        op!($type, $name, (|_, inputs| crate::shard_state::$rule(inputs)), |$this, $cx, $dy| $body);
     };
     // In which tokens see some of the inputs.
     ($type:ty, $name:literal, sees $seen:expr, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         op!(
             $type,
             $name,
-            (|along, inputs| crate::hold::in_sequence(along, inputs, $seen)),
+            (|along, inputs| crate::shard_state::token_mixing(along, inputs, $seen)),
             |$this, $cx, $dy| $body
         );
     };
     // Its backward is little work compared with a product.
     ($type:ty, $name:literal, light $rule:ident, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
-        op!($type, $name, (|_, inputs| crate::hold::$rule(inputs)), true, |$this, $cx, $dy| $body);
+        op!($type, $name, (|_, inputs| crate::shard_state::$rule(inputs)), true, |$this, $cx, $dy| $body);
     };
     ($type:ty, $name:literal, ($rule:expr), |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
         op!($type, $name, ($rule), false, |$this, $cx, $dy| $body);
@@ -35,8 +37,15 @@ macro_rules! op {
                 $name
             }
 
-            fn hold(&self, along: crate::Digit, inputs: crate::hold::Holds<'_>) -> crate::hold::Held {
-                let rule: fn(crate::Digit, crate::hold::Holds<'_>) -> crate::hold::Held = $rule;
+            fn shard_state(
+                &self,
+                along: crate::Digit,
+                inputs: crate::shard_state::InputStates<'_>,
+            ) -> crate::shard_state::OutputState {
+                let rule: fn(
+                    crate::Digit,
+                    crate::shard_state::InputStates<'_>,
+                ) -> crate::shard_state::OutputState = $rule;
                 rule(along, inputs)
             }
 
@@ -58,7 +67,7 @@ macro_rules! op {
 pub(super) use op;
 
 struct Reshape(Shape);
-op!(Reshape, "reshape", light added, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
+op!(Reshape, "reshape", light additive, |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
 
 /// The same elements under another shape. Saves nothing.
 ///
@@ -70,8 +79,8 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
     Ok(g.apply(y, &[x], || Box::new(Reshape(before))))
 }
 
-struct Cast(Like);
-op!(Cast, "cast", light added, |op, cx, dy| {
+struct Cast(TensorSpec);
+op!(Cast, "cast", light additive, |op, cx, dy| {
     let computed = cx.weight_gradient(0, op.0, move |device, grad| {
         let dy = device.cast(&dy, grad.dtype())?;
         device.accumulate(grad, &dy, 1.0)
@@ -92,7 +101,7 @@ pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
 }
 
 struct Scale(f64);
-op!(Scale, "scale", light added, |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
+op!(Scale, "scale", light additive, |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
 
 fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
     let mut y = x.copied()?;
@@ -117,7 +126,7 @@ struct Noisy {
     site: u64,
     noise: Noise,
 }
-op!(Noisy, "noise", light together, |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
+op!(Noisy, "noise", light nonlinear, |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
 
 /// `x[T,W]` with every value multiplied by what the key of its token, the place `site` of the model and its column draw.
 /// Saves the keys.
@@ -129,11 +138,11 @@ pub fn noise(g: &mut Graph, x: &Var, keys: &Arc<[u64]>, site: u64, noise: Noise)
     Ok(g.apply(y, &[x], || Box::new(Noisy { keys: keys.clone(), site, noise })))
 }
 
-struct Taken {
+struct TakeColumns {
     width: usize,
     runs: Arc<[Columns]>,
 }
-op!(Taken, "columns", light added, |op, cx, dy| Ok(vec![Some(
+op!(TakeColumns, "columns", light additive, |op, cx, dy| Ok(vec![Some(
     cx.device.columns_backward(&dy, op.width, &op.runs)?
 )]));
 
@@ -144,7 +153,7 @@ op!(Taken, "columns", light added, |op, cx, dy| Ok(vec![Some(
 pub fn columns(g: &mut Graph, x: &Var, runs: &Arc<[Columns]>) -> Result<Var> {
     let width = x.value().as_matrix().1;
     let y = g.device().columns(x.value(), runs)?;
-    Ok(g.apply(y, &[x], || Box::new(Taken { width, runs: runs.clone() })))
+    Ok(g.apply(y, &[x], || Box::new(TakeColumns { width, runs: runs.clone() })))
 }
 
 /// `x[T,W]` cut into parts of `widths` columns.
@@ -166,7 +175,7 @@ pub fn split<const N: usize>(g: &mut Graph, x: &Var, widths: [usize; N]) -> Resu
 }
 
 struct Concat(Vec<usize>);
-op!(Concat, "concat", light added, |op, cx, dy| {
+op!(Concat, "concat", light additive, |op, cx, dy| {
     let (mut start, width) = (0, dy.as_matrix().1);
     op.0.iter()
         .map(|&len| {
@@ -189,10 +198,10 @@ pub fn concat(g: &mut Graph, parts: &[&Var]) -> Result<Var> {
 }
 
 struct Part {
-    whole: Like,
+    whole: TensorSpec,
     start: usize,
 }
-op!(Part, "part", light added, |op, cx, dy| {
+op!(Part, "part", light additive, |op, cx, dy| {
     let Part { whole, start } = op;
     let dw = cx.weight_gradient(0, whole, move |device, mut grad| {
         let dy = device.cast(&dy, dy.dtype().wide())?;
@@ -215,7 +224,7 @@ struct ScaleColumns {
     x: Saved,
     s: Saved,
 }
-op!(ScaleColumns, "scale_columns", multiplied, |op, cx, dy| {
+op!(ScaleColumns, "scale_columns", product, |op, cx, dy| {
     let (x, s) = (op.x.get(cx.device)?, op.s.get(cx.device)?);
     let dx = cx.device.scale_columns(&dy, &s)?;
     let ds = cx.weight_gradient(1, &s, move |device, grad| device.scale_columns_backward(grad, &dy, &x))?;
@@ -234,7 +243,7 @@ pub fn scale_columns(g: &mut Graph, x: &Var, s: &Var) -> Result<Var> {
 struct UnitRows(Saved);
 op!(UnitRows, "unit_rows", |op, cx, dy| {
     let x = op.0.get(cx.device)?;
-    let like = Like::from(&x);
+    let like = TensorSpec::from(&x);
     Ok(vec![cx.weight_gradient(0, like, move |device, grad| device.unit_rows_backward(grad, &dy, &x))?])
 });
 

@@ -2,8 +2,10 @@
 
 use super::layout::op;
 use super::only;
-use crate::hold::{self, Held, Holds};
-use crate::{BackwardCx, Columns, Digit, Error, Grads, Graph, Like, Op, Result, Saved, Shape, Tensor, Var};
+use crate::shard_state::{self, InputStates, OutputState};
+use crate::{
+    BackwardCx, Columns, Digit, Error, Grads, Graph, Op, Result, Saved, Shape, Tensor, TensorSpec, Var,
+};
 
 struct Linear {
     x: Saved,
@@ -17,8 +19,8 @@ impl Op for Linear {
         "linear"
     }
 
-    fn hold(&self, _: Digit, inputs: Holds<'_>) -> Held {
-        hold::projected(inputs)
+    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
+        shard_state::linear_layer(inputs)
     }
 
     /// With few outputs, as a router has.
@@ -52,7 +54,7 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
 }
 
 struct AddBias {
-    bias: Like,
+    bias: TensorSpec,
 }
 op!(AddBias, "add_bias", |op, cx, dy| {
     let again = dy.clone();

@@ -1,8 +1,10 @@
 //! Output layer and cross entropy, fused over chunks of tokens.
 
 use super::only;
-use crate::hold::{self, Held, Hold, Holds};
-use crate::{BackwardCx, Device, Digit, Digits, Error, Grads, Graph, Like, Op, Result, Shape, Tensor, Var};
+use crate::shard_state::{self, InputStates, OutputState, ShardState};
+use crate::{
+    BackwardCx, Device, Digit, Digits, Error, Grads, Graph, Op, Result, Shape, Tensor, TensorSpec, Var,
+};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -16,7 +18,7 @@ pub struct LossVar {
 }
 
 /// A started sum over ranks; calling it waits.
-pub type Coming = Box<dyn FnOnce() -> Result<Tensor>>;
+pub type PendingSum = Box<dyn FnOnce() -> Result<Tensor>>;
 
 /// The ranks over which a vocabulary is sharded, as seen by a loss.
 pub trait VocabGroup {
@@ -46,7 +48,7 @@ pub trait VocabGroup {
     ///
     /// # Errors
     /// If a rank failed, or the tokens do not divide.
-    fn begin_sum(&self, dx: Tensor) -> Result<Coming>;
+    fn begin_sum(&self, dx: Tensor) -> Result<PendingSum>;
 
     /// The digits that tell the ranks apart.
     fn over(&self) -> Digits;
@@ -99,9 +101,9 @@ struct LinearCrossEntropy {
     dx: Tensor,
     dw: WeightGradient,
     db: Option<Tensor>,
-    w: Like,
+    w: TensorSpec,
     /// The digits of the other ranks that hold parts of the vocabulary, if any, and the state of the input.
-    words: Option<(Digits, Hold)>,
+    words: Option<(Digits, ShardState)>,
 }
 
 impl Op for LinearCrossEntropy {
@@ -109,21 +111,21 @@ impl Op for LinearCrossEntropy {
         "linear_cross_entropy"
     }
 
-    fn hold(&self, along: Digit, inputs: Holds<'_>) -> Held {
+    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
         let (x, layer) = inputs.split_at(1);
         let entered = match self.words {
             Some((over, outside)) if over.contains(along) => {
-                over.exchanged(along, x, &[outside], Hold::Replicated)?
+                over.exchanged(along, x, &[outside], ShardState::Replicated)?
             }
             _ => x[0],
         };
         let inputs: Vec<_> = std::iter::once(entered).chain(layer.iter().copied()).collect();
-        match hold::projected(&inputs)? {
+        match shard_state::linear_layer(&inputs)? {
             // Ranks exchange the statistics of their vocabulary shards inside.
-            Some(Hold::Sharded) if self.words.is_some() => Ok(Some(Hold::Invariant)),
-            Some(Hold::Sharded) => Err(hold::Clash),
+            Some(ShardState::Sharded) if self.words.is_some() => Ok(Some(ShardState::Invariant)),
+            Some(ShardState::Sharded) => Err(shard_state::StateConflict),
             // A sum over a rank's own tokens.
-            Some(Hold::Tokens) => Ok(Some(Hold::Partial)),
+            Some(ShardState::Tokens) => Ok(Some(ShardState::Partial)),
             other => Ok(other),
         }
     }
@@ -229,13 +231,13 @@ impl Chunks {
 }
 
 /// The gradient of a chunk's input, in transit.
-struct OnItsWay(Chunk, Coming);
+struct PendingChunk(Chunk, PendingSum);
 
-impl OnItsWay {
+impl PendingChunk {
     /// Writes it to its place among this rank's rows.
     fn put(of: &mut Option<Self>, dx: &mut Tensor) -> Result<()> {
-        let Some(Self(chunk, coming)) = of.take() else { return Ok(()) };
-        dx.put(chunk.first * dx.dim(1), &coming()?)
+        let Some(Self(chunk, pending)) = of.take() else { return Ok(()) };
+        dx.put(chunk.first * dx.dim(1), &pending()?)
     }
 }
 
@@ -324,8 +326,8 @@ pub fn linear_cross_entropy(
             match head.group {
                 None => dx.put(chunk.first * hidden, &part)?,
                 Some(group) => {
-                    OnItsWay::put(&mut on_its_way, dx)?;
-                    on_its_way = Some(OnItsWay(chunk, group.begin_sum(part)?));
+                    PendingChunk::put(&mut on_its_way, dx)?;
+                    on_its_way = Some(PendingChunk(chunk, group.begin_sum(part)?));
                 }
             }
             match dw {
@@ -340,7 +342,7 @@ pub fn linear_cross_entropy(
         }
     }
     if let Some(Gradients { dx, .. }) = &mut gradients {
-        OnItsWay::put(&mut on_its_way, dx)?;
+        PendingChunk::put(&mut on_its_way, dx)?;
     }
     let each = nll.ready()?.to_reals()?.into_iter().zip(weights.ready()?.to_reals()?);
     let sum: f64 = each.map(|(n, w)| if w == 0.0 { 0.0 } else { n * w }).sum();
@@ -349,7 +351,7 @@ pub fn linear_cross_entropy(
     let loss = match gradients {
         Some(Gradients { dx, dw, db }) => {
             let inputs = [x, head.w, head.bias.unwrap_or(&none)];
-            let outside = if chunks.shares > 1 { Hold::Tokens } else { Hold::Invariant };
+            let outside = if chunks.shares > 1 { ShardState::Tokens } else { ShardState::Invariant };
             let words = head.group.map(|group| (group.over(), outside));
             let w = head.w.value().into();
             g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w, words }))

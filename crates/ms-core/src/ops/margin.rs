@@ -75,7 +75,7 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
 
 /// The smallest margin over all experts, each of which takes at most the `capacity` copies with the greatest weights, between
 /// the weight of a copy that is taken and one that is dropped. `weights[T,K]`, `routes` and `share_of[T]` are those of
-/// [`super::drop_beyond`]. Infinite if every expert takes all.
+/// [`super::drop_tokens`]. Infinite if every expert takes all.
 ///
 /// # Errors
 /// If the weights are not real numbers.

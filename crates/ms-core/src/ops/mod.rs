@@ -26,11 +26,11 @@ pub use hyper_connections::{collapse, expand, stream_weights};
 pub use indexer::{IndexerTarget, indexer_loss};
 pub use layout::{cast, columns, concat, noise, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
-pub use loss::{Coming, Head, LossVar, VocabGroup, linear_cross_entropy, logits};
+pub use loss::{Head, LossVar, PendingSum, VocabGroup, linear_cross_entropy, logits};
 pub use margin::{drop_margin, routing_margin};
 pub use moe::{
-    Auxiliary, Balance, DropPolicy, Instead, Routed, Taken, TokenGroup, combine, dispatch, drop_beyond,
-    expert_linear, restore, route, route_instead, route_to,
+    Auxiliary, Balance, DropPolicy, ExpertCapacity, Routed, RoutingOverride, TokenGroup, combine, dispatch,
+    drop_tokens, expert_linear, restore, route, route_to, route_with_override,
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute, recompute_behind};

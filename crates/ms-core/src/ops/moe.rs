@@ -2,7 +2,9 @@
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, Device, ExpertLoad, Graph, Like, Op, Result, Router, Routes, Saved, Tensor, Var};
+use crate::{
+    BackwardCx, Device, ExpertLoad, Graph, Op, Result, Router, Routes, Saved, Tensor, TensorSpec, Var,
+};
 use std::sync::Arc;
 
 /// A number for each auxiliary loss of routers: its coefficient (0: none), or its value.
@@ -53,7 +55,7 @@ pub struct Balance<'a> {
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,
     /// Which copies count; `None`: all picked ones, whether or not experts drop them.
-    pub taken: Option<Taken<'a>>,
+    pub taken: Option<ExpertCapacity<'a>>,
     /// With one group: every expert counts as having this many copies, because it is padded to that number.
     pub filled: Option<usize>,
 }
@@ -108,7 +110,7 @@ struct Route {
     router: Router,
     balance: Option<(ExpertLoad, f64)>,
 }
-op!(Route, "route", light together, |op, cx, dy| {
+op!(Route, "route", light nonlinear, |op, cx, dy| {
     let logits = op.logits.get(cx.device)?;
     let mut d = cx.device.route_backward(&dy, &op.experts, &logits, &op.router)?;
     if let Some((load, grad_scale)) = op.balance {
@@ -136,7 +138,7 @@ pub fn route(
 }
 
 /// Experts that tokens go to instead of those that were picked.
-pub struct Instead<'a> {
+pub struct RoutingOverride<'a> {
     /// Which, `[T,K]` i32.
     pub experts: &'a Tensor,
     /// Picks made by other means than scores, `[T,K]` i32; `None`: by scores.
@@ -150,11 +152,11 @@ pub struct Instead<'a> {
 ///
 /// # Errors
 /// As [`route`], and if an expert does not exist.
-pub fn route_instead(
+pub fn route_with_override(
     g: &mut Graph,
     logits: &Var,
     bias: Option<&Tensor>,
-    instead: Instead<'_>,
+    instead: RoutingOverride<'_>,
     router: &Router,
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
@@ -322,7 +324,7 @@ fn routed(
     let mut loss = None;
     let balance = match balance {
         Some(b) => {
-            let of_values = |taken: Taken<'_>| {
+            let of_values = |taken: ExpertCapacity<'_>| {
                 Ok::<_, crate::Error>(taken.of(&weights.ready()?.to_reals()?, router.top_k, &routes))
             };
             let kept = b.taken.map(of_values).transpose()?.map_or_else(Vec::new, |(kept, _)| kept);
@@ -342,7 +344,7 @@ fn routed(
 struct Keep {
     kept: Tensor,
 }
-op!(Keep, "keep_copies", light together, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
+op!(Keep, "keep_copies", light nonlinear, |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
 
 /// The weights `[T,K]` of copies with a 1 in `kept`; the others, with a 0, have weight 0.
 fn keep(g: &mut Graph, weights: &Var, kept: &[f64]) -> Result<Var> {
@@ -357,13 +359,13 @@ fn keep(g: &mut Graph, weights: &Var, kept: &[f64]) -> Result<Var> {
 pub enum DropPolicy {
     /// Those with the smallest weights.
     Weights,
-    /// The last ones, in the order of places ([`Taken::places`]).
+    /// The last ones, in the order of places ([`ExpertCapacity::places`]).
     Position,
 }
 
 /// Which copies of tokens experts take.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
+pub struct ExpertCapacity<'a> {
     /// At most this many each.
     pub capacity: usize,
     /// The share of each token, `[T]`, each with its own capacity; empty: all are one share.
@@ -374,7 +376,7 @@ pub struct Taken<'a> {
     pub places: &'a [u32],
 }
 
-impl Taken<'_> {
+impl ExpertCapacity<'_> {
     /// How many shares of the tokens there are.
     pub fn shares(&self) -> usize {
         self.share_of.iter().max().map_or(1, |last| *last as usize + 1)
@@ -423,11 +425,11 @@ impl Taken<'_> {
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
-pub fn drop_beyond(
+pub fn drop_tokens(
     g: &mut Graph,
     weights: &Var,
     routes: &Routes,
-    taken: Taken<'_>,
+    taken: ExpertCapacity<'_>,
 ) -> Result<(Var, Vec<u64>)> {
     let (values, width) = (weights.value().ready()?.to_reals()?, weights.value().as_matrix().1);
     let (kept, dropped) = taken.of(&values, width, routes);
@@ -435,7 +437,7 @@ pub fn drop_beyond(
 }
 
 struct Dispatch(Arc<Routes>);
-op!(Dispatch, "dispatch", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
+op!(Dispatch, "dispatch", light additive, |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
 
 /// A row of `x[T,H]` for every copy of a token, sorted by expert: `[T·K,H]`. Saves the routes.
 ///
@@ -447,7 +449,7 @@ pub fn dispatch(g: &mut Graph, x: &Var, routes: &Arc<Routes>) -> Result<Var> {
 }
 
 struct Restore(Arc<Routes>);
-op!(Restore, "restore", light added, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
+op!(Restore, "restore", light additive, |op, cx, dy| Ok(vec![Some(cx.device.dispatch(&dy, &op.0)?)]));
 
 /// The rows of `y[R,H]` in their order before [`dispatch`] with routes of one copy per row. Saves the routes.
 ///
@@ -463,7 +465,7 @@ struct Combine {
     weights: Saved,
     routes: Arc<Routes>,
 }
-op!(Combine, "combine", combined, |op, cx, dy| {
+op!(Combine, "combine", expert_combine, |op, cx, dy| {
     let (x, weights) = (op.x.get(cx.device)?, op.weights.get(cx.device)?);
     let (dx, dw) = cx.device.combine_backward(&dy, &x, &weights, &op.routes)?;
     Ok(vec![Some(dx), Some(dw)])
@@ -483,10 +485,10 @@ pub fn combine(g: &mut Graph, x: &Var, weights: &Var, routes: &Arc<Routes>) -> R
 struct ExpertLinear {
     x: Saved,
     w: Saved,
-    bias: Option<Like>,
+    bias: Option<TensorSpec>,
     routes: Arc<Routes>,
 }
-op!(ExpertLinear, "expert_linear", by_expert, |op, cx, dy| {
+op!(ExpertLinear, "expert_linear", expert_linear_layer, |op, cx, dy| {
     let ExpertLinear { x, w, bias, routes } = op;
     let w = w.get(cx.device)?;
     let dx = cx.device.expert_linear_dx(&dy, &w, &routes)?;

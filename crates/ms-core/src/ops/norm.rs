@@ -67,7 +67,7 @@ pub fn rms_norm(g: &mut Graph, x: &Var, w: &Var, norm: Norm) -> Result<Var> {
 
 /// `y`, which is the norm of the saved values.
 fn normed_again(y: Var, [x, w]: [Saved; 2], norm: Norm) -> Var {
-    y.rebuilt_by(move |device| Ok(device.rms_norm(&x.get(device)?, &w.get(device)?, &norm)?.0))
+    y.recomputed_by(move |device| Ok(device.rms_norm(&x.get(device)?, &w.get(device)?, &norm)?.0))
 }
 
 /// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Saves `sum`, `w`, from which `y` can be recomputed,
@@ -121,7 +121,7 @@ pub fn layer_norm(g: &mut Graph, x: &Var, w: &Var, b: Option<&Var>, eps: f64) ->
     let (x, w, b) = (x.saved(), w.saved(), b.map(Var::saved));
     let op = LayerNorm { x: x.clone(), w: w.clone(), stats, shifted: b.is_some() };
     let y = g.apply(y, &inputs, || Box::new(op));
-    Ok(y.rebuilt_by(move |device| {
+    Ok(y.recomputed_by(move |device| {
         let b = b.map(|b| b.get(device)).transpose()?;
         Ok(device.layer_norm(&x.get(device)?, &w.get(device)?, b.as_ref(), eps)?.0)
     }))

@@ -1,6 +1,6 @@
 //! Recomputation: run now without recording, run again with recording when the backward pass needs it.
 
-use crate::hold::{Held, Holds, States};
+use crate::shard_state::{InputStates, OutputState, ShardStates};
 use crate::{BackwardCx, Device, Digit, Grads, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,9 +9,9 @@ pub type Recomputed = Arc<dyn Fn(&mut Graph, &[Var]) -> Result<Vec<Var>> + Send 
 
 /// The part, its inputs, and its second run once that has begun.
 struct Region {
-    xs: Vec<(Saved, States)>,
+    xs: Vec<(Saved, ShardStates)>,
     /// The declared sharding states of its outputs.
-    declared: Vec<States>,
+    declared: Vec<ShardStates>,
     f: Recomputed,
     again: Mutex<Option<Again>>,
 }
@@ -30,12 +30,12 @@ impl Region {
         if again.is_none() {
             let mut g = Graph::train(device);
             let mut xs = Vec::with_capacity(self.xs.len());
-            for (x, holds) in &self.xs {
-                xs.push(g.input(x.get(device)?).held(*holds));
+            for (x, shard_states) in &self.xs {
+                xs.push(g.input(x.get(device)?).with_shard_states(*shard_states));
             }
             let ys = (self.f)(&mut g, &xs)?;
             for (y, declared) in ys.iter().zip(&self.declared) {
-                y.holds().assert_declared(*declared, "what runs again");
+                y.shard_states().assert_declared(*declared, "what runs again");
             }
             *again = Some(Again { g, xs, ys });
         }
@@ -50,7 +50,7 @@ impl Op for Recompute {
         "recompute"
     }
 
-    fn hold(&self, _: Digit, _: Holds<'_>) -> Held {
+    fn shard_state(&self, _: Digit, _: InputStates<'_>) -> OutputState {
         // The states are declared for the outputs; the second run, which is recorded, is tracked and compared with them.
         Ok(None)
     }
@@ -78,12 +78,12 @@ impl Op for Recompute {
 pub fn recompute(
     g: &mut Graph,
     x: &Var,
-    holds: States,
+    shard_states: ShardStates,
     f: impl Fn(&mut Graph, &Var) -> Result<Var> + Send + Sync + 'static,
 ) -> Result<Var> {
     let f: Recomputed = Arc::new(move |g, xs| Ok(vec![f(g, &xs[0])?]));
     let first = f.clone();
-    let mut made = recompute_behind(g, &[x], &[holds], |g, xs| first(g, xs), f)?;
+    let mut made = recompute_behind(g, &[x], &[shard_states], |g, xs| first(g, xs), f)?;
     Ok(made.remove(0))
 }
 
@@ -99,7 +99,7 @@ pub fn recompute(
 pub fn recompute_behind(
     g: &mut Graph,
     xs: &[&Var],
-    holds: &[States],
+    shard_states: &[ShardStates],
     first: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>>,
     f: Recomputed,
 ) -> Result<Vec<Var>> {
@@ -109,15 +109,15 @@ pub fn recompute_behind(
     }
     let ys = first(&mut Graph::inference(g.device()), &given)?;
     let ys: Vec<Tensor> = ys.into_iter().map(|y| y.value().clone()).collect();
-    let declared = holds[..ys.len()].to_vec();
-    let xs_kept = xs.iter().map(|x| (x.saved(), x.holds())).collect();
+    let declared = shard_states[..ys.len()].to_vec();
+    let xs_kept = xs.iter().map(|x| (x.saved(), x.shard_states())).collect();
     let region = Arc::new(Region { xs: xs_kept, declared, f, again: Mutex::new(None) });
     // The operation keeps the region until its own turn, which comes after that of all users of its outputs.
     let of_op = Arc::downgrade(&region);
     let ys = g.apply_region(ys, xs, || Box::new(Recompute(region)));
     let formed_again = |(k, y): (usize, Var)| {
         let region = of_op.clone();
-        y.held(holds[k]).rebuilt_by(move |device| {
+        y.with_shard_states(shard_states[k]).recomputed_by(move |device| {
             let region = region.upgrade().expect("a value is needed before its operation's turn");
             let again = region.run(device)?;
             Ok(again.as_ref().expect("it has just been run").ys[k].value().clone())

@@ -3,8 +3,8 @@
 use super::layout::op;
 use super::{all, only};
 use crate::{
-    BackwardCx, DeltaRule, Grads, Graph, Like, Mamba3Shape, Op, Result, Saved, Segment, StateSpace, Tensor,
-    Var,
+    BackwardCx, DeltaRule, Grads, Graph, Mamba3Shape, Op, Result, Saved, Segment, StateSpace, Tensor,
+    TensorSpec, Var,
 };
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn weights(
 ) -> Result<Grads> {
     let each = gradients.into_iter().enumerate();
     each.map(|(i, d)| {
-        let like = Like::from(&d);
+        let like = TensorSpec::from(&d);
         cx.weight_gradient(first + i, like, move |device, grad| device.accumulate(grad, &d, 1.0))
     })
     .collect()

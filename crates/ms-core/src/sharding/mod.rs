@@ -25,5 +25,5 @@ pub use grid::{Grid, GridRules, GridSizes};
 pub use optimizer::OptimizerSharding;
 pub use partition::Partition;
 pub use region::Region;
-pub use ring_cache::{KeptOfRing, RingCache};
+pub use ring_cache::{RingCache, RingCachePolicy};
 pub use topology::{Axis, Topology};

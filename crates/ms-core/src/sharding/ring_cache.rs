@@ -2,7 +2,7 @@
 
 /// Which received keys and values are saved, so that the backward pass need not request them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeptOfRing {
+pub enum RingCachePolicy {
     /// Nothing: they are sent again.
     #[default]
     Nothing,
@@ -19,17 +19,17 @@ pub enum KeptOfRing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCache {
     /// What is saved.
-    pub kept: KeptOfRing,
+    pub policy: RingCachePolicy,
     /// Layers without between two layers with it.
     pub interval: usize,
 }
 
 impl RingCache {
     /// What layer `layer`, counted from 0 over the whole model, keeps.
-    pub fn of_layer(&self, layer: usize) -> KeptOfRing {
+    pub fn of_layer(&self, layer: usize) -> RingCachePolicy {
         match layer.is_multiple_of(self.interval + 1) {
-            true => self.kept,
-            false => KeptOfRing::Nothing,
+            true => self.policy,
+            false => RingCachePolicy::Nothing,
         }
     }
 }

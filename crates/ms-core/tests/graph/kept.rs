@@ -34,7 +34,7 @@ fn run(device: &Device, dtype: DType, way: Way, host: &Host) -> (Vec<f32>, Vec<f
     let mut beside: Option<Var> = None;
     for _ in 0..3 {
         if matches!(way, Way::Sent | Way::Both) {
-            g.note_kept(&[]);
+            g.record_saved(&[]);
         }
         let [n, fc1, fc2] = [n, fc1, fc2].map(|id| g.param(&store, id));
         let normed = match beside.take() {
@@ -54,7 +54,7 @@ fn run(device: &Device, dtype: DType, way: Way, host: &Host) -> (Vec<f32>, Vec<f
         }
         drop((normed, inner, active));
         if matches!(way, Way::Sent | Way::Both) {
-            g.kept_since().iter().for_each(|saved| saved.send(host).unwrap());
+            g.saved_since().iter().for_each(|saved| saved.send(host).unwrap());
         }
     }
     let out = add(&mut g, &stream, &beside.unwrap()).unwrap();
@@ -110,7 +110,7 @@ fn a_region_whose_output_is_forgotten_runs_again_once() {
             let y = activation(g, x, ms_core::Activation::GeluTanh, false)?;
             add(g, &y, &y)
         };
-        let y = recompute(&mut g, &x, x.holds(), twice).unwrap();
+        let y = recompute(&mut g, &x, x.shard_states(), twice).unwrap();
         let z = linear(&mut g, &y, &w, None).unwrap();
         if forgotten {
             y.forget();
@@ -144,16 +144,16 @@ fn what_was_kept_before_is_not_among_what_is_kept_since() {
         let [n, w] = [0, 1].map(|id| g.param(&store, ParamId(id)));
         let normed = rms_norm(&mut g, &x, &n, NORM).unwrap();
         // The norm keeps `x`; the sum takes it, and keeps nothing.
-        g.note_kept(&[&x, &normed]);
+        g.record_saved(&[&x, &normed]);
         let sum = add(&mut g, &x, &normed).unwrap();
-        assert!(g.notes_kept() && g.kept_since().is_empty(), "{}", device.name());
+        assert!(g.records_saved() && g.saved_since().is_empty(), "{}", device.name());
         // The layer keeps its input alone, which was there before and kept by nothing.
-        g.note_kept(&[&x, &sum]);
+        g.record_saved(&[&x, &sum]);
         let _out = linear(&mut g, &sum, &w, None).unwrap();
-        let kept = g.kept_since();
+        let kept = g.saved_since();
         assert_eq!(kept.len(), 1, "{}", device.name());
         let bits = |t: &Tensor| t.to_f32_vec().unwrap();
         assert_eq!(bits(&kept[0].get(&device).unwrap()), bits(sum.value()));
-        assert!(!g.notes_kept() && g.kept_since().is_empty());
+        assert!(!g.records_saved() && g.saved_since().is_empty());
     }
 }

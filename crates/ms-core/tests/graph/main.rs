@@ -7,8 +7,8 @@ mod router_losses;
 
 use ms_core::ops::*;
 use ms_core::{
-    BackwardCx, DType, Device, GradBuffer, GradSink, Grads, Graph, Later, Norm, Op, ParamId, ParamLayout,
-    ParamStore, Result, Rng, Shape, Tensor, TensorMut, Var,
+    BackwardCx, DType, Device, GradBuffer, GradSink, Grads, Graph, Norm, Op, ParamId, ParamLayout,
+    ParamStore, Result, Rng, Shape, Tensor, TensorMut, Var, WeightGradStore,
 };
 use std::sync::{Arc, Mutex};
 
@@ -53,7 +53,7 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
                 add(g, x, &y)
             };
             h = if recomputed {
-                recompute(&mut g, &h, h.holds(), block).unwrap()
+                recompute(&mut g, &h, h.shard_states(), block).unwrap()
             } else {
                 block(&mut g, &h).unwrap()
             };
@@ -103,7 +103,7 @@ impl Op for Exchanges {
 
     fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
         self.0.lock().unwrap().push("begun");
-        cx.work_meanwhile()?;
+        cx.run_held_back()?;
         self.0.lock().unwrap().push("over");
         Ok(dys)
     }
@@ -183,11 +183,11 @@ fn deferred_weight_gradients_give_the_same_bits_and_are_final_when_they_are_form
         let dy = random(&device, "deferred.dy", &[4, 8], 1.0);
         let mut grads = Told(GradBuffer::zeros(device.arena(), DType::F32, layout.clone()), 0, 0);
         if split {
-            let mut later = Later::default();
-            g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut later)).unwrap();
+            let mut deferred = WeightGradStore::default();
+            g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut deferred)).unwrap();
             assert!(grads.0.values().to_f32_vec().unwrap().iter().all(|&v| v == 0.0));
             assert_eq!((grads.1, grads.2), (0, 0), "nothing yet");
-            later.run(&device, &mut grads).unwrap();
+            deferred.run(&device, &mut grads).unwrap();
         } else {
             g.backward(&y, dy, &[&x], &mut grads).unwrap();
         }
@@ -224,11 +224,13 @@ fn inference_records_nothing() {
 #[cfg(debug_assertions)]
 #[should_panic(expected = "ranks hold Some(Invariant), and Some(Sharded) was declared")]
 fn what_runs_again_is_compared_with_what_was_declared() {
-    use ms_core::{Hold, States};
+    use ms_core::{ShardState, ShardStates};
     let device = device();
     let mut g = Graph::train(&device);
-    let x = g.input(random(&device, "x", &[3, 4], 1.0)).held(States::all(Some(Hold::Invariant)));
-    let declared = States::all(Some(Hold::Sharded));
+    let x = g
+        .input(random(&device, "x", &[3, 4], 1.0))
+        .with_shard_states(ShardStates::all(Some(ShardState::Invariant)));
+    let declared = ShardStates::all(Some(ShardState::Sharded));
     let _y = recompute(&mut g, &x, declared, swiglu).unwrap();
     g.prepare_backward().unwrap();
 }

@@ -1,8 +1,8 @@
 //! The auxiliary losses of routers compared with upstream's, with their gradients.
 
 use super::*;
-use ms_core::ops::{Auxiliary, Balance, DropPolicy, Instead, Routed, Taken};
-use ms_core::ops::{drop_beyond, route, route_instead, route_to};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, ExpertCapacity, Routed, RoutingOverride};
+use ms_core::ops::{drop_tokens, route, route_to, route_with_override};
 use ms_core::{GroupScore, Router, RouterScore};
 use ms_testing::{Golden, assert_close, golden, read_golden};
 use std::collections::BTreeMap;
@@ -111,8 +111,8 @@ fn copies_beyond_the_capacity_are_upstreams() {
     let mut graph = Graph::train(&device);
     let x = graph.input(logits);
     let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
-    let taken = Taken { capacity, share_of: &[], policy: DropPolicy::Weights, places: &[] };
-    let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, taken).unwrap();
+    let taken = ExpertCapacity { capacity, share_of: &[], policy: DropPolicy::Weights, places: &[] };
+    let (left, dropped) = drop_tokens(&mut graph, &weights, &routes, taken).unwrap();
     let dropped_of = dropped;
     let dropped = dropped_of.iter().sum::<u64>() as usize;
     let left = left.value().to_f32_vec().unwrap();
@@ -165,7 +165,7 @@ fn experts_that_are_filled_up_are_in_balance() {
     let logits: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 / 4.0).collect();
     let mut graph = Graph::train(&device);
     let x = graph.input(Tensor::from_slice(device.arena(), [6, 4], &logits).unwrap());
-    let taken = Taken { capacity: 5, share_of: &[], policy: DropPolicy::Weights, places: &[] };
+    let taken = ExpertCapacity { capacity: 5, share_of: &[], policy: DropPolicy::Weights, places: &[] };
     let balance = Balance { taken: Some(taken), filled: Some(5), ..Balance::whole(0.01, 1.0) };
     let found = route(&mut graph, &x, None, &TWO, Some(balance)).unwrap().balance.unwrap().experts;
     let want = 0.01 * 4.0 * 5.0 / (6.0 * TWO.top_k as f64);
@@ -198,8 +198,8 @@ fn experts_in_place_of_others_weigh_what_the_router_gives_them() {
     let chosen = dense(&route(&mut graph, &x, None, &TWO, None).unwrap());
     let in_turn: Vec<i32> = (0..6 * TWO.top_k).map(|i| (i % 4) as i32).collect();
     let experts = Tensor::from_slice(device.arena(), [6, TWO.top_k], &in_turn).unwrap();
-    let instead = Instead { experts: &experts, picked: None, by_expert: true };
-    let routed = route_instead(&mut graph, &x, None, instead, &TWO, None).unwrap();
+    let instead = RoutingOverride { experts: &experts, picked: None, by_expert: true };
+    let routed = route_with_override(&mut graph, &x, None, instead, &TWO, None).unwrap();
     let got = dense(&routed);
     let (mut own, mut none) = (0, 0);
     for (t, experts) in in_turn.chunks_exact(TWO.top_k).enumerate() {
@@ -222,8 +222,8 @@ fn the_last_copies_are_those_of_the_last_places() {
     let router = Router { top_k: 1, ..PLAIN };
     let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
     for (places, want) in [(&[0, 2, 1, 3][..], [1.0, 0.0, 1.0, 0.0]), (&[], [1.0, 1.0, 0.0, 0.0])] {
-        let taken = Taken { capacity: 2, share_of: &[], policy: DropPolicy::Position, places };
-        let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, taken).unwrap();
+        let taken = ExpertCapacity { capacity: 2, share_of: &[], policy: DropPolicy::Position, places };
+        let (left, dropped) = drop_tokens(&mut graph, &weights, &routes, taken).unwrap();
         assert_eq!((left.value().to_f32_vec().unwrap(), dropped), (want.to_vec(), vec![2]), "{places:?}");
     }
 }

@@ -374,7 +374,7 @@ impl CoreAttention {
             let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
             this.attend(&mut pass, None, qkv)
         };
-        let out = ops::recompute(pass.g, qkv, qkv.holds(), again)?;
+        let out = ops::recompute(pass.g, qkv, qkv.shard_states(), again)?;
         pass.passing.push(out.clone());
         Ok(out)
     }

@@ -327,7 +327,7 @@ impl Latent {
         let (this, store, ctx, batch) =
             (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
         let (layer, of) = (pass.layer, of.map(Var::saved));
-        let made = made.rebuilt_by(move |device| {
+        let made = made.recomputed_by(move |device| {
             let mut g = Graph::inference(device);
             let of = of.iter().map(|saved| Ok(g.constant(saved.get(device)?))).collect::<Result<Vec<_>>>()?;
             let mut pass = Pass { layer, ..Pass::new(&mut g, &store, &ctx, &batch) };
@@ -363,7 +363,7 @@ impl Latent {
         if pass.g.records() {
             let (below, shared, weight) = (below.saved(), shared.saved(), weight.saved());
             let (bias, pack) = (bias.map(|b| b.saved()), shape.keys_and_values.clone());
-            kv = kv.rebuilt_by(move |device| {
+            kv = kv.recomputed_by(move |device| {
                 let bias = bias.map(|b| b.get(device)).transpose()?;
                 let up = device.linear(&below.get(device)?, &weight.get(device)?, bias.as_ref())?;
                 device.columns(&device.concat(&[&up, &shared.get(device)?])?, &pack)
@@ -379,7 +379,7 @@ impl Latent {
         let again = pass.keeping.core_attention_again && pass.g.records();
         if again {
             let (q, kv, picks) = (q.saved(), kv.saved(), picks.clone());
-            out = out.rebuilt_by(move |device| {
+            out = out.recomputed_by(move |device| {
                 let (q, kv) = (q.get(device)?, kv.get(device)?);
                 Ok(device.attention_picked(QkvRows::Apart { q: &q, kv: &kv }, heads, &picks, &options)?.0)
             });

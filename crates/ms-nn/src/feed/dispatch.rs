@@ -5,7 +5,7 @@
 
 use crate::feed::Experts;
 use crate::pass::Pass;
-use ms_core::{DType, Device, Dispatcher, Hold, Routes, Tensor, Var, ops};
+use ms_core::{DType, Device, Dispatcher, Routes, ShardState, Tensor, Var, ops};
 use ms_dist::{AxisGroup, PendingRows, all_rows, begin_all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
@@ -147,7 +147,8 @@ impl Experts {
         })?;
         let rows = self.copied(pass, &x, &routes)?;
         let own = pass.ctx.ep_group().over;
-        let rows = rows.turned("copies of a rank's experts", own, Hold::Replicated, Hold::Routed);
+        let rows =
+            rows.resharded("copies of a rank's experts", own, ShardState::Replicated, ShardState::Routed);
         let out = self
             .with_weights(pass, &rows, &routes, here, |pass, rows, routes| self.both(pass, rows, routes))?;
         let sum = self.weighed(pass, &out, &weights, &routes)?;
@@ -186,7 +187,7 @@ impl Experts {
         let tail = match pass.ctx.dispatcher {
             Dispatcher::AllGather => {
                 let sharers = pass.ctx.etp_group().over;
-                tail.turned("rows of one rank", sharers, Hold::Replicated, Hold::Partial)
+                tail.resharded("rows of one rank", sharers, ShardState::Replicated, ShardState::Partial)
             }
             Dispatcher::AllToAll | Dispatcher::AllToAllSeq => tail,
         };
@@ -265,7 +266,12 @@ impl Experts {
             let out = ops::reshape(pass.g, &out, [ranks * rows, width])?;
             let out = ops::restore(pass.g, &out, &order)?;
             let columns = sum_rows(pass.g, &etp, &out, &each)?;
-            return Ok(columns.turned("columns of all tokens", etp.over, Hold::Tokens, Hold::Sharded));
+            return Ok(columns.resharded(
+                "columns of all tokens",
+                etp.over,
+                ShardState::Tokens,
+                ShardState::Sharded,
+            ));
         }
         let counts = etp.all_gather("rows per expert", arriving.clone())?.wait()?;
         let counts = counts.ready()?.as_slice::<i64>()?;

@@ -5,9 +5,9 @@ mod routing;
 
 use crate::params::{Linear, Scope};
 use crate::pass::{Meanwhile, Pass};
-use ms_core::ops::{DropPolicy, Instead, Taken};
+use ms_core::ops::{DropPolicy, ExpertCapacity, RoutingOverride};
 use ms_core::{
-    Activation, DType, Device, GroupScore, Hold, ParamId, Router, RouterScore, Routes, Tensor, Var,
+    Activation, DType, Device, GroupScore, ParamId, Router, RouterScore, Routes, ShardState, Tensor, Var,
     VocabShare, ops,
 };
 use ms_spec::{
@@ -216,7 +216,7 @@ impl Experts {
             let capacity_of = capacity.copies(tokens / shares, self.router.top_k, width);
             let of_batch = &pass.batch.places;
             let places = if of_batch.is_empty() { &[] } else { &of_batch[seen.clone()] };
-            Taken { capacity: capacity_of, share_of: &share_of, policy: capacity.policy, places }
+            ExpertCapacity { capacity: capacity_of, share_of: &share_of, policy: capacity.policy, places }
         });
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
@@ -239,8 +239,8 @@ impl Experts {
                     }
                     None => None,
                 };
-                let instead = Instead { experts: &experts, picked, by_expert };
-                ops::route_instead(pass.g, &logits, bias.as_ref(), instead, &self.router, balance)?
+                let instead = RoutingOverride { experts: &experts, picked, by_expert };
+                ops::route_with_override(pass.g, &logits, bias.as_ref(), instead, &self.router, balance)?
             }
             (Some(table), None) => {
                 let experts = listed(pass, table, width)?;
@@ -263,7 +263,7 @@ impl Experts {
                 load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.picked, of_shares))?;
             }
             // As upstream: the capacity applies to the picked experts, whatever is used in their place.
-            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.picked, taken)?;
+            (weights, dropped) = ops::drop_tokens(pass.g, &weights, &routed.picked, taken)?;
         }
         if let Some(load) = load {
             load.add(pass.layer, routed.balance, &routed.picked, &dropped);
@@ -294,7 +294,9 @@ impl Experts {
         let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
         let sharers = pass.ctx.etp_group().over;
         match second {
-            true => Some(bias.turned("bias of one rank", sharers, Hold::Replicated, Hold::Partial)),
+            true => {
+                Some(bias.resharded("bias of one rank", sharers, ShardState::Replicated, ShardState::Partial))
+            }
             false => Some(bias),
         }
     }

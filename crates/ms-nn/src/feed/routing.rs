@@ -1,6 +1,6 @@
 //! Router statistics collected during training.
 
-use ms_core::ops::{Auxiliary, Balance, DropPolicy, Taken, TokenGroup};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, ExpertCapacity, TokenGroup};
 use ms_core::{Arena, Routes, Tensor};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl AuxiliaryLoss {
         sequence_of: &'a [u32],
         bias: Option<&'a Tensor>,
         sharers: &'a Sharers<'a>,
-        taken: Option<Taken<'a>>,
+        taken: Option<ExpertCapacity<'a>>,
     ) -> Balance<'a> {
         Balance {
             coefficients: self.coefficients,

@@ -80,8 +80,8 @@ impl Gpt {
             Ok(made)
         };
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
-        let holds = [carry.stream.holds(), ctx.of_heads()];
-        let mut made = ops::recompute_behind(g, &taken, &holds, first, again)?.into_iter();
+        let states = [carry.stream.shard_states(), ctx.of_heads()];
+        let mut made = ops::recompute_behind(g, &taken, &states, first, again)?.into_iter();
         let stream = made.next().expect("the stream continues");
         let lent = made.next();
         Ok(Carry { stream, lent: lent.or(carry.lent), picks })
@@ -100,7 +100,7 @@ impl Gpt {
                 let whole = tp.all_gather("inputs of layers", part)?.wait()?;
                 whole.reshape(shape)
             };
-            input.clone().rebuilt_by(whole).forget();
+            input.clone().recomputed_by(whole).forget();
         }
         Ok(())
     }

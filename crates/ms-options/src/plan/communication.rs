@@ -4,7 +4,7 @@
 use crate::resolve::Resolved;
 use crate::resolve::stages;
 use anyhow::Result;
-use ms_core::{Axis, KeptOfRing};
+use ms_core::{Axis, RingCachePolicy};
 use ms_dist::HeadShares;
 use ms_spec::{
     Attention, Block, ExpertBytes, ExpertExchange, Feed, Item, Mixer, PlacedParam, Placement, memory,
@@ -170,9 +170,9 @@ impl<'a> Rank<'a> {
         let exchanged = share(self.tokens * columns * self.element, ulysses);
         let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
         let again = match self.r.topology.parallel.ring_cache.of_layer(number) {
-            KeptOfRing::Nothing => block,
-            KeptOfRing::Keys => block / 2,
-            KeptOfRing::KeysAndValues => 0,
+            RingCachePolicy::Nothing => block,
+            RingCachePolicy::Keys => block / 2,
+            RingCachePolicy::KeysAndValues => 0,
         };
         let forward = (ring - 1) * block * self.element;
         [exchanged + forward, exchanged + (ring - 1) * (again * self.element + block * self.wide)]

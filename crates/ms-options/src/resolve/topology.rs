@@ -6,7 +6,7 @@ use crate::resolve::shares::{Shares, Sizes};
 use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
-use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, OptimizerSharding, RingCache};
+use ms_core::{Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
@@ -290,8 +290,8 @@ fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Res
         | ContextParallel::Gather
         | ContextParallel::Ulysses => {}
     }
-    let kept = if policy == "half" { KeptOfRing::Keys } else { KeptOfRing::KeysAndValues };
-    Ok(RingCache { kept, interval })
+    let kept = if policy == "half" { RingCachePolicy::Keys } else { RingCachePolicy::KeysAndValues };
+    Ok(RingCache { policy: kept, interval })
 }
 
 /// Most ranks of a plan.

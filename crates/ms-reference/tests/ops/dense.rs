@@ -152,7 +152,7 @@ fn again() -> Vec<Case> {
     vec![
         case("recompute", &[3, 6], &[(&[6, 6], 0.5, 0.0)], |g, w, x| {
             let w = w[0].clone();
-            ops::recompute(g, x, x.holds(), move |g, x| {
+            ops::recompute(g, x, x.shard_states(), move |g, x| {
                 let y = ops::linear(g, x, &w, None)?;
                 ops::activation(g, &y, Activation::GeluErf, false)
             })
@@ -164,7 +164,7 @@ fn again() -> Vec<Case> {
                 let z = ops::gate(g, &xs[1], &y, Activation::Silu)?;
                 Ok(vec![y, z])
             };
-            let made = ops::recompute_behind(g, &[x, &other], &[x.holds(); 2], run, Arc::new(run))?;
+            let made = ops::recompute_behind(g, &[x, &other], &[x.shard_states(); 2], run, Arc::new(run))?;
             ops::add(g, &made[0], &made[1])
         }),
     ]

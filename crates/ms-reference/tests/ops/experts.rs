@@ -1,7 +1,7 @@
 //! Routers and experts.
 
 use crate::{Case, Made, case};
-use ms_core::ops::{self, Auxiliary, Balance, DropPolicy, Instead, Taken};
+use ms_core::ops::{self, Auxiliary, Balance, DropPolicy, ExpertCapacity, RoutingOverride};
 use ms_core::{GroupScore, Router, RouterScore, Routes, Tensor};
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ fn balanced(router: Router, coefficients: Auxiliary, by_sequence: bool) -> Case 
 fn capacity(policy: DropPolicy) -> Case {
     case("drop_beyond route", &[6, 3], &[], move |g, _, x| {
         let routed = ops::route(g, x, None, &router(RouterScore::Softmax), None)?;
-        let taken = Taken { capacity: 3, share_of: &[], policy, places: &[] };
-        let (weights, dropped) = ops::drop_beyond(g, &routed.weights, &routed.routes, taken)?;
+        let taken = ExpertCapacity { capacity: 3, share_of: &[], policy, places: &[] };
+        let (weights, dropped) = ops::drop_tokens(g, &routed.weights, &routed.routes, taken)?;
         assert!(dropped.iter().sum::<u64>() > 0);
         Ok(weights)
     })
@@ -67,8 +67,8 @@ pub(crate) fn cases() -> Vec<Case> {
             let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
             let logits = ops::linear(g, x, &w[0], None)?;
             let router = router(RouterScore::Sigmoid);
-            let instead = Instead { experts: &experts, picked: None, by_expert: false };
-            let routed = ops::route_instead(g, &logits, None, instead, &router, None)?;
+            let instead = RoutingOverride { experts: &experts, picked: None, by_expert: false };
+            let routed = ops::route_with_override(g, &logits, None, instead, &router, None)?;
             let rows = ops::dispatch(g, x, &routed.routes)?;
             let rows = ops::expert_linear(g, &rows, &w[1], None, &routed.routes)?;
             ops::combine(g, &rows, &routed.weights, &routed.routes)
@@ -79,8 +79,8 @@ pub(crate) fn cases() -> Vec<Case> {
             let picked = Tensor::from_slice(g.device().arena(), [4, 2], &[1i32, 2, 0, 1, 0, 1, 2, 0])?;
             let logits = ops::linear(g, x, &w[0], None)?;
             let router = router(RouterScore::Sigmoid);
-            let instead = Instead { experts: &experts, picked: Some(picked), by_expert: true };
-            let routed = ops::route_instead(g, &logits, None, instead, &router, None)?;
+            let instead = RoutingOverride { experts: &experts, picked: Some(picked), by_expert: true };
+            let routed = ops::route_with_override(g, &logits, None, instead, &router, None)?;
             let rows = ops::dispatch(g, x, &routed.routes)?;
             let rows = ops::expert_linear(g, &rows, &w[1], None, &routed.routes)?;
             ops::combine(g, &rows, &routed.weights, &routed.routes)

@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
             init,
             decay: shape.len() > 1,
             sum_grad_over: sum,
-            change: ms_core::Change::Gradient,
+            update_rule: ms_core::UpdateRule::Gradient,
             integral: false,
         });
     }

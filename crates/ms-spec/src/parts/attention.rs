@@ -1,6 +1,6 @@
 //! Attention: what all kinds have in common, and queries about a model's attention.
 
-use ms_core::{HeadLayout, KeptOfRing};
+use ms_core::{HeadLayout, RingCachePolicy};
 
 use crate::attending::{Picks, Section};
 use crate::keeping::LayerKeeping;
@@ -151,9 +151,9 @@ impl Activations {
         let groups = (c.heads_of(number).1 / self.tp).max(ulysses);
         let half = self.tokens * groups * dim * self.element_bytes;
         match self.ring_cache.of_layer(number) {
-            KeptOfRing::Nothing => 0,
-            KeptOfRing::Keys => (ring - 1) * half,
-            KeptOfRing::KeysAndValues => (ring - 1) * 2 * half,
+            RingCachePolicy::Nothing => 0,
+            RingCachePolicy::Keys => (ring - 1) * half,
+            RingCachePolicy::KeysAndValues => (ring - 1) * 2 * half,
         }
     }
 }

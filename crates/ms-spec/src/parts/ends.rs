@@ -1,6 +1,6 @@
 //! The ends of a model: embedding, final norm and output layer.
 
-use ms_core::{Axis, Change, Partition};
+use ms_core::{Axis, Partition, UpdateRule};
 
 use crate::description::Site;
 use crate::kept::Activations;
@@ -46,7 +46,7 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     if !c.tied {
         t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
         if c.reward {
-            t.list.last_mut().expect("just pushed").change = Change::Nothing;
+            t.list.last_mut().expect("just pushed").update_rule = UpdateRule::Nothing;
         }
     }
     if c.bias.head {

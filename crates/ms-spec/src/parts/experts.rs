@@ -1,6 +1,6 @@
 //! Mixtures of experts.
 
-use ms_core::{Axis, Change, Dispatcher, Partition};
+use ms_core::{Axis, Dispatcher, Partition, UpdateRule};
 
 use crate::keeping::LayerKeeping;
 use crate::kept::{Activations, OfExperts};
@@ -72,10 +72,10 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
         let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
         t.matrix(Role::Tid2Eid, rows, Partition::Replicated, numbers);
         let table = t.list.last_mut().expect("just pushed");
-        (table.change, table.decay, table.integral) = (Change::Nothing, false, true);
+        (table.update_rule, table.decay, table.integral) = (UpdateRule::Nothing, false, true);
     } else if moe.router.bias {
         t.vector(Role::ExpertBias, choices, Partition::Replicated, Init::Zeros, SumGrad::No);
-        t.list.last_mut().expect("just pushed").change = Change::ExpertLoad;
+        t.list.last_mut().expect("just pushed").update_rule = UpdateRule::ExpertLoad;
     }
     t.of(Part::Experts);
     let blocks = if c.activation.gated() { 2 } else { 1 };

@@ -8,7 +8,7 @@
 
 use super::{Begun, Held, Iteration, span};
 use crate::Result;
-use ms_core::{GradSink, Later, Walk};
+use ms_core::{BackwardPass, GradSink, WeightGradStore};
 use ms_data::MicroBatch;
 use ms_dist::schedule::Action;
 use ms_nn::Beside;
@@ -16,12 +16,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// A backward pass that works where a forward pass waits, and what it defers.
-struct Meanwhile<'a>(RefCell<(&'a mut Walk, &'a mut dyn GradSink, Option<&'a mut Later>)>);
+struct Meanwhile<'a>(RefCell<(&'a mut BackwardPass, &'a mut dyn GradSink, Option<&'a mut WeightGradStore>)>);
 
 impl Beside for Meanwhile<'_> {
-    fn go_on(&self) -> ms_core::Result<()> {
-        let (walk, sink, later) = &mut *self.0.borrow_mut();
-        walk.go_on(*sink, later.as_deref_mut())
+    fn resume(&self) -> ms_core::Result<()> {
+        let (backward, sink, deferred) = &mut *self.0.borrow_mut();
+        backward.resume(*sink, deferred.as_deref_mut())
     }
 }
 
@@ -45,14 +45,14 @@ impl Iteration<'_> {
         let spans = actions.map(|action| span(action, live));
         let _under_way = spans.each_ref().map(|span| span.enter());
         let kept = held.kept.remove(&fro).expect("the schedule was checked");
-        let Begun { mut walk, input, output } = self.begin_backward(kept, of(fro), fro)?;
-        let mut later = self.this.puts_off(self.model, fro).map(Later::of);
-        walk.go_on(sink, later.as_mut())?;
-        let meanwhile = Meanwhile(RefCell::new((&mut walk, &mut *sink, later.as_mut())));
+        let Begun { mut backward, input, output } = self.begin_backward(kept, of(fro), fro)?;
+        let mut deferred = self.this.puts_off(self.model, fro).map(WeightGradStore::of);
+        backward.resume(sink, deferred.as_mut())?;
+        let meanwhile = Meanwhile(RefCell::new((&mut backward, &mut *sink, deferred.as_mut())));
         let pass = self.forward(of(to), to, drops, Some(&meanwhile))?;
         held.kept.insert(to, pass);
-        let grads = walk.finish(sink, later.as_mut())?;
-        held.later.extend(later.map(|later| (fro, later)));
+        let grads = backward.finish(sink, deferred.as_mut())?;
+        held.deferred.extend(deferred.map(|deferred| (fro, deferred)));
         drop(output);
         self.hand_back(input.as_ref(), grads, fro)
     }

@@ -3,7 +3,7 @@
 use crate::parity::samples::{latent, picked, samples};
 use crate::parity::{Case, run, same, small_experts};
 use ms_core::ops::Auxiliary;
-use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
+use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
@@ -410,16 +410,16 @@ fn keys_and_values_that_are_kept_do_not_come_again() {
         let plain = found(&case, micro as usize);
         let ring = cp / case.sizes.ulysses as u64;
         for (kept, interval) in [
-            (KeptOfRing::Keys, 0),
-            (KeptOfRing::KeysAndValues, 0),
-            (KeptOfRing::KeysAndValues, 1),
-            (KeptOfRing::Keys, 2),
+            (RingCachePolicy::Keys, 0),
+            (RingCachePolicy::KeysAndValues, 0),
+            (RingCachePolicy::KeysAndValues, 1),
+            (RingCachePolicy::Keys, 2),
         ] {
-            let case = Case { ring_cache: RingCache { kept, interval }, ..case.clone() };
+            let case = Case { ring_cache: RingCache { policy: kept, interval }, ..case.clone() };
             let less = found(&case, micro as usize);
             same(&format!("{context:?} {kept:?} {interval}"), &plain, &less);
             let layers = (c.layers as u64).div_ceil(interval as u64 + 1);
-            let spared = block / if kept == KeptOfRing::Keys { 2 } else { 1 };
+            let spared = block / if kept == RingCachePolicy::Keys { 2 } else { 1 };
             for (a, b) in plain.sent.iter().zip(&less.sent) {
                 assert_eq!(
                     a["ring"] - b["ring"],

@@ -3,7 +3,7 @@
 use crate::parity::samples::{MAMBA2, samples};
 use crate::parity::{Case, run};
 use ms_core::ops::Auxiliary;
-use ms_core::{KeptOfRing, RingCache};
+use ms_core::{RingCache, RingCachePolicy};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{Keeping, Recompute, Swapped};
@@ -184,7 +184,7 @@ fn context_parallel_gathered() {
 /// Cases of context parallelism for attention that picks or pools its keys.
 fn gathered_cases() -> Vec<(&'static str, Case)> {
     let pp = |world, tp, cp| Case { recompute: Recompute::Uniform(1), ..Case::of(world, tp, cp, 2, 1) };
-    let full = RingCache { kept: KeptOfRing::KeysAndValues, interval: 1 };
+    let full = RingCache { policy: RingCachePolicy::KeysAndValues, interval: 1 };
     let again = Keeping { core_attention_again: true, norms_again: 2, ..Keeping::default() };
     vec![
         ("cp 3", Case::of(3, 1, 3, 1, 1)),

@@ -2,7 +2,7 @@
 
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
-use ms_core::{DType, Dispatcher, KeptOfRing, OptimizerSharding, RingCache};
+use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
 use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
@@ -262,7 +262,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let ring = ContextParallel::Ring { window: 1 };
     let pp = |order| Case { order, ..Case::of(2, 1, 1, 2, 1) };
     let one = Case::single();
-    let full = RingCache { kept: KeptOfRing::KeysAndValues, interval: 1 };
+    let full = RingCache { policy: RingCachePolicy::KeysAndValues, interval: 1 };
     let again = Keeping { core_attention_again: true, ..Keeping::default() };
     let reuse = OptimizerForm { reuse: true, ..OptimizerForm::default() };
     let swapped = OptimizerForm { swapped: Some(3), ..OptimizerForm::default() };
@@ -407,7 +407,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
 #[test]
 fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
     for c in [dense(), dense_of_few_keys()] {
-        for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
+        for kept in [RingCachePolicy::Nothing, RingCachePolicy::Keys, RingCachePolicy::KeysAndValues] {
             for interval in [0, 2] {
                 for dtype in [DType::F32, DType::Bf16] {
                     let how = if interval == 0 {
@@ -416,7 +416,7 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
                         ContextParallel::Gather
                     };
                     let case = Case::of(4, 1, 4, 1, 1).context(how);
-                    let case = Case { ring_cache: RingCache { kept, interval }, dtype, ..case };
+                    let case = Case { ring_cache: RingCache { policy: kept, interval }, dtype, ..case };
                     let measured = found(&c, &case).bytes[0].kept as f64;
                     let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
                     let apart = (planned as f64 / measured - 1.0).abs();
@@ -434,11 +434,11 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
 fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
     let models = [("picked", picked()), ("pooled", pooled())];
     for ((name, c), indexer) in models.into_iter().flat_map(|m| [(m.clone(), None), (m, Some(all_keys()))]) {
-        for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
+        for kept in [RingCachePolicy::Nothing, RingCachePolicy::Keys, RingCachePolicy::KeysAndValues] {
             let ways = [ContextParallel::Gather, ContextParallel::Ulysses];
             let cases = [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 4), (DType::Bf16, 4)];
             for ((dtype, cp), context) in cases.into_iter().flat_map(|case| ways.map(|way| (case, way))) {
-                let ring_cache = RingCache { kept, interval: 1 };
+                let ring_cache = RingCache { policy: kept, interval: 1 };
                 let case = Case { ring_cache, dtype, indexer, ..Case::of(cp, 1, cp, 1, 1).context(context) };
                 // Whole rows, as the plan has them.
                 let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
@@ -479,8 +479,8 @@ fn ranks_send_each_other_what_is_gathered_of_documents() {
     {
         for cp in [2, 4] {
             for (dtype, element) in [(DType::F32, 4), (DType::Bf16, 2)] {
-                for (kept, times) in [(KeptOfRing::Nothing, 3), (KeptOfRing::KeysAndValues, 2)] {
-                    let ring_cache = RingCache { kept, interval: 0 };
+                for (kept, times) in [(RingCachePolicy::Nothing, 3), (RingCachePolicy::KeysAndValues, 2)] {
+                    let ring_cache = RingCache { policy: kept, interval: 0 };
                     let case = Case { ring_cache, dtype, ..Case::of(cp, 1, cp, 1, 1) };
                     let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
                     let found = run(c, &case, Routing::default(), &batches(c, shape, 1)).unwrap();

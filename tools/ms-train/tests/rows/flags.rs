@@ -2,7 +2,7 @@
 
 use super::{GLOBAL, LENGTH, model, plain};
 use crate::drawn::Run;
-use ms_core::{Dispatcher, GridRules, KeptOfRing, OptimizerSharding};
+use ms_core::{Dispatcher, GridRules, OptimizerSharding, RingCachePolicy};
 use ms_dist::{ContextParallel, Pieces, Remap};
 use ms_nn::{Recompute, Swapped};
 use ms_spec::{Moe, Score};
@@ -156,10 +156,10 @@ fn context(run: &Run, line: &mut Line) {
             }
         }
     });
-    let policy = match case.ring_cache.kept {
-        KeptOfRing::Nothing => return,
-        KeptOfRing::Keys => "half",
-        KeptOfRing::KeysAndValues => "full",
+    let policy = match case.ring_cache.policy {
+        RingCachePolicy::Nothing => return,
+        RingCachePolicy::Keys => "half",
+        RingCachePolicy::KeysAndValues => "full",
     };
     let interval = case.ring_cache.interval;
     let rings = !matches!(

@@ -7,7 +7,7 @@ use crate::parity::Case;
 pub(crate) use models::model;
 use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
-use ms_core::{Dispatcher, Grid, GridRules, KeptOfRing, OptimizerSharding, RingCache, Rng};
+use ms_core::{Dispatcher, Grid, GridRules, OptimizerSharding, RingCache, RingCachePolicy, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Capacity, Keeping, Recompute, Swapped};
 use ms_spec::{Mixer, ModelConfig};
@@ -224,7 +224,8 @@ impl Run {
                 ContextParallel::Ulysses | ContextParallel::Gather | ContextParallel::Adaptive { .. }
             );
             if passes {
-                values.push(("kept of rings", format!("{:?} {}", c.ring_cache.kept, c.ring_cache.interval)));
+                values
+                    .push(("kept of rings", format!("{:?} {}", c.ring_cache.policy, c.ring_cache.interval)));
             }
         }
         if self.kind == Model::Hybrid {
@@ -422,8 +423,8 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         case.dispatcher = Dispatcher::AllToAll;
     }
     case.overlap_experts = draw.coin();
-    let kept = draw.of(&[KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues]);
-    case.ring_cache = RingCache { kept, interval: draw.below(2) };
+    let kept = draw.of(&[RingCachePolicy::Nothing, RingCachePolicy::Keys, RingCachePolicy::KeysAndValues]);
+    case.ring_cache = RingCache { policy: kept, interval: draw.below(2) };
     let inner = draw.of(&[0, 1, usize::MAX]);
     (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
     case.waits_at_borders = pp > 1 && draw.below(3) == 0;

@@ -5,7 +5,8 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_core::{
-    Axis, DType, Device, Graph, Grid, GridRules, GridSizes, Hold, Routes, Segment, States, Tensor, Var, ops,
+    Axis, DType, Device, Graph, Grid, GridRules, GridSizes, Routes, Segment, ShardState, ShardStates, Tensor,
+    Var, ops,
 };
 use ms_dist::{
     GatheredRows, MetaFabric, ParallelCtx, ParallelOptions, Piece, TokenSharding, exchange_rows, gather_rows,
@@ -47,17 +48,17 @@ impl Rank {
     }
 
     /// A value with these sharding states.
-    fn held(&self, g: &mut Graph, shape: &[usize], hold: Hold) -> Var {
-        g.input(self.tensor(shape)).held(States::default().with(self.ctx.digits, hold))
+    fn with_state(&self, g: &mut Graph, shape: &[usize], state: ShardState) -> Var {
+        g.input(self.tensor(shape)).with_shard_states(ShardStates::default().with(self.ctx.digits, state))
     }
 
     fn tokens(&self, g: &mut Graph) -> Var {
-        self.held(g, &[TOKENS, WIDTH], Hold::Tokens)
+        self.with_state(g, &[TOKENS, WIDTH], ShardState::Tokens)
     }
 
     /// What ranks hold of a value in the end.
-    fn hold(&self, of: &Var) -> Option<Hold> {
-        of.holds().along(self.ctx.digits.each().next().unwrap())
+    fn state(&self, of: &Var) -> Option<ShardState> {
+        of.shard_states().along(self.ctx.digits.each().next().unwrap())
     }
 
     fn sharding(&self) -> TokenSharding {
@@ -91,9 +92,9 @@ fn keys_are_gathered_before_queries_see_them() {
     let (q, row) = (rank.tokens(&mut g), rank.tokens(&mut g));
     let of = GatheredRows { rows: "rows", again: "rows again", gradients: "gradients of rows" };
     let rows = of.gather(&mut g, &rank.ctx, &row, &rank.sharding()).unwrap();
-    assert_eq!(rank.hold(&rows), Some(Hold::Replicated));
+    assert_eq!(rank.state(&rows), Some(ShardState::Replicated));
     let out = attention(&rank, &mut g, &q, &rows);
-    assert_eq!(rank.hold(&out), Some(Hold::Tokens));
+    assert_eq!(rank.state(&out), Some(ShardState::Tokens));
     let forgotten = said(|| attention(&rank, &mut g, &q, &row));
     assert_eq!(forgotten, "attention_shared: along cp/edp ranks hold Tokens, Tokens, Constant, Constant");
 }
@@ -103,14 +104,14 @@ fn a_state_along_a_sequence_needs_whole_sequences() {
     let rank = Rank::of_context();
     let mut g = Graph::train(&rank.device);
     let x = rank.tokens(&mut g);
-    let weight = |g: &mut Graph, channels| rank.held(g, &[channels, 1, 2], Hold::Replicated);
+    let weight = |g: &mut Graph, channels| rank.with_state(g, &[channels, 1, 2], ShardState::Replicated);
     let (own, all) = (weight(&mut g, WIDTH / 2), weight(&mut g, WIDTH));
     let segments: Arc<[Segment]> = vec![Segment::of(0, 2 * TOKENS)].into();
     let sequences = to_sequences(&mut g, &rank.ctx, &x, &rank.sharding()).unwrap();
     let y = ops::convolution(&mut g, &sequences, &own, None, None, &segments).unwrap();
-    assert_eq!(rank.hold(&y), Some(Hold::Sharded));
+    assert_eq!(rank.state(&y), Some(ShardState::Sharded));
     let y = to_shares(&mut g, &rank.ctx, &y, &rank.sharding()).unwrap();
-    assert_eq!(rank.hold(&y), Some(Hold::Tokens));
+    assert_eq!(rank.state(&y), Some(ShardState::Tokens));
     let segments: Arc<[Segment]> = vec![Segment::of(0, TOKENS)].into();
     let forgotten = said(|| ops::convolution(&mut g, &x, &all, None, None, &segments).unwrap());
     assert_eq!(forgotten, "convolution: along cp/edp ranks hold Tokens, Replicated, Constant");
@@ -121,7 +122,7 @@ fn gradients_of_shares_of_a_sequence_are_summands_of_every_weight() {
     let rank = Rank::of_context();
     let mut g = Graph::train(&rank.device);
     let x = rank.tokens(&mut g);
-    let forgotten = rank.held(&mut g, &[WIDTH, WIDTH], Hold::Invariant);
+    let forgotten = rank.with_state(&mut g, &[WIDTH, WIDTH], ShardState::Invariant);
     let forgotten = said(|| ops::linear(&mut g, &x, &forgotten, None).unwrap());
     assert_eq!(forgotten, "linear: along cp/edp ranks hold Tokens, Invariant, Constant");
     let root = said(|| x.assert_root("the loss"));
@@ -134,8 +135,8 @@ fn routes(rows: usize) -> Arc<Routes> {
     Arc::new(Routes::new(&expert_of, 1, EXPERTS).unwrap())
 }
 
-fn experts(rank: &Rank, g: &mut Graph, rows: &Var, weights: Hold) -> Var {
-    let w = rank.held(g, &[EXPERTS, WIDTH, WIDTH], weights);
+fn experts(rank: &Rank, g: &mut Graph, rows: &Var, weights: ShardState) -> Var {
+    let w = rank.with_state(g, &[EXPERTS, WIDTH, WIDTH], weights);
     ops::expert_linear(g, rows, &w, None, &routes(rows.value().dim(0))).unwrap()
 }
 
@@ -143,18 +144,18 @@ fn experts(rank: &Rank, g: &mut Graph, rows: &Var, weights: Hold) -> Var {
 fn rows_are_sent_to_their_experts_and_back() {
     let rank = Rank::of_experts();
     let mut g = Graph::train(&rank.device);
-    let (x, weights) = (rank.tokens(&mut g), rank.held(&mut g, &[TOKENS, 1], Hold::Tokens));
+    let (x, weights) = (rank.tokens(&mut g), rank.with_state(&mut g, &[TOKENS, 1], ShardState::Tokens));
     let (ep, each) = (rank.ctx.ep_group(), [TOKENS / 2; 2]);
     let sent = exchange_rows(&mut g, &ep, &x, &each, &each).unwrap();
-    let out = experts(&rank, &mut g, &sent, Hold::Sharded);
-    assert_eq!(rank.hold(&out), Some(Hold::Routed));
+    let out = experts(&rank, &mut g, &sent, ShardState::Sharded);
+    assert_eq!(rank.state(&out), Some(ShardState::Routed));
     let back = exchange_rows(&mut g, &ep, &out, &each, &each).unwrap();
     let sum = ops::combine(&mut g, &back, &weights, &routes(TOKENS)).unwrap();
-    assert_eq!(rank.hold(&sum), Some(Hold::Tokens));
-    let not_sent = said(|| experts(&rank, &mut g, &x, Hold::Sharded));
+    assert_eq!(rank.state(&sum), Some(ShardState::Tokens));
+    let not_sent = said(|| experts(&rank, &mut g, &x, ShardState::Sharded));
     assert_eq!(not_sent, "expert_linear: along cp/ep ranks hold Tokens, Sharded, Constant");
     // The table says that all ranks hold the same experts.
-    let same = said(|| experts(&rank, &mut g, &sent, Hold::Replicated));
+    let same = said(|| experts(&rank, &mut g, &sent, ShardState::Replicated));
     assert_eq!(same, "expert_linear: along cp/ep ranks hold Routed, Replicated, Constant");
     let not_back = said(|| ops::combine(&mut g, &out, &weights, &routes(TOKENS)).unwrap());
     assert_eq!(not_back, "combine: along cp/ep ranks hold Routed, Tokens");
@@ -164,22 +165,23 @@ fn rows_are_sent_to_their_experts_and_back() {
 fn what_experts_make_of_gathered_tokens_is_summed() {
     let rank = Rank::of_experts();
     let mut g = Graph::train(&rank.device);
-    let (x, weights) = (rank.tokens(&mut g), rank.held(&mut g, &[TOKENS, 1], Hold::Tokens));
+    let (x, weights) = (rank.tokens(&mut g), rank.with_state(&mut g, &[TOKENS, 1], ShardState::Tokens));
     let (ep, each): (_, Arc<[usize]>) = (rank.ctx.ep_group(), vec![TOKENS; 2].into());
     let all = gather_rows(&mut g, &ep, &x, &each).unwrap();
     let weights = gather_rows(&mut g, &ep, &weights, &each).unwrap();
     let routes = routes(2 * TOKENS);
     let rows = ops::dispatch(&mut g, &all, &routes).unwrap();
-    let own = rows.turned("own rows", ep.over, Hold::Replicated, Hold::Routed);
-    let out = experts(&rank, &mut g, &own, Hold::Sharded);
+    let own = rows.resharded("own rows", ep.over, ShardState::Replicated, ShardState::Routed);
+    let out = experts(&rank, &mut g, &own, ShardState::Sharded);
     let sum = ops::combine(&mut g, &out, &weights, &routes).unwrap();
-    assert_eq!(rank.hold(&sum), Some(Hold::Partial));
+    assert_eq!(rank.state(&sum), Some(ShardState::Partial));
     let stream = sum_rows(&mut g, &ep, &sum, &each).unwrap();
     let stream = ops::add(&mut g, &x, &stream).unwrap();
-    assert_eq!(rank.hold(&stream), Some(Hold::Tokens));
+    assert_eq!(rank.state(&stream), Some(ShardState::Tokens));
     let not_summed = said(|| ops::add(&mut g, &all, &sum).unwrap());
     assert_eq!(not_summed, "add: along cp/ep ranks hold Replicated, Partial");
-    let not_gathered = said(|| x.clone().turned("own rows", ep.over, Hold::Replicated, Hold::Routed));
+    let not_gathered =
+        said(|| x.clone().resharded("own rows", ep.over, ShardState::Replicated, ShardState::Routed));
     assert!(not_gathered.starts_with("own rows: along cp/ep ranks hold Some(Tokens)"), "{not_gathered}");
     // The ranks are those of both axes.
     assert_eq!(ep.over, rank.ctx.digits.dense(Axis::Cp));

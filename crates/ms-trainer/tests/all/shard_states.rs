@@ -5,8 +5,8 @@
 
 use crate::parity::samples;
 use ms_core::{
-    Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, Hold, ParamLayout,
-    ParamStore, Segment, States, Tensor, Var,
+    Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, ParamLayout, ParamStore,
+    Segment, ShardState, ShardStates, Tensor, Var,
 };
 use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, ParallelOptions, Piece, Remap, TokenSharding};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
@@ -62,7 +62,7 @@ struct Rank {
     ctx: ParallelCtx,
     model: Gpt,
     store: ParamStore,
-    holds: Vec<States>,
+    states: Vec<ShardStates>,
 }
 
 impl Rank {
@@ -88,8 +88,9 @@ impl Rank {
             model.held().iter().map(|p| ms_spec::local(&p.spec, &ctx.grid, rank).unwrap().local_shape());
         let layout = Arc::new(ParamLayout::sequential(shapes));
         let store = ParamStore::zeros(device.arena(), DType::F32, layout);
-        let holds = model.specs().iter().map(|s| s.holds(ctx.digits, cut.sequence_parallel)).collect();
-        Some(Self { device, ctx, model, store, holds })
+        let states =
+            model.specs().iter().map(|s| s.shard_states(ctx.digits, cut.sequence_parallel)).collect();
+        Some(Self { device, ctx, model, store, states })
     }
 
     /// The rank's tokens.
@@ -133,9 +134,9 @@ impl Rank {
     }
 
     /// What the pass ends with, if ranks that hold so cannot compute it.
-    fn clash(&mut self, holds: &[States]) -> Option<String> {
+    fn clash(&mut self, states: &[ShardStates]) -> Option<String> {
         let names = self.model.specs().iter().map(|spec| spec.name.clone());
-        self.store.set_holds(names.zip(holds.iter().copied()));
+        self.store.set_shard_states(names.zip(states.iter().copied()));
         quietly();
         let said = |said: Box<dyn std::any::Any + Send>| *said.downcast::<String>().unwrap();
         let losses = catch_unwind(AssertUnwindSafe(|| self.losses())).map_err(said);
@@ -146,12 +147,12 @@ impl Rank {
             for loss in &losses {
                 rooted(loss)?;
                 let known = |digit| match of_tp.contains(digit) {
-                    true => Hold::Invariant,
-                    false => Hold::Partial,
+                    true => ShardState::Invariant,
+                    false => ShardState::Partial,
                 };
-                let followed = |digit| loss.holds().along(digit) == Some(known(digit));
+                let followed = |digit| loss.shard_states().along(digit) == Some(known(digit));
                 if !self.ctx.digits.each().all(followed) {
-                    return Err(format!("of a loss ranks hold {:?}", loss.holds()));
+                    return Err(format!("of a loss ranks hold {:?}", loss.shard_states()));
                 }
             }
             Ok(())
@@ -161,18 +162,18 @@ impl Rank {
 
     /// What a slip of the table along an axis says instead of a weight: a sum is forgotten or one too many, or of each rank's own
     /// experts that all ranks have the same.
-    fn slips(&self, spec: &ParamSpec, holds: States) -> Vec<(Axis, States)> {
+    fn slips(&self, spec: &ParamSpec, states: ShardStates) -> Vec<(Axis, ShardStates)> {
         let digits = self.ctx.digits;
         let along = |axis| if spec.of_experts() { digits.expert(axis) } else { digits.dense(axis) };
         let slip = |axis: Axis| {
             let over: Digits = along(axis);
-            let other = match holds.along(over.each().next()?)? {
-                Hold::Invariant => Hold::Replicated,
-                Hold::Replicated => Hold::Invariant,
-                Hold::Sharded if axis == Axis::Ep => Hold::Replicated,
+            let other = match states.along(over.each().next()?)? {
+                ShardState::Invariant => ShardState::Replicated,
+                ShardState::Replicated => ShardState::Invariant,
+                ShardState::Sharded if axis == Axis::Ep => ShardState::Replicated,
                 _ => return None,
             };
-            Some((axis, holds.with(over, other)))
+            Some((axis, states.with(over, other)))
         };
         [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp].into_iter().filter_map(slip).collect()
     }
@@ -211,16 +212,16 @@ fn follow_those(cuts: &[Cut], models: &[(String, ModelConfig)], prefix: &str, le
             let Some(mut first) = Rank::new(c, cut, 0) else { continue };
             let mut last = Rank::new(c, cut, cut.world - 1).expect("all ranks or none");
             passes += 1;
-            let holds = first.holds.clone();
-            if let Some(clash) = first.clash(&holds).or_else(|| last.clash(&holds)) {
+            let states = first.states.clone();
+            if let Some(clash) = first.clash(&states).or_else(|| last.clash(&states)) {
                 wrong.push(format!("{name}, {cut:?}: {clash}"));
                 continue;
             }
             let specs = first.model.specs().to_vec();
             let slipping = |(_, s): &(usize, &ParamSpec)| s.trained() && s.name.starts_with(prefix);
             for (i, spec) in specs.iter().enumerate().filter(slipping) {
-                for (axis, slip) in first.slips(spec, holds[i]) {
-                    let mut slipped = holds.clone();
+                for (axis, slip) in first.slips(spec, states[i]) {
+                    let mut slipped = states.clone();
                     slipped[i] = slip;
                     slips += 1;
                     // The first of the ranks that share an expert adds its bias.

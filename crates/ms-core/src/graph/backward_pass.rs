@@ -1,14 +1,14 @@
 //! A backward pass that can stop where it would wait for other ranks, so that another pass can run meanwhile, and the context
 //! that its operations use.
 
-use super::later::once;
-use super::{GradSink, Grads, Graph, Later, Like, Node, Source, Var};
+use super::weight_grad_store::once;
+use super::{GradSink, Grads, Graph, Node, Source, TensorSpec, Var, WeightGradStore};
 use crate::{Device, Error, ParamId, Result, Tensor, TensorMut};
 use std::collections::BTreeMap;
 
 /// A backward pass in progress: the remaining operations, and the gradients that have reached them. In however many steps it
 /// is run, it does the same work in the same order.
-pub struct Walk {
+pub struct BackwardPass {
     device: Device,
     /// The next one is the last.
     nodes: Vec<Node>,
@@ -16,14 +16,14 @@ pub struct Walk {
     uses: Uses,
     wrt: Vec<Option<u32>>,
     /// Weight gradients that are computed once the next exchange has started.
-    held: Later,
+    held_back: WeightGradStore,
     /// An inner walk that runs before the next operation, and the inputs of the operation that it belongs to.
-    inner: Option<(Box<Walk>, Vec<Option<Source>>)>,
+    inner: Option<(Box<BackwardPass>, Vec<Option<Source>>)>,
     /// Whether the walk stopped before an operation that waits for other ranks.
     stopped: bool,
 }
 
-impl Walk {
+impl BackwardPass {
     pub(super) fn begin(graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<Self> {
         let Graph { device, nodes, outputs, .. } = graph;
         let mut grads: Grads = vec![None; outputs as usize];
@@ -43,7 +43,16 @@ impl Walk {
             _ => None,
         };
         let (uses, wrt) = (Uses::of(&nodes), wrt.iter().map(of_input).collect());
-        Ok(Self { device, nodes, grads, uses, wrt, held: Later::default(), inner: None, stopped: false })
+        Ok(Self {
+            device,
+            nodes,
+            grads,
+            uses,
+            wrt,
+            held_back: WeightGradStore::default(),
+            inner: None,
+            stopped: false,
+        })
     }
 
     /// Continues up to the next operation that waits for other ranks ([`super::Op::waits`]), with which the next call begins,
@@ -51,17 +60,21 @@ impl Walk {
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn go_on(&mut self, sink: &mut dyn GradSink, mut later: Option<&mut Later>) -> Result<()> {
+    pub fn resume(
+        &mut self,
+        sink: &mut dyn GradSink,
+        mut deferred: Option<&mut WeightGradStore>,
+    ) -> Result<()> {
         loop {
             if let Some((inner, _)) = &mut self.inner {
-                inner.go_on(sink, later.as_deref_mut())?;
+                inner.resume(sink, deferred.as_deref_mut())?;
                 if !inner.is_over() {
                     return Ok(());
                 }
             }
             if let Some((inner, inputs)) = self.inner.take() {
                 self.pass_on(&inputs, inner.gradients())?;
-                self.uses.end(&inputs, (later.as_deref_mut(), &mut self.held), sink)?;
+                self.uses.end(&inputs, (deferred.as_deref_mut(), &mut self.held_back), sink)?;
             }
             let Some(node) = self.nodes.pop() else { return Ok(()) };
             let range = node.first_output as usize..(node.first_output + node.outputs) as usize;
@@ -71,7 +84,7 @@ impl Walk {
                 self.stopped = true;
                 return Ok(());
             }
-            self.pass(node, reached, sink, later.as_deref_mut())?;
+            self.pass(node, reached, sink, deferred.as_deref_mut())?;
         }
     }
 
@@ -86,7 +99,7 @@ impl Walk {
 
     /// Takes over the gradients that have reached `inputs` of an outer walk, to add to them in the order of one walk over
     /// everything.
-    fn go_on_from(&mut self, inputs: &[Option<Source>], outer: &mut [Option<Tensor>]) -> Result<()> {
+    fn resume_from(&mut self, inputs: &[Option<Source>], outer: &mut [Option<Tensor>]) -> Result<()> {
         for (source, wrt) in inputs.iter().zip(&self.wrt) {
             let (Some(Source::Output(from)), Some(to)) = (source, wrt) else { continue };
             let of_root = std::mem::replace(&mut self.grads[*to as usize], outer[*from as usize].take());
@@ -111,9 +124,13 @@ impl Walk {
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn finish(mut self, sink: &mut dyn GradSink, mut later: Option<&mut Later>) -> Result<Grads> {
+    pub fn finish(
+        mut self,
+        sink: &mut dyn GradSink,
+        mut deferred: Option<&mut WeightGradStore>,
+    ) -> Result<Grads> {
         while !self.is_over() {
-            self.go_on(sink, later.as_deref_mut())?;
+            self.resume(sink, deferred.as_deref_mut())?;
         }
         Ok(self.gradients())
     }
@@ -124,13 +141,13 @@ impl Walk {
         node: Node,
         reached: bool,
         sink: &mut dyn GradSink,
-        mut later: Option<&mut Later>,
+        mut deferred: Option<&mut WeightGradStore>,
     ) -> Result<()> {
         let Node { op, first_output, outputs, inputs } = node;
         let exchanges = op.exchanges();
         if !reached {
-            self.work_held(exchanges, sink)?;
-            return self.uses.end(&inputs, (later, &mut self.held), sink);
+            self.run_after_exchange(exchanges, sink)?;
+            return self.uses.end(&inputs, (deferred, &mut self.held_back), sink);
         }
         let range = first_output as usize..(first_output + outputs) as usize;
         let dys: Vec<_> = self.grads[range].iter_mut().map(Option::take).collect();
@@ -138,26 +155,26 @@ impl Walk {
             Some(Source::Param(p)) => Some(*p),
             _ => None,
         };
-        let holds = self.exchange_comes();
+        let holds_back = self.exchange_comes();
         let mut cx = BackwardCx {
             device: &self.device,
             sink: &mut *sink,
             params: inputs.iter().map(param).collect(),
             computed: inputs.iter().map(|s| matches!(s, Some(Source::Output(_)))).collect(),
-            later: later.as_deref_mut(),
-            held: &mut self.held,
-            holds,
+            deferred: deferred.as_deref_mut(),
+            held_back: &mut self.held_back,
+            holds_back,
             inner: None,
         };
         let dxs = op.backward(&mut cx, dys)?;
         if let Some(mut inner) = cx.inner {
-            inner.go_on_from(&inputs, &mut self.grads)?;
+            inner.resume_from(&inputs, &mut self.grads)?;
             self.inner = Some((Box::new(inner), inputs));
             return Ok(());
         }
         self.pass_on(&inputs, dxs)?;
-        self.work_held(exchanges, sink)?;
-        self.uses.end(&inputs, (later, &mut self.held), sink)
+        self.run_after_exchange(exchanges, sink)?;
+        self.uses.end(&inputs, (deferred, &mut self.held_back), sink)
     }
 
     /// Whether an exchange follows with only light work before it.
@@ -168,9 +185,9 @@ impl Walk {
 
     /// Does the held-back work when an exchange was passed that no gradient reached. Work is held back only if an exchange
     /// follows.
-    fn work_held(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
+    fn run_after_exchange(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
         match exchanged {
-            true => std::mem::take(&mut self.held).run(&self.device, sink),
+            true => std::mem::take(&mut self.held_back).run(&self.device, sink),
             false => Ok(()),
         }
     }
@@ -184,13 +201,13 @@ pub struct BackwardCx<'a> {
     params: Vec<Option<ParamId>>,
     /// Whether the input was computed by an operation of this graph.
     computed: Vec<bool>,
-    later: Option<&'a mut Later>,
+    deferred: Option<&'a mut WeightGradStore>,
     /// Weight gradients that are held back until an exchange has started.
-    held: &'a mut Later,
+    held_back: &'a mut WeightGradStore,
     /// Whether such an exchange follows.
-    holds: bool,
+    holds_back: bool,
     /// An inner walk to run after the operation.
-    inner: Option<Walk>,
+    inner: Option<BackwardPass>,
 }
 
 impl BackwardCx<'_> {
@@ -205,12 +222,12 @@ impl BackwardCx<'_> {
         work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let Some(param) = self.params[k] else { return Ok(()) };
-        if let Some(later) = self.later.as_deref_mut().filter(|later| later.takes(param)) {
-            later.put_off(param, work);
+        if let Some(deferred) = self.deferred.as_deref_mut().filter(|deferred| deferred.takes(param)) {
+            deferred.defer(param, work);
             return Ok(());
         }
-        if self.holds {
-            self.held.put_off(param, work);
+        if self.holds_back {
+            self.held_back.defer(param, work);
             return Ok(());
         }
         self.work_before(param)?;
@@ -226,13 +243,13 @@ impl BackwardCx<'_> {
     pub fn weight_gradient(
         &mut self,
         k: usize,
-        weight: impl Into<Like>,
+        weight: impl Into<TensorSpec>,
         work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
     ) -> Result<Option<Tensor>> {
         if !self.computed[k] {
             return self.accumulate(k, work).map(|()| None);
         }
-        let Like { dtype, shape } = weight.into();
+        let TensorSpec { dtype, shape } = weight.into();
         let mut sum = Tensor::zeros(self.device.arena(), dtype.wide(), shape);
         work(self.device, sum.whole_mut()?)?;
         self.device.cast(&sum, dtype).map(Some)
@@ -261,15 +278,15 @@ impl BackwardCx<'_> {
 
     /// Sums have one order: the held-back part of a parameter's gradient is added before anything more.
     fn work_before(&mut self, param: ParamId) -> Result<()> {
-        if self.held.has(param) { self.work_meanwhile() } else { Ok(()) }
+        if self.held_back.has(param) { self.run_held_back() } else { Ok(()) }
     }
 
     /// Does the held-back work, because an exchange has started that takes time.
     ///
     /// # Errors
     /// As the kernels that do it.
-    pub fn work_meanwhile(&mut self) -> Result<()> {
-        std::mem::take(self.held).run(self.device, self.sink)
+    pub fn run_held_back(&mut self) -> Result<()> {
+        std::mem::take(self.held_back).run(self.device, self.sink)
     }
 
     /// Runs the backward of an inner graph next, before any other operation's; recomputation needs it. Its gradients with
@@ -279,7 +296,7 @@ impl BackwardCx<'_> {
     /// # Errors
     /// If a gradient has not the shape of its root.
     pub fn backward_inner(&mut self, graph: Graph, roots: Vec<(&Var, Tensor)>, wrt: &[&Var]) -> Result<()> {
-        self.inner = Some(graph.walk_back(roots, wrt)?);
+        self.inner = Some(graph.begin_backward(roots, wrt)?);
         Ok(())
     }
 }
@@ -302,17 +319,17 @@ impl Uses {
     fn end(
         &mut self,
         inputs: &[Option<Source>],
-        (mut later, held): (Option<&mut Later>, &mut Later),
+        (mut deferred, held_back): (Option<&mut WeightGradStore>, &mut WeightGradStore),
         sink: &mut dyn GradSink,
     ) -> Result<()> {
         for source in inputs {
             let Some(Source::Param(p)) = source else { continue };
             let left = self.0.entry(*p).or_insert(1);
             *left -= 1;
-            match &mut later {
+            match &mut deferred {
                 _ if *left > 0 => {}
-                Some(later) if later.takes(*p) => later.close(*p),
-                _ if held.has(*p) => held.close(*p),
+                Some(deferred) if deferred.takes(*p) => deferred.close(*p),
+                _ if held_back.has(*p) => held_back.close(*p),
                 _ => sink.finished(*p)?,
             }
         }

@@ -13,13 +13,13 @@ struct Deferred {
 
 /// The work that a backward pass defers.
 #[derive(Default)]
-pub struct Later {
+pub struct WeightGradStore {
     work: Vec<Deferred>,
     /// The only parameter whose gradient is deferred; `None`: all large gradients are.
     only: Option<ParamId>,
 }
 
-impl Later {
+impl WeightGradStore {
     /// Empty; only the gradient of `param` will be deferred.
     pub fn of(param: ParamId) -> Self {
         Self { work: Vec::new(), only: Some(param) }
@@ -35,7 +35,7 @@ impl Later {
     }
 
     /// Defers an addition to a gradient.
-    pub(super) fn put_off(
+    pub(super) fn defer(
         &mut self,
         param: ParamId,
         work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
