@@ -405,17 +405,12 @@ impl Graph {
 
     /// Records an operation that returns its input unchanged: both are one value, with one handle.
     pub fn apply_through(&mut self, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
-        self.apply_through_beside(x, &[], op)
+        self.apply_through_with(x, &[], op)
     }
 
-    /// [`Graph::apply_through`], where gradients also flow to other values `beside` it: further inputs of the operation.
-    pub fn apply_through_beside(
-        &mut self,
-        x: &Var,
-        beside: &[&Var],
-        op: impl FnOnce() -> Box<dyn Op>,
-    ) -> Var {
-        let inputs: Vec<&Var> = std::iter::once(x).chain(beside.iter().copied()).collect();
+    /// [`Graph::apply_through`], where gradients also flow to other values `extra` it: further inputs of the operation.
+    pub fn apply_through_with(&mut self, x: &Var, extra: &[&Var], op: impl FnOnce() -> Box<dyn Op>) -> Var {
+        let inputs: Vec<&Var> = std::iter::once(x).chain(extra.iter().copied()).collect();
         Var { saved: x.saved.clone(), ..self.apply(x.value.clone(), &inputs, op) }
     }
 

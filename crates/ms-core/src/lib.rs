@@ -39,7 +39,7 @@ pub use gradients::{GradBuffer, GradSink};
 pub use graph::{BackwardCx, BackwardPass, Grads, Graph, Op, TensorSpec, Var, WeightGradStore};
 pub use host::{Host, HostStats, HostTensor, HostUse};
 pub use meta::MetaBackend;
-pub use params::{ParamId, ParamLayout, ParamStore, PendingBucket, UpdateRule};
+pub use params::{ParamId, ParamLayout, ParamStore, PendingBucket, UpdatedBy};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};

@@ -11,7 +11,7 @@ pub struct ParamId(pub u32);
 
 /// What changes a parameter from one iteration to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpdateRule {
+pub enum UpdatedBy {
     /// Its gradient, through an optimizer.
     #[default]
     Gradient,
@@ -109,7 +109,7 @@ pub struct ParamStore {
     /// The name and sharding states of each parameter; empty if unknown.
     shard_states: Arc<[(String, ShardStates)]>,
     /// What changes each parameter; empty: its gradient does.
-    update_rules: Arc<[UpdateRule]>,
+    updated_by: Arc<[UpdatedBy]>,
 }
 
 /// Delivers a bucket.
@@ -164,7 +164,7 @@ impl ParamStore {
             wide: BTreeMap::new(),
             quantized: BTreeMap::new(),
             shard_states: Arc::default(),
-            update_rules: Arc::default(),
+            updated_by: Arc::default(),
         }
     }
 
@@ -197,13 +197,13 @@ impl ParamStore {
     }
 
     /// Sets what changes each parameter; by default gradients do.
-    pub fn set_update_rules(&mut self, update_rules: impl IntoIterator<Item = UpdateRule>) {
-        self.update_rules = update_rules.into_iter().collect();
+    pub fn set_updated_by(&mut self, updated_by: impl IntoIterator<Item = UpdatedBy>) {
+        self.updated_by = updated_by.into_iter().collect();
     }
 
     /// What changes a parameter.
-    pub fn update_rule(&self, id: ParamId) -> UpdateRule {
-        self.update_rules.get(id.0 as usize).copied().unwrap_or_default()
+    pub fn updated_by(&self, id: ParamId) -> UpdatedBy {
+        self.updated_by.get(id.0 as usize).copied().unwrap_or_default()
     }
 
     /// The name and sharding states of each parameter, by number.

@@ -39,13 +39,13 @@ pub struct Batch {
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
     /// What is drawn at random in training; `None`: nothing.
-    pub chance: Option<Arc<Chance>>,
+    pub noise: Option<Arc<TrainingNoise>>,
 }
 
 /// What is drawn at random in training, by counters: each token has a key, whichever rank holds it, and each place of the
 /// model a number, so any topology and any second run of a pass draws the same.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chance {
+pub struct TrainingNoise {
     /// Of each token of the batch `[T]`.
     pub keys: Vec<u64>,
     /// Of each token of the whole micro-batch, in its order, where ranks share it; else the same.
@@ -60,7 +60,7 @@ pub struct Chance {
 
 /// Places of the model where something is drawn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum NoiseSite {
     /// Behind the embedding; of a prediction module one more than its number.
     Embedding(usize),
     /// Behind a layer's mixer.
@@ -71,7 +71,7 @@ pub(crate) enum Place {
     Router(usize),
 }
 
-impl Place {
+impl NoiseSite {
     pub(crate) fn site(self) -> u64 {
         let (layer, kind) = match self {
             Self::Embedding(n) => (n, 0),
@@ -85,7 +85,7 @@ impl Place {
 
 /// A run of queries of one document, and where the document's keys are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct QuerySpan {
     /// First row.
     pub(crate) row: usize,
     /// Queries.
@@ -169,7 +169,7 @@ impl Batch {
             fixed_routes: None,
             fixed_by_expert: false,
             load: None,
-            chance: None,
+            noise: None,
         })
     }
 
@@ -203,13 +203,13 @@ impl Batch {
     }
 
     /// The runs of documents that this rank has queries of, in the order of its rows.
-    pub(crate) fn stretches(&self, ctx: &ParallelCtx) -> Vec<Stretch> {
+    pub(crate) fn query_spans(&self, ctx: &ParallelCtx) -> Vec<QuerySpan> {
         match &self.sharding {
             None => self
                 .segments
                 .iter()
                 .enumerate()
-                .map(|(document, s)| Stretch {
+                .map(|(document, s)| QuerySpan {
                     row: s.q_start,
                     len: s.q_len,
                     document,
@@ -222,7 +222,7 @@ impl Batch {
                 .iter()
                 .map(|p| {
                     let document = &sharding.documents[p.document];
-                    Stretch {
+                    QuerySpan {
                         row: p.row,
                         len: p.len,
                         document: p.document,

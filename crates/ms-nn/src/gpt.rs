@@ -1,15 +1,15 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
-mod again;
+mod recompute;
 mod serving;
 #[cfg(test)]
 mod tests;
 
 use crate::attention;
-use crate::batch::Place;
-use crate::layer::{Cut, Layer};
+use crate::batch::NoiseSite;
+use crate::layer::{Layer, ShardCoords};
 use crate::params::{Linear, Table};
-use crate::pass::{Beside, Carry, Pass};
+use crate::pass::{Carry, OverlappedPass, Pass};
 use crate::predict::{Inputs, Predictor};
 use crate::residual::{self, End, NormShape};
 use crate::{Batch, Error, Result, rotary};
@@ -17,8 +17,8 @@ use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::{ContextParallel, ParallelCtx};
 use ms_spec::{
-    Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Part, Place as Home, PlacedParam, Placement,
-    Position, Recompute, Role,
+    Block, Item, Mixer, ModelConfig, Norm, ParamSpec, Part, Place as Home, PlacedParam, Placement, Position,
+    Recompute, Role, SavePolicy,
 };
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub struct Gpt {
     norm: NormShape,
     predictors: Vec<Predictor>,
     recompute: Recompute,
-    keeping: Keeping,
+    save_policy: SavePolicy,
     host: Option<Host>,
 }
 
@@ -68,7 +68,7 @@ struct Head {
 
 /// A rank's place, as far as it decides which part of a model it holds.
 #[derive(Clone, Copy)]
-pub struct Seat<'a> {
+pub struct RankPosition<'a> {
     /// The grid.
     pub grid: &'a Grid,
     /// The rank.
@@ -88,39 +88,49 @@ impl Gpt {
     /// If the configuration is invalid or needs something that this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
-        let seat = Seat { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
-        Self::with_tables(config, device, seat, max_position, true)
+        let position =
+            RankPosition { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
+        Self::with_tables(config, device, position, max_position, true)
     }
 
     /// The part of the decoder that a rank holds.
     ///
     /// # Errors
     /// As [`Gpt::new`], and if the model cannot be sharded in this way.
-    pub fn part(config: &ModelConfig, device: &Device, seat: Seat<'_>, max_position: usize) -> Result<Self> {
-        Self::with_tables(config, device, seat, max_position, false)
+    pub fn part(
+        config: &ModelConfig,
+        device: &Device,
+        position: RankPosition<'_>,
+        max_position: usize,
+    ) -> Result<Self> {
+        Self::with_tables(config, device, position, max_position, false)
     }
 
     /// [`Gpt::part`], `each_length` with tables for short sequences too where these turn otherwise.
     fn with_tables(
         config: &ModelConfig,
         device: &Device,
-        seat: Seat<'_>,
+        position: RankPosition<'_>,
         max_position: usize,
         each_length: bool,
     ) -> Result<Self> {
-        let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
+        let tp = (position.grid.coord(position.rank, Axis::Tp), position.grid.size(Axis::Tp));
         ms_spec::check_cut(config, tp.1)?;
-        ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
-        let whole = seat.context.sees_whole_documents();
-        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp), whole)?;
+        ms_spec::check_expert_cut(
+            config,
+            position.grid.size(Axis::Ep),
+            position.grid.expert().size(Axis::Tp),
+        )?;
+        let whole = position.context.sees_whole_documents();
+        ms_spec::check_context(config, tp.1, position.grid.size(Axis::Cp), whole)?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,
                 part: "a reward head: it is only converted",
             });
         }
-        let stage = seat.grid.coord(seat.rank, Axis::Pp);
-        let held = seat.placement.params(config, stage);
+        let stage = position.grid.coord(position.rank, Axis::Pp);
+        let held = position.placement.params(config, stage);
         let specs: Vec<ParamSpec> = held.iter().map(|p| p.spec.clone()).collect();
         let (max_position, rotates) = positions(config, max_position);
         let short = config.switches_behind(max_position).filter(|_| each_length && rotates);
@@ -133,12 +143,12 @@ impl Gpt {
         let shared = attention::shared(config, tp, &rotary)?;
         let halves: &[Option<usize>] =
             if config.block == Block::Shortcut { &[Some(0), Some(1)] } else { &[None] };
-        let etp = seat.grid.expert();
-        let tp_of_experts = (etp.coord(seat.rank, Axis::Tp), etp.size(Axis::Tp));
-        let cut = Cut { tp, etp: tp_of_experts };
+        let etp = position.grid.expert();
+        let tp_of_experts = (etp.coord(position.rank, Axis::Tp), etp.size(Axis::Tp));
+        let cut = ShardCoords { tp, etp: tp_of_experts };
         let mut predictors = Vec::new();
         let mut chunks = Vec::new();
-        for items in seat.placement.stage(stage) {
+        for items in position.placement.stage(stage) {
             let mut layers = Vec::new();
             for item in items {
                 match *item {
@@ -178,7 +188,7 @@ impl Gpt {
             embedding,
             predictors,
             recompute: Recompute::None,
-            keeping: Keeping::default(),
+            save_policy: SavePolicy::default(),
             host: None,
             config: config.clone(),
             held,
@@ -193,8 +203,8 @@ impl Gpt {
 
     /// The same model with layers that save less for the backward pass. What is to be swapped goes to `host`; without a
     /// `host` it stays on the device.
-    pub fn with_keeping(self, keeping: Keeping, host: Option<Host>) -> Self {
-        Self { keeping, host, ..self }
+    pub fn with_save_policy(self, save_policy: SavePolicy, host: Option<Host>) -> Self {
+        Self { save_policy, host, ..self }
     }
 
     /// The configuration.
@@ -316,7 +326,7 @@ impl Gpt {
         ctx: &ParallelCtx,
         batch: &Batch,
         (chunk, carry): (usize, Option<Carry>),
-        beside: Option<&dyn Beside>,
+        overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<Carry> {
         self.check(batch)?;
         let place = (chunk, self.chunks.len());
@@ -327,23 +337,23 @@ impl Gpt {
             None => {
                 self.await_weights(store, |home| home == Home::Embedding)?;
                 let mut pass = Pass::new(g, store, ctx, batch);
-                let x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
-                Carry { stream: self.begin(&mut pass, x)?, lent: None, picks: None }
+                let x = self.embed(&mut pass, &batch.tokens, NoiseSite::Embedding(0))?;
+                Carry { stream: self.begin(&mut pass, x)?, shared_kv: None, picks: None }
             }
         };
         let recomputed = self.recomputed(recompute, chunk);
-        let ways = (ctx, beside);
+        let ways = (ctx, overlapped);
         carry = self.recomputed_layers(g, store, ways, batch, (chunk, recomputed), carry)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
-        (pass.host, pass.beside) = (self.host.as_ref(), beside);
+        (pass.host, pass.overlapped) = (self.host.as_ref(), overlapped);
         let mut x = carry.stream;
         for (i, layer) in chunk.layers.iter().enumerate().skip(recomputed) {
             self.await_weights(store, |home| home == Home::Layer(layer.number()))?;
-            pass.keeping = self.keeping.of_layer(self.recompute, i / self.halves(), place);
+            pass.save_policy = self.save_policy.of_layer(self.recompute, i / self.halves(), place);
             x = layer.forward(&mut pass, None, &x)?;
         }
-        Ok(pass.hand_on(x))
+        Ok(pass.into_carry(x))
     }
 
     /// The normed states after the last layer, and those of the prediction modules, as in [`Gpt::forward_ahead`]; the pass
@@ -358,7 +368,7 @@ impl Gpt {
         ctx: &ParallelCtx,
         batch: &Batch,
         (carry, ahead): (Carry, &[Inputs]),
-        beside: Option<&dyn Beside>,
+        overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<(Var, Vec<Var>)> {
         if ahead.len() > self.predictors.len() {
             let (expected, found) = (self.predictors.len(), ahead.len());
@@ -368,12 +378,12 @@ impl Gpt {
         let mut pass = Pass::new(g, store, ctx, batch);
         let mut x = self.end(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
-        (pass.host, pass.beside) = (self.host.as_ref(), beside);
+        (pass.host, pass.overlapped) = (self.host.as_ref(), overlapped);
         let mut predictions = Vec::with_capacity(ahead.len());
         for (k, (module, inputs)) in self.predictors.iter().zip(ahead).enumerate() {
-            let embedded = self.embed(&mut pass, &inputs.tokens, Place::Embedding(1 + k))?;
+            let embedded = self.embed(&mut pass, &inputs.tokens, NoiseSite::Embedding(1 + k))?;
             pass.batch = inputs.batch.as_ref().unwrap_or(batch);
-            let (next, normed) = module.forward(&mut pass, &self.keeping, &embedded, &x)?;
+            let (next, normed) = module.forward(&mut pass, &self.save_policy, &embedded, &x)?;
             predictions.push(normed);
             x = next;
         }
@@ -414,7 +424,7 @@ impl Gpt {
     /// MindSpeed-LLM 2.0.0, `mindspeed_llm/core/transformer/transformer_block.py` (the root, in the decoder) and
     /// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; 2026,
     /// `mindspeed_llm/core/transformer/multi_token_prediction.py`.
-    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor, place: Place) -> Result<Var> {
+    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor, place: NoiseSite) -> Result<Var> {
         let embedding = self.embedding.as_ref().ok_or(Error::Elsewhere { what: "the embedding" })?;
         let table = pass.param(embedding.table);
         let share = VocabShare { first: self.first_id(pass.ctx), whole: self.config.padded_vocab };
@@ -424,7 +434,7 @@ impl Gpt {
             let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
             x = norm.apply(pass, ids, &x)?;
         }
-        let (scales, ahead) = (self.config.scales, !matches!(place, Place::Embedding(0)));
+        let (scales, ahead) = (self.config.scales, !matches!(place, NoiseSite::Embedding(0)));
         x = ops::scale(pass.g, &x, scales.embedding)?;
         if let Some(positions) = embedding.positions {
             let table = pass.param(positions);

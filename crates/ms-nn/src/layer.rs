@@ -2,12 +2,12 @@
 
 mod build;
 
-use crate::batch::Place;
+use crate::batch::NoiseSite;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::feed::{Dense, Experts};
 use crate::mixer::TokenMixer;
 use crate::params::Linear;
-use crate::pass::{Beside, Pass, run_again};
+use crate::pass::{OverlappedPass, Pass, run_recomputed};
 use crate::residual::NormShape;
 use crate::residual::Residual;
 use ms_core::{Graph, Var, ops};
@@ -20,14 +20,14 @@ enum Network {
     Dense(Dense),
     Experts(Experts),
     /// First half of a shortcut block: the experts' output joins the stream at the end of the second half.
-    DenseAndAside(Dense, Experts),
+    ShortcutFirst(Dense, Experts),
     /// The second half.
-    DenseThenAside(Dense),
+    ShortcutSecond(Dense),
 }
 
 /// A sublayer between its norms.
 #[derive(Clone, Debug)]
-struct Sub<T> {
+struct Sublayer<T> {
     /// None: it takes the stream as it is.
     norm: Option<Linear>,
     part: T,
@@ -41,17 +41,17 @@ pub(crate) struct Layer {
     number: usize,
     /// Number among the parts that draw something at random: halves of a shortcut block have their own.
     site: usize,
-    mix: Option<Sub<Arc<dyn TokenMixer>>>,
-    network: Option<Sub<Network>>,
+    mix: Option<Sublayer<Arc<dyn TokenMixer>>>,
+    network: Option<Sublayer<Network>>,
     norm: NormShape,
     residual: f64,
     /// Residuals around the mixer and around the MLP, if outputs are not simply added.
-    around: Option<[Arc<dyn Residual>; 2]>,
+    residuals: Option<[Arc<dyn Residual>; 2]>,
 }
 
 /// A rank's place among those that share a layer: coordinate and size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct ShardCoords {
     /// Among the ranks that share a matrix.
     pub(crate) tp: (usize, usize),
     /// Among the ranks that share an expert.
@@ -77,8 +77,8 @@ impl Layer {
         x: &Var,
     ) -> ms_core::Result<Var> {
         pass.layer = self.number;
-        if let Some(around) = &self.around {
-            return self.forward_within(pass, cache, around, x);
+        if let Some(residuals) = &self.residuals {
+            return self.forward_within(pass, cache, residuals, x);
         }
         let Some(mix) = &self.mix else {
             let Some(network) = &self.network else { return Ok(x.clone()) };
@@ -140,54 +140,59 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
-        mix: &Sub<Arc<dyn TokenMixer>>,
+        mix: &Sublayer<Arc<dyn TokenMixer>>,
         x: &Var,
     ) -> ms_core::Result<Var> {
         let h = &self.normed(pass, (mix.norm, Swapped::INPUT_NORM), x)?;
         let mixed = pass.swapping(Swapped::MIXER, &[h], |pass| mix.part.forward(pass, cache, h))?;
         pass.forget(mix.norm.map(|_| h))?;
-        self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), &mixed, Place::Mixer(self.site))
+        self.finish(pass, (mix.post_norm, Swapped::POST_MIXER_NORM), &mixed, NoiseSite::Mixer(self.site))
     }
 
     /// The MLP after its norm.
-    fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
+    fn run_network(&self, pass: &mut Pass<'_>, network: &Sublayer<Network>, h: &Var) -> ms_core::Result<Var> {
         let out = pass.swapping(Swapped::NETWORK, &[h], |pass| match &network.part {
             Network::Dense(part) => self.run_dense(pass, part, h),
             Network::Experts(part) => self.run_experts(pass, part, h),
-            Network::DenseAndAside(part, experts) => {
-                pass.aside = Some(self.run_experts(pass, experts, h)?);
+            Network::ShortcutFirst(part, experts) => {
+                pass.shortcut = Some(self.run_experts(pass, experts, h)?);
                 self.run_dense(pass, part, h)
             }
-            Network::DenseThenAside(part) => {
+            Network::ShortcutSecond(part) => {
                 let out = self.run_dense(pass, part, h)?;
-                match pass.aside.take() {
-                    Some(aside) => ops::add(pass.g, &out, &aside),
+                match pass.shortcut.take() {
+                    Some(shortcut) => ops::add(pass.g, &out, &shortcut),
                     None => Ok(out),
                 }
             }
         })?;
         pass.forget(network.norm.map(|_| h))?;
-        self.finish(pass, (network.post_norm, Swapped::POST_NETWORK_NORM), &out, Place::Network(self.site))
+        self.finish(
+            pass,
+            (network.post_norm, Swapped::POST_NETWORK_NORM),
+            &out,
+            NoiseSite::Network(self.site),
+        )
     }
 
     /// A dense MLP, or only its second run.
     fn run_dense(&self, pass: &mut Pass<'_>, part: &Dense, h: &Var) -> ms_core::Result<Var> {
-        match pass.keeping.dense_networks_again && pass.g.records() {
-            true => self.run_again(pass, *part, h, Dense::forward),
+        match pass.save_policy.recompute_dense_networks && pass.g.records() {
+            true => self.run_recomputed(pass, *part, h, Dense::forward),
             false => part.forward(pass, h),
         }
     }
 
     /// Experts, or their second run only.
     fn run_experts(&self, pass: &mut Pass<'_>, part: &Experts, h: &Var) -> ms_core::Result<Var> {
-        match pass.keeping.expert_networks_again && pass.g.records() {
-            true => self.run_again(pass, part.clone(), h, Experts::forward),
+        match pass.save_policy.recompute_expert_networks && pass.g.records() {
+            true => self.run_recomputed(pass, part.clone(), h, Experts::forward),
             false => part.forward(pass, h),
         }
     }
 
     /// Applies `forward` to `h` with `part`, saving only `h`.
-    fn run_again<T: Send + Sync + 'static>(
+    fn run_recomputed<T: Send + Sync + 'static>(
         &self,
         pass: &mut Pass<'_>,
         part: T,
@@ -196,10 +201,10 @@ impl Layer {
     ) -> ms_core::Result<Var> {
         let (store, ctx, batch) = (pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
         let layer = self.number;
-        let run = move |g: &mut Graph, h: &Var, beside: Option<&dyn Beside>| {
-            forward(&part, &mut Pass { layer, beside, ..Pass::new(g, &store, &ctx, &batch) }, h)
+        let run = move |g: &mut Graph, h: &Var, overlapped: Option<&dyn OverlappedPass>| {
+            forward(&part, &mut Pass { layer, overlapped, ..Pass::new(g, &store, &ctx, &batch) }, h)
         };
-        run_again(pass.g, h, pass.beside, run)
+        run_recomputed(pass.g, h, pass.overlapped, run)
     }
 
     /// What happens to a sublayer's output before it joins the stream.
@@ -208,7 +213,7 @@ impl Layer {
         pass: &mut Pass<'_>,
         post_norm: (Option<Linear>, Swapped),
         out: &Var,
-        place: Place,
+        place: NoiseSite,
     ) -> ms_core::Result<Var> {
         let out = self.normed(pass, post_norm, out)?;
         pass.send_away()?;

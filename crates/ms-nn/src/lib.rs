@@ -22,13 +22,13 @@ mod predict;
 mod residual;
 mod rotary;
 
-pub use attention::{IndexerLoss, IndexerLosses, IndexerObjective, head_exchange, lent_columns};
-pub use batch::{Batch, Chance};
+pub use attention::{IndexerLoss, IndexerLosses, IndexerObjective, head_exchange, shared_kv_columns};
+pub use batch::{Batch, TrainingNoise};
 pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use feed::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
-pub use gpt::{Gpt, Seat};
+pub use gpt::{Gpt, RankPosition};
 pub use init::init_params;
-pub use ms_spec::{Keeping, Recompute, Swapped};
-pub use pass::{Beside, Carry};
+pub use ms_spec::{Recompute, SavePolicy, Swapped};
+pub use pass::{Carry, OverlappedPass};
 pub use predict::Inputs;

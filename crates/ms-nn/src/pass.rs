@@ -1,7 +1,7 @@
 //! A pass over the layers: the state that one layer passes to the next, and the parallel linear layers that they call.
 
 use crate::Batch;
-use crate::batch::Place;
+use crate::batch::NoiseSite;
 use crate::feed::{AuxiliaryLoss, RouterLoad};
 use crate::params::Linear;
 use ms_core::{
@@ -9,7 +9,7 @@ use ms_core::{
     ShardState, Tensor, Var, ops,
 };
 use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, PendingEnterTp, TokenSharding};
-use ms_spec::{LayerKeeping, Swapped};
+use ms_spec::{LayerSavePolicy, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Carry {
     /// The residual stream `[T,H]`, or streams `[T,n·H]`.
     pub stream: Var,
     /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
-    pub lent: Option<Var>,
+    pub shared_kv: Option<Var>,
     /// The keys that the last indexer picked, where later layers borrow them; without a gradient.
     pub picks: Option<Tensor>,
 }
@@ -38,9 +38,9 @@ pub(crate) struct Pass<'a> {
     /// The keys that the last indexer picked.
     pub(crate) picks: Option<Tensor>,
     /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
-    pub(crate) lent: Option<Var>,
+    pub(crate) shared_kv: Option<Var>,
     /// What the experts of a shortcut block made, until it joins the stream.
-    pub(crate) aside: Option<Var>,
+    pub(crate) shortcut: Option<Var>,
     /// The auxiliary loss of routers.
     pub(crate) balance: Option<Arc<AuxiliaryLoss>>,
     /// Where routers report.
@@ -48,23 +48,23 @@ pub(crate) struct Pass<'a> {
     /// Number of the current layer.
     pub(crate) layer: usize,
     /// What it keeps less of.
-    pub(crate) keeping: LayerKeeping,
+    pub(crate) save_policy: LayerSavePolicy,
     /// Where it sends what leaves the device.
     pub(crate) host: Option<&'a Host>,
     /// Values that are forgotten at the end of the current sublayer.
-    pub(crate) passing: Vec<Var>,
+    pub(crate) recomputed: Vec<Var>,
     /// Values that go to the host there.
-    pub(crate) leaving: Vec<Saved>,
+    pub(crate) swapped_out: Vec<Saved>,
     /// Rows in transit to experts that are forgotten once these have run.
-    pub(crate) on_their_way: Vec<Var>,
+    pub(crate) dispatched: Vec<Var>,
     /// The shared experts of the current layer.
-    pub(crate) meanwhile: Option<Meanwhile>,
+    pub(crate) shared_experts: Option<SharedExperts>,
     /// Another pass that works while this one waits.
-    pub(crate) beside: Option<&'a dyn Beside>,
+    pub(crate) overlapped: Option<&'a dyn OverlappedPass>,
 }
 
 /// Another pass, of another micro-batch, that works while a forward pass would wait for tokens in transit between ranks.
-pub trait Beside {
+pub trait OverlappedPass {
     /// Goes on until it has sent tokens itself and would wait for them, or to its end.
     ///
     /// # Errors
@@ -74,9 +74,9 @@ pub trait Beside {
 
 /// The work of shared experts, which may be done while tokens are in transit to others.
 #[derive(Clone, Debug)]
-pub(crate) enum Meanwhile {
+pub(crate) enum SharedExperts {
     /// Their input.
-    ToDo(Var),
+    Pending(Var),
     /// Their results.
     Done(Var),
 }
@@ -97,35 +97,35 @@ impl<'a> Pass<'a> {
             places: &[],
             slots: &[],
             picks: None,
-            lent: None,
-            aside: None,
+            shared_kv: None,
+            shortcut: None,
             balance: batch.balance.clone(),
             load: batch.load.clone(),
             layer: 0,
-            keeping: LayerKeeping::default(),
+            save_policy: LayerSavePolicy::default(),
             host: None,
-            passing: Vec::new(),
-            leaving: Vec::new(),
-            on_their_way: Vec::new(),
-            meanwhile: None,
-            beside: None,
+            recomputed: Vec::new(),
+            swapped_out: Vec::new(),
+            dispatched: Vec::new(),
+            shared_experts: None,
+            overlapped: None,
         }
     }
 
     /// Lets the other pass work while tokens are in transit, if there is one.
-    pub(crate) fn let_other_work(&self) -> ms_core::Result<()> {
-        self.beside.map_or(Ok(()), Beside::resume)
+    pub(crate) fn resume_overlapped(&self) -> ms_core::Result<()> {
+        self.overlapped.map_or(Ok(()), OverlappedPass::resume)
     }
 
     /// Takes up what an earlier chunk passed on.
     pub(crate) fn resume(&mut self, carry: &Carry) {
-        self.lent.clone_from(&carry.lent);
+        self.shared_kv.clone_from(&carry.shared_kv);
         self.picks.clone_from(&carry.picks);
     }
 
     /// What the next chunk needs in addition to its own weights.
-    pub(crate) fn hand_on(self, stream: Var) -> Carry {
-        Carry { stream, lent: self.lent, picks: self.picks }
+    pub(crate) fn into_carry(self, stream: Var) -> Carry {
+        Carry { stream, shared_kv: self.shared_kv, picks: self.picks }
     }
 
     pub(crate) fn param(&mut self, id: ParamId) -> Var {
@@ -135,24 +135,24 @@ impl<'a> Pass<'a> {
     /// [`ParallelCtx::enter_tp`]; where norms are recomputed, so is what ranks gather of them.
     pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
         let entered = self.ctx.enter_tp(self.g, x)?;
-        Ok(self.gathered_again(x, entered))
+        Ok(self.regathered(x, entered))
     }
 
     /// [`Pass::enter`] of `x`, which has `begun` to.
     pub(crate) fn finish_enter(&mut self, x: &Var, begun: PendingEnterTp) -> ms_core::Result<Var> {
         let entered = self.ctx.finish_enter_tp(self.g, begun)?;
-        Ok(self.gathered_again(x, entered))
+        Ok(self.regathered(x, entered))
     }
 
     /// `entered`, which ranks have gathered of `x`, and gather again where norms are recomputed.
-    fn gathered_again(&mut self, x: &Var, entered: Var) -> Var {
+    fn regathered(&mut self, x: &Var, entered: Var) -> Var {
         let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
-        if !self.keeping.norms_again || !gathered || !self.g.records() {
+        if !self.save_policy.recompute_norms || !gathered || !self.g.records() {
             return entered;
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
         let entered = entered.recomputed_by(move |device| ctx.all_tokens(&x.get(device)?));
-        self.passing.push(entered.clone());
+        self.recomputed.push(entered.clone());
         entered
     }
 
@@ -169,7 +169,7 @@ impl<'a> Pass<'a> {
         }
         let (ctx, own) = (self.ctx.clone(), own.saved());
         let all = all.constant_recomputed_by(move |device| ctx.all_tokens(&own.get(device)?));
-        self.passing.push(all.clone());
+        self.recomputed.push(all.clone());
         Ok(all)
     }
 
@@ -194,7 +194,7 @@ impl<'a> Pass<'a> {
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
         let all = all.recomputed_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &sharding)?));
-        self.passing.push(all.clone());
+        self.recomputed.push(all.clone());
         Ok(all)
     }
 
@@ -224,14 +224,14 @@ impl<'a> Pass<'a> {
 
     /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` recomputes if this MLP is
     /// recomputed.
-    pub(crate) fn inner_again(
+    pub(crate) fn recompute_inner(
         &self,
         y: Var,
         x: &Var,
         of: (&Var, Option<&Var>),
         layer: impl FnOnce(&Device, &Tensor, &Tensor, Option<&Tensor>) -> ms_core::Result<Tensor> + Send + 'static,
     ) -> Var {
-        if !self.keeping.inner_again || !self.g.records() {
+        if !self.save_policy.recompute_inner || !self.g.records() {
             return y;
         }
         let (x, w, b) = (x.saved(), of.0.saved(), of.1.map(Var::saved));
@@ -243,10 +243,10 @@ impl<'a> Pass<'a> {
 
     /// After an MLP has run: forgets the values before and after its activation that are to be recomputed.
     pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
-        if self.keeping.activations_again {
+        if self.save_policy.recompute_activations {
             behind.forget();
         }
-        if self.keeping.inner_again {
+        if self.save_policy.recompute_inner {
             before.forget();
         }
     }
@@ -258,12 +258,12 @@ impl<'a> Pass<'a> {
         x: &Var,
         recipe: impl FnOnce(&Device, Tensor) -> ms_core::Result<Tensor> + Send + 'static,
     ) -> Var {
-        if !self.keeping.experts_again || !self.g.records() {
+        if !self.save_policy.recompute_experts || !self.g.records() {
             return y;
         }
         let x = x.saved();
         let y = y.recomputed_by(move |device| recipe(device, x.get(device)?));
-        self.on_their_way.push(y.clone());
+        self.dispatched.push(y.clone());
         y
     }
 
@@ -309,13 +309,13 @@ impl<'a> Pass<'a> {
         again: bool,
     ) -> ms_core::Result<Var> {
         let mut taken = ops::columns(self.g, out, values)?;
-        let leaves = self.keeping.swap_heads && !again;
+        let leaves = self.save_policy.swap_heads && !again;
         if self.g.records() && (again || leaves) {
             let (out_again, values) = (out.saved(), values.clone());
             taken = taken.recomputed_by(move |device| device.columns(&out_again.get(device)?, &values));
-            self.passing.push(taken.clone());
+            self.recomputed.push(taken.clone());
             if leaves {
-                self.leaving.push(out.saved());
+                self.swapped_out.push(out.saved());
             }
         }
         Ok(taken)
@@ -329,59 +329,59 @@ impl<'a> Pass<'a> {
         inputs: &[&Var],
         work: impl FnOnce(&mut Self) -> ms_core::Result<T>,
     ) -> ms_core::Result<T> {
-        let leaves = self.host.is_some() && self.keeping.swapped.has(part) && !self.g.records_saved();
+        let leaves = self.host.is_some() && self.save_policy.swapped.has(part) && !self.g.records_saved();
         if leaves {
             self.g.record_saved(inputs);
         }
         let done = work(self)?;
         if leaves {
-            self.leaving.extend(self.g.saved_since());
+            self.swapped_out.extend(self.g.saved_since());
         }
         Ok(done)
     }
 
     /// At the end of a sublayer: forgets what is recomputed of it, and its input `normed`, and sends away what leaves.
     pub(crate) fn forget(&mut self, normed: Option<&Var>) -> ms_core::Result<()> {
-        let again = normed.filter(|_| self.keeping.norms_again);
-        again.into_iter().chain(&self.passing).for_each(Var::forget);
-        self.passing.clear();
+        let again = normed.filter(|_| self.save_policy.recompute_norms);
+        again.into_iter().chain(&self.recomputed).for_each(Var::forget);
+        self.recomputed.clear();
         self.send_away()
     }
 
     /// Sends away what leaves.
     pub(crate) fn send_away(&mut self) -> ms_core::Result<()> {
-        let leaving = std::mem::take(&mut self.leaving);
-        self.host.map_or(Ok(()), |host| leaving.iter().try_for_each(|saved| saved.send(host)))
+        let swapped_out = std::mem::take(&mut self.swapped_out);
+        self.host.map_or(Ok(()), |host| swapped_out.iter().try_for_each(|saved| saved.send(host)))
     }
 
     /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.
-    fn noisy(&mut self, x: &Var, keys: &[u64], place: Place, noise: Noise) -> ms_core::Result<Var> {
+    fn noisy(&mut self, x: &Var, keys: &[u64], place: NoiseSite, noise: Noise) -> ms_core::Result<Var> {
         ops::noise(self.g, x, &keys.into(), place.site(), noise)
     }
 
     /// `x[T,H]`, or this rank's share of it under sequence parallelism, with values dropped as the batch says.
-    pub(crate) fn dropout(&mut self, x: Var, place: Place) -> ms_core::Result<Var> {
-        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.hidden_dropout > 0.0) else {
+    pub(crate) fn dropout(&mut self, x: Var, place: NoiseSite) -> ms_core::Result<Var> {
+        let Some(noise) = self.batch.noise.as_ref().filter(|c| c.hidden_dropout > 0.0) else {
             return Ok(x);
         };
         let rows = x.value().as_matrix().0;
         let first = if self.ctx.sequence_parallel { self.ctx.tp.rank() * rows } else { 0 };
-        let rate = chance.hidden_dropout;
-        self.noisy(&x, &chance.keys[first..first + rows], place, Noise::Dropout { rate })
+        let rate = noise.hidden_dropout;
+        self.noisy(&x, &noise.keys[first..first + rows], place, Noise::Dropout { rate })
     }
 
     /// Where weights of the layer's attention are dropped; kernels put the head above it.
     pub(crate) fn attention_site(&self) -> u64 {
-        Place::Mixer(self.layer).site()
+        NoiseSite::Mixer(self.layer).site()
     }
 
     /// The inputs of a router, those of `tokens` of the batch, with the jitter of training.
     pub(crate) fn jitter(&mut self, x: &Var, tokens: Range<usize>) -> ms_core::Result<Var> {
-        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.router_jitter > 0.0) else {
+        let Some(noise) = self.batch.noise.as_ref().filter(|c| c.router_jitter > 0.0) else {
             return Ok(x.clone());
         };
-        let (eps, place) = (chance.router_jitter, Place::Router(self.layer));
-        self.noisy(x, &chance.keys[tokens], place, Noise::Jitter { eps })
+        let (eps, place) = (noise.router_jitter, NoiseSite::Router(self.layer));
+        self.noisy(x, &noise.keys[tokens], place, Noise::Jitter { eps })
     }
 
     /// A column-parallel layer whose outputs are gathered: this rank's columns are placed in a row of zeros, and the ranks'
@@ -411,15 +411,15 @@ impl<'a> Pass<'a> {
 
 /// Applies `run` to `x`; the output has the sharding states of `x`. It saves only `x` and is recomputed on its own for its
 /// backward.
-pub(crate) fn run_again(
+pub(crate) fn run_recomputed(
     g: &mut Graph,
     x: &Var,
-    beside: Option<&dyn Beside>,
-    run: impl Fn(&mut Graph, &Var, Option<&dyn Beside>) -> ms_core::Result<Var> + Send + Sync + 'static,
+    overlapped: Option<&dyn OverlappedPass>,
+    run: impl Fn(&mut Graph, &Var, Option<&dyn OverlappedPass>) -> ms_core::Result<Var> + Send + Sync + 'static,
 ) -> ms_core::Result<Var> {
     let run = Arc::new(run);
     let again = run.clone();
-    let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], beside)?]);
+    let first = |g: &mut Graph, xs: &[Var]| Ok(vec![run(g, &xs[0], overlapped)?]);
     let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(vec![again(g, &xs[0], None)?]));
     Ok(ops::recompute_behind(g, &[x], &[x.shard_states()], first, again)?.remove(0))
 }

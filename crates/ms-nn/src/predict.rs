@@ -1,13 +1,13 @@
 //! Multi-token prediction: modules after the decoder that predict tokens beyond the next one.
 
 use crate::attention::Shared;
-use crate::layer::{Cut, Layer};
+use crate::layer::{Layer, ShardCoords};
 use crate::params::{Linear, Table};
-use crate::pass::{Beside, Pass, run_again};
+use crate::pass::{OverlappedPass, Pass, run_recomputed};
 use crate::residual::{self, End, NormShape};
 use crate::{Batch, Result};
 use ms_core::{Graph, Tensor, Var, ops};
-use ms_spec::{Keeping, ModelConfig, Part, Place, Role};
+use ms_spec::{ModelConfig, Part, Place, Role, SavePolicy};
 use std::sync::Arc;
 
 /// What a module sees in addition to the preceding states.
@@ -52,7 +52,7 @@ impl Predictor {
         table: &Table,
         c: &ModelConfig,
         k: usize,
-        cut: Cut,
+        cut: ShardCoords,
         shared: &dyn Shared,
     ) -> Result<Self> {
         let scope = table.at(Place::Mtp(k), None, Part::Prediction);
@@ -74,48 +74,48 @@ impl Predictor {
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
-        keeping: &Keeping,
+        save_policy: &SavePolicy,
         embedded: &Var,
         before: &Var,
     ) -> ms_core::Result<(Var, Var)> {
-        pass.keeping = keeping.of_predictor();
+        pass.save_policy = save_policy.of_predictor();
         let e = self.norm.apply(pass, self.enorm, embedded)?;
         let h = self.norm.apply(pass, self.hnorm, before)?;
         let [first, second] = if self.hidden_first { [&h, &e] } else { [&e, &h] };
         let mut both = ops::concat(pass.g, &[first, second])?;
-        let norms_again = keeping.predictor_norms_again && pass.g.records();
-        if norms_again {
+        let recompute_norms = save_policy.recompute_predictor_norms && pass.g.records();
+        if recompute_norms {
             let (first, second) = (first.saved(), second.saved());
             both =
                 both.recomputed_by(move |device| device.concat(&[&first.get(device)?, &second.get(device)?]));
         }
         let x = pass.column_parallel_whole(&both, self.eh_proj)?;
-        if norms_again {
+        if recompute_norms {
             [&e, &h, &both].into_iter().for_each(Var::forget);
         }
         // Where there are several streams, the modules see what is taken of them, as upstream's do.
         let x = match &self.end {
             Some(end) => {
                 let x = end.spread(pass, &x)?;
-                let x = self.run_layer(pass, keeping, &x)?;
+                let x = self.run_layer(pass, save_policy, &x)?;
                 end.collapse(pass, &x)?
             }
-            None => self.run_layer(pass, keeping, &x)?,
+            None => self.run_layer(pass, save_policy, &x)?,
         };
         let normed = self.norm.apply(pass, self.final_norm, &x)?;
         Ok((x, normed))
     }
 
     /// The layer; if it is recomputed, only its input is saved.
-    fn run_layer(&self, pass: &mut Pass<'_>, keeping: &Keeping, x: &Var) -> ms_core::Result<Var> {
-        if !keeping.predictor_layers_again {
+    fn run_layer(&self, pass: &mut Pass<'_>, save_policy: &SavePolicy, x: &Var) -> ms_core::Result<Var> {
+        if !save_policy.recompute_predictor_layers {
             return self.layer.forward(pass, None, x);
         }
         let (layer, store, ctx, batch) =
             (self.layer.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
-        let run = move |g: &mut Graph, x: &Var, beside: Option<&dyn Beside>| {
-            layer.forward(&mut Pass { beside, ..Pass::new(g, &store, &ctx, &batch) }, None, x)
+        let run = move |g: &mut Graph, x: &Var, overlapped: Option<&dyn OverlappedPass>| {
+            layer.forward(&mut Pass { overlapped, ..Pass::new(g, &store, &ctx, &batch) }, None, x)
         };
-        run_again(pass.g, x, pass.beside, run)
+        run_recomputed(pass.g, x, pass.overlapped, run)
     }
 }

@@ -270,7 +270,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
     let shares = (topology.grid.size(Axis::Tp), topology.parallel.sequence_parallel);
     beside::check_gathers(&o.beside, &model, shares)?;
-    let (recompute, keeping, replay) =
+    let (recompute, save_policy, replay) =
         recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
     let asked = recompute::passes::Asked {
         reduces: o.update.overlap_reduce,
@@ -315,7 +315,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         per_token_loss: o.update.per_token,
         log_token_mean: o.upstream == Upstream::Head && (!o.samples.is_sft() || o.update.per_token),
         recompute,
-        keeping,
+        save_policy,
         replay,
         swap_folder: w.swap_folder.clone().unwrap_or_else(std::env::temp_dir),
         stages: topology.stages.clone(),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use ms_cli::megatron::Upstream;
 use ms_cli::refuse;
 use ms_spec::ModelConfig;
-use ms_spec::megatron::{SHARES, Turned, turned, with_turned};
+use ms_spec::megatron::{RotatedElements, SHARES, rotated_elements, with_rotated_elements};
 use serde_json::{Map, Value};
 
 /// Flags on top of a checkpoint's model as a version of upstream interprets them: without those that have no effect with its
@@ -63,15 +63,15 @@ fn turn(upstream: Upstream, given: &mut Vec<Given>, config: &ModelConfig) {
     let mut args = own.clone();
     args.retain(|dest, _| !SHARES.contains(&dest.as_str()));
     args.extend(given.iter().map(|given| (given.dest.clone(), given.value.clone())));
-    let Some(turned) = turned(&args, upstream == Upstream::Head) else { return };
+    let Some(rotated) = rotated_elements(&args, upstream == Upstream::Head) else { return };
     let (said, mut rest): (Vec<Given>, Vec<Given>) =
         std::mem::take(given).into_iter().partition(|given| SHARES.contains(&given.dest.as_str()));
-    if turned.unread {
+    if rotated.unread {
         said.iter().for_each(|said| say_whole(&said.flag));
     }
     let flag = said.first().map_or("--rope-scaling-type", |said| &said.flag);
-    if !turned.unread || own.get(KIND) != args.get(KIND) {
-        rest.push(Given::new(SHARES[0], Some(flag), &turned.share().into()));
+    if !rotated.unread || own.get(KIND) != args.get(KIND) {
+        rest.push(Given::new(SHARES[0], Some(flag), &rotated.share().into()));
     }
     *given = rest;
 }
@@ -85,11 +85,11 @@ pub(crate) fn turn_args<'a>(
     args: &mut Map<String, Value>,
     written: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<()> {
-    let Some(turned) = turned(args, upstream == Upstream::Head) else { return Ok(()) };
-    if turned.unread {
+    let Some(rotated) = rotated_elements(args, upstream == Upstream::Head) else { return Ok(()) };
+    if rotated.unread {
         SHARES.into_iter().filter_map(written).for_each(say_whole);
     }
-    let Turned { elements, of, .. } = turned;
+    let RotatedElements { elements, of, .. } = rotated;
     if elements > of {
         let rotates = args.get("position_embedding_type").and_then(Value::as_str) == Some("rope");
         if rotates {
@@ -99,7 +99,7 @@ pub(crate) fn turn_args<'a>(
         }
         return Ok(());
     }
-    with_turned(args, turned);
+    with_rotated_elements(args, rotated);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Activation memory: bytes that forward passes save for backward, summed over a chunk and its layers. Each part counts its
 //! own.
 
-use crate::attending::Attending;
+use crate::attention_kind::AttentionKind;
 use crate::description::Site;
-use crate::keeping::{LayerKeeping, Recompute};
-use crate::kept::{Activations, Mixed};
+use crate::save_policy::{LayerSavePolicy, Recompute};
+use crate::saved_bytes::{Activations, MixerBytes};
 use crate::sizes::{Block, Feed, Mixer};
 use crate::swapped::Swapped;
 use crate::{Item, ModelConfig};
@@ -37,7 +37,7 @@ impl Layer {
 
 /// Bytes of what comes into a sublayer.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct SublayerInputBytes {
     /// As the norm before it takes it.
     norm: usize,
     /// As the sublayer takes it, of the rank's rows of the stream.
@@ -77,7 +77,7 @@ impl Activations {
             .collect();
         let others = items.iter().filter(|i| !is_layer(i)).map(|item| match *item {
             Item::Predictor(k) => {
-                let layer = match self.keeping.predictor_layers_again {
+                let layer = match self.save_policy.recompute_predictor_layers {
                     true => carried,
                     false => self.predictor(c, k).kept,
                 };
@@ -93,7 +93,7 @@ impl Activations {
             sum.kept = sum.kept.saturating_add(carried);
         }
         let full = self.recompute.of_chunk(place.0, place.1);
-        let spared = usize::from(self.keeping.spare_last && head > 0).min(numbers.len());
+        let spared = usize::from(self.save_policy.spare_last && head > 0).min(numbers.len());
         let count = full.layers(numbers.len()).min(numbers.len() - spared);
         let (again, whole) = numbers.split_at(count);
         // What came in goes to the host with what the first layer keeps, and stays for its gradient.
@@ -102,8 +102,8 @@ impl Activations {
             sum.kept = sum.kept.saturating_add(carried);
         }
         for (i, &number) in whole.iter().enumerate() {
-            let keeping = self.keeping.of_layer(self.recompute, count + i, place);
-            let layer = self.layer(c, number, keeping);
+            let save_policy = self.save_policy.of_layer(self.recompute, count + i, place);
+            let layer = self.layer(c, number, save_policy);
             sum.kept = sum.kept.saturating_add(layer.kept);
             sum.sent = sum.sent.saturating_add(layer.sent);
         }
@@ -116,20 +116,20 @@ impl Activations {
         // What came into the chunk stays for its gradient.
         let came = if again.is_empty() || items.contains(&Item::Embedding) { 0 } else { carried };
         let made = inputs - came.min(inputs);
-        let (stays, leaves) = match (self.keeping.swap_inputs, self.keeping.inputs_shared) {
+        let (stays, leaves) = match (self.save_policy.swap_inputs, self.save_policy.inputs_shared) {
             (true, _) => (came, made),
             (false, true) => ((made / self.tp).saturating_add(came), 0),
             (false, false) => (inputs, 0),
         };
         sum.kept = sum.kept.saturating_add(stays);
         sum.sent = sum.sent.saturating_add(leaves);
-        let of_layer = |l: &usize| self.layer(c, *l, LayerKeeping::default()).kept;
+        let of_layer = |l: &usize| self.layer(c, *l, LayerSavePolicy::default()).kept;
         let of_group = |g: &[usize]| g.iter().map(of_layer).fold(0, usize::saturating_add);
         let predictors = items.iter().filter_map(|item| match *item {
             Item::Predictor(k) => Some(self.predictor(c, k)),
             _ => None,
         });
-        let (layers_again, mut most) = (self.keeping.predictor_layers_again, 0);
+        let (layers_again, mut most) = (self.save_policy.recompute_predictor_layers, 0);
         for layer in predictors {
             most = most.max(if layers_again { layer.kept } else { 0 });
             sum.sent = sum.sent.saturating_add(if layers_again { 0 } else { layer.sent });
@@ -140,11 +140,11 @@ impl Activations {
 
     /// What the layer of prediction module `k` saves: everything while it is recomputed as a whole.
     fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
-        let keeping = match self.keeping.predictor_layers_again {
-            true => LayerKeeping::default(),
-            false => self.keeping.of_predictor(),
+        let save_policy = match self.save_policy.recompute_predictor_layers {
+            true => LayerSavePolicy::default(),
+            false => self.save_policy.of_predictor(),
         };
-        self.layer(c, c.layers + k, keeping)
+        self.layer(c, c.layers + k, save_policy)
     }
 
     /// Bytes of the input of a chunk other than the first.
@@ -162,35 +162,36 @@ impl Activations {
             (_, true) => Swapped::INPUT_NORM,
             (_, false) => Swapped::MIXER.and(Swapped::QKV),
         };
-        self.keeping.swapped.has(parts)
+        self.save_policy.swapped.has(parts)
     }
 
-    fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
+    fn layer(&self, c: &ModelConfig, number: usize, save_policy: LayerSavePolicy) -> Layer {
         let mut sum = Layer::default();
         let kind = c.layer(number);
-        let [around_mixer, around_network] = [Site::Mixer, Site::Network].map(|site| self.around(c, site));
+        let [around_mixer, around_network] =
+            [Site::Mixer, Site::Network].map(|site| self.wrapper_bytes(c, site));
         let halves = if c.block == Block::Shortcut { 2 } else { 1 };
         if kind.mixer != Mixer::None {
-            (0..halves).for_each(|_| self.mixed(c, number, keeping, &mut sum));
+            (0..halves).for_each(|_| self.mixed(c, number, save_policy, &mut sum));
             sum.kept += around_mixer;
         }
         if kind.feed != Feed::None {
-            self.fed(c, number, keeping, &mut sum);
+            self.fed(c, number, save_policy, &mut sum);
             sum.kept += around_network;
         }
         // One dense MLP is parallel to the experts, another follows them.
         if c.block == Block::Shortcut {
-            let (taken, norms) = (self.taken(c, keeping, true, None), self.norms(c));
-            let has = |parts| keeping.swapped.has(parts);
+            let (taken, norms) = (self.taken(c, save_policy, true, None), self.norms(c));
+            let has = |parts| save_policy.swapped.has(parts);
             let of = |parts, bytes: usize| if has(parts) { bytes } else { 0 };
             sum.add(taken.norm, of(Swapped::NETWORK_NORM, taken.norm));
-            let again = keeping.dense_networks_again;
+            let again = save_policy.recompute_dense_networks;
             let input = if again { Swapped::NETWORK } else { Swapped::NETWORK.and(Swapped::FC1) };
             sum.add(taken.own, of(input, taken.own));
             sum.kept += norms;
             if !again {
-                let inner = self.dense(c, c.ffn, keeping).times(2);
-                sum.add(inner.all(), inner.leaving(has(Swapped::NETWORK), keeping.swapped));
+                let inner = self.dense(c, c.ffn, save_policy).times(2);
+                sum.add(inner.all(), inner.leaving(has(Swapped::NETWORK), save_policy.swapped));
             }
         }
         sum
@@ -205,78 +206,84 @@ impl Activations {
 
     /// The input of a sublayer, which column-parallel sublayers save in sharded form, and others (`copy`) in gathered form.
     /// After a norm it is saved in addition to the norm's own input, otherwise it is the stream.
-    fn taken(&self, c: &ModelConfig, keeping: LayerKeeping, own: bool, copy: Option<usize>) -> Taken {
+    fn taken(
+        &self,
+        c: &ModelConfig,
+        save_policy: LayerSavePolicy,
+        own: bool,
+        copy: Option<usize>,
+    ) -> SublayerInputBytes {
         let (row, norms) = (self.stream_bytes(c), usize::from(c.block.norms_inputs()));
-        if keeping.norms_again {
-            return Taken { norm: norms * row, own: (1 - norms) * row, copy: 0 };
+        if save_policy.recompute_norms {
+            return SublayerInputBytes { norm: norms * row, own: (1 - norms) * row, copy: 0 };
         }
         let copy = copy.filter(|_| self.sequence_parallel).unwrap_or(0);
         let own = own || !self.sequence_parallel;
-        Taken { norm: norms * row, own: usize::from(own) * row, copy }
+        SublayerInputBytes { norm: norms * row, own: usize::from(own) * row, copy }
     }
 
     /// For the token-mixing sublayer.
-    fn mixed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
+    fn mixed(&self, c: &ModelConfig, number: usize, save_policy: LayerSavePolicy, sum: &mut Layer) {
         let kind = c.layer(number);
-        let (row, swapped) = (self.stream_bytes(c), keeping.swapped);
+        let (row, swapped) = (self.stream_bytes(c), save_policy.swapped);
         // Behind a norm, all tokens again inside tensor parallelism.
         let whole = self.tokens * c.hidden * self.element_bytes;
         // The input of a sublayer without a norm is saved once.
         let bare = kind.mixer.norm().is_none();
-        let mixed = self.mixer(c, number, keeping);
+        let mixed = self.mixer(c, number, save_policy);
         let attention = matches!(kind.mixer, Mixer::Attention | Mixer::SharedKv);
-        let attention = attention.then(|| c.attending(number));
-        let gathers = attention.is_some_and(Attending::keeps_gathered_input);
+        let attention = attention.then(|| c.attention_kind(number));
+        let gathers = attention.is_some_and(AttentionKind::keeps_gathered_input);
         let input = match bare {
             // What ranks have gathered of it stands for it.
-            true if self.sequence_parallel && !keeping.norms_again => {
-                Taken { own: whole, ..Taken::default() }
+            true if self.sequence_parallel && !save_policy.recompute_norms => {
+                SublayerInputBytes { own: whole, ..SublayerInputBytes::default() }
             }
-            true => Taken { own: row, ..Taken::default() },
-            false => self.taken(c, keeping, !gathers, gathers.then_some(whole)),
+            true => SublayerInputBytes { own: row, ..SublayerInputBytes::default() },
+            false => self.taken(c, save_policy, !gathers, gathers.then_some(whole)),
         };
-        let projected = attention.is_some_and(|kind| kind.keeps_input(keeping));
+        let projected = attention.is_some_and(|kind| kind.keeps_input(save_policy));
         let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
         let by = if projected { Swapped::MIXER.and(Swapped::QKV) } else { Swapped::MIXER };
         sum.add(input.norm, of(Swapped::INPUT_NORM, input.norm));
         sum.add(input.own, of(by, input.own));
         sum.add(input.copy, of(Swapped::MIXER, input.copy));
-        let outputs = attention.map_or(0, |kind| kind.leaving(keeping, &mixed));
+        let outputs = attention.map_or(0, |kind| kind.leaving(save_policy, &mixed));
         let parts = Swapped::MIXER.and(Swapped::CORE).and(Swapped::PROJ);
         let leaving = match (swapped.has(parts), outputs) {
             (true, 0) => mixed.leaving(swapped),
-            (true, _) => Mixed { behind: 0, ..mixed }.leaving(swapped) + outputs,
+            (true, _) => MixerBytes { after: 0, ..mixed }.leaving(swapped) + outputs,
             (false, outputs) => outputs,
         };
-        sum.add(mixed.before + mixed.behind, leaving);
-        let behind = usize::from(c.block.norms_outputs() && !bare) * row;
-        sum.add(behind, of(Swapped::POST_MIXER_NORM, behind));
+        sum.add(mixed.before + mixed.after, leaving);
+        let after = usize::from(c.block.norms_outputs() && !bare) * row;
+        sum.add(after, of(Swapped::POST_MIXER_NORM, after));
         sum.kept += mixed.statistics + if bare { 0 } else { self.norms(c) };
     }
 
     /// For the feed-forward sublayer; in shortcut blocks, that of the experts.
-    fn fed(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping, sum: &mut Layer) {
+    fn fed(&self, c: &ModelConfig, number: usize, save_policy: LayerSavePolicy, sum: &mut Layer) {
         let element = self.element_bytes;
-        let (row, feed, swapped) = (self.stream_bytes(c), c.layer(number).feed, keeping.swapped);
+        let (row, feed, swapped) = (self.stream_bytes(c), c.layer(number).feed, save_policy.swapped);
         let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
-        let behind = usize::from(c.block.norms_outputs()) * row;
-        sum.add(behind, of(Swapped::POST_NETWORK_NORM, behind));
+        let after = usize::from(c.block.norms_outputs()) * row;
+        sum.add(after, of(Swapped::POST_NETWORK_NORM, after));
         sum.kept += self.norms(c);
         let moe = c.moe.as_ref().filter(|_| feed == Feed::Moe);
         let shortcut = c.block == Block::Shortcut;
-        let Some(moe) = moe.filter(|_| !keeping.network_again(feed)) else {
-            let input = self.taken(c, keeping, true, None);
+        let Some(moe) = moe.filter(|_| !save_policy.recomputes_network(feed)) else {
+            let input = self.taken(c, save_policy, true, None);
             sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
             // The dense MLP of a shortcut block takes it, too.
             let dense = if moe.is_some() {
-                shortcut && !keeping.dense_networks_again
+                shortcut && !save_policy.recompute_dense_networks
             } else {
-                !keeping.network_again(feed)
+                !save_policy.recomputes_network(feed)
             };
             let by = if dense { Swapped::NETWORK.and(Swapped::FC1) } else { Swapped::NETWORK };
             sum.add(input.own, of(by, input.own));
             if dense && moe.is_none() {
-                let inner = self.dense(c, c.ffn, keeping);
+                let inner = self.dense(c, c.ffn, save_policy);
                 sum.add(inner.all(), inner.leaving(swapped.has(Swapped::NETWORK), swapped));
             }
             return;
@@ -284,21 +291,23 @@ impl Activations {
         // A router takes tokens as they reach it; one of unrounded rows needs no rounded ones.
         let entered = self.around_experts().entered;
         let gathered = entered > self.stream();
-        let again = keeping.experts_again && !self.exchanges_columns();
+        let again = save_policy.recompute_experts && !self.exchanges_columns();
         let judged = moe.router.dtype.bytes(element) == element;
         let routed = judged || again;
         let beside = moe.shared.is_some() || shortcut;
         let copy = (routed && gathered).then_some(entered * c.hidden * element);
         let input = match self.sequence_parallel || routed || beside {
-            true => self.taken(c, keeping, beside || (routed && !gathered), copy),
-            false if c.block.norms_inputs() => Taken { norm: row, ..Taken::default() },
-            false => Taken { own: row, ..Taken::default() },
+            true => self.taken(c, save_policy, beside || (routed && !gathered), copy),
+            false if c.block.norms_inputs() => {
+                SublayerInputBytes { norm: row, ..SublayerInputBytes::default() }
+            }
+            false => SublayerInputBytes { own: row, ..SublayerInputBytes::default() },
         };
         let mut own = Swapped::NETWORK;
         if moe.shared.is_some() {
             own = own.and(Swapped::SHARED_EXPERTS).and(Swapped::FC1);
         }
-        if shortcut && !keeping.dense_networks_again {
+        if shortcut && !save_policy.recompute_dense_networks {
             own = own.and(Swapped::FC1);
         }
         if judged && input.copy == 0 {
@@ -308,17 +317,17 @@ impl Activations {
         sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
         sum.add(input.own, of(own, input.own));
         sum.add(input.copy, of(gathered, input.copy));
-        let experts = self.experts(c, moe, keeping);
+        let experts = self.experts(c, moe, save_policy);
         sum.add(experts.all(), experts.leaving(swapped));
     }
 
     /// What the mixer of a layer saves after its norm.
-    fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+    fn mixer(&self, c: &ModelConfig, number: usize, save_policy: LayerSavePolicy) -> MixerBytes {
         match c.layer(number).mixer {
-            Mixer::Attention | Mixer::SharedKv => c.attending(number).kept(self, c, number, keeping),
-            other => c.recurrent(other).map_or_else(Mixed::default, |sizes| {
+            Mixer::Attention | Mixer::SharedKv => c.attention_kind(number).kept(self, c, number, save_policy),
+            other => c.recurrent(other).map_or_else(MixerBytes::default, |sizes| {
                 let (before, statistics) = sizes.kept(self, c);
-                Mixed { before, statistics, ..Mixed::default() }
+                MixerBytes { before, statistics, ..MixerBytes::default() }
             }),
         }
     }

@@ -1,10 +1,10 @@
 //! The description of an optional model part, in addition to its weights and saved bytes.
 
 use crate::field::Field;
-use crate::kept::Activations;
 use crate::params::Table;
 use crate::part_flag::PartFlag;
-use crate::rule::Rule;
+use crate::saved_bytes::Activations;
+use crate::sharding_rule::ShardingRule;
 use crate::{ModelConfig, Result};
 
 /// An optional part other than a recurrent mixer; those describe themselves as `Recurrence`s.
@@ -14,7 +14,7 @@ pub(crate) struct Description {
     /// Whether a model has it.
     pub(crate) there: fn(&ModelConfig) -> bool,
     /// How ranks share it.
-    pub(crate) rule: Rule,
+    pub(crate) rule: ShardingRule,
     /// Megatron's arguments of it.
     pub(crate) arguments: &'static [Field],
     /// The flags that describe it alone.
@@ -22,7 +22,7 @@ pub(crate) struct Description {
     /// The flag that makes a model have it, and those that say how a run treats it and mean nothing without it.
     pub(crate) runs: (&'static str, &'static [&'static str]),
     /// What it has around a layer's sublayers, and after the last layer, if anything.
-    pub(crate) around: Option<Around>,
+    pub(crate) wrapper: Option<SublayerWrapper>,
     /// Those of Megatron's arguments that name one number of it.
     pub(crate) same_number: &'static [&'static [&'static str]],
     /// Its sizes with their names, all of which must be non-zero; empty if a model does not have the part.
@@ -43,7 +43,7 @@ pub(crate) enum Site {
 }
 
 /// A part that stands around what is in a layer.
-pub(crate) struct Around {
+pub(crate) struct SublayerWrapper {
     /// Its weights there.
     pub(crate) params: fn(&mut Table<'_>, &ModelConfig, Site),
     /// Bytes that a pass keeps there of a model that may have it.

@@ -2,19 +2,19 @@
 
 /// A requested distribution of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum PlacementOption {
     /// So many stages.
     Stages,
     /// So many layers in each.
-    List,
+    LayerList,
     /// Chunks with this many layers.
-    Chunks,
+    LayersPerChunk,
     /// Slots without a layer.
-    Empty,
+    NoopLayers,
 }
 
 /// Megatron's names of the arguments that sizes are made of: in each row the first that is given makes one.
-pub type Made = &'static [&'static [&'static str]];
+pub type ArgNames = &'static [&'static [&'static str]];
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum Error {
         /// What does not fit.
         what: String,
         /// The arguments that make it.
-        made: Made,
+        args: ArgNames,
     },
     /// The model cannot be sharded as requested.
     #[error("{what}: {size} is not divisible by {axis} {ranks}")]
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("{what}")]
     Placement {
         /// Which of the wishes cannot be.
-        wish: Wish,
+        option: PlacementOption,
         /// What does not fit.
         what: String,
     },
@@ -103,15 +103,15 @@ impl Error {
     }
 
     /// Sizes that do not fit together, and what they are made of.
-    pub(crate) fn of(made: Made, what: impl Into<String>) -> Self {
-        Self::Inconsistent { what: what.into(), made }
+    pub(crate) fn of(args: ArgNames, what: impl Into<String>) -> Self {
+        Self::Inconsistent { what: what.into(), args }
     }
 
     /// Megatron's names of the arguments concerned: each row has alternatives, of which the first that is given applies.
-    pub fn made(&self) -> Vec<Vec<&'static str>> {
+    pub fn arg_names(&self) -> Vec<Vec<&'static str>> {
         match self {
             Self::Missing { field, .. } | Self::Field { field, .. } => vec![vec![*field]],
-            Self::Inconsistent { made, .. } => made.iter().map(|row| row.to_vec()).collect(),
+            Self::Inconsistent { args, .. } => args.iter().map(|row| row.to_vec()).collect(),
             _ => Vec::new(),
         }
     }
@@ -128,9 +128,9 @@ pub(crate) fn needs(is: bool, what: &str) -> Result<()> {
 }
 
 /// Checks that one number divides another.
-pub(crate) fn divides(made: Made, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
+pub(crate) fn divides(args: ArgNames, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
     match n.is_multiple_of(d) {
         true => Ok(()),
-        false => Err(Error::of(made, format!("{n} {what} are not divisible by {d} {by}"))),
+        false => Err(Error::of(args, format!("{n} {what} are not divisible by {d} {by}"))),
     }
 }

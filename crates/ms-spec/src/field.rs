@@ -7,7 +7,7 @@ use crate::fields::Fields;
 use crate::{ModelConfig, Result};
 
 /// A place in a model; `None` where the model has no such part.
-pub(crate) type At<T> = fn(&mut ModelConfig) -> Option<&mut T>;
+pub(crate) type FieldRef<T> = fn(&mut ModelConfig) -> Option<&mut T>;
 
 /// The keywords that a field may have.
 type Words = fn(&ModelConfig) -> &'static [&'static str];
@@ -15,15 +15,15 @@ type Words = fn(&ModelConfig) -> &'static [&'static str];
 /// What a field says, and how it is taken and given.
 #[derive(Clone, Copy)]
 enum Kind {
-    Size(At<usize>),
+    Size(FieldRef<usize>),
     /// A number, or a list with the same one for every layer.
-    SameSize(At<usize>),
+    SameSize(FieldRef<usize>),
     /// Null means none.
-    MaybeSize(At<Option<usize>>),
-    Float(At<f64>),
+    MaybeSize(FieldRef<Option<usize>>),
+    Float(FieldRef<f64>),
     /// Null means none.
-    MaybeFloat(At<Option<f64>>),
-    Flag(At<bool>),
+    MaybeFloat(FieldRef<Option<f64>>),
+    Flag(FieldRef<bool>),
     /// In other units than the model's: how it is written, and how it is read.
     SizeAs(fn(&ModelConfig) -> Option<usize>, fn(&mut ModelConfig, usize)),
     FloatAs(fn(&ModelConfig) -> Option<f64>, fn(&mut ModelConfig, f64)),
@@ -46,7 +46,7 @@ enum Kind {
 
 /// What stands in the model where the file says nothing.
 #[derive(Clone, Copy)]
-enum Silent {
+enum IfAbsent {
     /// What the class assumes.
     Keep,
     /// The file is wrong.
@@ -57,7 +57,7 @@ enum Silent {
 
 /// When a field is written.
 #[derive(Clone, Copy)]
-enum Written {
+enum WriteWhen {
     Always,
     Never,
     /// If the class would assume something else.
@@ -73,37 +73,37 @@ pub(crate) struct Field {
     /// The names that are read, the first that is there.
     names: &'static [&'static str],
     kind: Kind,
-    silent: Silent,
-    written: Written,
+    if_absent: IfAbsent,
+    write_when: WriteWhen,
 }
 
 /// Constructors: a name, and a place.
 impl Field {
     const fn new(name: &'static str, kind: Kind) -> Self {
-        Self { name, names: &[], kind, silent: Silent::Keep, written: Written::Always }
+        Self { name, names: &[], kind, if_absent: IfAbsent::Keep, write_when: WriteWhen::Always }
     }
 
-    pub(crate) const fn size(name: &'static str, at: At<usize>) -> Self {
+    pub(crate) const fn size(name: &'static str, at: FieldRef<usize>) -> Self {
         Self::new(name, Kind::Size(at))
     }
 
-    pub(crate) const fn same_size(name: &'static str, at: At<usize>) -> Self {
+    pub(crate) const fn same_size(name: &'static str, at: FieldRef<usize>) -> Self {
         Self::new(name, Kind::SameSize(at))
     }
 
-    pub(crate) const fn maybe_size(name: &'static str, at: At<Option<usize>>) -> Self {
+    pub(crate) const fn maybe_size(name: &'static str, at: FieldRef<Option<usize>>) -> Self {
         Self::new(name, Kind::MaybeSize(at))
     }
 
-    pub(crate) const fn float(name: &'static str, at: At<f64>) -> Self {
+    pub(crate) const fn float(name: &'static str, at: FieldRef<f64>) -> Self {
         Self::new(name, Kind::Float(at))
     }
 
-    pub(crate) const fn maybe_float(name: &'static str, at: At<Option<f64>>) -> Self {
+    pub(crate) const fn maybe_float(name: &'static str, at: FieldRef<Option<f64>>) -> Self {
         Self::new(name, Kind::MaybeFloat(at))
     }
 
-    pub(crate) const fn flag(name: &'static str, at: At<bool>) -> Self {
+    pub(crate) const fn flag(name: &'static str, at: FieldRef<bool>) -> Self {
         Self::new(name, Kind::Flag(at))
     }
 
@@ -189,28 +189,28 @@ impl Field {
     }
 
     pub(crate) const fn needed(mut self) -> Self {
-        self.silent = Silent::Wrong;
+        self.if_absent = IfAbsent::Wrong;
         self
     }
 
     /// What silence means, by what stands before it in the table.
     pub(crate) const fn else_by(mut self, follows: fn(&mut ModelConfig)) -> Self {
-        self.silent = Silent::Follows(follows);
+        self.if_absent = IfAbsent::Follows(follows);
         self
     }
 
     pub(crate) const fn read_only(mut self) -> Self {
-        self.written = Written::Never;
+        self.write_when = WriteWhen::Never;
         self
     }
 
     pub(crate) const fn if_other(mut self) -> Self {
-        self.written = Written::IfOther;
+        self.write_when = WriteWhen::IfOther;
         self
     }
 
     pub(crate) const fn written_if(mut self, when: fn(&ModelConfig) -> bool) -> Self {
-        self.written = Written::If(when);
+        self.write_when = WriteWhen::If(when);
         self
     }
 }
@@ -251,10 +251,10 @@ impl Field {
         let may_be_none = matches!(self.kind, Kind::MaybeSize(_) | Kind::MaybeFloat(_));
         let there = |name: &&str| f.get(name).is_some() || (may_be_none && f.map.contains_key(*name));
         let Some(name) = self.names().find(there) else {
-            return match self.silent {
-                Silent::Keep => Ok(()),
-                Silent::Wrong => Err(f.missing(self.name)),
-                Silent::Follows(follows) => {
+            return match self.if_absent {
+                IfAbsent::Keep => Ok(()),
+                IfAbsent::Wrong => Err(f.missing(self.name)),
+                IfAbsent::Follows(follows) => {
                     follows(c);
                     Ok(())
                 }
@@ -294,11 +294,11 @@ impl Field {
 
     /// Writes the model's value. `c` is not modified; places are accessed through mutable paths.
     pub(crate) fn write(&self, c: &mut ModelConfig, silent: &mut ModelConfig, w: &mut Writer) {
-        let wanted = match self.written {
-            Written::Always => true,
-            Written::Never => false,
-            Written::IfOther => self.value(c) != self.value(silent),
-            Written::If(when) => when(c),
+        let wanted = match self.write_when {
+            WriteWhen::Always => true,
+            WriteWhen::Never => false,
+            WriteWhen::IfOther => self.value(c) != self.value(silent),
+            WriteWhen::If(when) => when(c),
         };
         match self.kind {
             _ if !wanted => {}

@@ -22,7 +22,7 @@
 //! Nothing here reads a file or holds a tensor.
 
 mod activations;
-mod attending;
+mod attention_kind;
 mod config;
 mod description;
 mod error;
@@ -32,8 +32,6 @@ mod field;
 mod fields;
 pub mod flops;
 pub mod hf;
-mod keeping;
-mod kept;
 pub mod megatron;
 pub mod memory;
 mod params;
@@ -41,27 +39,29 @@ mod part_flag;
 mod parts;
 mod placement;
 mod rope;
-mod rule;
 mod rules;
+mod save_policy;
+mod saved_bytes;
+mod sharding_rule;
 mod sizes;
 mod slot;
 mod swapped;
 mod validate;
 
 pub use activations::PassBytes;
-pub use attending::{Picks, Section};
+pub use attention_kind::{Picks, Section};
 pub use config::ModelConfig;
-pub use error::{Error, Made, Result, Wish};
+pub use error::{ArgNames, Error, PlacementOption, Result};
 pub use expert_bytes::{ExpertBytes, ExpertExchange};
 pub use family::Family;
-pub use keeping::{Keeping, LayerKeeping, Recompute};
-pub use kept::Activations;
 pub use params::{Init, ParamSpec, SumGrad, local};
 pub use parts::tree::{parameters, params};
 pub use placement::{Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
-pub use rule::{How, Rule};
 pub use rules::{check_context, check_cut, check_expert_cut, check_whole_heads, rules, table as rules_table};
+pub use save_policy::{LayerSavePolicy, Recompute, SavePolicy};
+pub use saved_bytes::Activations;
+pub use sharding_rule::{AxisRule, ShardingRule};
 // All sizes, by a glob: a new mixer or part must not need a line in this file (`cargo xtask tidy` counts the files that name it).
 pub use sizes::*;
 pub use slot::{Part, Place, Role, Slot};

@@ -2,7 +2,7 @@
 
 mod build;
 
-use ms_core::{Axis, Digits, Grid, Partition, Region, Shape, ShardState, ShardStates, UpdateRule};
+use ms_core::{Axis, Digits, Grid, Partition, Region, Shape, ShardState, ShardStates, UpdatedBy};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, Slot};
@@ -78,7 +78,7 @@ pub struct ParamSpec {
     /// Whether gradients of equal copies must be summed.
     pub sum_grad_over: SumGrad,
     /// What changes it. What no gradient moves, such as the bias of a router, stays float32.
-    pub update_rule: UpdateRule,
+    pub updated_by: UpdatedBy,
     /// Whether it holds integers, such as the table that maps tokens to experts. Files store integers; a program stores them
     /// as float32, whatever the type of the other weights.
     pub integral: bool,
@@ -130,7 +130,7 @@ impl ParamSpec {
 
     /// Whether a gradient changes it.
     pub fn trained(&self) -> bool {
-        self.update_rule == UpdateRule::Gradient
+        self.updated_by == UpdatedBy::Gradient
     }
 
     /// Whether it is distributed over experts: the expert topology then says who holds what and whose gradients are summed.

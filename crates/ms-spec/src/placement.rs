@@ -3,7 +3,7 @@
 use crate::params::ParamSpec;
 use crate::parts::tree::params;
 use crate::slot::{Place, Slot};
-use crate::{Error, ModelConfig, Result, Wish};
+use crate::{Error, ModelConfig, PlacementOption, Result};
 use serde::{Deserialize, Serialize};
 
 /// How layers are distributed over pipeline stages, according to flags.
@@ -75,8 +75,8 @@ impl Item {
     }
 }
 
-fn refused(wish: Wish, what: impl Into<String>) -> Error {
-    Error::Placement { wish, what: what.into() }
+fn refused(option: PlacementOption, what: impl Into<String>) -> Error {
+    Error::Placement { option, what: what.into() }
 }
 
 impl Stages {
@@ -90,13 +90,13 @@ impl Stages {
         let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
         if ways.iter().filter(|w| **w).count() > 1 {
             let what = "a layer list, interleaved chunks and DualPipeV exclude each other";
-            return Err(refused(Wish::List, what));
+            return Err(refused(PlacementOption::LayerList, what));
         }
         if let Some(list) = &self.layer_list {
             let sum = list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
             if list.is_empty() || pp == 0 || list.len() % pp != 0 || sum != Some(n) {
                 let what = format!("layer list {list:?}: expected {pp} numbers with the sum {n}");
-                return Err(refused(Wish::List, what));
+                return Err(refused(PlacementOption::LayerList, what));
             }
             let mut rest = slots.into_iter();
             let mut stages = vec![Vec::new(); pp];
@@ -106,13 +106,16 @@ impl Stages {
             return Ok(stages);
         }
         if pp == 0 || n % pp != 0 {
-            return Err(refused(Wish::Stages, format!("{n} layers are not divisible by pipeline size {pp}")));
+            return Err(refused(
+                PlacementOption::Stages,
+                format!("{n} layers are not divisible by pipeline size {pp}"),
+            ));
         }
         if self.dual_pipe {
             if n % (2 * pp) != 0 {
                 let parts = 2 * pp;
                 let what = format!("{n} layers are not divisible by the {parts} chunks of DualPipeV");
-                return Err(refused(Wish::Stages, what));
+                return Err(refused(PlacementOption::Stages, what));
             }
             let k = n / pp / 2;
             let chunk = |first: usize| slots[first..first + k].to_vec();
@@ -127,7 +130,7 @@ impl Stages {
             let what = format!(
                 "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {all} layers"
             );
-            return Err(refused(Wish::Chunks, what));
+            return Err(refused(PlacementOption::LayersPerChunk, what));
         }
         let chunks = n / pp / per_chunk;
         let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
@@ -148,7 +151,10 @@ impl Stages {
         let mut noop = self.noop.clone();
         noop.sort_unstable();
         if let Some(twice) = noop.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(refused(Wish::Empty, format!("the empty slot {} is named twice", twice[0])));
+            return Err(refused(
+                PlacementOption::NoopLayers,
+                format!("the empty slot {} is named twice", twice[0]),
+            ));
         }
         for &at in &noop {
             if at > slots.len() {
@@ -156,7 +162,7 @@ impl Stages {
                 let what = format!(
                     "expected empty slots up to {most}, behind {layers} layers and the empty slots before, found {at}"
                 );
-                return Err(refused(Wish::Empty, what));
+                return Err(refused(PlacementOption::NoopLayers, what));
             }
             slots.insert(at, None);
         }

@@ -6,41 +6,41 @@
 use ms_core::Axis;
 
 use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction, sparse};
-use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing};
 use crate::{Error, Mixer, ModelConfig, Result};
 
 /// How ranks share attention of any kind.
-static OF_ATTENTION: [Rule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
+static OF_ATTENTION: [ShardingRule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
 
 /// How they share other parts than mixers.
-static OF_OTHERS: [Rule; 10] = [
+static OF_OTHERS: [ShardingRule; 10] = [
     dense::RULE,
     experts::RULE,
     experts::ROUTERS,
     experts::SHARED,
     experts::WITHOUT_WEIGHTS,
     prediction::RULE,
-    Rule {
+    ShardingRule {
         part: "norms",
-        tp: How::Shared("shares of the tokens with sequence parallelism"),
-        cp: How::Shared("tokens"),
+        tp: AxisRule::Shared("shares of the tokens with sequence parallelism"),
+        cp: AxisRule::Shared("tokens"),
         ep: UNCONCERNED,
         has: |_| true,
         divides: nothing,
     },
     ends::RULE,
-    Rule {
+    ShardingRule {
         part: "dropout of the stream",
-        tp: How::Shared("drawn by token and column"),
-        cp: How::Shared("drawn by token and column"),
+        tp: AxisRule::Shared("drawn by token and column"),
+        cp: AxisRule::Shared("drawn by token and column"),
         ep: UNCONCERNED,
         has: |_| true,
         divides: nothing,
     },
-    Rule {
+    ShardingRule {
         part: "dropout of attention's weights",
-        tp: How::Shared("drawn by query, head and distance"),
-        cp: How::Shared("drawn by query, head and distance"),
+        tp: AxisRule::Shared("drawn by query, head and distance"),
+        cp: AxisRule::Shared("drawn by query, head and distance"),
         ep: UNCONCERNED,
         has: ModelConfig::drops_weights,
         divides: nothing,
@@ -48,13 +48,13 @@ static OF_OTHERS: [Rule; 10] = [
 ];
 
 /// The parts of all models; each part's file says how ranks share it.
-fn all() -> impl Iterator<Item = &'static Rule> {
+fn all() -> impl Iterator<Item = &'static ShardingRule> {
     let parts = PARTS.into_iter().map(|part| &part.rule);
     OF_ATTENTION.iter().chain(parts).chain(RECURRENCES.into_iter().map(|kind| &kind.rule)).chain(&OF_OTHERS)
 }
 
 /// The rules of the parts that a model has.
-pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
+pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static ShardingRule> + '_ {
     all().filter(|rule| (rule.has)(config))
 }
 
@@ -63,8 +63,8 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
 fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool) -> Result<()> {
     for rule in rules(config) {
         let refused = match rule.along(axis) {
-            How::Refused(reason) => Some(reason),
-            How::WholeDocuments { otherwise, .. } if !whole => Some(otherwise),
+            AxisRule::Refused(reason) => Some(reason),
+            AxisRule::WholeDocuments { otherwise, .. } if !whole => Some(otherwise),
             _ => None,
         };
         if let (Some(reason), true) = (refused, ranks > 1) {
@@ -155,13 +155,14 @@ pub fn check_context(config: &ModelConfig, tp: usize, cp: usize, whole: bool) ->
 
 /// The rules as a table of Markdown.
 pub fn table() -> String {
-    let cell = |how: How| match how {
-        How::Shared(how) => how.to_owned(),
-        How::WholeDocuments { how, otherwise } => format!("{how}; otherwise refused: {otherwise}"),
-        How::Unconcerned => "-".to_owned(),
-        How::Refused(reason) => format!("refused: {reason}"),
+    let cell = |how: AxisRule| match how {
+        AxisRule::Shared(how) => how.to_owned(),
+        AxisRule::WholeDocuments { how, otherwise } => format!("{how}; otherwise refused: {otherwise}"),
+        AxisRule::Unconcerned => "-".to_owned(),
+        AxisRule::Refused(reason) => format!("refused: {reason}"),
     };
-    let row = |r: &Rule| format!("| {} | {} | {} | {} |\n", r.part, cell(r.tp), cell(r.cp), cell(r.ep));
+    let row =
+        |r: &ShardingRule| format!("| {} | {} | {} | {} |\n", r.part, cell(r.tp), cell(r.cp), cell(r.ep));
     let rows: String = all().map(row).collect();
     format!("| part | tensor parallel | context parallel | expert parallel |\n|---|---|---|---|\n{rows}")
 }
@@ -169,7 +170,7 @@ pub fn table() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::NO_RING;
+    use crate::sharding_rule::NO_RING;
     use crate::sizes::{GatedDelta, Indexer, Layer};
 
     fn model() -> ModelConfig {

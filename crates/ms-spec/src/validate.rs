@@ -5,7 +5,7 @@ use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{
     Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Norm, Position, QkNorm, Scales, Scores,
 };
-use crate::{Error, Made, ModelConfig, Result};
+use crate::{ArgNames, Error, ModelConfig, Result};
 
 /// A limit far above any model, so that no product of two sizes can overflow.
 const MOST: usize = 1 << 28;
@@ -13,21 +13,21 @@ const MOST: usize = 1 << 28;
 /// The same for what is listed one by one.
 pub(crate) const MOST_PARTS: usize = 1 << 14;
 
-fn within(made: Made, name: &str, size: usize, most: usize) -> Result<()> {
+fn within(args: ArgNames, name: &str, size: usize, most: usize) -> Result<()> {
     match (1..=most).contains(&size) {
         true => Ok(()),
-        false => Err(Error::of(made, format!("{name}: expected 1 to {most}, got {size}"))),
+        false => Err(Error::of(args, format!("{name}: expected 1 to {most}, got {size}"))),
     }
 }
 
 /// What heads are made of, and groups of experts.
-const HEADS: Made = &[&["num_attention_heads"], &["num_query_groups"]];
-const GROUPS: Made = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
+const HEADS: ArgNames = &[&["num_attention_heads"], &["num_query_groups"]];
+const GROUPS: ArgNames = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
 
 /// Heads without a size of their own that do not share the hidden size.
 pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
-    let made: Made = &[&["hidden_size"], &["num_attention_heads"]];
-    Error::of(made, format!("hidden size {hidden} is not divisible by {heads} heads"))
+    let args: ArgNames = &[&["hidden_size"], &["num_attention_heads"]];
+    Error::of(args, format!("hidden size {hidden} is not divisible by {heads} heads"))
 }
 
 impl ModelConfig {
@@ -86,7 +86,7 @@ impl ModelConfig {
         let states = || RECURRENCES.into_iter().filter_map(|kind| Some((kind, (kind.of)(&self)?)));
         for (kind, sizes) in states() {
             let what = format!("size of the {}", kind.what);
-            sizes.sizes().into_iter().try_for_each(|size| within(kind.made, &what, size, MOST))?;
+            sizes.sizes().into_iter().try_for_each(|size| within(kind.args, &what, size, MOST))?;
         }
         if self.max_positions > MOST {
             let n = self.max_positions;
@@ -136,7 +136,7 @@ impl ModelConfig {
         needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
         needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
         for kind in RECURRENCES.iter().filter(|kind| self.has(kind.mixer)) {
-            (kind.of)(&self).ok_or_else(|| Error::of(kind.made, lacks(&format!("a {}", kind.what))))?;
+            (kind.of)(&self).ok_or_else(|| Error::of(kind.args, lacks(&format!("a {}", kind.what))))?;
         }
         if let Some(m) = &self.moe {
             if m.top_k > m.experts + m.zero_experts {
@@ -167,8 +167,8 @@ impl ModelConfig {
                     ));
                 }
                 if g.by == GroupScore::Alike {
-                    let made: Made = &[&["moe_router_topk"], &["moe_router_num_groups", "n_group"]];
-                    divides(made, "experts per token", m.top_k, "groups that give as many each", g.groups)?;
+                    let args: ArgNames = &[&["moe_router_topk"], &["moe_router_num_groups", "n_group"]];
+                    divides(args, "experts per token", m.top_k, "groups that give as many each", g.groups)?;
                 }
             }
         }

@@ -118,17 +118,17 @@ fn modules_that_upstream_draws_uniformly_begin_so() {
 
 #[test]
 fn what_changes_a_parameter_follows_from_what_it_is() {
-    use ms_core::UpdateRule;
+    use ms_core::UpdatedBy;
     let mut found = BTreeMap::new();
     for model in samples() {
         let config = hf::read_config(&read(&model.join("config.json"))).unwrap();
         for spec in params(&config) {
             let want = match spec.slot.role {
-                Role::ExpertBias => UpdateRule::ExpertLoad,
-                Role::Tid2Eid => UpdateRule::Nothing,
-                _ => UpdateRule::Gradient,
+                Role::ExpertBias => UpdatedBy::ExpertLoad,
+                Role::Tid2Eid => UpdatedBy::Nothing,
+                _ => UpdatedBy::Gradient,
             };
-            assert_eq!(spec.update_rule, want, "{}: {}", model.display(), spec.name);
+            assert_eq!(spec.updated_by, want, "{}: {}", model.display(), spec.name);
             assert_eq!(spec.integral, spec.slot.role == Role::Tid2Eid, "{}", spec.name);
             *found.entry(format!("{want:?}")).or_insert(0) += 1;
         }

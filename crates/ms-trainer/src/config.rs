@@ -11,7 +11,7 @@ use ms_core::ops::Auxiliary;
 use ms_dist::buckets::Bucketing;
 use ms_dist::schedule::{Impossible, Order};
 use ms_dist::{ContextParallel, LinearOverlap};
-use ms_nn::{Capacity, Keeping, Recompute};
+use ms_nn::{Capacity, Recompute, SavePolicy};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ pub struct TrainConfig {
     /// Which layers are recomputed in the backward pass.
     pub recompute: Recompute,
     /// Which activations the other layers do not save.
-    pub keeping: Keeping,
+    pub save_policy: SavePolicy,
     /// When passes are recomputed.
     pub replay: Replay,
     /// Folder of the files to which goes what leaves the device.
@@ -179,7 +179,7 @@ impl TrainConfig {
             per_token_loss: false,
             log_token_mean: false,
             recompute: Recompute::None,
-            keeping: Keeping::default(),
+            save_policy: SavePolicy::default(),
             replay: Replay::default(),
             swap_folder: PathBuf::from("."),
             stages: Stages::default(),

@@ -14,10 +14,10 @@ use crate::scaler::Scaler;
 use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor, UpdateRule};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor, UpdatedBy};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
-use ms_nn::{Gpt, IndexerLosses, RouterLoad, Seat};
+use ms_nn::{Gpt, IndexerLosses, RankPosition, RouterLoad};
 use ms_spec::{ParamSpec, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,21 +123,22 @@ impl Engine {
         ctx.linears = config.tp_overlap;
         ctx.overlap_experts |= config.passes_beside;
         let placement = Placement::new(&config.model, &config.stages)?;
-        let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
+        let position =
+            RankPosition { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
         let form = config.optimizer_form;
-        let keeping = config.keeping;
-        let swaps = keeping.sends() || form.swapped.is_some();
+        let save_policy = config.save_policy;
+        let swaps = save_policy.sends() || form.swapped.is_some();
         let host = match device.arena().is_meta() {
             true => swaps.then(Host::meta),
             false => swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?,
         };
-        let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
+        let model = Gpt::part(&config.model, &device, position, config.longest_row)?
             .with_recompute(config.recompute)
-            .with_keeping(config.keeping, host.clone());
+            .with_save_policy(config.save_policy, host.clone());
         let dp = data_parallel(&model, &ctx, &placement, config.bucketing())?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
-        store.set_update_rules(model.specs().iter().map(|s| s.update_rule));
+        store.set_updated_by(model.specs().iter().map(|s| s.updated_by));
         if cfg!(debug_assertions) {
             let states = |s: &ParamSpec| (s.name.clone(), s.shard_states(ctx.digits, ctx.sequence_parallel));
             store.set_shard_states(model.specs().iter().map(states));
@@ -445,7 +446,7 @@ impl Engine {
             return Ok(());
         }
         let layout = self.store.layout().clone();
-        let kept = |id: ParamId| self.store.update_rule(id) != UpdateRule::Gradient;
+        let kept = |id: ParamId| self.store.updated_by(id) != UpdatedBy::Gradient;
         let mut shares: BTreeMap<u32, Vec<f32>> = layout
             .ids()
             .filter(|&id| kept(id))

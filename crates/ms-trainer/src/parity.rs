@@ -11,7 +11,7 @@ use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, Ste
 use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ParallelOptions, threads};
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Recompute, SavePolicy};
 use ms_spec::{ModelConfig, ParamSpec, Stages};
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ impl Trial {
             waits_at_borders: false,
             head_later: None,
             recompute: Recompute::None,
-            keeping: Keeping::default(),
+            save_policy: SavePolicy::default(),
             replay: Replay::default(),
             overlap_grad_reduce: false,
             overlap_param_gather: false,

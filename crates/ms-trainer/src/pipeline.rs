@@ -4,11 +4,11 @@
 //! if that is the same stage; gradients take the way back. Messages are tagged with the micro-batch and the position in the
 //! chain, so they match in any order of actions that the simulation accepts.
 
-mod beside;
 mod border;
 mod forward_only;
 mod keys;
 mod messages;
+mod overlapped;
 mod span;
 
 use crate::ahead::ahead;
@@ -27,7 +27,9 @@ use ms_core::{
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::{Action, Rendezvous};
-use ms_nn::{AuxiliaryLoss, Batch, Beside, Carry, Chance, Gpt, IndexerLosses, Inputs, RouterLoad};
+use ms_nn::{
+    AuxiliaryLoss, Batch, Carry, Gpt, IndexerLosses, Inputs, OverlappedPass, RouterLoad, TrainingNoise,
+};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use span::span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +79,7 @@ struct Begun {
 pub(crate) struct Work {
     actions: Vec<Action>,
     /// Numbers of the actions that overlap with the next one.
-    beside: BTreeSet<usize>,
+    overlapped: BTreeSet<usize>,
     /// What is waited for before each action, and after the last; empty: every message overlaps with other work.
     rendezvous: Vec<Vec<Rendezvous>>,
     /// Forward passes that save only their input.
@@ -182,7 +184,7 @@ impl Pipeline {
         let waits = self.config.waits_at_borders;
         let rendezvous = waits.then(|| schedule.rendezvous(stage)).transpose().map_err(|e| refused(&e))?;
         let rendezvous = rendezvous.unwrap_or_default();
-        let (mut actions, beside) =
+        let (mut actions, overlapped) =
             (schedule.stages.swap_remove(stage), schedule.overlapped.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
             Action::Backward { micro, chunk } if self.puts_off(model, (micro, chunk)).is_some() => {
@@ -192,12 +194,12 @@ impl Pipeline {
         });
         actions.extend(of_loss.collect::<Vec<_>>());
         // Overlapped passes that save only their input may all differ.
-        let alike = rendezvous.is_empty() && (beside.is_empty() || dropped.is_empty());
+        let alike = rendezvous.is_empty() && (overlapped.is_empty() || dropped.is_empty());
         let repeats = match device.arena().is_meta() && alike {
-            true => Repeats::of(&actions, &beside, &dropped),
+            true => Repeats::of(&actions, &overlapped, &dropped),
             false => Repeats::default(),
         };
-        Ok(Work { actions, beside, rendezvous, dropped, repeats })
+        Ok(Work { actions, overlapped, rendezvous, dropped, repeats })
     }
 
     /// Does `work` with the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses
@@ -214,7 +216,7 @@ impl Pipeline {
         run.scale = scale;
         run.sizes = micro_batches.iter().map(|mb| Size::of(mb, ctx)).collect();
         let mut held = Held::default();
-        let Work { actions, beside, rendezvous, dropped, repeats } = work;
+        let Work { actions, overlapped, rendezvous, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
         let mut done = false;
@@ -222,11 +224,11 @@ impl Pipeline {
             run.wait_for(rendezvous.get(at).filter(|_| !done))?;
             if std::mem::take(&mut done) {
                 // Beside the one before.
-            } else if beside.contains(&at) {
+            } else if overlapped.contains(&at) {
                 let pair = [action, actions[at + 1]];
                 repeats.paired(pair, (device, ctx, host), |alone| match alone {
                     Some(action) => run.act(action, micro_batches, dropped, &mut held, sink),
-                    None => run.act_beside(pair, micro_batches, dropped, &mut held, sink),
+                    None => run.act_overlapped(pair, micro_batches, dropped, &mut held, sink),
                 })?;
                 done = true;
             } else if !repeats.counted(action, device, host) {
@@ -375,8 +377,8 @@ impl Iteration<'_> {
         if let Some(iteration) = self.iteration.filter(|_| drawn) {
             let all_keys: Arc<[u64]> = keys(config.seed, iteration, mb).into();
             let keys = own.take(&all_keys);
-            let chance = Chance { keys, all_keys, hidden_dropout, attention_dropout, router_jitter };
-            batch.chance = Some(Arc::new(chance));
+            let noise = TrainingNoise { keys, all_keys, hidden_dropout, attention_dropout, router_jitter };
+            batch.noise = Some(Arc::new(noise));
         }
         let scale = self.this.scale_of_predictions();
         let mut modules = Vec::with_capacity(config.model.mtp);
@@ -415,21 +417,21 @@ impl Iteration<'_> {
         (p, mb): (&Prepared, &MicroBatch),
         input: Option<Border>,
         chunk: usize,
-        beside: Option<&dyn Beside>,
+        overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<(Option<Carry>, Output)> {
-        let input = input.map(|Border { stream, lent, picks }| Carry {
+        let input = input.map(|Border { stream, shared_kv, picks }| Carry {
             stream: g.input(stream).with_shard_states(self.ctx.between_layers()),
-            lent: lent.map(|t| g.input(t).with_shard_states(self.ctx.of_heads())),
+            shared_kv: shared_kv.map(|t| g.input(t).with_shard_states(self.ctx.of_heads())),
             picks,
         });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
-        let carry = model.forward_chunk(g, store, ctx, &p.batch, (chunk, input.clone()), beside)?;
+        let carry = model.forward_chunk(g, store, ctx, &p.batch, (chunk, input.clone()), overlapped)?;
         if !model.ends(chunk).1 {
             if g.records() {
                 // The next chunk takes it to be so.
                 carry.stream.shard_states().assert_declared(ctx.between_layers(), "the stream at a border");
-                let lent = carry.lent.iter();
-                lent.for_each(|v| {
+                let shared_kv = carry.shared_kv.iter();
+                shared_kv.for_each(|v| {
                     v.shard_states().assert_declared(ctx.of_heads(), "what is lent across a border")
                 });
             }
@@ -438,7 +440,7 @@ impl Iteration<'_> {
         let share = 1.0 / ctx.cp.size() as f64;
         let inputs: Vec<Inputs> = p.ahead.iter().map(|a| a.inputs.clone()).collect();
         let tokens = if g.records() { &inputs[..] } else { &[] };
-        let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), beside)?;
+        let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), overlapped)?;
         let deferred = self.head_later;
         let out = model.loss_formed((g, store, ctx), &hidden, (&p.labels, &p.weights), deferred)?;
         drop(hidden);
@@ -461,11 +463,11 @@ impl Iteration<'_> {
         (mb, micro_batches): (&MicroBatch, usize),
         input: Option<Border>,
         chunk: usize,
-        beside: Option<&dyn Beside>,
+        overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<Pass> {
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::train(self.device);
-        let (input, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, beside)?;
+        let (input, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, overlapped)?;
         Ok(Pass { graph, input, output })
     }
 
@@ -475,19 +477,19 @@ impl Iteration<'_> {
         of: (&MicroBatch, usize),
         (micro, chunk): (usize, usize),
         drops: bool,
-        beside: Option<&dyn Beside>,
+        overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<Kept> {
         let input = self.input(micro, chunk)?;
         self.head_later = self.this.puts_off(self.model, (micro, chunk)).is_some();
         if !drops {
-            let pass = self.recorded(of, input, chunk, beside)?;
+            let pass = self.recorded(of, input, chunk, overlapped)?;
             self.hand_on(&pass.output, micro, chunk)?;
             return Ok(Kept::Pass(Box::new(pass)));
         }
         let (mb, micro_batches) = of;
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::inference(self.device);
-        let (_, output) = self.pass(&mut graph, (&prepared, mb), input.clone(), chunk, beside)?;
+        let (_, output) = self.pass(&mut graph, (&prepared, mb), input.clone(), chunk, overlapped)?;
         self.hand_on(&output, micro, chunk)?;
         Ok(Kept::Input(Box::new(input)))
     }
@@ -533,13 +535,13 @@ impl Iteration<'_> {
                 ));
             }
             Output::HandedOn(carry) => {
-                let Border { stream, lent, .. } = self.fetch(micro, at + 1, at, true)?;
+                let Border { stream, shared_kv, .. } = self.fetch(micro, at + 1, at, true)?;
                 roots.push((&carry.stream, stream));
-                roots.extend(carry.lent.as_ref().zip(lent));
+                roots.extend(carry.shared_kv.as_ref().zip(shared_kv));
             }
         }
         let wrt: Vec<&Var> = match &input {
-            Some(carry) => std::iter::once(&carry.stream).chain(&carry.lent).collect(),
+            Some(carry) => std::iter::once(&carry.stream).chain(&carry.shared_kv).collect(),
             None => Vec::new(),
         };
         let backward = graph.begin_backward(roots, &wrt)?;
@@ -561,7 +563,7 @@ impl Iteration<'_> {
             grads.next().flatten().unwrap_or_else(zeros)
         };
         let stream = next(&carry.stream);
-        let lent = carry.lent.as_ref().map(next);
-        self.deliver(micro, at, at - 1, true, Border { stream, lent, picks: None })
+        let shared_kv = carry.shared_kv.as_ref().map(next);
+        self.deliver(micro, at, at - 1, true, Border { stream, shared_kv, picks: None })
     }
 }

@@ -60,7 +60,7 @@ impl Repeats {
     /// with the next one.
     pub(crate) fn of(
         actions: &[Action],
-        beside: &BTreeSet<usize>,
+        overlapped: &BTreeSet<usize>,
         dropped: &BTreeSet<(usize, usize)>,
     ) -> Self {
         // What is done with a micro-batch, and when.
@@ -75,13 +75,13 @@ impl Repeats {
             last.insert(kind, micro);
         }
         let mut met: BTreeSet<usize> = first.into_values().chain(last.into_values()).collect();
-        if !beside.is_empty() {
+        if !overlapped.is_empty() {
             // The first of its kind, overlapped or alone, shows what it takes; the second micro-batch shows what forward
             // passes take that do not gather weights.
             let (mut shown, mut at) = (BTreeSet::new(), 0);
             met.insert(1);
             while at < actions.len() {
-                let together = &actions[at..=at + usize::from(beside.contains(&at))];
+                let together = &actions[at..=at + usize::from(overlapped.contains(&at))];
                 if shown.insert(together.iter().map(|&a| of_micro(a, 0)).collect::<Vec<_>>()) {
                     met.extend(together.iter().map(|a| a.place().0));
                 }
@@ -230,11 +230,11 @@ mod tests {
             for stage in 0..chain.iter().map(|place| place.0 + 1).max().unwrap() {
                 let of = |many| {
                     let schedule = Schedule::new(order, &chain, many).unwrap().with_overlapped_passes(order);
-                    let (actions, beside) = (&schedule.stages[stage], &schedule.overlapped[stage]);
-                    let repeats = Repeats::of(actions, beside, &BTreeSet::new());
+                    let (actions, overlapped) = (&schedule.stages[stage], &schedule.overlapped[stage]);
+                    let repeats = Repeats::of(actions, overlapped, &BTreeSet::new());
                     // The first such pair of overlapped actions is executed.
                     let mut shown = BTreeSet::new();
-                    for &at in beside {
+                    for &at in overlapped {
                         let pair = [actions[at], actions[at + 1]];
                         if shown.insert(pair.map(|action| of_micro(action, 0))) {
                             assert!(

@@ -14,7 +14,7 @@ use ms_ckpt::{Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Shar
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage, refuse};
 use ms_core::{Axis, DType};
-use ms_spec::{Feed, ModelConfig, Wish, hf};
+use ms_spec::{Feed, ModelConfig, PlacementOption, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
@@ -62,11 +62,11 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
             Axis::Ep => cut.ep.written,
             _ => None,
         },
-        ms_spec::Error::Placement { wish, .. } => match wish {
-            Wish::Stages => cut.pp.written,
-            Wish::Chunks => cut.layers_per_chunk.written,
-            Wish::List => cut.layer_list.as_ref().map(|_| "--num-layer-list"),
-            Wish::Empty => cut.noop.as_ref().map(|_| "--noop-layers"),
+        ms_spec::Error::Placement { option, .. } => match option {
+            PlacementOption::Stages => cut.pp.written,
+            PlacementOption::LayersPerChunk => cut.layers_per_chunk.written,
+            PlacementOption::LayerList => cut.layer_list.as_ref().map(|_| "--num-layer-list"),
+            PlacementOption::NoopLayers => cut.noop.as_ref().map(|_| "--noop-layers"),
         },
         _ => None,
     }

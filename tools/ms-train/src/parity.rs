@@ -151,7 +151,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         waits_at_borders: c.waits_at_borders,
         head_later: c.head_later,
         recompute: c.recompute,
-        keeping: c.keeping,
+        save_policy: c.save_policy,
         replay: c.replay,
         swap_folder: c.swap_folder.clone(),
         // In float64 there are no halves to keep, and nothing is rounded.

@@ -67,6 +67,6 @@ pub fn indexer_loss(
         device.indexer_loss(&inputs, picks, attention, divergence, factor)?
     };
     let gradients = [device.cast(&dq, q.value().dtype())?, device.cast(&dk, k.value().dtype())?, dw];
-    let out = g.apply_through_beside(out, &[q, k, w], || Box::new(IndexerLoss { gradients }));
+    let out = g.apply_through_with(out, &[q, k, w], || Box::new(IndexerLoss { gradients }));
     Ok((out, loss))
 }

@@ -13,7 +13,7 @@
 use super::Shared;
 use super::entries::{Compressor, Entries};
 use super::training::{Picked, Training};
-use crate::batch::Stretch;
+use crate::batch::QuerySpan;
 use crate::cache::{LayerCache, LayerMemory, PoolCache};
 use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
@@ -143,7 +143,7 @@ impl CompressedAttention {
         entries: &Entries,
     ) -> Result<(Vec<Vec<i32>>, Option<Training>)> {
         let ratio = self.compressor.as_ref().map_or(1, |c| c.shape().ratio);
-        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
+        let sights = sights(&pass.batch.query_spans(pass.ctx), &entries.documents, ratio);
         let mut training = None;
         if let Some(indexer) = &self.indexer {
             let picked = indexer.pick(pass, index, x, down, ratio)?;
@@ -180,7 +180,7 @@ impl CompressedAttention {
             return Ok(Tensor::uninit(arena, DType::I32, [pass.batch.len(), places]));
         }
         let mut all: Vec<Vec<i32>> = Vec::with_capacity(seen.len());
-        for s in pass.batch.stretches(pass.ctx) {
+        for s in pass.batch.query_spans(pass.ctx) {
             for t in 0..s.len {
                 let last = s.place + t;
                 let first = (last + 1).saturating_sub(self.shape.window);
@@ -274,12 +274,12 @@ fn pooling(p: Pooled, dim: usize) -> Pooling {
 }
 
 /// The entries of windows that are complete at each token.
-fn sights(stretches: &[Stretch], entries: &[(usize, usize)], ratio: usize) -> Vec<Sight> {
-    let of = |s: &Stretch| {
+fn sights(query_spans: &[QuerySpan], entries: &[(usize, usize)], ratio: usize) -> Vec<Sight> {
+    let of = |s: &QuerySpan| {
         let (place, (start, all)) = (s.place, entries[s.document]);
         (0..s.len).map(move |t| Sight { start, seen: (place + t + 1) / ratio, all })
     };
-    stretches.iter().flat_map(of).collect()
+    query_spans.iter().flat_map(of).collect()
 }
 
 /// The scorer that picks the entries each query sees, with entries of its own.
@@ -364,7 +364,7 @@ impl Indexer {
         let operands = [q, entries.rows, w];
         let [q, k, w] = operands.each_ref().map(Var::value);
         let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);
-        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
+        let sights = sights(&pass.batch.query_spans(pass.ctx), &entries.documents, ratio);
         let best = |places: usize| device.pick_seen(&IndexerInputs { q: &q, k: &k, w }, &sights, places);
         let picks = (!few).then(|| best(self.places)).transpose()?;
         let Some(loss) = trained else { return Ok(Picked { picks, training: None }) };

@@ -1,7 +1,7 @@
 //! Grouped-query attention.
 
 use super::Shared;
-use super::training::Watch;
+use super::training::AttentionProbe;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
@@ -71,7 +71,7 @@ fn head_shares(c: &ModelConfig, layer: usize, ranks: usize) -> HeadShares {
 }
 
 /// Columns of the packed rows that `layer` lends to later ones, on each of the `ranks` that share it.
-pub fn lent_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
+pub fn shared_kv_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
     let own = head_shares(c, layer, ranks).own;
     (own.heads() + 2 * own.groups) * own.head_dim
 }
@@ -218,7 +218,7 @@ impl Attention {
         let (packed, gate) = match &made[..] {
             [q, k, v] => self.packed_of(pass, [q.clone(), k.clone(), v.clone()])?,
             [q] if matches!(self.projection, Projection::Borrowed { .. }) => {
-                let Some(lent) = pass.lent.clone() else {
+                let Some(shared_kv) = pass.shared_kv.clone() else {
                     return Err(Error::Range {
                         what: "keys and values of a layer before",
                         start: 0,
@@ -226,14 +226,14 @@ impl Attention {
                         len: 0,
                     });
                 };
-                let [_, k, v] = self.apart(pass, &lent)?;
+                let [_, k, v] = self.apart(pass, &shared_kv)?;
                 let all = ops::concat(pass.g, &[q, &k, &v])?;
                 (ops::columns(pass.g, &all, &self.shape.pack)?, None)
             }
             _ => {
                 let qkv = self.shape.own_heads(pass, made.remove(0))?;
                 if self.shape.lends {
-                    pass.lent = Some(qkv.clone());
+                    pass.shared_kv = Some(qkv.clone());
                 }
                 (qkv, None)
             }
@@ -313,7 +313,7 @@ impl TokenMixer for Attention {
         let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
         let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
         let core =
-            CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None, watch: None };
+            CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None, probe: None };
         let mut out = core.run(pass, cache, &qkv)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
@@ -351,7 +351,7 @@ pub(crate) struct CoreAttention {
     /// Columns of the heads' outputs that are values; `None`: all.
     pub(crate) values: Option<Arc<[Columns]>>,
     /// One who sees how attention weighs what is picked, to train what picks it.
-    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) probe: Option<Arc<AttentionProbe>>,
 }
 
 impl CoreAttention {
@@ -359,14 +359,14 @@ impl CoreAttention {
     /// layer may keep nothing but these rows, and run it again in the backward pass.
     pub(crate) fn run(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
         pass.swapping(Swapped::CORE, &[qkv], |pass| {
-            match pass.keeping.core_attention_again && pass.g.records() {
-                true => self.run_again(pass, qkv),
+            match pass.save_policy.recompute_core_attention && pass.g.records() {
+                true => self.run_recomputed(pass, qkv),
                 false => self.attend(pass, cache, qkv),
             }
         })
     }
 
-    fn run_again(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<Var> {
+    fn run_recomputed(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<Var> {
         let (this, store, ctx, batch) =
             (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
         let layer = pass.layer;
@@ -375,7 +375,7 @@ impl CoreAttention {
             this.attend(&mut pass, None, qkv)
         };
         let out = ops::recompute(pass.g, qkv, qkv.shard_states(), again)?;
-        pass.passing.push(out.clone());
+        pass.recomputed.push(out.clone());
         Ok(out)
     }
 
@@ -393,8 +393,8 @@ impl CoreAttention {
     fn over_all(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
         let Self { heads, options, site, first_head, .. } = *self;
         let sinks = self.sinks.map(|id| pass.param(id));
-        let chance = pass.batch.chance.as_ref().filter(|c| c.attention_dropout > 0.0);
-        let dropout = chance.map(|c| AttentionDropout {
+        let noise = pass.batch.noise.as_ref().filter(|c| c.attention_dropout > 0.0);
+        let dropout = noise.map(|c| AttentionDropout {
             rate: c.attention_dropout,
             site,
             first_head,
@@ -446,15 +446,15 @@ impl CoreAttention {
             let own = HeadLayout { groups: heads.groups / pass.ctx.cp.size(), ..heads };
             let rows = to_sequences(pass.g, pass.ctx, qkv, &sharding)?;
             let picks = picks_of_documents(pass.g.device(), pass.ctx, picks, &sharding)?;
-            if let Some(watch) = &self.watch {
-                watch.see_packed(pass, rows.value(), own, (&picks, options.scale, true))?;
+            if let Some(probe) = &self.probe {
+                probe.see_packed(pass, rows.value(), own, (&picks, options.scale, true))?;
             }
             let out = ops::attention_picked(pass.g, QkvRows::Packed(&rows), own, &picks, options)?;
             return Ok(to_shares(pass.g, pass.ctx, &out, &sharding)?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
-            if let Some(watch) = &self.watch {
-                watch.see_packed(pass, qkv.value(), heads, (picks, options.scale, false))?;
+            if let Some(probe) = &self.probe {
+                probe.see_packed(pass, qkv.value(), heads, (picks, options.scale, false))?;
             }
             return ops::attention_picked(pass.g, QkvRows::Packed(qkv), heads, picks, options);
         };

@@ -7,8 +7,8 @@
 
 use super::Shared;
 use super::grouped::{CoreAttention, score_options};
-use super::training::{Picked, Training, Watch};
-use crate::batch::Stretch;
+use super::training::{AttentionProbe, Picked, Training};
+use crate::batch::QuerySpan;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::TokenMixer;
 use crate::params::{Linear, Scope};
@@ -169,7 +169,7 @@ impl Latent {
         };
         let values = ops::recompute(pass.g, x, pass.ctx.of_heads(), again)?;
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        pass.passing.push(values.clone());
+        pass.recomputed.push(values.clone());
         Ok(values)
     }
 
@@ -212,10 +212,10 @@ impl Latent {
             (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, SharedKey::Whole(key));
         }
         below = ops::scale(pass.g, &below, kv_scale)?;
-        let watch = training.as_ref().map(Training::watch);
-        let values = self.attend_to(pass, cache, [&latent, &below], shared, watch.clone())?;
-        match training.zip(watch) {
-            Some((training, watch)) => training.tie(pass, &values, watch.take()),
+        let probe = training.as_ref().map(Training::probe);
+        let values = self.attend_to(pass, cache, [&latent, &below], shared, probe.clone())?;
+        match training.zip(probe) {
+            Some((training, probe)) => training.tie(pass, &values, probe.take()),
             None => Ok(values),
         }
     }
@@ -227,7 +227,7 @@ impl Latent {
         cache: Option<&mut LayerCache>,
         [latent, below]: [&Var; 2],
         shared: SharedKey,
-        watch: Option<Arc<Watch>>,
+        probe: Option<Arc<AttentionProbe>>,
     ) -> Result<Var> {
         let shape = &*self.shape;
         let mut below = below.clone();
@@ -237,7 +237,7 @@ impl Latent {
                 below = pass.enter(&below)?;
             }
             let shared = shared.whole(pass)?;
-            return self.over_documents(pass, latent, [&below, &shared], &picks, watch);
+            return self.over_documents(pass, latent, [&below, &shared], &picks, probe);
         }
         let (products, shared) = self.products(pass, [latent, &below], shared)?;
         let qkv = self.packed(pass, &products, &shared)?;
@@ -250,7 +250,7 @@ impl Latent {
             first_head: pass.ctx.tp.rank() * shape.heads.heads(),
             picks: pass.picks.clone(),
             values: Some(shape.values.clone()),
-            watch,
+            probe,
         };
         core.run(pass, cache, &qkv)
     }
@@ -321,7 +321,7 @@ impl Latent {
         of: [&Var; N],
         make: fn(&Self, &mut Pass<'_>, [&Var; N]) -> Result<Var>,
     ) -> Var {
-        if !pass.keeping.operands_again || !pass.g.records() {
+        if !pass.save_policy.recompute_operands || !pass.g.records() {
             return made;
         }
         let (this, store, ctx, batch) =
@@ -333,7 +333,7 @@ impl Latent {
             let mut pass = Pass { layer, ..Pass::new(&mut g, &store, &ctx, &batch) };
             Ok(make(&this, &mut pass, std::array::from_fn(|i| &of[i]))?.value().clone())
         });
-        pass.passing.push(made.clone());
+        pass.recomputed.push(made.clone());
         made
     }
 
@@ -346,7 +346,7 @@ impl Latent {
         latent: &Var,
         [below, shared]: [&Var; 2],
         picks: &Tensor,
-        watch: Option<Arc<Watch>>,
+        probe: Option<Arc<AttentionProbe>>,
     ) -> Result<Var> {
         let shape = &*self.shape;
         let (Mla { rope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
@@ -368,22 +368,22 @@ impl Latent {
                 let up = device.linear(&below.get(device)?, &weight.get(device)?, bias.as_ref())?;
                 device.columns(&device.concat(&[&up, &shared.get(device)?])?, &pack)
             });
-            pass.passing.push(kv.clone());
+            pass.recomputed.push(kv.clone());
         }
         let (heads, options) = (shape.heads, self.options);
-        if let Some(watch) = watch {
-            watch.see_apart(pass, [q.value(), kv.value()], heads, (picks, options.scale, false))?;
+        if let Some(probe) = probe {
+            probe.see_apart(pass, [q.value(), kv.value()], heads, (picks, options.scale, false))?;
         }
         let mut out =
             ops::attention_picked(pass.g, QkvRows::Apart { q: &q, kv: &kv }, heads, picks, options)?;
-        let again = pass.keeping.core_attention_again && pass.g.records();
+        let again = pass.save_policy.recompute_core_attention && pass.g.records();
         if again {
             let (q, kv, picks) = (q.saved(), kv.saved(), picks.clone());
             out = out.recomputed_by(move |device| {
                 let (q, kv) = (q.get(device)?, kv.get(device)?);
                 Ok(device.attention_picked(QkvRows::Apart { q: &q, kv: &kv }, heads, &picks, &options)?.0)
             });
-            pass.passing.push(out.clone());
+            pass.recomputed.push(out.clone());
         }
         pass.values_of(&out, &shape.values, again)
     }
@@ -423,7 +423,7 @@ impl SharedKey {
 
 impl TokenMixer for Latent {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
-        let values = match pass.keeping.attention_again && pass.g.records() {
+        let values = match pass.save_policy.recompute_attention && pass.g.records() {
             true => self.attend_again(pass, x)?,
             false => self.attend(pass, cache, x)?,
         };
@@ -514,10 +514,10 @@ impl Indexer {
         let longest = pass.batch.documents()?.0.iter().map(|s| s.k_len).max().unwrap_or(0);
         // Keys after a query take part although they are masked: where scores are equal, the picks depend on how many there
         // are.
-        let sights = |s: Stretch| {
+        let sights = |s: QuerySpan| {
             (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })
         };
-        let sights: Vec<Sight> = pass.batch.stretches(pass.ctx).into_iter().flat_map(sights).collect();
+        let sights: Vec<Sight> = pass.batch.query_spans(pass.ctx).into_iter().flat_map(sights).collect();
         let best =
             |k: &Tensor, places: usize| device.pick_seen(&IndexerInputs { q: &q, k, w }, &sights, places);
         let Some(loss) = trained else {

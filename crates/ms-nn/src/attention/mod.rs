@@ -7,7 +7,7 @@ mod latent;
 mod objective;
 mod training;
 
-pub use grouped::{head_exchange, lent_columns};
+pub use grouped::{head_exchange, shared_kv_columns};
 pub use objective::{IndexerLoss, IndexerLosses, IndexerObjective};
 
 use crate::mixer::TokenMixer;

@@ -53,24 +53,24 @@ impl Training {
     }
 
     /// One who sees the attention that the loss is to be tied to.
-    pub(super) fn watch(&self) -> Arc<Watch> {
-        Arc::new(Watch(Mutex::new(Look::Ahead(self.all.clone()))))
+    pub(super) fn probe(&self) -> Arc<AttentionProbe> {
+        Arc::new(AttentionProbe(Mutex::new(ProbeState::Armed(self.all.clone()))))
     }
 }
 
 /// Sees attention when it first runs, and takes from it the weights that its heads give keys.
 #[derive(Debug)]
-pub(super) struct Watch(Mutex<Look>);
+pub(super) struct AttentionProbe(Mutex<ProbeState>);
 
 /// What has been seen so far.
 #[derive(Debug)]
-enum Look {
+enum ProbeState {
     /// Nothing; with the keys that count, where they are others than those that are picked.
-    Ahead(Option<Tensor>),
+    Armed(Option<Tensor>),
     /// The weights.
-    Seen(Tensor),
+    Captured(Tensor),
     /// They have been taken: further runs are ignored.
-    Over,
+    Done,
 }
 
 /// Heads that each have queries, keys and values, `width` columns apart: those of `x` that begin at column `first` of a head.
@@ -84,7 +84,7 @@ fn each_head(
     device.columns(x, &(0..heads.groups).map(copy).collect::<Vec<_>>())
 }
 
-impl Watch {
+impl AttentionProbe {
     /// Attention of prepared queries `q[T,N·D]` over keys `k[C,N·D]`, from which each query has picked `picks`. If ranks have
     /// `exchanged` heads for tokens, these cover all tokens.
     fn see(
@@ -94,8 +94,8 @@ impl Watch {
         heads: HeadLayout,
         (picks, scale, exchanged): (&Tensor, f64, bool),
     ) -> Result<()> {
-        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Look::Ahead(others) = &*look else { return Ok(()) };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ProbeState::Armed(others) = &*state else { return Ok(()) };
         let device = pass.g.device().clone();
         let sharding = pass.batch.sharding.as_ref().filter(|_| exchanged);
         let keys = match (others, sharding) {
@@ -107,11 +107,11 @@ impl Watch {
         if let Some(sharding) = sharding {
             weights = summed_shares(&device, pass.ctx, &weights, sharding, "weights of attention")?;
         }
-        *look = Look::Seen(weights);
+        *state = ProbeState::Captured(weights);
         Ok(())
     }
 
-    /// Attention of packed rows `qkv[T,N·3·D]`, as [`Watch::see_apart`].
+    /// Attention of packed rows `qkv[T,N·3·D]`, as [`AttentionProbe::see_apart`].
     pub(super) fn see_packed(
         &self,
         pass: &Pass<'_>,
@@ -143,10 +143,10 @@ impl Watch {
     /// # Panics
     /// If attention has not run.
     pub(super) fn take(&self) -> Tensor {
-        let mut look = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *look, Look::Over) {
-            Look::Seen(weights) => weights,
-            Look::Ahead(_) | Look::Over => panic!("attention to picked keys has run once"),
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, ProbeState::Done) {
+            ProbeState::Captured(weights) => weights,
+            ProbeState::Armed(_) | ProbeState::Done => panic!("attention to picked keys has run once"),
         }
     }
 }

@@ -52,13 +52,13 @@ impl Experts {
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let across = pass.ctx.experts_across_dense();
-        let sharers = if across { pass.ctx.tp_ep_group() } else { pass.ctx.ep_group() };
-        let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && sharers.size() > 1;
+        let group = if across { pass.ctx.tp_ep_group() } else { pass.ctx.ep_group() };
+        let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && group.size() > 1;
         let out = match gathered {
-            true => self.gathered(pass, &sharers, x, weights, routes)?,
+            true => self.gathered(pass, &group, x, weights, routes)?,
             false => self.sent(pass, x, weights, routes)?,
         };
-        pass.on_their_way.drain(..).for_each(|rows| rows.forget());
+        pass.dispatched.drain(..).for_each(|rows| rows.forget());
         Ok(out)
     }
 
@@ -95,41 +95,41 @@ impl Experts {
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let sums = ops::combine(pass.g, rows, weights, routes)?;
-        if let Some(host) = pass.host.filter(|_| pass.keeping.swap_expert_outputs) {
+        if let Some(host) = pass.host.filter(|_| pass.save_policy.swap_expert_outputs) {
             rows.send(host)?;
         }
         Ok(sums)
     }
 
-    /// Tokens, weights and choices of all `sharers` of the experts are gathered; each takes the copies for its experts, and,
+    /// Tokens, weights and choices of all `group` of the experts are gathered; each takes the copies for its experts, and,
     /// of its own tokens, those of choices without weights. The experts' outputs are added to rows of zeros, which are
     /// reduce-scattered.
     fn gathered(
         &self,
         pass: &mut Pass<'_>,
-        sharers: &AxisGroup,
+        group: &AxisGroup,
         x: &Var,
         weights: &Var,
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
         let (ep, arena) = (pass.ctx.ep.clone(), pass.g.device().arena().clone());
         let own = Tensor::from_slice(&arena, [1], &[x.value().as_matrix().0 as i64])?;
-        let tokens = sharers.all_gather("tokens of each rank", own)?.wait()?;
+        let tokens = group.all_gather("tokens of each rank", own)?.wait()?;
         let tokens: Arc<[usize]> = tokens.ready()?.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
         let shape = [routes.tokens(), routes.top_k];
         let choices = match arena.is_meta() {
             true => Tensor::uninit(&arena, DType::I32, shape),
             false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
         };
-        let choices = begin_all_rows(&***sharers, "choices", choices, &tokens)?;
+        let choices = begin_all_rows(&***group, "choices", choices, &tokens)?;
         // After the weights, so that in a backward pass the tokens are returned right after their experts.
-        let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
-        let x = self.joined_rows(pass, sharers, x, &tokens)?;
+        let weights = gather_rows(pass.g, group, weights, &tokens)?;
+        let x = self.joined_rows(pass, group, x, &tokens)?;
         let choices = choices.wait()?;
         let here = self.experts / ep.size();
         let first = ep.rank() * here;
-        let before: usize = tokens[..sharers.rank()].iter().sum();
-        let mine = before * routes.top_k..(before + tokens[sharers.rank()]) * routes.top_k;
+        let before: usize = tokens[..group.rank()].iter().sum();
+        let mine = before * routes.top_k..(before + tokens[group.rank()]) * routes.top_k;
         let taken = |(copy, &e): (usize, &i32)| {
             let e = e as usize;
             match e < self.experts {
@@ -140,7 +140,7 @@ impl Experts {
         let (count, top_k) = (here + routes.starts.len() - 1 - self.experts, routes.top_k);
         let routes = pass.g.device().routes("gathered", [choices.numel(), top_k, count], &mut || {
             // Where nothing has a value, ranks choose alike.
-            let alike = choices.is_meta().then(|| choices_of(routes).repeat(sharers.size()));
+            let alike = choices.is_meta().then(|| choices_of(routes).repeat(group.size()));
             let choices = alike.as_deref().map_or_else(|| choices.ready()?.as_slice::<i32>(), Ok)?;
             let taken: Vec<Option<usize>> = choices.iter().enumerate().map(taken).collect();
             Ok(Routes::taking(&taken, top_k, count)?)
@@ -152,7 +152,7 @@ impl Experts {
         let out = self
             .with_weights(pass, &rows, &routes, here, |pass, rows, routes| self.both(pass, rows, routes))?;
         let sum = self.weighed(pass, &out, &weights, &routes)?;
-        sum_rows(pass.g, sharers, &sum, &tokens)
+        sum_rows(pass.g, group, &sum, &tokens)
     }
 
     /// Rows sorted by expert, those of the first `experts` through `worked`. Rows of choices without weights come last and
@@ -186,8 +186,8 @@ impl Experts {
         let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?;
         let tail = match pass.ctx.dispatcher {
             Dispatcher::AllGather => {
-                let sharers = pass.ctx.etp_group().over;
-                tail.resharded("rows of one rank", sharers, ShardState::Replicated, ShardState::Partial)
+                let group = pass.ctx.etp_group().over;
+                tail.resharded("rows of one rank", group, ShardState::Replicated, ShardState::Partial)
             }
             Dispatcher::AllToAll | Dispatcher::AllToAllSeq => tail,
         };
@@ -211,8 +211,8 @@ impl Experts {
         let mut arrived = match in_flight {
             true => {
                 let rows = PendingRows::begin_exchange(pass.g, &ep, rows, &send, &receive)?;
-                self.work_meanwhile(pass)?;
-                pass.let_other_work()?;
+                self.run_shared_experts(pass)?;
+                pass.resume_overlapped()?;
                 rows.finish(pass.g)?
             }
             false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
@@ -231,7 +231,7 @@ impl Experts {
             return exchange_rows(pass.g, &ep, &out, &receive, &send);
         }
         let rows = PendingRows::begin_exchange(pass.g, &ep, &out, &receive, &send)?;
-        pass.let_other_work()?;
+        pass.resume_overlapped()?;
         rows.finish(pass.g)
     }
 
@@ -295,7 +295,7 @@ impl Experts {
         let all = match pass.ctx.overlap_experts {
             true => {
                 let rows = PendingRows::begin_gather(pass.g, ranks, x, each)?;
-                self.work_meanwhile(pass)?;
+                self.run_shared_experts(pass)?;
                 rows.finish(pass.g)?
             }
             false => gather_rows(pass.g, ranks, x, each)?,

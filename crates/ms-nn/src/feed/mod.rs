@@ -4,7 +4,7 @@ mod dispatch;
 mod routing;
 
 use crate::params::{Linear, Scope};
-use crate::pass::{Meanwhile, Pass};
+use crate::pass::{Pass, SharedExperts};
 use ms_core::ops::{DropPolicy, ExpertCapacity, RoutingOverride};
 use ms_core::{
     Activation, DType, Device, GroupScore, ParamId, Router, RouterScore, Routes, ShardState, Tensor, Var,
@@ -14,7 +14,7 @@ use ms_spec::{
     Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, RouterDtype,
     Score, Swapped,
 };
-use routing::Sharers;
+use routing::MicroBatchRanks;
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};
 use std::sync::Arc;
 
@@ -51,11 +51,11 @@ impl Dense {
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let [mut before] = pass.swapping(Swapped::FC1, &[x], |pass| pass.column_parallel(x, [self.fc1]))?;
-        if pass.keeping.inner_again {
+        if pass.save_policy.recompute_inner {
             let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
             let ctx = pass.ctx.clone();
             // Where ranks share the tokens they are gathered again.
-            before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+            before = pass.recompute_inner(before, x, (&w, b.as_ref()), move |device, x, w, b| {
                 device.linear(&ctx.all_tokens(x)?, w, b)
             });
         }
@@ -150,37 +150,39 @@ impl Experts {
         let entered = pass.enter_experts(x)?;
         let (weights, routes) =
             pass.swapping(Swapped::ROUTER, &[&entered], |pass| self.route(pass, &entered))?;
-        pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
+        pass.shared_experts = self.shared.is_some().then(|| SharedExperts::Pending(x.clone()));
         let out = self.dispatched(pass, &entered, &weights, &routes)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
-        self.work_meanwhile(pass)?;
-        match pass.meanwhile.take() {
-            Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),
+        self.run_shared_experts(pass)?;
+        match pass.shared_experts.take() {
+            Some(SharedExperts::Done(shared)) => ops::add(pass.g, &out, &shared),
             _ => Ok(out),
         }
     }
 
     /// The experts that all tokens share, unless they have worked.
-    pub(crate) fn work_meanwhile(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
-        if let (Some((shared, gate)), Some(Meanwhile::ToDo(x))) = (&self.shared, pass.meanwhile.clone()) {
+    pub(crate) fn run_shared_experts(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
+        if let (Some((shared, gate)), Some(SharedExperts::Pending(x))) =
+            (&self.shared, pass.shared_experts.clone())
+        {
             let of_all = |pass: &mut Pass<'_>| Self::of_all(pass, &x, shared, *gate);
             let done = pass.swapping(Swapped::SHARED_EXPERTS, &[&x], of_all)?;
-            pass.meanwhile = Some(Meanwhile::Done(done));
+            pass.shared_experts = Some(SharedExperts::Done(done));
         }
         Ok(())
     }
 
     fn of_all(pass: &mut Pass<'_>, x: &Var, shared: &Dense, gate: Option<ParamId>) -> ms_core::Result<Var> {
-        let keeping = pass.keeping;
-        pass.keeping = keeping.of_experts();
-        let mut beside = shared.forward(pass, x)?;
-        pass.keeping = keeping;
+        let save_policy = pass.save_policy;
+        pass.save_policy = save_policy.of_experts();
+        let mut out = shared.forward(pass, x)?;
+        pass.save_policy = save_policy;
         if let Some(gate) = gate {
             let w = pass.param(gate);
             let by = ops::linear(pass.g, x, &w, None)?;
-            beside = ops::gate(pass.g, &beside, &by, Activation::Sigmoid)?;
+            out = ops::gate(pass.g, &out, &by, Activation::Sigmoid)?;
         }
-        Ok(beside)
+        Ok(out)
     }
 
     /// Weights `[T,K]` and routes of the tokens that this rank routes.
@@ -218,10 +220,10 @@ impl Experts {
             let places = if of_batch.is_empty() { &[] } else { &of_batch[seen.clone()] };
             ExpertCapacity { capacity: capacity_of, share_of: &share_of, policy: capacity.policy, places }
         });
-        let sharers = Sharers(pass.ctx);
+        let ranks = MicroBatchRanks(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
             let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen.clone()] };
-            a.of(sequence_of, bias.as_ref(), &sharers, taken)
+            a.of(sequence_of, bias.as_ref(), &ranks, taken)
         });
         let fixed = pass.batch.fixed_routes.as_ref();
         let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
@@ -235,7 +237,7 @@ impl Experts {
                 let picked = match table {
                     Some(table) => Some(listed(pass, table, width)?),
                     None if by_expert && pass.batch.even_choice => {
-                        Some(ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?.experts)
+                        Some(ops::sinkhorn(logits.value(), self.router.top_k, ranks.others())?.experts)
                     }
                     None => None,
                 };
@@ -247,7 +249,7 @@ impl Experts {
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
             }
             (None, None) if pass.batch.even_choice => {
-                let chosen = ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?;
+                let chosen = ops::sinkhorn(logits.value(), self.router.top_k, ranks.others())?;
                 even = Some(chosen.margin);
                 ops::route_to(pass.g, &logits, chosen.experts, &self.router, balance)?
             }
@@ -292,10 +294,10 @@ impl Experts {
     fn added_bias(&self, pass: &mut Pass<'_>, layer: Linear) -> Option<Var> {
         let second = layer.weight == self.fc2.weight;
         let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
-        let sharers = pass.ctx.etp_group().over;
+        let etp = pass.ctx.etp_group().over;
         match second {
             true => {
-                Some(bias.resharded("bias of one rank", sharers, ShardState::Replicated, ShardState::Partial))
+                Some(bias.resharded("bias of one rank", etp, ShardState::Replicated, ShardState::Partial))
             }
             false => Some(bias),
         }
@@ -313,18 +315,18 @@ impl Experts {
             ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
         };
         let (kind, gated) = self.activation;
-        let keeping = pass.keeping;
-        pass.keeping = keeping.of_routed_experts();
+        let save_policy = pass.save_policy;
+        pass.save_policy = save_policy.of_routed_experts();
         let before = pass.swapping(Swapped::FC1, &[x], |pass| through(pass, x, self.fc1))?;
         let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
         let again = routes.clone();
-        let before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+        let before = pass.recompute_inner(before, x, (&w, b.as_ref()), move |device, x, w, b| {
             device.expert_linear(x, w, b, &again)
         });
         let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out = pass.swapping(Swapped::FC2, &[&inner], |pass| through(pass, &inner, self.fc2))?;
         pass.forget_inner(&before, &inner);
-        pass.keeping = keeping;
+        pass.save_policy = save_policy;
         Ok(out)
     }
 }

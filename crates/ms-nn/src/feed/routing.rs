@@ -45,9 +45,9 @@ impl Capacity {
 }
 
 /// The ranks that share the tokens of a micro-batch.
-pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
+pub(crate) struct MicroBatchRanks<'a>(pub(crate) &'a ParallelCtx);
 
-impl Sharers<'_> {
+impl MicroBatchRanks<'_> {
     /// The ranks other than this one.
     pub(crate) fn others(&self) -> Option<&dyn TokenGroup> {
         (self.0.cp.size() > 1 || self.spread()).then_some(self as &dyn TokenGroup)
@@ -71,7 +71,7 @@ impl Sharers<'_> {
     }
 }
 
-impl TokenGroup for Sharers<'_> {
+impl TokenGroup for MicroBatchRanks<'_> {
     fn sum(&self, counts: Vec<i64>) -> ms_core::Result<Vec<i64>> {
         let t = Tensor::from_slice(&Arena::default(), [counts.len()], &counts)?;
         let (t, times) = self.summed("tokens per expert", t)?;
@@ -91,18 +91,18 @@ impl AuxiliaryLoss {
         &self,
         sequence_of: &'a [u32],
         bias: Option<&'a Tensor>,
-        sharers: &'a Sharers<'a>,
+        ranks: &'a MicroBatchRanks<'a>,
         taken: Option<ExpertCapacity<'a>>,
     ) -> Balance<'a> {
         Balance {
             coefficients: self.coefficients,
             // Ranks that route the same tokens have the same loss, and their gradients are summed.
-            grad_scale: self.grad_scale / sharers.0.router_copies() as f64,
+            grad_scale: self.grad_scale / ranks.0.router_copies() as f64,
             group_of: sequence_of,
             groups: self.sequences.max(1),
             bias: bias.filter(|_| self.biased),
             undivided: self.undivided,
-            ranks: sharers.others(),
+            ranks: ranks.others(),
             filled: taken.filter(|_| self.filled).map(|t| t.capacity * t.shares()),
             taken: taken.filter(|_| self.of_taken),
         }

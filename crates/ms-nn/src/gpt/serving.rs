@@ -1,7 +1,7 @@
 //! The decoder with a KV cache: only new tokens are computed.
 
 use super::Gpt;
-use crate::batch::Place;
+use crate::batch::NoiseSite;
 use crate::layer::Layer;
 use crate::pass::Pass;
 use crate::{Batch, KvCache, Result};
@@ -64,7 +64,7 @@ impl Gpt {
         self.check(batch)?;
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
-        let mut x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
+        let mut x = self.embed(&mut pass, &batch.tokens, NoiseSite::Embedding(0))?;
         x = self.begin(&mut pass, x)?;
         for (layer, kept) in self.layers().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;

@@ -8,12 +8,12 @@ use ms_spec::Scales;
 /// The embedding of `ids` in bfloat16 by a model with `scales` and weights drawn from a fixed stream, and what it is by
 /// definition: a product or a sum is rounded once, a factor not at all.
 fn embedded(scales: Scales, position: Position, ids: &[i32]) -> (Vec<f64>, Vec<f64>) {
-    embedded_at(Place::Embedding(0), false, scales, (scales, position, ids))
+    embedded_at(NoiseSite::Embedding(0), false, scales, (scales, position, ids))
 }
 
 /// The same at another place, in one of the forms of prediction modules, with the factors `by`.
 fn embedded_at(
-    place: Place,
+    place: NoiseSite,
     mtp_hidden_first: bool,
     by: Scales,
     (scales, position, ids): (Scales, Position, &[i32]),
@@ -62,7 +62,7 @@ fn prediction_modules_see_embeddings_without_the_root_of_the_width() {
         for (windows, by) in
             [(true, Scales { root: false, ..all }), (false, Scales { embedding: 1.7, ..Scales::default() })]
         {
-            let (got, want) = embedded_at(Place::Embedding(1), windows, by, (all, position, &ids));
+            let (got, want) = embedded_at(NoiseSite::Embedding(1), windows, by, (all, position, &ids));
             assert_eq!(got, want, "{position:?} {windows}");
         }
     }

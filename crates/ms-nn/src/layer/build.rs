@@ -1,6 +1,6 @@
 //! Construction of a layer from the configuration.
 
-use super::{Cut, Layer, Network, Sub};
+use super::{Layer, Network, ShardCoords, Sublayer};
 use crate::Result;
 use crate::attention::Shared;
 use crate::feed::{Dense, Experts};
@@ -16,7 +16,7 @@ impl Layer {
         scope: &Scope<'_>,
         c: &ModelConfig,
         (number, half): (usize, Option<usize>),
-        Cut { tp, etp }: Cut,
+        ShardCoords { tp, etp }: ShardCoords,
         shared: &dyn Shared,
     ) -> Result<Self> {
         let kind = c.layer(number);
@@ -26,8 +26,8 @@ impl Layer {
             (Some(half), _) => {
                 let dense = Dense::new(&mlp, c, kind.limits);
                 Some(match half {
-                    0 => Network::DenseAndAside(dense, Experts::new(&mlp.whole(), c, kind.limits, etp)),
-                    _ => Network::DenseThenAside(dense),
+                    0 => Network::ShortcutFirst(dense, Experts::new(&mlp.whole(), c, kind.limits, etp)),
+                    _ => Network::ShortcutSecond(dense),
                 })
             }
             (None, Feed::None) => None,
@@ -41,19 +41,19 @@ impl Layer {
         Ok(Self {
             number,
             site: 2 * number + half.unwrap_or(0),
-            mix: mix.map(|part| Sub {
+            mix: mix.map(|part| Sublayer {
                 norm: before(normed),
                 part,
                 post_norm: normed.and_then(|_| behind(Role::PostAttnNorm)),
             }),
-            network: network.map(|part| Sub {
+            network: network.map(|part| Sublayer {
                 norm: before(Some(Role::PreMlpLayernorm)),
                 part,
                 post_norm: behind(Role::PostMlpLayernorm),
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps },
             residual: c.scales.residual,
-            around: residual::around(scope, c),
+            residuals: residual::around(scope, c),
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::resolve::recompute::Again;
 use anyhow::Result;
 use ms_cli::{available_memory, refuse};
 use ms_core::Axis;
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{PlacedParam, Placement};
 use ms_trainer::OptimizerForm;
 
@@ -38,19 +38,19 @@ fn say(chosen: &Chosen) {
 }
 
 /// Ways to swap more than the flags say, each more than those before.
-fn ways(r: &Resolved, parts: usize) -> Vec<(Keeping, OptimizerForm)> {
-    let (keeping, form) = (r.config.keeping, r.config.optimizer_form);
-    let with = |parts: Swapped| Keeping {
-        swapped: keeping.swapped.and(parts),
-        swap_inputs: keeping.swap_inputs || r.config.recompute != Recompute::None,
-        ..keeping
+fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
+    let (save_policy, form) = (r.config.save_policy, r.config.optimizer_form);
+    let with = |parts: Swapped| SavePolicy {
+        swapped: save_policy.swapped.and(parts),
+        swap_inputs: save_policy.swap_inputs || r.config.recompute != Recompute::None,
+        ..save_policy
     };
     let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
     let behind = match r.config.model.block.norms_outputs() {
         true => Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM),
         false => Swapped::NONE,
     };
-    let mut ways = vec![(keeping, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
+    let mut ways = vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
     // State that stands in the weights or in types of its own does not leave.
     if form.swapped.is_none() && !form.reuse && form.stored.is_none() {
         ways.push((with(all.and(behind)), OptimizerForm { swapped: Some(parts), ..form }));
@@ -100,8 +100,8 @@ pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
     let ways = ways(r, parts);
     let last = ways.len() - 1;
     let mut without = None;
-    for (i, (keeping, form)) in ways.into_iter().enumerate() {
-        (r.config.keeping, r.config.optimizer_form) = (keeping, form);
+    for (i, (save_policy, form)) in ways.into_iter().enumerate() {
+        (r.config.save_policy, r.config.optimizer_form) = (save_policy, form);
         let takes = most(r)?;
         let without = *without.get_or_insert(takes);
         if takes > limit && i < last {
@@ -118,7 +118,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
             }
             tracing::warn!("{text}, this machine's share of a rank");
         }
-        let (swapped, optimizer) = (keeping.swapped, form.swapped.is_some());
+        let (swapped, optimizer) = (save_policy.swapped, form.swapped.is_some());
         let chosen = Chosen { limit, takes, without, swapped, optimizer };
         say(&chosen);
         r.smart_swap = Some(chosen);

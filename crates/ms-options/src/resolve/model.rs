@@ -70,7 +70,7 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
 /// The flags that a model's error is about: of several that can make a size the first that was given.
 fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> String {
     let given = |names: Vec<&str>| names.iter().find_map(|name| flags.written(name));
-    let made: Vec<_> = error.made().into_iter().filter_map(given).collect();
+    let made: Vec<_> = error.arg_names().into_iter().filter_map(given).collect();
     made.join(", ")
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::refuse;
 use ms_core::{Axis, Dispatcher};
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::Replay;
 
@@ -158,7 +158,7 @@ pub(crate) fn resolve(
     of_experts: &OfExperts,
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
-) -> Result<(Recompute, Keeping, Replay)> {
+) -> Result<(Recompute, SavePolicy, Replay)> {
     let (stages, dispatcher) = (&topology.stages, topology.parallel.dispatcher);
     // Upstream counts empty slots among the layers.
     let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
@@ -173,25 +173,25 @@ pub(crate) fn resolve(
             "--recompute-num-layers: cannot be combined with --recompute-granularity selective, which is of all layers"
         );
     }
-    let keeping = Keeping {
-        activations_again: partly(
+    let save_policy = SavePolicy {
+        recompute_activations: partly(
             o,
             "--recompute-activation-function",
             (o.activation_function, o.activation_function_layers),
             layers,
             selective,
         )?,
-        norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?
-            .max(modules.norms_again),
+        recompute_norms: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?
+            .max(modules.recompute_norms),
         inputs_shared: o.inputs_shared,
         swap_inputs: o.swap_inputs,
-        predictor_layers_again: o.predictor_layers,
-        predictor_norms_again: o.predictor_norms,
+        recompute_predictor_layers: o.predictor_layers,
+        recompute_predictor_norms: o.predictor_norms,
         swapped,
-        networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
-        experts_again: of_experts.level != "disable",
+        recompute_networks: if o.swap_attention { count.unwrap_or(0) } else { 0 },
+        recompute_experts: of_experts.level != "disable",
         swap_expert_outputs: of_experts.outputs_away,
-        expert_inner_again: of_experts.inner(model.layers, stages)?,
+        recompute_expert_inner: of_experts.inner(model.layers, stages)?,
         of_stage: o.of_stage,
         spare_last: o.in_advance,
         ..modules
@@ -206,7 +206,7 @@ pub(crate) fn resolve(
     let whole = o.granularity.as_deref() == Some("full") && !o.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
-        (true, Some("block")) if keeping.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
+        (true, Some("block")) if save_policy.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
         (true, Some("block")) => Recompute::Block(count.unwrap_or(1)),
         (true, Some("uniform")) => Recompute::Uniform(count.unwrap_or(1)),
         (true, _) => {
@@ -220,9 +220,11 @@ pub(crate) fn resolve(
         of_experts.check_fused(dispatcher, tp, etp)?;
     }
     let counted = matches!(full, Recompute::BlockOfStage(_))
-        || keeping.networks_again > 0
-        || [keeping.activations_again, keeping.norms_again].iter().any(|&n| n > 0 && n < usize::MAX);
-    if keeping.of_stage && !counted {
+        || save_policy.recompute_networks > 0
+        || [save_policy.recompute_activations, save_policy.recompute_norms]
+            .iter()
+            .any(|&n| n > 0 && n < usize::MAX);
+    if save_policy.of_stage && !counted {
         tracing::warn!(
             "--enable-recompute-layers-per-pp-rank has no effect without --recompute-method block or a number of layers"
         );
@@ -230,7 +232,7 @@ pub(crate) fn resolve(
     if o.in_advance && full == Recompute::None && !counted && !selective {
         tracing::warn!("--recompute-in-advance has no effect without --recompute-granularity full");
     }
-    Ok((full, keeping, replay))
+    Ok((full, save_policy, replay))
 }
 
 /// Checks what keeps less of the inputs of layers that run again.
@@ -342,13 +344,13 @@ fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
 }
 
 /// What runs again in every layer: `--recompute-granularity selective`, which `--recompute-modules` makes precise.
-fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping> {
-    let mut keeping = Keeping {
-        expert_networks_again: o.moe_layer,
-        operands_again: o.operands,
-        attention_again: o.attention,
+fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<SavePolicy> {
+    let mut save_policy = SavePolicy {
+        recompute_expert_networks: o.moe_layer,
+        recompute_operands: o.operands,
+        recompute_attention: o.attention,
         swap_heads: o.swap_heads,
-        ..Keeping::default()
+        ..SavePolicy::default()
     };
     let head = upstream == Upstream::Head;
     if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
@@ -356,21 +358,21 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
     }
     let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
     let Some(named) = o.modules.given() else {
-        keeping.core_attention_again = selective;
-        return Ok(keeping);
+        save_policy.recompute_core_attention = selective;
+        return Ok(save_policy);
     };
     if !selective {
         tracing::warn!("--recompute-modules has no effect without --recompute-granularity selective");
-        return Ok(keeping);
+        return Ok(save_policy);
     }
     for module in named {
         match module.as_str() {
-            "core_attn" => keeping.core_attention_again = true,
-            "layernorm" => keeping.norms_again = usize::MAX,
-            "moe_act" => keeping.expert_activations_again = true,
-            "mlp" => keeping.dense_networks_again = true,
-            "moe" => keeping.expert_networks_again = true,
-            "mla_up_proj" if model.lacks_for(UP).is_none() => keeping.operands_again = true,
+            "core_attn" => save_policy.recompute_core_attention = true,
+            "layernorm" => save_policy.recompute_norms = usize::MAX,
+            "moe_act" => save_policy.recompute_expert_activations = true,
+            "mlp" => save_policy.recompute_dense_networks = true,
+            "moe" => save_policy.recompute_expert_networks = true,
+            "mla_up_proj" if model.lacks_for(UP).is_none() => save_policy.recompute_operands = true,
             "mla_up_proj" => {
                 refuse!(
                     "--recompute-modules: mla_up_proj needs latent attention, which the model does not have"
@@ -381,7 +383,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             ),
         }
     }
-    Ok(keeping)
+    Ok(save_policy)
 }
 
 /// How many layers form again what `flag` says.

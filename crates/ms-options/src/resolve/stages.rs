@@ -26,6 +26,6 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
         ring_cache: r.topology.parallel.ring_cache,
         trains_indexer: c.indexer.is_some(),
         recompute: c.recompute,
-        keeping: c.keeping,
+        save_policy: c.save_policy,
     }
 }

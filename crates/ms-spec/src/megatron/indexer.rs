@@ -1,6 +1,6 @@
 //! Megatron arguments of sparse attention: the indexer that picks keys, and which layers have their own.
 
-use crate::attending::Picks;
+use crate::attention_kind::Picks;
 use crate::field::Field;
 use crate::sizes::{Indexer, Layer};
 use serde_json::json;

@@ -7,7 +7,7 @@ mod shared_kv;
 mod sizes;
 mod spec;
 
-pub use rope::{SHARES, Turned, turned, with_turned};
+pub use rope::{RotatedElements, SHARES, rotated_elements, with_rotated_elements};
 use sizes::SOURCE;
 pub use sizes::{noop_layers, with_empty_slots};
 pub use spec::knows_layers;
@@ -74,9 +74,9 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
 /// # Errors
 /// As [`from_args`].
 pub fn from_saved_args(args: &Map<String, Value>) -> Result<ModelConfig> {
-    let Some(turned) = rope::turned_in_run(args) else { return from_args(args) };
+    let Some(rotated) = rope::rotated_elements_in_run(args) else { return from_args(args) };
     let mut args = args.clone();
-    with_turned(&mut args, turned);
+    with_rotated_elements(&mut args, rotated);
     from_args(&args)
 }
 

@@ -46,7 +46,7 @@ pub(super) const ROPE: &[Field] = &[
 
 /// What upstream rotates of a head regardless of a rotary share, or of the product of two shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turned {
+pub struct RotatedElements {
     /// Rotated elements; more than the head has means no rotation.
     pub elements: usize,
     /// Elements of a head.
@@ -55,7 +55,7 @@ pub struct Turned {
     pub unread: bool,
 }
 
-impl Turned {
+impl RotatedElements {
     /// The share of a head.
     pub fn share(self) -> f64 {
         let share = self.elements as f64 / self.of.max(1) as f64;
@@ -71,7 +71,7 @@ impl Turned {
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`,
 /// `apply_plm_scaling` and `rotary_embedding_init_wrapper`; Megatron-LM `core_v0.12.1`, `RotaryEmbedding.__init__`.
-pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
+pub fn rotated_elements(args: &Map<String, Value>, head: bool) -> Option<RotatedElements> {
     let number = |name: &str| args.get(name).and_then(Value::as_f64).filter(|&n| n > 0.0);
     let on = |name: &&str| args.get(*name) == Some(&Value::Bool(true));
     if ["multi_head_latent_attention", "multi_latent_attention", "kv_compress"].iter().any(on) {
@@ -81,12 +81,14 @@ pub fn turned(args: &Map<String, Value>, head: bool) -> Option<Turned> {
     let of = number("kv_channels").map_or(by_heads, |n| n as usize);
     let share = |name: &str| args.get(name).and_then(Value::as_f64).unwrap_or(1.0);
     match args.get("rope_scaling_type").and_then(Value::as_str) {
-        Some("yarn") => Some(Turned { elements: if head { of } else { by_heads }, of, unread: true }),
-        Some("plm") => Some(Turned { elements: by_heads, of, unread: true }),
+        Some("yarn") => {
+            Some(RotatedElements { elements: if head { of } else { by_heads }, of, unread: true })
+        }
+        Some("plm") => Some(RotatedElements { elements: by_heads, of, unread: true }),
         _ if head && number(PARTIAL).is_some() => {
             let part = (of as f64 * share(PARTIAL)) as usize;
             let elements = (part as f64 * share(PERCENT)) as usize;
-            Some(Turned { elements, of, unread: false })
+            Some(RotatedElements { elements, of, unread: false })
         }
         _ => None,
     }
@@ -100,16 +102,16 @@ const PARTIAL: &str = "partial_rotary_factor";
 const FREQUENCIES: &str = "longrope_freqs_type";
 
 /// Replaces the share given by arguments by what is rotated.
-pub fn with_turned(args: &mut Map<String, Value>, turned: Turned) {
+pub fn with_rotated_elements(args: &mut Map<String, Value>, rotated: RotatedElements) {
     args.remove(PARTIAL);
-    args.insert(PERCENT.to_owned(), json!(turned.share()));
+    args.insert(PERCENT.to_owned(), json!(rotated.share()));
 }
 
 /// What upstream computed with the arguments of a run that it saved; `None`: they are not such, or mean what they say.
-pub(super) fn turned_in_run(args: &Map<String, Value>) -> Option<Turned> {
+pub(super) fn rotated_elements_in_run(args: &Map<String, Value>) -> Option<RotatedElements> {
     // Both versions have this argument, for any model; the other ones exist only at head.
     let saved = args.contains_key(FREQUENCIES);
-    turned(args, args.contains_key("beta_fast")).filter(|_| saved)
+    rotated_elements(args, args.contains_key("beta_fast")).filter(|_| saved)
 }
 
 /// By what positions are divided; `None`: not at all.

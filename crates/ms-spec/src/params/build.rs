@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
             init,
             decay: shape.len() > 1,
             sum_grad_over: sum,
-            update_rule: ms_core::UpdateRule::Gradient,
+            updated_by: ms_core::UpdatedBy::Gradient,
             integral: false,
         });
     }

@@ -2,11 +2,11 @@
 
 use ms_core::{HeadLayout, RingCachePolicy};
 
-use crate::attending::{Picks, Section};
-use crate::keeping::LayerKeeping;
-use crate::kept::Activations;
+use crate::attention_kind::{Picks, Section};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::sparse;
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::Activations;
 use crate::sizes::Position;
 use crate::{Frequencies, ModelConfig, Part, Role, Rope};
 
@@ -103,12 +103,12 @@ impl ModelConfig {
 
     /// Columns that context-parallel ranks gather for the attention of layer `index`.
     pub fn entering(&self, index: usize) -> usize {
-        self.attending(index).entering(self)
+        self.attention_kind(index).entering(self)
     }
 
     /// Heads as the attention of layer `index` computes them, of all ranks together.
     pub fn attended(&self, index: usize) -> HeadLayout {
-        self.attending(index).heads(self, index)
+        self.attention_kind(index).heads(self, index)
     }
 
     /// Rows of attention's projection of the stream that others hold as matrices of their own; none: they do not.
@@ -136,8 +136,14 @@ impl ModelConfig {
 impl Activations {
     /// What attention saves for heads of `dim` elements, unless it is recomputed: the softmax's sums, and keys and values of
     /// other ranks.
-    pub(crate) fn softmax(&self, c: &ModelConfig, number: usize, dim: usize, keeping: LayerKeeping) -> usize {
-        if keeping.core_attention_again {
+    pub(crate) fn softmax(
+        &self,
+        c: &ModelConfig,
+        number: usize,
+        dim: usize,
+        save_policy: LayerSavePolicy,
+    ) -> usize {
+        if save_policy.recompute_core_attention {
             return 0;
         }
         self.tokens * c.heads_of(number).0 / self.tp * self.element_bytes.max(4)

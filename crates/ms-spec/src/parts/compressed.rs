@@ -8,16 +8,16 @@
 use ms_core::{Axis, Partition};
 use serde_json::json;
 
-use crate::attending::{Attending, Picks};
+use crate::attention_kind::{AttentionKind, Picks};
 use crate::description::Description;
 use crate::error::{divides, needs};
 use crate::field::Field;
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Kept, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
 use crate::parts::grouped;
-use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, MixerBytes, SavedBytes};
+use crate::sharding_rule::{AxisRule, NO_RING, ShardingRule, UNCONCERNED};
 use crate::sizes::{Attention, Compressed, Layer, Pooled, Scores};
 use crate::{Error, ModelConfig, Part, QkNorm, Result, Role, Rope, RopeScaling};
 
@@ -28,7 +28,7 @@ pub(crate) static PART: Description = Description {
     arguments: ARGUMENTS,
     flags: FLAGS,
     runs: ("--kv-compress", &[]),
-    around: None,
+    wrapper: None,
     same_number: &[&["rope_scaling_beta_fast", "beta_fast"], &["rope_scaling_beta_slow", "beta_slow"]],
     sizes,
     check,
@@ -213,10 +213,10 @@ fn pooled(c: &mut ModelConfig) -> Option<&mut Compressed> {
 }
 
 /// How ranks share it.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "attention to pooled entries",
-    tp: How::Shared("heads and groups of outputs"),
-    cp: How::WholeDocuments {
+    tp: AxisRule::Shared("heads and groups of outputs"),
+    cp: AxisRule::WholeDocuments {
         how: "gathered: rows of tokens; every rank pools the windows of whole documents. Ulysses: heads of queries for tokens, the rest gathered",
         otherwise: NO_RING,
     },
@@ -238,7 +238,7 @@ impl ModelConfig {
     }
 }
 
-impl Attending for Compressed {
+impl AttentionKind for Compressed {
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         params(t, c, index, self);
     }
@@ -248,9 +248,9 @@ impl Attending for Compressed {
         grouped::flops(c, keys)
     }
 
-    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, _: LayerKeeping) -> Mixed {
+    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, _: LayerSavePolicy) -> MixerBytes {
         let (before, statistics) = a.compressed(c, self, number);
-        Mixed { before, statistics, ..Mixed::default() }
+        MixerBytes { before, statistics, ..MixerBytes::default() }
     }
 
     fn rope(&self, layer: &Layer) -> Option<&Rope> {
@@ -285,7 +285,7 @@ impl Attending for Compressed {
         true
     }
 
-    fn keeps_input(&self, _: LayerKeeping) -> bool {
+    fn keeps_input(&self, _: LayerSavePolicy) -> bool {
         false
     }
 
@@ -339,7 +339,7 @@ impl Activations {
     /// The query latent before and after its norm, queries before their norm and rotated, rows of keys, entries with what
     /// they are pooled from, outputs before and after the inverse rotation, and those of each group; the rows that a token
     /// sees. Ranks that share documents hold all entries, and other ranks' rows as far as the layer is told to save them.
-    fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
+    fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> SavedBytes {
         let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
         let heads = c.heads / self.tp;
         let (wide, ones) = (element.max(4), dim * element);
@@ -383,7 +383,7 @@ impl Activations {
 
     /// What entries of `dim` elements are made of: rows and gates, of every entry its sums and its rotated row, and where it
     /// stands; of their norm a number each.
-    fn entries(&self, number: usize, pooled: Pooled, dim: usize) -> Kept {
+    fn entries(&self, number: usize, pooled: Pooled, dim: usize) -> SavedBytes {
         let (entries, element) = (self.number_of_entries(pooled.ratio), self.element_bytes);
         let series = if pooled.picked { 2 } else { 1 };
         let (wide, added) = self.wide(pooled.ratio * series * dim);
@@ -393,7 +393,7 @@ impl Activations {
 
     /// What an indexer of pooled entries keeps while it is trained: what its entries are made of, and the gradients with
     /// respect to queries, entries and weights of heads.
-    fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> Kept {
+    fn entry_indexer(&self, c: &ModelConfig, number: usize, pooled: Pooled) -> SavedBytes {
         let Some(i) = c.indexer.as_ref().filter(|_| self.trains_indexer && pooled.picked) else {
             return (0, 0);
         };

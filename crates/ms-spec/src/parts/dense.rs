@@ -2,18 +2,18 @@
 
 use ms_core::Axis;
 
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Inner};
 use crate::params::{Init, SumGrad, Table};
-use crate::rule::{How, Rule, UNCONCERNED};
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, MlpBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED};
 use crate::sizes::Feed;
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "dense networks",
-    tp: How::Shared("columns, then rows"),
-    cp: How::Shared("tokens"),
+    tp: AxisRule::Shared("columns, then rows"),
+    cp: AxisRule::Shared("tokens"),
     ep: UNCONCERNED,
     has: |c| c.has_feed(Feed::Dense),
     divides: |c, axis| if axis == Axis::Tp { vec![("ffn size", c.ffn)] } else { Vec::new() },
@@ -41,13 +41,13 @@ pub(crate) fn flops(c: &ModelConfig, ffn: usize) -> f64 {
 
 impl Activations {
     /// An MLP of `ffn` columns after its norm: before the activation, with the gate's half, and after it.
-    pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, keeping: LayerKeeping) -> Inner {
-        let before = match (keeping.inner_again, c.activation.gated()) {
+    pub(crate) fn dense(&self, c: &ModelConfig, ffn: usize, save_policy: LayerSavePolicy) -> MlpBytes {
+        let before = match (save_policy.recompute_inner, c.activation.gated()) {
             (true, _) => 0,
             (false, true) => 2,
             (false, false) => 1,
         };
-        let behind = usize::from(!keeping.activations_again);
-        Inner { before: self.inside(before * ffn), behind: self.inside(behind * ffn) }
+        let after = usize::from(!save_policy.recompute_activations);
+        MlpBytes { before: self.inside(before * ffn), after: self.inside(after * ffn) }
     }
 }

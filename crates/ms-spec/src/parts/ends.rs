@@ -1,20 +1,20 @@
 //! The ends of a model: embedding, final norm and output layer.
 
-use ms_core::{Axis, Partition, UpdateRule};
+use ms_core::{Axis, Partition, UpdatedBy};
 
 use crate::description::Site;
-use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts;
-use crate::rule::{How, Rule, UNCONCERNED};
+use crate::saved_bytes::Activations;
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED};
 use crate::sizes::{Mixer, Norm, Position};
 use crate::{ModelConfig, Part, Place, Role};
 
 /// How ranks share them.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "embedding, output layer and loss",
-    tp: How::Shared("rows of the vocabulary"),
-    cp: How::Shared("tokens"),
+    tp: AxisRule::Shared("rows of the vocabulary"),
+    cp: AxisRule::Shared("tokens"),
     ep: UNCONCERNED,
     has: |_| true,
     divides: |c, axis| match axis {
@@ -46,7 +46,7 @@ pub(crate) fn head(t: &mut Table<'_>, c: &ModelConfig) {
     if !c.tied {
         t.matrix(Role::Own, [c.padded_vocab, c.hidden], Table::rows(1), t.std());
         if c.reward {
-            t.list.last_mut().expect("just pushed").update_rule = UpdateRule::Nothing;
+            t.list.last_mut().expect("just pushed").updated_by = UpdatedBy::Nothing;
         }
     }
     if c.bias.head {
@@ -72,7 +72,7 @@ impl Activations {
 
     /// The stream before the last norm, one number per row, and the gradient of the normed stream.
     pub(crate) fn head(&self, c: &ModelConfig) -> usize {
-        let end = self.around(c, Site::End);
+        let end = self.wrapper_bytes(c, Site::End);
         let rstd = self.stream() * self.element_bytes.max(4);
         2 * self.stream_bytes(c) + rstd + end
     }

@@ -1,21 +1,21 @@
 //! Mixtures of experts.
 
-use ms_core::{Axis, Dispatcher, Partition, UpdateRule};
+use ms_core::{Axis, Dispatcher, Partition, UpdatedBy};
 
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, OfExperts};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::dense;
-use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, ExpertLayerBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing};
 use crate::sizes::Moe;
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share them.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "experts",
-    tp: How::Shared("as dense networks, or whole experts on tensor-parallel ranks"),
-    cp: How::Shared("tokens"),
-    ep: How::Shared("experts"),
+    tp: AxisRule::Shared("as dense networks, or whole experts on tensor-parallel ranks"),
+    cp: AxisRule::Shared("tokens"),
+    ep: AxisRule::Shared("experts"),
     has: |c| c.moe.is_some(),
     divides: |c, axis| match (axis, &c.moe) {
         (Axis::Ep, Some(moe)) => vec![("experts", moe.experts)],
@@ -24,20 +24,20 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 /// How ranks share routers.
-pub(crate) const ROUTERS: Rule = Rule {
+pub(crate) const ROUTERS: ShardingRule = ShardingRule {
     part: "routers and their losses",
-    tp: How::Shared("every rank routes the tokens of its experts' inputs"),
-    cp: How::Shared("tokens; the load is counted over all ranks"),
-    ep: How::Shared("tokens"),
+    tp: AxisRule::Shared("every rank routes the tokens of its experts' inputs"),
+    cp: AxisRule::Shared("tokens; the load is counted over all ranks"),
+    ep: AxisRule::Shared("tokens"),
     has: |c| c.moe.is_some(),
     divides: nothing,
 };
 
 /// How ranks share the experts that all tokens pass.
-pub(crate) const SHARED: Rule = Rule {
+pub(crate) const SHARED: ShardingRule = ShardingRule {
     part: "shared experts",
-    tp: How::Shared("as dense networks"),
-    cp: How::Shared("tokens"),
+    tp: AxisRule::Shared("as dense networks"),
+    cp: AxisRule::Shared("tokens"),
     ep: UNCONCERNED,
     has: |c| c.moe.as_ref().is_some_and(|moe| moe.shared.is_some()),
     divides: |c, axis| match (axis, c.moe.as_ref().and_then(|moe| moe.shared)) {
@@ -47,11 +47,11 @@ pub(crate) const SHARED: Rule = Rule {
 };
 
 /// How ranks share experts that return their input.
-pub(crate) const WITHOUT_WEIGHTS: Rule = Rule {
+pub(crate) const WITHOUT_WEIGHTS: ShardingRule = ShardingRule {
     part: "experts without weights",
-    tp: How::Shared("one of the ranks that share an expert adds the tokens"),
-    cp: How::Shared("tokens"),
-    ep: How::Shared("tokens stay on their rank"),
+    tp: AxisRule::Shared("one of the ranks that share an expert adds the tokens"),
+    cp: AxisRule::Shared("tokens"),
+    ep: AxisRule::Shared("tokens stay on their rank"),
     has: |c| c.moe.as_ref().is_some_and(|moe| moe.zero_experts > 0),
     divides: nothing,
 };
@@ -72,10 +72,10 @@ pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
         let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
         t.matrix(Role::Tid2Eid, rows, Partition::Replicated, numbers);
         let table = t.list.last_mut().expect("just pushed");
-        (table.update_rule, table.decay, table.integral) = (UpdateRule::Nothing, false, true);
+        (table.updated_by, table.decay, table.integral) = (UpdatedBy::Nothing, false, true);
     } else if moe.router.bias {
         t.vector(Role::ExpertBias, choices, Partition::Replicated, Init::Zeros, SumGrad::No);
-        t.list.last_mut().expect("just pushed").update_rule = UpdateRule::ExpertLoad;
+        t.list.last_mut().expect("just pushed").updated_by = UpdatedBy::ExpertLoad;
     }
     t.of(Part::Experts);
     let blocks = if c.activation.gated() { 2 } else { 1 };
@@ -151,7 +151,12 @@ impl Activations {
     }
 
     /// A layer of experts after its norm, with an even load.
-    pub(crate) fn experts(&self, c: &ModelConfig, moe: &Moe, keeping: LayerKeeping) -> OfExperts {
+    pub(crate) fn experts(
+        &self,
+        c: &ModelConfig,
+        moe: &Moe,
+        save_policy: LayerSavePolicy,
+    ) -> ExpertLayerBytes {
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let tokens = self.around_experts();
         // The type in which logits are computed, and the one in which scores are saved.
@@ -163,8 +168,8 @@ impl Activations {
         let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
         // Rows are recomputed from the columns that ranks have exchanged tokens for.
         let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
-        let (out, sent) = if keeping.swap_expert_outputs { (0, out) } else { (out, 0) };
-        let (into, columns) = if keeping.experts_again { (0, columns) } else { (into, 0) };
+        let (out, sent) = if save_policy.swap_expert_outputs { (0, out) } else { (out, 0) };
+        let (into, columns) = if save_policy.recompute_experts { (0, columns) } else { (into, 0) };
         // Unrounded scores need unrounded rows and router weights.
         let rounded = if formed > element {
             (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * formed
@@ -176,9 +181,9 @@ impl Activations {
             let by = if s.wide_gate { c.hidden } else { 1 };
             self.stream() * (c.hidden + by) * element
         });
-        let shared = moe.shared.map(|s| self.dense(c, s.ffn, keeping.of_experts())).unwrap_or_default();
-        let routed = self.dense(c, moe.ffn, keeping.of_routed_experts()).times(moe.top_k);
+        let shared = moe.shared.map(|s| self.dense(c, s.ffn, save_policy.of_experts())).unwrap_or_default();
+        let routed = self.dense(c, moe.ffn, save_policy.of_routed_experts()).times(moe.top_k);
         let (router, around) = (scores + rounded, weights + columns);
-        OfExperts { router, choices, around, into, out, sent, routed, shared, gate }
+        ExpertLayerBytes { router, choices, around, into, out, sent, routed, shared, gate }
     }
 }

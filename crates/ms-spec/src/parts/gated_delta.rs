@@ -5,13 +5,13 @@ use serde_json::json;
 
 use crate::error::divides;
 use crate::field::Field;
-use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
 use crate::parts::recurrent::{Recurrence, Recurrent, conv_init};
-use crate::rule::{How, Rule, UNCONCERNED};
+use crate::saved_bytes::{Activations, SavedBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED};
 use crate::sizes::{GatedDelta, Layer, Mixer, Norm};
-use crate::{Made, ModelConfig, Part, Result, Role};
+use crate::{ArgNames, ModelConfig, Part, Result, Role};
 
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::GatedDelta,
@@ -19,7 +19,7 @@ pub(crate) static KIND: Recurrence = Recurrence {
     norm: Some(Role::InputLayernorm),
     rule: RULE,
     arguments: ARGUMENTS,
-    made: &[&["full_attention_interval"]],
+    args: &[&["full_attention_interval"]],
     flags: FLAGS,
     same_number: &[&["rotary_percent", "partial_rotary_factor"]],
     last_norm: Role::FinalLayernorm,
@@ -87,12 +87,12 @@ const KEY_HEADS: &str =
     "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
 
 /// How ranks share it.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "gated delta net",
-    tp: How::Shared(
+    tp: AxisRule::Shared(
         "key heads with the value heads that use them; fewer key heads than ranks are refused, as by Megatron-LM, while MindSpeed-LLM refuses any",
     ),
-    cp: How::Shared("value heads for tokens; their keys are copied where key heads do not divide"),
+    cp: AxisRule::Shared("value heads for tokens; their keys are copied where key heads do not divide"),
     ep: UNCONCERNED,
     has: |c| c.gated_delta.is_some(),
     divides: |c, axis| match (axis, &c.gated_delta) {
@@ -110,8 +110,8 @@ impl Recurrent for GatedDelta {
     }
 
     fn check(&self) -> Result<()> {
-        let made: Made = &[&["linear_num_value_heads"], &["linear_num_key_heads"]];
-        divides(made, "value heads", self.value_heads, "key heads", self.key_heads)
+        let args: ArgNames = &[&["linear_num_value_heads"], &["linear_num_key_heads"]];
+        divides(args, "value heads", self.value_heads, "key heads", self.key_heads)
     }
 
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {
@@ -133,7 +133,7 @@ impl Recurrent for GatedDelta {
 
     /// Queries, keys and values before and after the convolution, strengths and decays with their inputs; gates, outputs
     /// before and after their norm, and gated.
-    fn kept(&self, a: &Activations, _: &ModelConfig) -> Kept {
+    fn kept(&self, a: &Activations, _: &ModelConfig) -> SavedBytes {
         let (qkv, values) = ((self.qk_rows() + self.value_rows()) / a.tp, self.value_rows() / a.tp);
         let heads = self.value_heads / a.tp;
         let (wide, weights) = a.wide(qkv * self.conv + 2 * heads);

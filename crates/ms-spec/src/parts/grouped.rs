@@ -1,31 +1,31 @@
 //! Grouped-query attention: queries, keys and values are separate projections.
 
-use crate::attending::Attending;
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Mixed};
+use crate::attention_kind::AttentionKind;
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::attention;
-use crate::rule::{How, Rule, UNCONCERNED, nothing, query_heads};
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, MixerBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing, query_heads};
 use crate::sizes::{Attention, Mixer, Norm, QkNorm};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "grouped attention (rotary, ALiBi, windows, sinks, softcap, gates)",
-    tp: How::Shared(
+    tp: AxisRule::Shared(
         "heads; where key/value heads do not divide, ranks hand each other what their heads need",
     ),
-    cp: How::Shared("ring, Ulysses, hybrid, gathered"),
+    cp: AxisRule::Shared("ring, Ulysses, hybrid, gathered"),
     ep: UNCONCERNED,
     has: is_grouped,
     divides: query_heads,
 };
 
 /// How ranks share norms of all heads of a token together.
-pub(crate) const WHOLE_PROJECTIONS: Rule = Rule {
+pub(crate) const WHOLE_PROJECTIONS: ShardingRule = ShardingRule {
     part: "norms over whole projections",
-    tp: How::Shared("heads; statistics are summed"),
-    cp: How::Shared("tokens"),
+    tp: AxisRule::Shared("heads; statistics are summed"),
+    cp: AxisRule::Shared("tokens"),
     ep: UNCONCERNED,
     has: |c| c.qk_norm == QkNorm::WholeProjection,
     divides: nothing,
@@ -38,7 +38,7 @@ fn is_grouped(c: &ModelConfig) -> bool {
 /// Attention of grouped heads.
 pub(crate) struct Grouped;
 
-impl Attending for Grouped {
+impl AttentionKind for Grouped {
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         attention::params(t, c, index, |t| params(t, c, index));
     }
@@ -47,8 +47,14 @@ impl Attending for Grouped {
         flops(c, keys)
     }
 
-    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
-        a.grouped(c, number, keeping)
+    fn kept(
+        &self,
+        a: &Activations,
+        c: &ModelConfig,
+        number: usize,
+        save_policy: LayerSavePolicy,
+    ) -> MixerBytes {
+        a.grouped(c, number, save_policy)
     }
 
     fn normed(&self, c: &ModelConfig) -> bool {
@@ -115,7 +121,7 @@ pub(crate) fn flops(c: &ModelConfig, keys: f64) -> f64 {
 
 impl Activations {
     /// Projected rows, with those that norms take apart and what gates are made of; outputs and what gates leave.
-    fn grouped(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
+    fn grouped(&self, c: &ModelConfig, number: usize, save_policy: LayerSavePolicy) -> MixerBytes {
         let (heads, groups) = c.heads_of(number);
         let width = (heads + 2 * groups) * c.head_dim;
         // The rotation's kernel norms packed rows; other norms take queries and keys apart.
@@ -133,14 +139,14 @@ impl Activations {
             QkNorm::WholeProjection => 2 * self.tokens * wide,
             _ => self.tokens * (heads + groups) / self.tp * wide,
         };
-        let (outputs, gated) = match keeping.core_attention_again {
+        let (outputs, gated) = match save_policy.recompute_core_attention {
             true => (0, 0),
             false => (self.inside(heads * c.value_dim()), self.inside(gated)),
         };
-        let statistics = norms + self.softmax(c, number, c.head_dim, keeping);
-        Mixed {
+        let statistics = norms + self.softmax(c, number, c.head_dim, save_policy);
+        MixerBytes {
             before: self.inside(width + raw + gates),
-            behind: outputs + gated,
+            after: outputs + gated,
             statistics,
             core: (self.inside(width), outputs),
             joined: if gated > 0 { gated } else { outputs },

@@ -3,12 +3,12 @@
 use ms_core::Partition;
 use serde_json::json;
 
-use crate::description::{Around, Description, Site};
+use crate::description::{Description, Site, SublayerWrapper};
 use crate::field::Field;
-use crate::kept::Activations;
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
-use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::saved_bytes::Activations;
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing};
 use crate::sizes::{Block, HyperConnections};
 use crate::{Error, ModelConfig, Part, Role};
 
@@ -19,7 +19,7 @@ pub(crate) static PART: Description = Description {
     arguments: ARGUMENTS,
     flags: FLAGS,
     runs: ("--enable-mhc", &[]),
-    around: Some(Around {
+    wrapper: Some(SublayerWrapper {
         params,
         kept: |a, c, site| a.streams(c, site == Site::End),
         rows: |c| c.hyper.as_ref().map_or(1, |h| h.streams),
@@ -71,10 +71,10 @@ const HYPER: Field = Field::rule(
 );
 
 /// How ranks share them.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "hyper-connections",
-    tp: How::Shared("shares of the tokens"),
-    cp: How::Shared("tokens"),
+    tp: AxisRule::Shared("shares of the tokens"),
+    cp: AxisRule::Shared("tokens"),
     ep: UNCONCERNED,
     has: |c| c.hyper.is_some(),
     divides: nothing,

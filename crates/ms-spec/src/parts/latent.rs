@@ -3,15 +3,15 @@
 use ms_core::{HeadLayout, Partition};
 use serde_json::{Value, json};
 
-use crate::attending::{Attending, Picks, Section};
+use crate::attention_kind::{AttentionKind, Picks, Section};
 use crate::description::Description;
 use crate::field::Field;
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Mixed};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
 use crate::parts::attention;
-use crate::rule::{How, Rule, UNCONCERNED, query_heads};
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, MixerBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, query_heads};
 use crate::sizes::{Attention, Mixer, Mla};
 use crate::{Error, ModelConfig, QkNorm, Role, RopeScaling};
 
@@ -22,7 +22,7 @@ pub(crate) static PART: Description = Description {
     arguments: ARGUMENTS,
     flags: FLAGS,
     runs: ("--multi-latent-attention", RUNS),
-    around: None,
+    wrapper: None,
     same_number: &[&["qk_pos_emb_head_dim", "qk_rope_head_dim"], &["qk_head_dim", "qk_nope_head_dim"]],
     sizes: |c| {
         let sizes = |m: &Mla| [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
@@ -155,10 +155,10 @@ fn root_share(hidden: usize, rank: Option<usize>) -> f64 {
 }
 
 /// How ranks share it.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "latent attention",
-    tp: How::Shared("heads; latents are made on shares of the tokens"),
-    cp: How::Shared("as grouped attention"),
+    tp: AxisRule::Shared("heads; latents are made on shares of the tokens"),
+    cp: AxisRule::Shared("as grouped attention"),
     ep: UNCONCERNED,
     has: |c| c.has(Mixer::Attention) && matches!(c.attention, Attention::Latent(_)),
     divides: query_heads,
@@ -205,7 +205,7 @@ impl ModelConfig {
     }
 }
 
-impl Attending for Mla {
+impl AttentionKind for Mla {
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize) {
         attention::params(t, c, index, |t| params(t, c, self));
     }
@@ -214,8 +214,14 @@ impl Attending for Mla {
         flops(c, self, keys)
     }
 
-    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed {
-        a.latent(c, self, number, keeping)
+    fn kept(
+        &self,
+        a: &Activations,
+        c: &ModelConfig,
+        number: usize,
+        save_policy: LayerSavePolicy,
+    ) -> MixerBytes {
+        a.latent(c, self, number, save_policy)
     }
 
     /// Queries, keys and values of one width.
@@ -264,12 +270,12 @@ impl Attending for Mla {
         self.normed
     }
 
-    fn keeps_input(&self, keeping: LayerKeeping) -> bool {
-        !keeping.attention_again
+    fn keeps_input(&self, save_policy: LayerSavePolicy) -> bool {
+        !save_policy.recompute_attention
     }
 
-    fn leaving(&self, keeping: LayerKeeping, mixed: &Mixed) -> usize {
-        if keeping.swap_heads { mixed.behind } else { 0 }
+    fn leaving(&self, save_policy: LayerSavePolicy, mixed: &MixerBytes) -> usize {
+        if save_policy.swap_heads { mixed.after } else { 0 }
     }
 
     fn sections(&self, c: &ModelConfig) -> Vec<Section> {
@@ -310,25 +316,25 @@ impl Attending for Mla {
 impl Activations {
     /// Latents before and after their norms; queries, keys and values padded to one width; outputs, and their value columns
     /// unless these are recomputed; the keys that queries have picked.
-    fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, keeping: LayerKeeping) -> Mixed {
-        if keeping.attention_again {
-            return Mixed::default();
+    fn latent(&self, c: &ModelConfig, mla: &Mla, number: usize, save_policy: LayerSavePolicy) -> MixerBytes {
+        if save_policy.recompute_attention {
+            return MixerBytes::default();
         }
         let (element, wide, heads) = (self.element_bytes, self.element_bytes.max(4), c.heads_of(number).0);
         let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
-        let taken_again = keeping.swap_heads;
+        let taken_again = save_policy.swap_heads;
         let dim = (mla.nope + mla.rope).max(mla.value);
         let values = if taken_again { 0 } else { self.inside(heads * mla.value) };
-        let (outputs, joined) = match keeping.core_attention_again {
+        let (outputs, joined) = match save_policy.recompute_core_attention {
             true => (0, 0),
             false => (self.inside(heads * dim), values),
         };
         let attended = outputs + joined;
-        let behind = self.latent_tokens(mla) * latents * element;
+        let after = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
         // Without norms, latents are saved once.
-        let (entered, norms) = if mla.normed { (behind, norms) } else { (0, 0) };
-        let picks = self.picks(c, number, keeping.core_attention_again);
+        let (entered, norms) = if mla.normed { (after, norms) } else { (0, 0) };
+        let picks = self.picks(c, number, save_policy.recompute_core_attention);
         let (indexer, trained) = self.indexer(c, number);
         let norms = norms + trained;
         let (ulysses, ring) = self.ulysses_and_ring;
@@ -337,24 +343,24 @@ impl Activations {
             let mine = self.tokens * (mla.kv_rank + mla.rope) * element;
             let others = if self.keeps_gathered(number) { (self.context_ranks() - 1) * mine } else { 0 };
             let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
-            let made = self.inside(if keeping.operands_again { 0 } else { heads * dim });
+            let made = self.inside(if save_policy.recompute_operands { 0 } else { heads * dim });
             let statistics = norms + picks + self.tokens * heads / self.tp * wide;
             let before = entered + queries + mine + others + made + indexer;
-            return Mixed { before, behind: attended, statistics, core: (0, 0), joined };
+            return MixerBytes { before, after: attended, statistics, core: (0, 0), joined };
         }
         // What else they are recomputed from: the key's shared part, and queries that are not computed from a latent.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
-        let shared = if keeping.norms_again { self.stream() } else { self.tokens };
-        let made = match keeping.operands_again {
+        let shared = if save_policy.recompute_norms { self.stream() } else { self.tokens };
+        let made = match save_policy.recompute_operands {
             true => own + shared * mla.rope * element,
             false => self.inside(3 * heads * dim),
         };
-        let core = self.softmax(c, number, dim, keeping);
+        let core = self.softmax(c, number, dim, save_policy);
         let statistics = norms + picks.unwrap_or(0) + core;
-        let turned = if keeping.operands_again { 0 } else { made };
-        Mixed {
-            before: entered + behind + made + indexer,
-            behind: attended,
+        let turned = if save_policy.recompute_operands { 0 } else { made };
+        MixerBytes {
+            before: entered + after + made + indexer,
+            after: attended,
             statistics,
             core: (turned, outputs),
             joined,

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::error::divides;
 use crate::field::Field;
 use crate::fields::Fields;
-use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::part_flag::PartFlag;
 use crate::parts::recurrent::{A, Recurrence, Recurrent, conv_init, dt};
-use crate::rule::{How, Rule, UNCONCERNED};
+use crate::saved_bytes::{Activations, SavedBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED};
 use crate::sizes::{Feed, Layer, Mamba2, Mixer, Position};
-use crate::{Error, Made, ModelConfig, Part, Result, Role};
+use crate::{ArgNames, Error, ModelConfig, Part, Result, Role};
 
 pub(crate) static KIND: Recurrence = Recurrence {
     mixer: Mixer::Mamba2,
@@ -20,7 +20,7 @@ pub(crate) static KIND: Recurrence = Recurrence {
     norm: Some(Role::Norm),
     rule: RULE,
     arguments: ARGUMENTS,
-    made: &[INNER_WIDTH, &["mamba_head_dim"]],
+    args: &[INNER_WIDTH, &["mamba_head_dim"]],
     flags: FLAGS,
     same_number: &[&["mamba_d_ssm", "mamba_expand"]],
     // Megatron builds it as its model of letters: megatron/core/models/mamba/mamba_model.py and megatron/core/ssm/mamba_block.py
@@ -135,7 +135,7 @@ const LETTERS: Field = Field::rule(
 );
 
 /// What an error of the pattern is about.
-const PATTERN: Made = &[&["hybrid_override_pattern"]];
+const PATTERN: ArgNames = &[&["hybrid_override_pattern"]];
 
 /// Which layers mix tokens by state space (`M`), by attention (`*`), or not at all (`-`): a letter per layer, from a pattern
 /// or from the shares of attention and feed-forward layers.
@@ -196,10 +196,10 @@ fn spread(layers: usize, attention: f64, mlp: f64) -> String {
 }
 
 /// How ranks share it.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "Mamba2",
-    tp: How::Shared("groups of heads, which must divide, as Megatron's MambaMixer asks, too"),
-    cp: How::Shared("heads for tokens; a group's keys are copied where groups do not divide"),
+    tp: AxisRule::Shared("groups of heads, which must divide, as Megatron's MambaMixer asks, too"),
+    cp: AxisRule::Shared("heads for tokens; a group's keys are copied where groups do not divide"),
     ep: UNCONCERNED,
     has: |c| c.mamba2.is_some(),
     divides: |c, axis| match (axis, &c.mamba2) {
@@ -215,8 +215,8 @@ impl Recurrent for Mamba2 {
     }
 
     fn check(&self) -> Result<()> {
-        let made: Made = &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]];
-        divides(made, "state-space heads", self.heads, "groups", self.groups)
+        let args: ArgNames = &[&["mamba_num_groups"], INNER_WIDTH, &["mamba_head_dim"]];
+        divides(args, "state-space heads", self.heads, "groups", self.groups)
     }
 
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig) {
@@ -247,7 +247,7 @@ impl Recurrent for Mamba2 {
 
     /// What goes into the convolution and comes out of it, steps, gates, outputs and gated outputs unrounded; normed, and
     /// scaled.
-    fn kept(&self, a: &Activations, _: &ModelConfig) -> Kept {
+    fn kept(&self, a: &Activations, _: &ModelConfig) -> SavedBytes {
         let [inner, _, bc, _, heads] =
             Self { heads: self.heads / a.tp, groups: self.groups / a.tp, ..*self }.sections();
         let convolved = inner + 2 * bc;

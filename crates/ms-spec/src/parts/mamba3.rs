@@ -2,10 +2,10 @@
 
 use ms_core::{Axis, Partition};
 
-use crate::kept::{Activations, Kept};
 use crate::params::{Init, SumGrad, Table};
 use crate::parts::recurrent::{Recurrence, Recurrent, dt};
-use crate::rule::{How, Rule, UNCONCERNED};
+use crate::saved_bytes::{Activations, SavedBytes};
+use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED};
 use crate::sizes::{Mamba3, Mixer};
 use crate::{Error, ModelConfig, Part, Result, Role};
 
@@ -15,7 +15,7 @@ pub(crate) static KIND: Recurrence = Recurrence {
     norm: None,
     rule: RULE,
     arguments: &[], // none describes it
-    made: &[],
+    args: &[],
     flags: &[],
     same_number: &[],
     last_norm: Role::FinalLayernorm,
@@ -24,10 +24,10 @@ pub(crate) static KIND: Recurrence = Recurrence {
 };
 
 /// How ranks share it.
-const RULE: Rule = Rule {
+const RULE: ShardingRule = ShardingRule {
     part: "a trapezoidal mixer (Mamba3)",
-    tp: How::Shared("heads; every rank makes the keys, queries and angles that all share"),
-    cp: How::Shared("heads for tokens, with copies of what they share"),
+    tp: AxisRule::Shared("heads; every rank makes the keys, queries and angles that all share"),
+    cp: AxisRule::Shared("heads for tokens, with copies of what they share"),
     ep: UNCONCERNED,
     has: |c| c.mamba3.is_some(),
     divides: |c, axis| match (axis, &c.mamba3) {
@@ -73,7 +73,7 @@ impl Recurrent for Mamba3 {
     }
 
     /// All sections of the projection, keys and queries also normed, unrounded; outputs.
-    fn kept(&self, a: &Activations, c: &ModelConfig) -> Kept {
+    fn kept(&self, a: &Activations, c: &ModelConfig) -> SavedBytes {
         let m = &Self { heads: self.heads / a.tp, ..*self };
         let sections: usize = m.sections().into_iter().sum();
         // The rows of the projection that ranks use of the whole.

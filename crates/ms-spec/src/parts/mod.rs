@@ -21,10 +21,10 @@ pub(crate) mod recurrent;
 pub(crate) mod sparse;
 pub(crate) mod tree;
 
-use crate::attending::Attending;
-use crate::description::{Around, Description, Site};
-use crate::kept::Activations;
+use crate::attention_kind::AttentionKind;
+use crate::description::{Description, Site, SublayerWrapper};
 use crate::params::Table;
+use crate::saved_bytes::Activations;
 use crate::sizes::{Attention, Mixer};
 use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
@@ -33,25 +33,25 @@ use recurrent::{Recurrence, Recurrent};
 pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
 
 /// Those of them that stand around what is in a layer.
-fn around() -> impl Iterator<Item = &'static Around> {
-    PARTS.into_iter().filter_map(|part| part.around.as_ref())
+fn wrappers() -> impl Iterator<Item = &'static SublayerWrapper> {
+    PARTS.into_iter().filter_map(|part| part.wrapper.as_ref())
 }
 
 /// The weights of parts around a layer's mixer or its MLP, or after the last layer.
 pub(crate) fn params_around(t: &mut Table<'_>, c: &ModelConfig, site: Site) {
-    around().for_each(|part| (part.params)(t, c, site));
+    wrappers().for_each(|part| (part.params)(t, c, site));
 }
 
 impl Activations {
     /// What a pass keeps of it.
-    pub(crate) fn around(&self, c: &ModelConfig, site: Site) -> usize {
-        around().map(|part| (part.kept)(self, c, site)).sum()
+    pub(crate) fn wrapper_bytes(&self, c: &ModelConfig, site: Site) -> usize {
+        wrappers().map(|part| (part.kept)(self, c, site)).sum()
     }
 }
 
 impl Attention {
     /// What it says of itself.
-    pub(crate) fn kind(&self) -> &dyn Attending {
+    pub(crate) fn kind(&self) -> &dyn AttentionKind {
         match self {
             Self::Grouped => &grouped::Grouped,
             Self::Latent(sizes) => sizes,
@@ -79,7 +79,7 @@ impl Mixer {
 
 impl ModelConfig {
     /// The attention of layer `index`: one that takes the keys of another is of grouped heads.
-    pub(crate) fn attending(&self, index: usize) -> &dyn Attending {
+    pub(crate) fn attention_kind(&self, index: usize) -> &dyn AttentionKind {
         if self.layer(index).mixer == Mixer::Attention { self.attention.kind() } else { &grouped::Grouped }
     }
 
@@ -100,7 +100,7 @@ impl ModelConfig {
 
     /// Elements of a token that layers pass on: of every row of the stream that it has between them.
     pub fn carried(&self) -> usize {
-        around().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
+        wrappers().fold(self.hidden, |all, part| all.saturating_mul((part.rows)(self)))
     }
 
     /// The part that a flag of a run requires, if the model does not have it, with the flag that adds it.

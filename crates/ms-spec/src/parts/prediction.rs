@@ -3,18 +3,18 @@
 use ms_core::Axis;
 
 use crate::description::Site;
-use crate::kept::Activations;
 use crate::params::Table;
 use crate::parts;
-use crate::rule::{How, Rule};
+use crate::saved_bytes::Activations;
+use crate::sharding_rule::{AxisRule, ShardingRule};
 use crate::{ModelConfig, Part, Place, Role};
 
 /// How ranks share them.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "prediction modules",
-    tp: How::Shared("as layers; the joint projection by columns"),
-    cp: How::Shared("rows are shifted whole, then cut"),
-    ep: How::Shared("as layers"),
+    tp: AxisRule::Shared("as layers; the joint projection by columns"),
+    cp: AxisRule::Shared("rows are shifted whole, then cut"),
+    ep: AxisRule::Shared("as layers"),
     has: |c| c.mtp > 0,
     divides: |c, axis| match axis {
         Axis::Tp => {
@@ -51,7 +51,7 @@ impl Activations {
     /// saved by its end, as by the model's.
     pub(crate) fn module(&self, c: &ModelConfig) -> usize {
         let (row, rstd) = (self.stream_bytes(c), self.stream() * self.element_bytes.max(4));
-        let joined = if self.keeping.predictor_norms_again { 0 } else { 2 * row };
+        let joined = if self.save_policy.recompute_predictor_norms { 0 } else { 2 * row };
         4 * self.tokens + row + 2 * rstd + joined + self.head(c)
     }
 }

@@ -1,12 +1,12 @@
 //! The trait of recurrent mixers, each kind of which has its own file, and what they have in common.
 
 use crate::field::Field;
-use crate::kept::{Activations, Kept};
 use crate::params::{Init, Table};
 use crate::part_flag::PartFlag;
-use crate::rule::Rule;
+use crate::saved_bytes::{Activations, SavedBytes};
+use crate::sharding_rule::ShardingRule;
 use crate::sizes::Mixer;
-use crate::{Made, ModelConfig, Result, Role};
+use crate::{ArgNames, ModelConfig, Result, Role};
 
 /// A kind of recurrent mixer, independent of a model's sizes.
 pub(crate) struct Recurrence {
@@ -16,11 +16,11 @@ pub(crate) struct Recurrence {
     /// The norm before it.
     pub(crate) norm: Option<Role>,
     /// How ranks share it.
-    pub(crate) rule: Rule,
+    pub(crate) rule: ShardingRule,
     /// Megatron's arguments of it.
     pub(crate) arguments: &'static [Field],
     /// Those that its sizes are made of.
-    pub(crate) made: Made,
+    pub(crate) args: ArgNames,
     /// The flags that describe it alone.
     pub(crate) flags: &'static [PartFlag],
     /// Those of Megatron's arguments that name one number of it.
@@ -45,7 +45,7 @@ pub(crate) trait Recurrent {
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig);
 
     /// What a pass keeps of it.
-    fn kept(&self, a: &Activations, c: &ModelConfig) -> Kept;
+    fn kept(&self, a: &Activations, c: &ModelConfig) -> SavedBytes;
 
     /// FLOPs of a token, forward and backward, where upstream counts them.
     fn flops(&self, _: &ModelConfig) -> Option<f64> {

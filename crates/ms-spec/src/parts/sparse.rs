@@ -1,16 +1,16 @@
 //! Sparse attention: an indexer next to attention picks the keys that each query sees.
 
-use crate::kept::{Activations, Kept};
 use crate::params::{SumGrad, Table};
-use crate::rule::{How, NO_RING, Rule, UNCONCERNED, nothing};
+use crate::saved_bytes::{Activations, SavedBytes};
+use crate::sharding_rule::{AxisRule, NO_RING, ShardingRule, UNCONCERNED, nothing};
 use crate::sizes::{Indexer, Norm};
 use crate::{ModelConfig, Part, Role};
 
 /// How ranks share it.
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const RULE: ShardingRule = ShardingRule {
     part: "sparse attention",
-    tp: How::Shared("every rank scores all keys; what trains them is summed over heads of all ranks"),
-    cp: How::WholeDocuments {
+    tp: AxisRule::Shared("every rank scores all keys; what trains them is summed over heads of all ranks"),
+    cp: AxisRule::WholeDocuments {
         how: "gathered: latents and the indexer's keys; queries pick among the keys of whole documents. Ulysses: heads for tokens, picks and the indexer's keys gathered",
         otherwise: NO_RING,
     },
@@ -52,7 +52,7 @@ impl Activations {
 
     /// What an indexer of tokens keeps while it is trained: keys before their norm with its statistics, and the gradients
     /// with respect to queries, keys of all tokens and weights of heads. Inputs are those of attention.
-    pub(crate) fn indexer(&self, c: &ModelConfig, number: usize) -> Kept {
+    pub(crate) fn indexer(&self, c: &ModelConfig, number: usize) -> SavedBytes {
         let own = |_: &&Indexer| self.trains_indexer && !c.layer(number).borrows_index;
         let Some(i) = c.indexer.as_ref().filter(own) else { return (0, 0) };
         let (tokens, element, wide) = (self.tokens, self.element_bytes, self.element_bytes.max(4));

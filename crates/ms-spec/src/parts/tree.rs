@@ -45,8 +45,7 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
 /// Parameters of the whole model, without the biases that follow the load of experts, which are no parameters of upstream's
 /// modules.
 pub fn parameters(config: &ModelConfig) -> u64 {
-    let trained =
-        params(config).into_iter().filter(|spec| spec.update_rule != ms_core::UpdateRule::ExpertLoad);
+    let trained = params(config).into_iter().filter(|spec| spec.updated_by != ms_core::UpdatedBy::ExpertLoad);
     trained.map(|spec| spec.shape.numel() as u64).sum()
 }
 

@@ -3,7 +3,7 @@
 use super::{Engine, ExpertReport};
 use crate::Result;
 use ms_core::ops::Auxiliary;
-use ms_core::{ParamId, Tensor, UpdateRule};
+use ms_core::{ParamId, Tensor, UpdatedBy};
 use ms_dist::ReduceOp;
 use ms_nn::LayerLoad;
 use ms_spec::Place;
@@ -87,7 +87,7 @@ impl Engine {
         let counted = if self.config.routing.bias_of_taken { &report.taken } else { &report.tokens };
         let counts_of = |id: ParamId| {
             let place = specs[id.0 as usize].slot.place;
-            let bias = store.update_rule(id) == UpdateRule::ExpertLoad;
+            let bias = store.updated_by(id) == UpdatedBy::ExpertLoad;
             layer_of(place).filter(|_| bias).and_then(|layer| counted.get(&layer))
         };
         self.optimizer.change_masters(

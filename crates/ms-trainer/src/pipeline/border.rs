@@ -10,7 +10,7 @@ use ms_dist::schedule::{Message, Rendezvous};
 #[derive(Clone)]
 pub(super) struct Border {
     pub(super) stream: Tensor,
-    pub(super) lent: Option<Tensor>,
+    pub(super) shared_kv: Option<Tensor>,
     pub(super) picks: Option<Tensor>,
 }
 
@@ -26,7 +26,7 @@ impl Iteration<'_> {
         let at = self.position(chunk);
         let border = Border {
             stream: carry.stream.value().clone(),
-            lent: carry.lent.as_ref().map(|v| v.value().clone()),
+            shared_kv: carry.shared_kv.as_ref().map(|v| v.value().clone()),
             picks: carry.picks.clone(),
         };
         self.deliver(micro, at, at + 1, false, border)
@@ -63,7 +63,7 @@ impl Iteration<'_> {
         let empty = |dtype| Tensor::zeros(self.device.arena(), dtype, [0]);
         pp.send(name, border.stream.clone(), stage, tag(0))?;
         if self.this.lends {
-            pp.send(name, border.lent.unwrap_or_else(|| empty(border.stream.dtype())), stage, tag(1))?;
+            pp.send(name, border.shared_kv.unwrap_or_else(|| empty(border.stream.dtype())), stage, tag(1))?;
             pp.send(name, border.picks.unwrap_or_else(|| empty(DType::I32)), stage, tag(2))?;
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Iteration<'_> {
             }
             Ok(Some(get(part)?).filter(|t| t.numel() > 0))
         };
-        Ok(Border { stream, lent: more(1)?, picks: more(2)? })
+        Ok(Border { stream, shared_kv: more(1)?, picks: more(2)? })
     }
 }
 

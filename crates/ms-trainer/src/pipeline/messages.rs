@@ -4,7 +4,7 @@ use crate::TrainConfig;
 use ms_core::{DType, Shape};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_nn::lent_columns;
+use ms_nn::shared_kv_columns;
 use ms_spec::{Item, Mixer, ModelConfig, Picks, Placement};
 
 /// Parts of a border: the stream, and what later layers borrow, values and picks.
@@ -78,7 +78,7 @@ impl Messages {
                 (self.dtype, Shape::new(&[rows, self.model.carried()]))
             }
             1 => {
-                let columns = self.lender(before).map(|l| lent_columns(&self.model, l, ctx.tp.size()));
+                let columns = self.lender(before).map(|l| shared_kv_columns(&self.model, l, ctx.tp.size()));
                 (self.dtype, columns.map_or(nothing, |n| Shape::new(&[tokens, n])))
             }
             _ => {

@@ -3,7 +3,7 @@
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher};
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, batches};
 use ms_trainer::{PipelineOrder, Replay, Routing};
@@ -51,18 +51,18 @@ fn in_chunks(dual_pipe: bool) -> Case {
 #[test]
 fn passes_beside_each_other_change_no_bit_on_one_stage() {
     let to_all = |case: Case| Case { dispatcher: Dispatcher::AllToAll, ..case };
-    let again = Keeping { experts_again: true, expert_inner_again: 1, ..Keeping::default() };
-    let swapped = Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..Keeping::default() };
-    let network = Keeping { expert_networks_again: true, ..Keeping::default() };
+    let again = SavePolicy { recompute_experts: true, recompute_expert_inner: 1, ..SavePolicy::default() };
+    let swapped = SavePolicy { swapped: Swapped::ATTENTION, recompute_networks: 1, ..SavePolicy::default() };
+    let network = SavePolicy { recompute_expert_networks: true, ..SavePolicy::default() };
     let two = to_all(Case::of(2, 1, 1, 1, 2));
     for case in [
         Case { threads: 3, dtype: DType::F32, ..two.clone() },
         Case { dtype: DType::Bf16, ..two.clone() },
         Case { recompute: Recompute::Uniform(2), ..two.clone() },
         Case { recompute: Recompute::Block(1), dropout: 0.1, ..two.clone() },
-        Case { keeping: again, ..two.clone() },
-        Case { keeping: swapped, ..two.clone() },
-        Case { keeping: network, ..two.clone() },
+        Case { save_policy: again, ..two.clone() },
+        Case { save_policy: swapped, ..two.clone() },
+        Case { save_policy: network, ..two.clone() },
         Case {
             overlap: true,
             overlap_gather: true,
@@ -83,18 +83,18 @@ fn passes_beside_each_other_change_no_bit_on_one_stage() {
     }
     let predicts = ModelConfig { mtp: 1, ..model(4, true) };
     changes_nothing(&predicts, &two, 6);
-    let keeping = Keeping { predictor_layers_again: true, ..Keeping::default() };
-    changes_nothing(&predicts, &Case { keeping, ..two }, 6);
+    let save_policy = SavePolicy { recompute_predictor_layers: true, ..SavePolicy::default() };
+    changes_nothing(&predicts, &Case { save_policy, ..two }, 6);
 }
 
 #[test]
 fn passes_beside_each_other_change_no_bit_in_a_pipeline() {
     for case in [in_chunks(false), in_chunks(true)] {
-        let again = Keeping { experts_again: true, ..Keeping::default() };
+        let again = SavePolicy { recompute_experts: true, ..SavePolicy::default() };
         for case in [
             Case { dtype: DType::F32, threads: 2, ..case.clone() },
             Case { recompute: Recompute::Block(1), ..case.clone() },
-            Case { keeping: again, overlap: true, bucket_size: Some(300), ..case.clone() },
+            Case { save_policy: again, overlap: true, bucket_size: Some(300), ..case.clone() },
         ] {
             changes_nothing(&model(4, true), &case, 12);
         }

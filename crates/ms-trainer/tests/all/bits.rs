@@ -5,7 +5,7 @@ use crate::parity::{Case, run, same, small_experts};
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Replay, Routing};
@@ -87,13 +87,13 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
 #[test]
 fn latents_gathered_together_change_no_bit() {
     let ahead = LinearOverlap { beside_gathers: true, ..LinearOverlap::default() };
-    let none = Keeping::default();
+    let none = SavePolicy::default();
     for c in [latent(), picked()] {
-        for keeping in [
+        for save_policy in [
             none,
-            Keeping { operands_again: true, ..none },
-            Keeping { attention_again: true, norms_again: usize::MAX, ..none },
-            Keeping { norms_again: usize::MAX, swapped: Swapped::ATTENTION, ..none },
+            SavePolicy { recompute_operands: true, ..none },
+            SavePolicy { recompute_attention: true, recompute_norms: usize::MAX, ..none },
+            SavePolicy { recompute_norms: usize::MAX, swapped: Swapped::ATTENTION, ..none },
         ] {
             for case in [
                 Case::of(2, 2, 1, 1, 1).sequence_parallel(),
@@ -105,7 +105,7 @@ fn latents_gathered_together_change_no_bit() {
                     ..Case::of(4, 2, 1, 2, 1).sequence_parallel()
                 },
             ] {
-                let case = Case { keeping, ..case }.single_precision();
+                let case = Case { save_policy, ..case }.single_precision();
                 let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 4, packed: true }, 2);
                 let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
                 let plain = of(&case);

@@ -9,7 +9,7 @@ use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
 use ms_dist::{CommCall, CommHook, ContextParallel, ParallelCtx, Pending};
 use ms_kernels::Isa;
-use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
+use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Attention, Mixer, Mla, ModelConfig};
 use ms_trainer::parity::{Apart, Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Routing};
@@ -114,7 +114,13 @@ fn ranks_wait_for_what_they_exchange() {
         ("cp", of(2, 1, 2, 1, 1)),
         ("cp in a ring", of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 })),
         ("recomputation", Case { recompute: Recompute::Block(1), ..of(2, 1, 1, 2, 1) }),
-        ("swap", Case { keeping: Keeping { swapped: Swapped::ATTENTION, ..Keeping::default() }, ..single() }),
+        (
+            "swap",
+            Case {
+                save_policy: SavePolicy { swapped: Swapped::ATTENTION, ..SavePolicy::default() },
+                ..single()
+            },
+        ),
     ];
     for (model, c) in models() {
         for (name, case) in &cases {

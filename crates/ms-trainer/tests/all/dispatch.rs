@@ -3,7 +3,7 @@
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher};
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Recompute, SavePolicy};
 use ms_spec::{
     ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, RouterDtype, Score, SharedExpert,
     Stages,
@@ -175,11 +175,11 @@ fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
     let four =
         |c: &ModelConfig| ModelConfig { layers: 4, pattern: [&c.pattern[..]; 2].concat(), ..c.clone() };
     let in_stages = Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 1, 1, 2, 2) };
-    let again = Keeping { experts_again: true, expert_inner_again: 1, ..Keeping::default() };
+    let again = SavePolicy { recompute_experts: true, recompute_expert_inner: 1, ..SavePolicy::default() };
     let mut cases = grids();
     cases.extend([
         Case { recompute: Recompute::Uniform(1), ..Case::of(4, 2, 1, 1, 2).sequence_parallel() },
-        Case { keeping: again, ..Case::of(4, 2, 1, 1, 2) },
+        Case { save_policy: again, ..Case::of(4, 2, 1, 1, 2) },
         Case { overlap: true, overlap_gather: true, bucket_size: Some(300), ..Case::of(4, 1, 1, 1, 2) },
         Case { stages: stages.clone(), ..in_stages.clone() },
         Case { stages, order: PipelineOrder::ZeroBubble { group: None }, ..in_stages.clone() },

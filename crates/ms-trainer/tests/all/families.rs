@@ -6,7 +6,7 @@ use ms_core::ops::Auxiliary;
 use ms_core::{RingCache, RingCachePolicy};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, Remap};
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
@@ -185,7 +185,7 @@ fn context_parallel_gathered() {
 fn gathered_cases() -> Vec<(&'static str, Case)> {
     let pp = |world, tp, cp| Case { recompute: Recompute::Uniform(1), ..Case::of(world, tp, cp, 2, 1) };
     let full = RingCache { policy: RingCachePolicy::KeysAndValues, interval: 1 };
-    let again = Keeping { core_attention_again: true, norms_again: 2, ..Keeping::default() };
+    let again = SavePolicy { recompute_core_attention: true, recompute_norms: 2, ..SavePolicy::default() };
     vec![
         ("cp 3", Case::of(3, 1, 3, 1, 1)),
         ("cp 4, dp 2", Case::of(8, 1, 4, 1, 1)),
@@ -199,10 +199,13 @@ fn gathered_cases() -> Vec<(&'static str, Case)> {
             Case { recompute: Recompute::Block(1), ..Case::of(2, 1, 2, 1, 2) },
         ),
         ("cp 2, what is gathered is kept", Case { ring_cache: full, ..Case::of(2, 1, 2, 1, 1) }),
-        ("cp 2, attention runs again", Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
+        ("cp 2, attention runs again", Case { save_policy: again, ..Case::of(2, 1, 2, 1, 1) }),
         (
             "cp 3, swapped",
-            Case { keeping: Keeping { swapped: Swapped::ATTENTION, ..again }, ..Case::of(3, 1, 3, 1, 1) },
+            Case {
+                save_policy: SavePolicy { swapped: Swapped::ATTENTION, ..again },
+                ..Case::of(3, 1, 3, 1, 1)
+            },
         ),
         ("cp 2, dropout", Case { dropout: 0.1, ..Case::of(2, 1, 2, 1, 1) }),
     ]

@@ -6,7 +6,7 @@ use crate::parity::{Case, run, same};
 use ms_core::{DType, Grid, GridRules, GridSizes, ParamId, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, ParallelOptions, threads};
-use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
+use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, ModelConfig, Part, Placement, params};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
@@ -197,16 +197,21 @@ fn nothing_but_the_indexer_notices_its_loss() {
 
 #[test]
 fn what_runs_again_or_leaves_the_device_changes_no_bit() {
-    let none = Keeping::default();
+    let none = SavePolicy::default();
     let all = usize::MAX;
-    let keepings = [
-        Keeping { core_attention_again: true, ..none },
-        Keeping { norms_again: all, ..none },
-        Keeping { swapped: Swapped::ATTENTION, ..none },
-        Keeping { operands_again: true, ..none },
-        Keeping { attention_again: true, ..none },
-        Keeping { swap_heads: true, ..none },
-        Keeping { core_attention_again: true, norms_again: all, swapped: Swapped::ATTENTION, ..none },
+    let save_policies = [
+        SavePolicy { recompute_core_attention: true, ..none },
+        SavePolicy { recompute_norms: all, ..none },
+        SavePolicy { swapped: Swapped::ATTENTION, ..none },
+        SavePolicy { recompute_operands: true, ..none },
+        SavePolicy { recompute_attention: true, ..none },
+        SavePolicy { swap_heads: true, ..none },
+        SavePolicy {
+            recompute_core_attention: true,
+            recompute_norms: all,
+            swapped: Swapped::ATTENTION,
+            ..none
+        },
     ];
     let cases = [
         Case::single(),
@@ -224,13 +229,15 @@ fn what_runs_again_or_leaves_the_device_changes_no_bit() {
                 let what = format!("{recompute:?} {:?}", case.sizes);
                 same(&what, &plain, &found(&c, &Case { recompute, ..case.clone() }));
             }
-            for keeping in keepings {
-                let latent = keeping.operands_again || keeping.attention_again || keeping.swap_heads;
+            for save_policy in save_policies {
+                let latent = save_policy.recompute_operands
+                    || save_policy.recompute_attention
+                    || save_policy.swap_heads;
                 if latent && c.mla().is_none() {
                     continue;
                 }
-                let what = format!("{keeping:?} {:?}", case.sizes);
-                same(&what, &plain, &found(&c, &Case { keeping, ..case.clone() }));
+                let what = format!("{save_policy:?} {:?}", case.sizes);
+                same(&what, &plain, &found(&c, &Case { save_policy, ..case.clone() }));
             }
             let overlapped = Case { bucket_size: Some(300), overlap: true, ..case.clone() };
             same("sums beside the backward pass", &plain, &found(&c, &overlapped));
@@ -250,7 +257,7 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
         ulysses_and_ring: (case.sizes.ulysses, case.sizes.cp / case.sizes.ulysses),
         trains_indexer: case.indexer.is_some(),
         recompute: case.recompute,
-        keeping: case.keeping,
+        save_policy: case.save_policy,
         ..Activations::plain(64, case.dtype.size())
     };
     let placement = Placement::new(c, &case.stages).unwrap();
@@ -260,12 +267,12 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
 
 #[test]
 fn what_trained_indexers_keep_is_planned() {
-    let none = Keeping::default();
+    let none = SavePolicy::default();
     let ways = [
         none,
-        Keeping { core_attention_again: true, ..none },
-        Keeping { norms_again: usize::MAX, ..none },
-        Keeping { swapped: Swapped::ATTENTION, ..none },
+        SavePolicy { recompute_core_attention: true, ..none },
+        SavePolicy { recompute_norms: usize::MAX, ..none },
+        SavePolicy { swapped: Swapped::ATTENTION, ..none },
     ];
     let cases = [
         Case::single(),
@@ -276,14 +283,14 @@ fn what_trained_indexers_keep_is_planned() {
     ];
     let mut wrong = Vec::new();
     for (name, c) in [("picked", samples::picked()), ("pooled", samples::pooled())] {
-        for (case, keeping) in cases.iter().flat_map(|case| ways.map(|way| (case, way))) {
+        for (case, save_policy) in cases.iter().flat_map(|case| ways.map(|way| (case, way))) {
             // Attention to pooled entries has no core that is recomputed.
-            if keeping.core_attention_again && name == "pooled" {
+            if save_policy.recompute_core_attention && name == "pooled" {
                 continue;
             }
             for (dtype, objective) in [(DType::F32, OBJECTIVES[0]), (DType::Bf16, OBJECTIVES[2])] {
                 let indexer = Some(training(objective));
-                let case = Case { dtype, keeping, indexer, ..case.clone() };
+                let case = Case { dtype, save_policy, indexer, ..case.clone() };
                 let steps = batches(&c, Shape { rows: 2, length: 32, micro: 1, packed: false }, 1);
                 let bytes = run(&c, &case, Routing::default(), &steps).unwrap().bytes[0];
                 let (kept, sent) = planned(&c, &case);
@@ -292,7 +299,7 @@ fn what_trained_indexers_keep_is_planned() {
                 {
                     let apart = (planned as f64 / measured.max(1) as f64 - 1.0).abs();
                     if planned != measured && apart > 0.02 {
-                        let told = format!("{name}, {dtype}, {:?}, {keeping:?}", case.sizes);
+                        let told = format!("{name}, {dtype}, {:?}, {save_policy:?}", case.sizes);
                         wrong.push(format!("{told}: {what} {measured}, planned were {planned}"));
                     }
                 }

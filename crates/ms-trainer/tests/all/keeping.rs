@@ -4,7 +4,7 @@ use crate::parity::samples::{self, dense, experts, samples};
 use crate::parity::{Case, rehearsed, run, same, small_experts};
 use ms_core::{DType, Dispatcher};
 use ms_dist::ContextParallel;
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, Attention, Block, Indexer, Mixer, Mla, ModelConfig, Placement, Stages};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Found, Shape, batches};
@@ -25,28 +25,33 @@ fn picked() -> ModelConfig {
     ModelConfig { indexer: Some(indexer), ..latent(Some(16)) }
 }
 
-fn ways() -> Vec<(&'static str, Keeping)> {
-    let none = Keeping::default();
-    let up = Keeping { operands_again: true, ..none };
-    let outputs = Keeping { swap_heads: true, ..none };
+fn ways() -> Vec<(&'static str, SavePolicy)> {
+    let none = SavePolicy::default();
+    let up = SavePolicy { recompute_operands: true, ..none };
+    let outputs = SavePolicy { swap_heads: true, ..none };
     vec![
         ("latents up", up),
-        ("latent attention", Keeping { attention_again: true, ..none }),
+        ("latent attention", SavePolicy { recompute_attention: true, ..none }),
         ("outputs of heads", outputs),
-        ("latents up, core attention", Keeping { core_attention_again: true, ..up }),
-        ("latents up, outputs of heads", Keeping { operands_again: true, ..outputs }),
-        ("latents up, norms", Keeping { norms_again: ALL, ..up }),
-        ("latents up, swap", Keeping { swapped: Swapped::ATTENTION, ..up }),
+        ("latents up, core attention", SavePolicy { recompute_core_attention: true, ..up }),
+        ("latents up, outputs of heads", SavePolicy { recompute_operands: true, ..outputs }),
+        ("latents up, norms", SavePolicy { recompute_norms: ALL, ..up }),
+        ("latents up, swap", SavePolicy { swapped: Swapped::ATTENTION, ..up }),
         (
             "latent attention, norms, networks",
-            Keeping { attention_again: true, norms_again: ALL, dense_networks_again: true, ..none },
+            SavePolicy {
+                recompute_attention: true,
+                recompute_norms: ALL,
+                recompute_dense_networks: true,
+                ..none
+            },
         ),
     ]
 }
 
 /// Parts of layers that go to the host by themselves, among others.
-fn parts_away() -> Vec<(&'static str, Keeping)> {
-    let of = |swapped| Keeping { swapped, ..Keeping::default() };
+fn parts_away() -> Vec<(&'static str, SavePolicy)> {
+    let of = |swapped| SavePolicy { swapped, ..SavePolicy::default() };
     let some = |text| of(Swapped::named_in(text));
     let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
     vec![
@@ -64,14 +69,18 @@ fn parts_away() -> Vec<(&'static str, Keeping)> {
         ("shared experts away", of(Swapped::SHARED_EXPERTS)),
         ("norms behind away", some("post_attn_norm,post_mlp_layernorm")),
         ("whole layers away", of(all)),
-        ("whole layers away, norms again", Keeping { norms_again: ALL, ..of(all) }),
+        ("whole layers away, norms again", SavePolicy { recompute_norms: ALL, ..of(all) }),
         (
             "networks away, some of them and activations again",
-            Keeping { activations_again: ALL, networks_again: 1, ..of(Swapped::FC2.and(Swapped::FC1)) },
+            SavePolicy {
+                recompute_activations: ALL,
+                recompute_networks: 1,
+                ..of(Swapped::FC2.and(Swapped::FC1))
+            },
         ),
         (
             "inside attention away and again",
-            Keeping { core_attention_again: true, ..some("core_attention,linear_proj") },
+            SavePolicy { recompute_core_attention: true, ..some("core_attention,linear_proj") },
         ),
     ]
 }
@@ -93,14 +102,17 @@ fn shortcut() -> ModelConfig {
     ModelConfig { block: Block::Shortcut, layers: 2, pattern, ..experts() }
 }
 
-fn ways_of_predictors() -> Vec<(&'static str, Keeping)> {
-    let none = Keeping::default();
-    let norms = Keeping { predictor_norms_again: true, ..none };
+fn ways_of_predictors() -> Vec<(&'static str, SavePolicy)> {
+    let none = SavePolicy::default();
+    let norms = SavePolicy { recompute_predictor_norms: true, ..none };
     vec![
         ("norms before modules", norms),
-        ("layers of modules", Keeping { predictor_layers_again: true, ..none }),
-        ("both", Keeping { predictor_layers_again: true, ..norms }),
-        ("both, activations", Keeping { predictor_layers_again: true, activations_again: ALL, ..norms }),
+        ("layers of modules", SavePolicy { recompute_predictor_layers: true, ..none }),
+        ("both", SavePolicy { recompute_predictor_layers: true, ..norms }),
+        (
+            "both, activations",
+            SavePolicy { recompute_predictor_layers: true, recompute_activations: ALL, ..norms },
+        ),
     ]
 }
 
@@ -119,7 +131,7 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
         ep: case.sizes.ep,
         dispatcher: case.dispatcher,
         recompute: case.recompute,
-        keeping: case.keeping,
+        save_policy: case.save_policy,
         ..Activations::plain(ROWS * LENGTH, case.dtype.size())
     };
     let activations = Activations { row: LENGTH, ..activations };
@@ -130,15 +142,15 @@ fn planned(c: &ModelConfig, case: &Case) -> (usize, usize) {
 
 /// Every way on every case: the same bits, less kept on some stage (what a stage has sent back is its memory until the one
 /// before has taken it in, so that one number depends on time), and without stages as much as planned.
-fn check(c: &ModelConfig, cases: &[Case], ways: &[(&'static str, Keeping)]) {
+fn check(c: &ModelConfig, cases: &[Case], ways: &[(&'static str, SavePolicy)]) {
     let mut wrong = Vec::new();
     for case in cases {
         for dtype in [DType::F32, DType::Bf16] {
             let case = Case { dtype, ..case.clone() };
             let plain = found(c, &case);
-            for &(way, keeping) in ways {
+            for &(way, save_policy) in ways {
                 let what = format!("{way}: {:?}, tp {}, pp {}", dtype, case.sizes.tp, case.sizes.pp);
-                let case = Case { keeping, ..case.clone() };
+                let case = Case { save_policy, ..case.clone() };
                 let less = found(c, &case);
                 same(&what, &plain, &less);
                 let (kept, sent) = (less.bytes[0].kept, less.bytes[0].host as usize);
@@ -195,7 +207,11 @@ fn prediction_modules_that_run_again_give_the_same_bits() {
     check(&latent(Some(16)), &cases[..1], &ways_of_predictors());
     // Loads of routers are counted once although they run twice.
     let (plain, again) = (Case::single().single_precision(), ways_of_predictors()[2].1);
-    same("experts", &found(&experts, &plain), &found(&experts, &Case { keeping: again, ..plain.clone() }));
+    same(
+        "experts",
+        &found(&experts, &plain),
+        &found(&experts, &Case { save_policy: again, ..plain.clone() }),
+    );
 }
 
 /// Gradients that borrowing layers return to the lending layer are summed in the order of one pass, whatever is recomputed
@@ -215,17 +231,17 @@ fn layers_that_lend_run_again_with_the_same_bits() {
             let shape = Shape { rows: ROWS, length: 16, micro: case.sizes.pp, packed: true };
             let steps = batches(&c, shape, 2);
             for dtype in [DType::F32, DType::Bf16] {
-                let with = |recompute, keeping| {
-                    let case = Case { recompute, keeping, dtype, ..case.clone() };
+                let with = |recompute, save_policy| {
+                    let case = Case { recompute, save_policy, dtype, ..case.clone() };
                     run(&c, &case, Routing::default(), &steps)
                         .unwrap_or_else(|e| panic!("{name}, {dtype}: {e}"))
                 };
-                let plain = with(Recompute::None, Keeping::default());
+                let plain = with(Recompute::None, SavePolicy::default());
                 for recompute in again {
                     let what = format!("{name}, {dtype}, pp {}, {recompute:?}", case.sizes.pp);
-                    same(&what, &plain, &with(recompute, Keeping::default()));
+                    same(&what, &plain, &with(recompute, SavePolicy::default()));
                 }
-                let away = Keeping { swap_inputs: true, ..Keeping::default() };
+                let away = SavePolicy { swap_inputs: true, ..SavePolicy::default() };
                 same(&format!("{name}, sent"), &plain, &with(Recompute::Uniform(1), away));
             }
         }
@@ -236,8 +252,9 @@ fn layers_that_lend_run_again_with_the_same_bits() {
 #[test]
 fn inputs_of_layers_that_run_again_are_shared_or_sent_away() {
     let dense = ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, ..ModelConfig::tiny() };
-    let none = Keeping::default();
-    let (shared, sent) = (Keeping { inputs_shared: true, ..none }, Keeping { swap_inputs: true, ..none });
+    let none = SavePolicy::default();
+    let (shared, sent) =
+        (SavePolicy { inputs_shared: true, ..none }, SavePolicy { swap_inputs: true, ..none });
     for recompute in [Recompute::Block(2), Recompute::Uniform(1), Recompute::Uniform(2)] {
         let tp = Case { recompute, dropout: 0.1, ..Case::of(2, 2, 1, 1, 1) };
         check(
@@ -253,22 +270,26 @@ fn inputs_of_layers_that_run_again_are_shared_or_sent_away() {
 #[test]
 fn rehearsals_take_what_runs_take() {
     let (latent, picked) = (latent(Some(16)), picked());
-    let none = Keeping::default();
+    let none = SavePolicy::default();
     let single = Case::single().single_precision();
     let again = Case { recompute: Recompute::Uniform(1), ..single.clone() };
-    let shared = Case { keeping: Keeping { inputs_shared: true, ..none }, ..Case::of(2, 2, 1, 1, 1) };
+    let shared = Case { save_policy: SavePolicy { inputs_shared: true, ..none }, ..Case::of(2, 2, 1, 1, 1) };
     let (mixed, halves) = (experts(), shortcut());
     let mut cases = vec![
-        ("inputs away", &latent, Case { keeping: Keeping { swap_inputs: true, ..none }, ..again.clone() }),
+        (
+            "inputs away",
+            &latent,
+            Case { save_policy: SavePolicy { swap_inputs: true, ..none }, ..again.clone() },
+        ),
         ("inputs shared", &latent, Case { recompute: again.recompute, dtype: DType::F32, ..shared }),
     ];
     for c in [&latent, &picked] {
         let ways = ways().into_iter().chain(ways_of_predictors());
-        cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..single.clone() })));
+        cases.extend(ways.map(|(way, save_policy)| (way, c, Case { save_policy, ..single.clone() })));
     }
     for c in [&latent, &mixed, &halves] {
         let ways = parts_away().into_iter().filter(|(way, _)| !nothing_to_send(way, c));
-        cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..single.clone() })));
+        cases.extend(ways.map(|(way, save_policy)| (way, c, Case { save_policy, ..single.clone() })));
     }
     let routing = Routing { fixed: true, ..Routing::default() };
     let mut wrong = Vec::new();
@@ -313,18 +334,18 @@ fn parts_that_are_named_leave_with_the_same_bits() {
 
 #[test]
 fn networks_of_shortcut_blocks_run_again_one_by_one() {
-    let none = Keeping::default();
-    let dense = Keeping { dense_networks_again: true, ..none };
-    let experts = Keeping { expert_networks_again: true, ..none };
-    let both = Keeping { expert_networks_again: true, ..dense };
+    let none = SavePolicy::default();
+    let dense = SavePolicy { recompute_dense_networks: true, ..none };
+    let experts = SavePolicy { recompute_expert_networks: true, ..none };
+    let both = SavePolicy { recompute_expert_networks: true, ..dense };
     let ways = [
         ("dense networks", dense),
         ("experts", experts),
         ("both", both),
-        ("both, and norms", Keeping { norms_again: ALL, ..both }),
-        ("both, and away", Keeping { swapped: Swapped::NETWORK, ..both }),
-        ("the first two", Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..none }),
-        ("rows of experts, and dense networks", Keeping { experts_again: true, ..dense }),
+        ("both, and norms", SavePolicy { recompute_norms: ALL, ..both }),
+        ("both, and away", SavePolicy { swapped: Swapped::NETWORK, ..both }),
+        ("the first two", SavePolicy { swapped: Swapped::ATTENTION, recompute_networks: 1, ..none }),
+        ("rows of experts, and dense networks", SavePolicy { recompute_experts: true, ..dense }),
     ];
     let shared = Case::of(2, 2, 1, 1, 1).sequence_parallel();
     let cases = [

@@ -6,7 +6,7 @@ use crate::parity::samples::{delta_nets, dense, experts, latent, sinks, states};
 use crate::parity::{Case, run, same};
 use ms_core::{DType, Dispatcher};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
-use ms_nn::{Keeping, Recompute, Swapped};
+use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
@@ -21,21 +21,21 @@ fn kinds() -> [(&'static str, ModelConfig); 3] {
 }
 
 /// What a run can do to keep less.
-fn features() -> [(&'static str, Recompute, Keeping); 7] {
-    let none = Keeping::default();
+fn features() -> [(&'static str, Recompute, SavePolicy); 7] {
+    let none = SavePolicy::default();
     let swapped = Swapped::ATTENTION;
     [
         ("uniform, 1", Recompute::Uniform(1), none),
         ("uniform, 2", Recompute::Uniform(2), none),
         ("block", Recompute::Block(1), none),
-        ("swap", Recompute::None, Keeping { swapped, ..none }),
-        ("core attention", Recompute::None, Keeping { core_attention_again: true, ..none }),
+        ("swap", Recompute::None, SavePolicy { swapped, ..none }),
+        ("core attention", Recompute::None, SavePolicy { recompute_core_attention: true, ..none }),
         (
             "activations and norms",
             Recompute::None,
-            Keeping { activations_again: ALL, norms_again: ALL, ..none },
+            SavePolicy { recompute_activations: ALL, recompute_norms: ALL, ..none },
         ),
-        ("block and swap", Recompute::Block(1), Keeping { swapped, norms_again: ALL, ..none }),
+        ("block and swap", Recompute::Block(1), SavePolicy { swapped, recompute_norms: ALL, ..none }),
     ]
 }
 
@@ -60,8 +60,8 @@ fn hybrids_and_sinks_that_keep_less_have_the_same_bits() {
             let dtype = if (i + j) % 2 == 0 { DType::F32 } else { DType::Bf16 };
             let case = Case { dtype, ..case.clone() };
             let plain = found(&c, &case, case.sizes.pp);
-            for (feature, recompute, keeping) in features() {
-                let less = found(&c, &Case { recompute, keeping, ..case.clone() }, case.sizes.pp);
+            for (feature, recompute, save_policy) in features() {
+                let less = found(&c, &Case { recompute, save_policy, ..case.clone() }, case.sizes.pp);
                 let what = format!("{kind}, {feature}, {dtype}, {:?}", case.sizes);
                 same(&what, &plain, &less);
                 let kept = less.bytes.iter().zip(&plain.bytes).any(|(a, b)| a.kept < b.kept);
@@ -104,19 +104,19 @@ fn hybrids_and_sinks_and_all_kinds_on_several_axes_take_what_is_planned() {
     let mut cases: Vec<(&str, ModelConfig, &str, Case)> = Vec::new();
     for (kind, c) in kinds() {
         cases.push((kind, c.clone(), "plain", Case::single()));
-        for (feature, recompute, keeping) in features() {
-            cases.push((kind, c.clone(), feature, Case { recompute, keeping, ..Case::single() }));
+        for (feature, recompute, save_policy) in features() {
+            cases.push((kind, c.clone(), feature, Case { recompute, save_policy, ..Case::single() }));
         }
     }
-    let swap = Keeping { swapped: Swapped::ATTENTION, ..Keeping::default() };
-    let norms = Keeping { norms_again: ALL, ..Keeping::default() };
+    let swap = SavePolicy { swapped: Swapped::ATTENTION, ..SavePolicy::default() };
+    let norms = SavePolicy { recompute_norms: ALL, ..SavePolicy::default() };
     let ring = ContextParallel::Ring { window: 1 };
     let both = Case::of(4, 2, 1, 2, 1).sequence_parallel();
     let uniform = Case { recompute: Recompute::Uniform(1), ..both.clone() };
-    let swapped = Case { keeping: swap, ..Case::of(4, 2, 2, 1, 1).sequence_parallel() };
+    let swapped = Case { save_policy: swap, ..Case::of(4, 2, 2, 1, 1).sequence_parallel() };
     let chunked = Case {
         recompute: Recompute::Block(1),
-        keeping: norms,
+        save_policy: norms,
         stages: Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() },
         // Sums are waited for where they begin: how long a bucket that is in flight is held depends on other threads (3 %
         // once).
@@ -131,14 +131,17 @@ fn hybrids_and_sinks_and_all_kinds_on_several_axes_take_what_is_planned() {
     let sent = |case| Case { dispatcher: Dispatcher::AllToAll, ..case };
     for (feature, case) in [
         ("tp, pp, recompute", uniform),
-        ("cp, ep, swap", Case { keeping: swap, ..Case::of(4, 1, 2, 1, 2).context(ring) }),
+        ("cp, ep, swap", Case { save_policy: swap, ..Case::of(4, 1, 2, 1, 2).context(ring) }),
         (
             "tp, pp, ep, block",
             sent(Case { recompute: Recompute::Block(1), ..Case::of(8, 2, 1, 2, 2).sequence_parallel() }),
         ),
         (
             "cp, ep, swap, experts again",
-            sent(Case { keeping: Keeping { experts_again: true, ..swap }, ..Case::of(4, 1, 2, 1, 2) }),
+            sent(Case {
+                save_policy: SavePolicy { recompute_experts: true, ..swap },
+                ..Case::of(4, 1, 2, 1, 2)
+            }),
         ),
     ] {
         cases.push(("experts", experts(), feature, case));

@@ -5,7 +5,7 @@ use crate::parity::samples;
 use crate::wire::{Time, time_of_work_where};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{CommCall, LinearOverlap, ParallelOptions};
-use ms_nn::{Keeping, Swapped};
+use ms_nn::{SavePolicy, Swapped};
 use ms_trainer::parity::Trial;
 use ms_trainer::{Rates, TrainConfig};
 
@@ -18,12 +18,12 @@ const PASSES: usize = 4 * 2 * 2;
 const WIDTHS: [usize; 3] = [8, 16, 2];
 
 /// What a step of two micro-batches takes on the first of two tensor-parallel ranks that share the tokens.
-fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
+fn time(latents: bool, save_policy: SavePolicy, per_byte: f64) -> Time {
     let model = samples::latent();
     let tp_overlap = LinearOverlap { beside_gathers: latents, ..LinearOverlap::default() };
     let config = TrainConfig {
         tp_overlap,
-        keeping,
+        save_policy,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, LENGTH, 1)
     };
@@ -43,17 +43,17 @@ fn time(latents: bool, keeping: Keeping, per_byte: f64) -> Time {
 
 #[test]
 fn a_step_waits_for_less_of_the_latents_that_are_gathered_beside_products() {
-    let none = Keeping::default();
+    let none = SavePolicy::default();
     // Of each pass through a layer three are gathered, and two again where they are recomputed.
-    for (what, keeping, exchanges) in [
+    for (what, save_policy, exchanges) in [
         ("kept", none, 3 * PASSES),
-        ("formed again", Keeping { operands_again: true, ..none }, 5 * PASSES),
-        ("swapped", Keeping { swapped: Swapped::ATTENTION, ..none }, 3 * PASSES),
+        ("formed again", SavePolicy { recompute_operands: true, ..none }, 5 * PASSES),
+        ("swapped", SavePolicy { swapped: Swapped::ATTENTION, ..none }, 3 * PASSES),
     ] {
         let [plain, beside] = [false, true].map(|latents| {
-            let quick = time(latents, keeping, 0.0);
-            let per_byte = 0.01 * quick.now / time(latents, keeping, 1.0).wire;
-            let slow = time(latents, keeping, per_byte);
+            let quick = time(latents, save_policy, 0.0);
+            let per_byte = 0.01 * quick.now / time(latents, save_policy, 1.0).wire;
+            let slow = time(latents, save_policy, per_byte);
             assert_eq!(slow.exchanges, exchanges, "{what}");
             ((slow.now - quick.now) / slow.wire, quick.now)
         });

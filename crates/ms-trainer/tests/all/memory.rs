@@ -4,7 +4,7 @@ use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
 use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, Remap};
-use ms_nn::{IndexerObjective, Keeping, Recompute, Swapped};
+use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
@@ -32,33 +32,33 @@ fn all_keys() -> IndexerTraining {
 }
 
 /// What layers may keep less of, one by one and together.
-fn ways() -> Vec<(&'static str, Keeping)> {
-    let none = Keeping::default();
+fn ways() -> Vec<(&'static str, SavePolicy)> {
+    let none = SavePolicy::default();
     vec![
-        ("core attention", Keeping { core_attention_again: true, ..none }),
-        ("activations", Keeping { activations_again: ALL, ..none }),
-        ("activations of two layers", Keeping { activations_again: 2, ..none }),
-        ("norms", Keeping { norms_again: ALL, ..none }),
-        ("activations and norms", Keeping { activations_again: ALL, norms_again: ALL, ..none }),
-        ("rows of experts", Keeping { experts_again: true, ..none }),
+        ("core attention", SavePolicy { recompute_core_attention: true, ..none }),
+        ("activations", SavePolicy { recompute_activations: ALL, ..none }),
+        ("activations of two layers", SavePolicy { recompute_activations: 2, ..none }),
+        ("norms", SavePolicy { recompute_norms: ALL, ..none }),
+        ("activations and norms", SavePolicy { recompute_activations: ALL, recompute_norms: ALL, ..none }),
+        ("rows of experts", SavePolicy { recompute_experts: true, ..none }),
         (
             "rows of experts and, in one layer, inside",
-            Keeping { experts_again: true, expert_inner_again: 1, ..none },
+            SavePolicy { recompute_experts: true, recompute_expert_inner: 1, ..none },
         ),
         (
             "rows and insides of experts",
-            Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none },
+            SavePolicy { recompute_experts: true, recompute_expert_inner: ALL, recompute_norms: 2, ..none },
         ),
-        ("swap", Keeping { swapped: Swapped::ATTENTION, ..none }),
-        ("swap and networks", Keeping { swapped: Swapped::ATTENTION, networks_again: 2, ..none }),
+        ("swap", SavePolicy { swapped: Swapped::ATTENTION, ..none }),
+        ("swap and networks", SavePolicy { swapped: Swapped::ATTENTION, recompute_networks: 2, ..none }),
         (
             "all",
-            Keeping {
-                core_attention_again: true,
-                activations_again: ALL,
-                norms_again: 3,
+            SavePolicy {
+                recompute_core_attention: true,
+                recompute_activations: ALL,
+                recompute_norms: 3,
                 swapped: Swapped::ATTENTION,
-                networks_again: 1,
+                recompute_networks: 1,
                 ..none
             },
         ),
@@ -66,13 +66,13 @@ fn ways() -> Vec<(&'static str, Keeping)> {
 }
 
 /// Memory-saving options of a model's MLPs.
-fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, Keeping)> {
-    let none = Keeping::default();
+fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, SavePolicy)> {
+    let none = SavePolicy::default();
     match c.moe {
-        None => vec![("dense networks", Keeping { dense_networks_again: true, ..none })],
+        None => vec![("dense networks", SavePolicy { recompute_dense_networks: true, ..none })],
         Some(_) => vec![
-            ("activations of experts", Keeping { expert_activations_again: true, ..none }),
-            ("experts", Keeping { expert_networks_again: true, ..none }),
+            ("activations of experts", SavePolicy { recompute_expert_activations: true, ..none }),
+            ("experts", SavePolicy { recompute_expert_networks: true, ..none }),
         ],
     }
 }
@@ -91,7 +91,7 @@ fn found_of(c: &ModelConfig, case: &Case, each: usize) -> Found {
 }
 
 /// What the plan says that a pass of the first stage keeps, and sends away.
-fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping) -> (usize, usize) {
+fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, save_policy: SavePolicy) -> (usize, usize) {
     let activations = Activations {
         tokens: ROWS * LENGTH / case.sizes.cp,
         row: LENGTH / case.sizes.cp,
@@ -105,7 +105,7 @@ fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping)
         ring_cache: case.ring_cache,
         trains_indexer: case.indexer.is_some(),
         recompute,
-        keeping,
+        save_policy,
     };
     let placement = Placement::new(c, &case.stages).unwrap();
     let pass = activations.of_items(c, &placement.stage(0)[0], (0, 1));
@@ -147,9 +147,9 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
             for dtype in [DType::F32, DType::Bf16] {
                 let case = Case { dtype, ..case.clone() };
                 let plain = found(&c, &case);
-                let mut check = |what: &str, found: &Found, recompute, keeping: Keeping| {
+                let mut check = |what: &str, found: &Found, recompute, save_policy: SavePolicy| {
                     let what = format!("{what}: {model}, {grid}, {dtype}");
-                    let (kept, sent) = planned(&c, &case, recompute, keeping);
+                    let (kept, sent) = planned(&c, &case, recompute, save_policy);
                     for (planned, measured) in
                         [(kept, found.bytes[0].kept), (sent, found.bytes[0].host as usize)]
                     {
@@ -161,14 +161,14 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                         }
                     }
                 };
-                check("plain", &plain, Recompute::None, Keeping::default());
+                check("plain", &plain, Recompute::None, SavePolicy::default());
                 for recompute in [Recompute::Block(1), Recompute::Uniform(2)] {
                     let again = found(&c, &Case { recompute, ..case.clone() });
-                    check(&format!("{recompute:?}"), &again, recompute, Keeping::default());
+                    check(&format!("{recompute:?}"), &again, recompute, SavePolicy::default());
                 }
-                let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again);
-                for (way, keeping) in ways.chain(ways_of_networks(&c)) {
-                    let less = found(&c, &Case { keeping, ..case.clone() });
+                let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.recompute_experts);
+                for (way, save_policy) in ways.chain(ways_of_networks(&c)) {
+                    let less = found(&c, &Case { save_policy, ..case.clone() });
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
                     // Where no norm is before a sublayer there is nothing to recompute.
@@ -177,7 +177,7 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     }
                     assert!(b.kept < a.kept, "{way}: {model}, {grid}: keeps {} of {}", b.kept, a.kept);
                     assert!(b.peak <= a.peak, "{way}: {model}, {grid}: peak {} of {}", b.peak, a.peak);
-                    check(way, &less, Recompute::None, keeping);
+                    check(way, &less, Recompute::None, save_policy);
                 }
             }
         }
@@ -207,9 +207,9 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
     for (c, case) in cases {
         let case = Case { dropout: 0.1, ..case.single_precision() };
         let plain = found(c, &case);
-        let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again);
-        for (way, keeping) in ways.chain(ways_of_networks(c)) {
-            let less = found(c, &Case { keeping, ..case.clone() });
+        let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.recompute_experts);
+        for (way, save_policy) in ways.chain(ways_of_networks(c)) {
+            let less = found(c, &Case { save_policy, ..case.clone() });
             same(&format!("{way}: {case:?}"), &plain, &less);
             assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");
         }
@@ -263,14 +263,14 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let pp = |order| Case { order, ..Case::of(2, 1, 1, 2, 1) };
     let one = Case::single();
     let full = RingCache { policy: RingCachePolicy::KeysAndValues, interval: 1 };
-    let again = Keeping { core_attention_again: true, ..Keeping::default() };
+    let again = SavePolicy { recompute_core_attention: true, ..SavePolicy::default() };
     let reuse = OptimizerForm { reuse: true, ..OptimizerForm::default() };
     let swapped = OptimizerForm { swapped: Some(3), ..OptimizerForm::default() };
     let chunked = |each, order| Case { stages: chunks(each), ..pp(order) };
     // So many micro-batches at a time that more are under way than the pipeline has chunks.
     let grouped = PipelineOrder::Plain { group: Some(4), forwards_first: true };
     let in_advance = Case { replay: Replay::InAdvance, ..chunked(1, PipelineOrder::default()) };
-    let spared = Keeping { spare_last: true, ..Keeping::default() };
+    let spared = SavePolicy { spare_last: true, ..SavePolicy::default() };
     let rounded = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
     let all_rounded = OptimizerForm { reuse: true, ..rounded };
     let narrow =
@@ -303,11 +303,11 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         (
             "picked keys, by heads, attention again",
             &picked,
-            Case { keeping: again, ..Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses) },
+            Case { save_policy: again, ..Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses) },
         ),
         ("pooled entries, by heads", &pooled, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
         ("picked keys, kept", &picked, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
-        ("picked keys, attention again", &picked, Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
+        ("picked keys, attention again", &picked, Case { save_policy: again, ..Case::of(2, 1, 2, 1, 1) }),
         ("pooled entries", &pooled, Case::of(2, 1, 2, 1, 1)),
         ("pooled entries", &pooled, Case::of(4, 2, 2, 1, 1).sequence_parallel()),
         ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
@@ -356,7 +356,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         (
             "in advance",
             &dense,
-            Case { keeping: spared, recompute: Recompute::Block(2), ..in_advance.clone() },
+            Case { save_policy: spared, recompute: Recompute::Block(2), ..in_advance.clone() },
         ),
         ("in advance", &dense, Case { recompute: Recompute::Block(2), ..in_advance }),
         ("rounded moments", &dense, Case { form: rounded, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
@@ -380,7 +380,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     }
     for c in [&dense, &experts, &latent] {
         let ways = ways().into_iter().chain(ways_of_networks(c));
-        cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..one.clone() })));
+        cases.extend(ways.map(|(way, save_policy)| (way, c, Case { save_policy, ..one.clone() })));
     }
     let routing = Routing { fixed: true, ..Routing::default() };
     let mut wrong = Vec::new();
@@ -418,7 +418,7 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
                     let case = Case::of(4, 1, 4, 1, 1).context(how);
                     let case = Case { ring_cache: RingCache { policy: kept, interval }, dtype, ..case };
                     let measured = found(&c, &case).bytes[0].kept as f64;
-                    let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
+                    let (planned, _) = planned(&c, &case, Recompute::None, SavePolicy::default());
                     let apart = (planned as f64 / measured - 1.0).abs();
                     assert!(
                         apart < 0.02,
@@ -443,7 +443,7 @@ fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
                 // Whole rows, as the plan has them.
                 let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
                 let found = run(&c, &case, Routing::default(), &batches(&c, shape, 1)).unwrap();
-                let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
+                let (planned, _) = planned(&c, &case, Recompute::None, SavePolicy::default());
                 let measured = found.bytes[0].kept;
                 let apart = apart(planned as u64, measured as u64);
                 println!(
@@ -538,14 +538,14 @@ fn ranks_send_each_other_heads_and_picks_of_documents() {
 fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
     let mut rounded = experts();
     rounded.moe.as_mut().unwrap().router.dtype = RouterDtype::Model;
-    let norms = Keeping { norms_again: ALL, ..Keeping::default() };
+    let norms = SavePolicy { recompute_norms: ALL, ..SavePolicy::default() };
     // Exchanges that only a backward pass needs: of a layer's input, and of that of a router after a recomputed norm.
-    for (exchange, c, keeping) in [
-        ("gathered again", dense(), Keeping::default()),
+    for (exchange, c, save_policy) in [
+        ("gathered again", dense(), SavePolicy::default()),
         ("gathered again", dense(), norms),
         ("all_tokens", rounded, norms),
     ] {
-        let case = Case { keeping, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
+        let case = Case { save_policy, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
         let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 1);
         let sound = run(&c, &case, Routing::default(), &steps).unwrap();
         for wrong in [Wrong::Reversed, Wrong::Stale, Wrong::Twice] {
@@ -566,7 +566,7 @@ fn what_runs_again_in_the_bubble_or_in_advance_gives_the_same_bits() {
     let plain = found(&c, &case);
     let advance = Case {
         recompute: Recompute::Block(1),
-        keeping: Keeping { spare_last: true, ..Keeping::default() },
+        save_policy: SavePolicy { spare_last: true, ..SavePolicy::default() },
         replay: Replay::InAdvance,
         ..case.clone()
     };
@@ -576,14 +576,14 @@ fn what_runs_again_in_the_bubble_or_in_advance_gives_the_same_bits() {
     same("with the gradient", &plain, &late);
     assert!(early.bytes[0].kept < plain.bytes[0].kept);
     // The last layer of all stands on the last stage and is spared.
-    let all = Case { keeping: Keeping::default(), ..with_gradient };
+    let all = Case { save_policy: SavePolicy::default(), ..with_gradient };
     assert!(found(&c, &all).bytes[1].kept < late.bytes[1].kept);
     let bubble = Case { replay: Replay::InBubble, ..case.clone() };
     let (plain, found_in_bubble) = (found_of(&c, &case, 6), found_of(&c, &bubble, 6));
     same("in the bubble", &plain, &found_in_bubble);
     assert!(found_in_bubble.bytes[0].kept < plain.bytes[0].kept);
-    let less = Keeping { activations_again: ALL, norms_again: ALL, ..Keeping::default() };
-    same("in the bubble, and less", &plain, &found_of(&c, &Case { keeping: less, ..bubble }, 6));
+    let less = SavePolicy { recompute_activations: ALL, recompute_norms: ALL, ..SavePolicy::default() };
+    same("in the bubble, and less", &plain, &found_of(&c, &Case { save_policy: less, ..bubble }, 6));
     let items = Placement::new(&c, &case.stages).unwrap();
     assert!(items.stage(1)[1].contains(&Item::Head));
 }

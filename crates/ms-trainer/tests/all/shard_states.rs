@@ -9,7 +9,7 @@ use ms_core::{
     Segment, ShardState, ShardStates, Tensor, Var,
 };
 use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, ParallelOptions, Piece, Remap, TokenSharding};
-use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, Seat};
+use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, RankPosition};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,8 +71,8 @@ impl Rank {
         let Cut { world, sizes, context, .. } = *cut;
         let grid = Grid::new(world, &sizes, GridRules::Head).unwrap();
         let (device, placement) = (Device::meta(DType::F32), Placement::whole(c));
-        let seat = Seat { grid: &grid, rank, placement: &placement, context };
-        let model = Gpt::part(c, &device, seat, 2 * TOKENS).ok()?;
+        let position = RankPosition { grid: &grid, rank, placement: &placement, context };
+        let model = Gpt::part(c, &device, position, 2 * TOKENS).ok()?;
         context.check(c.heads / sizes.tp, sizes.cp, TOKENS).ok()?;
         let fabric = MetaFabric::new(rank, world);
         let Cut { sequence_parallel, dispatcher, overlap: overlap_experts, .. } = *cut;

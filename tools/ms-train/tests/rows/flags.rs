@@ -192,13 +192,13 @@ fn experts(run: &Run, moe: &Moe, head: bool, line: &mut Line) -> Option<()> {
         (true, ..) => line.add("--moe-fb-overlap"),
         (false, true, Dispatcher::AllGather) => line.add("--moe-allgather-overlap-comm"),
         // Experts that keep less ask for the older name.
-        (false, true, _) if case.keeping.experts_again => line.add("--moe-alltoall-overlap-comm"),
+        (false, true, _) if case.save_policy.recompute_experts => line.add("--moe-alltoall-overlap-comm"),
         (false, true, _) => line.add("--moe-shared-expert-overlap"),
         (false, false, _) => {}
     }
-    let k = case.keeping;
-    if k.experts_again {
-        match k.expert_inner_again {
+    let k = case.save_policy;
+    if k.recompute_experts {
+        match k.recompute_expert_inner {
             0 => line.add("--moe-zero-memory level0"),
             usize::MAX => line.add("--moe-zero-memory level1"),
             n => line.add(&format!("--moe-zero-memory level1 --moe-zero-memory-num-layers {n}")),
@@ -248,11 +248,11 @@ fn stages(run: &Run, head: bool, line: &mut Line) -> Option<()> {
 
 /// What is recomputed, and what is offloaded to a file.
 fn again(run: &Run, line: &mut Line) -> Option<()> {
-    let (case, k) = (&run.case, run.case.keeping);
+    let (case, k) = (&run.case, run.case.save_policy);
     let full = "--recompute-granularity full --recompute-method";
     let of_stage = "--enable-recompute-layers-per-pp-rank";
     match case.recompute {
-        Recompute::None => line.add_if(k.core_attention_again, "--recompute-granularity selective"),
+        Recompute::None => line.add_if(k.recompute_core_attention, "--recompute-granularity selective"),
         // Layers that is recomputed form attention again anyway.
         Recompute::Block(n) => line.add(&format!("{full} block --recompute-num-layers {n}")),
         Recompute::Uniform(n) => line.add(&format!("{full} uniform --recompute-num-layers {n}")),
@@ -260,9 +260,10 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
             line.add(&format!("{full} block --recompute-num-layers {n} {of_stage}"));
         }
     }
-    for (count, flag) in
-        [(k.activations_again, "--recompute-activation-function"), (k.norms_again, "--recompute-norm")]
-    {
+    for (count, flag) in [
+        (k.recompute_activations, "--recompute-activation-function"),
+        (k.recompute_norms, "--recompute-norm"),
+    ] {
         match count {
             0 => {}
             usize::MAX => line.add(flag),
@@ -273,7 +274,7 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
         let parts: Vec<&str> =
             Swapped::NAMES.iter().filter(|(_, part)| k.swapped.has(*part)).map(|(name, _)| *name).collect();
         line.add(&format!("--swap-attention --swap-modules {}", parts.join(",")));
-        match (case.recompute, k.networks_again) {
+        match (case.recompute, k.recompute_networks) {
             (_, 0) => {}
             (Recompute::None, n) => line.add(&format!("--recompute-num-layers {n}")),
             _ => return None,
@@ -281,11 +282,11 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     }
     line.add_if(k.inputs_shared, "--distribute-saved-activations");
     line.add_if(k.swap_inputs, "--swap-layer-input");
-    line.add_if(k.operands_again, "--recompute-mla-up-proj");
-    line.add_if(k.attention_again, "--mla-zero-memory");
+    line.add_if(k.recompute_operands, "--recompute-mla-up-proj");
+    line.add_if(k.recompute_attention, "--mla-zero-memory");
     line.add_if(k.swap_heads, "--mla-swap-core-attn-out");
-    line.add_if(k.predictor_layers_again, "--recompute-mtp-layer");
-    line.add_if(k.predictor_norms_again, "--recompute-mtp-norm");
+    line.add_if(k.recompute_predictor_layers, "--recompute-mtp-layer");
+    line.add_if(k.recompute_predictor_norms, "--recompute-mtp-norm");
     match case.replay {
         Replay::WithGradient => {}
         Replay::InAdvance => line.add("--recompute-in-advance"),

@@ -9,7 +9,7 @@ use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, Grid, GridRules, OptimizerSharding, RingCache, RingCachePolicy, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
-use ms_nn::{Capacity, Keeping, Recompute, Swapped};
+use ms_nn::{Capacity, Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
@@ -82,8 +82,9 @@ impl Run {
         // As upstream: only what is sharded is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
         let gather_beside_step = case.gather_beside_step && overlap_gather;
-        let mut keeping = more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
-        keeping.swapped = swapped(&case, &mut Draw(Rng::named(seed, &format!("{name}, swapped"))));
+        let mut save_policy =
+            more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
+        save_policy.swapped = swapped(&case, &mut Draw(Rng::named(seed, &format!("{name}, swapped"))));
         let latents = Draw(Rng::named(seed, &format!("{name}, latents"))).coin();
         let linears = LinearOverlap { beside_gathers: latents, ..case.linears };
         let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
@@ -93,7 +94,7 @@ impl Run {
             optimizer,
             overlap_gather,
             gather_beside_step,
-            keeping,
+            save_policy,
             linears,
             head_later,
             ..case
@@ -126,11 +127,11 @@ impl Run {
             Recompute::BlockOfStage(_) => "block of a stage",
             Recompute::Uniform(_) => "uniform",
         };
-        let k = c.keeping;
+        let k = c.save_policy;
         let kept = format!(
             "attention {}, activations {}, swap {}",
-            k.core_attention_again,
-            k.activations_again > 0,
+            k.recompute_core_attention,
+            k.recompute_activations > 0,
             k.swapped != Swapped::NONE
         );
         let mut values = vec![
@@ -166,7 +167,8 @@ impl Run {
             values.push(("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)));
             values.push(("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)));
         }
-        let runs_again = c.recompute != Recompute::None || k.activations_again > 0 || k.norms_again > 0;
+        let runs_again =
+            c.recompute != Recompute::None || k.recompute_activations > 0 || k.recompute_norms > 0;
         if c.stages.layers_per_chunk.is_some() && runs_again {
             values.push(("replay", format!("{:?}", c.replay)));
         }
@@ -198,9 +200,9 @@ impl Run {
             values.push(("keys and values", format!("lent {}", self.config.has(Mixer::SharedKv))));
         }
         if self.kind == Model::Latent {
-            let up = (k.operands_again, k.attention_again, k.swap_heads);
+            let up = (k.recompute_operands, k.recompute_attention, k.swap_heads);
             values.push(("latents", format!("{up:?}")));
-            let modules = (k.predictor_layers_again, k.predictor_norms_again);
+            let modules = (k.recompute_predictor_layers, k.recompute_predictor_norms);
             values.push(("modules again", format!("{modules:?}")));
             if s.tp > 1 && c.sequence_parallel {
                 values.push(("latents gathered", format!("together {}", c.linears.beside_gathers)));
@@ -257,7 +259,7 @@ impl Run {
                         Some(_) => "cut across".to_owned(),
                     },
                 ),
-                ("experts", format!("{} {}", k.experts_again, k.expert_inner_again > 0)),
+                ("experts", format!("{} {}", k.recompute_experts, k.recompute_expert_inner > 0)),
                 (
                     "experts without weights",
                     self.config.moe.as_ref().is_some_and(|m| m.zero_experts > 0).to_string(),
@@ -391,17 +393,18 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         Recompute::BlockOfStage(3),
         Recompute::Uniform(1),
     ]);
-    let again = |n: usize| Keeping { activations_again: n, norms_again: n, ..Keeping::default() };
-    case.keeping = draw.of(&[
-        Keeping::default(),
-        Keeping { core_attention_again: true, ..Keeping::default() },
+    let again =
+        |n: usize| SavePolicy { recompute_activations: n, recompute_norms: n, ..SavePolicy::default() };
+    case.save_policy = draw.of(&[
+        SavePolicy::default(),
+        SavePolicy { recompute_core_attention: true, ..SavePolicy::default() },
         again(1),
-        Keeping { core_attention_again: true, ..again(usize::MAX) },
-        Keeping { swapped: Swapped::ATTENTION, networks_again: 1, ..again(2) },
+        SavePolicy { recompute_core_attention: true, ..again(usize::MAX) },
+        SavePolicy { swapped: Swapped::ATTENTION, recompute_networks: 1, ..again(2) },
     ]);
     if case.stages.layers_per_chunk.is_some() {
         case.replay = draw.of(&[Replay::WithGradient, Replay::InAdvance, Replay::InBubble]);
-        case.keeping.spare_last = case.replay == Replay::InAdvance;
+        case.save_policy.spare_last = case.replay == Replay::InAdvance;
     }
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.coin();
@@ -426,7 +429,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     let kept = draw.of(&[RingCachePolicy::Nothing, RingCachePolicy::Keys, RingCachePolicy::KeysAndValues]);
     case.ring_cache = RingCache { policy: kept, interval: draw.below(2) };
     let inner = draw.of(&[0, 1, usize::MAX]);
-    (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
+    (case.save_policy.recompute_experts, case.save_policy.recompute_expert_inner) = (draw.coin(), inner);
     case.waits_at_borders = pp > 1 && draw.below(3) == 0;
     if let ContextParallel::Adaptive { remap, .. } = &mut case.context {
         *remap = draw.of(&[Remap::InOrder, Remap::Runs, Remap::Tokens]);
@@ -448,22 +451,22 @@ fn optimizer(case: &Case, draw: &mut Draw) -> OptimizerSharding {
 
 /// Other saved values that can be reduced: inputs of recomputed layers, and what latent attention and prediction modules
 /// compute.
-fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Keeping {
-    let mut k = case.keeping;
+fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> SavePolicy {
+    let mut k = case.save_policy;
     if case.recompute != Recompute::None {
         k.inputs_shared = case.sizes.tp > 1 && !case.sequence_parallel && draw.coin();
         k.swap_inputs = draw.below(3) == 0;
     }
     if c.mla().is_some() {
         match draw.below(4) {
-            0 => k.operands_again = true,
-            1 => k.attention_again = true,
+            0 => k.recompute_operands = true,
+            1 => k.recompute_attention = true,
             2 => k.swap_heads = true,
             _ => {}
         }
     }
     if c.mtp > 0 {
-        (k.predictor_layers_again, k.predictor_norms_again) = (draw.coin(), draw.coin());
+        (k.recompute_predictor_layers, k.recompute_predictor_norms) = (draw.coin(), draw.coin());
     }
     k
 }
@@ -473,7 +476,7 @@ fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
     let networks = Swapped::NETWORK_NORM.and(Swapped::NETWORK);
     let inside = Swapped::CORE.and(Swapped::PROJ).and(Swapped::FC2).and(Swapped::EXPERTS);
     let drawn = draw.of(&[Swapped::ATTENTION, networks, Swapped::ATTENTION.and(networks), inside]);
-    if case.keeping.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
+    if case.save_policy.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 
 /// Whether the gradient of the output layer's weights is deferred until after everything else, and for how many

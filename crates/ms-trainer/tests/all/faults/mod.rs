@@ -156,7 +156,7 @@ fn every_planted_fault_is_noticed() {
         };
         if exchange == "inputs of layers" {
             case.recompute = Recompute::Uniform(1);
-            case.keeping.inputs_shared = true;
+            case.save_policy.inputs_shared = true;
         }
         case.passes_beside = exchange == "exchange_rows" && wrong == Wrong::Stale;
         case.sequence_parallel =

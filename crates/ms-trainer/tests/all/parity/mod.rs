@@ -9,7 +9,7 @@ use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
 use ms_dist::{CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, ParallelOptions, Pending};
 use ms_kernels::Isa;
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Recompute, SavePolicy};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
@@ -48,7 +48,7 @@ pub(crate) struct Case {
     /// Micro-batches for which the gradient of the output layer's weights is deferred.
     pub(crate) head_later: Option<usize>,
     pub(crate) recompute: Recompute,
-    pub(crate) keeping: Keeping,
+    pub(crate) save_policy: SavePolicy,
     pub(crate) replay: Replay,
     pub(crate) bucket_size: Option<usize>,
     /// Buckets are summed while the backward pass runs.
@@ -99,7 +99,7 @@ impl Case {
             waits_at_borders: false,
             head_later: None,
             recompute: Recompute::None,
-            keeping: Keeping::default(),
+            save_policy: SavePolicy::default(),
             replay: Replay::default(),
             bucket_size: None,
             overlap: false,
@@ -275,7 +275,7 @@ fn trial(
         waits_at_borders: case.waits_at_borders,
         head_later: case.head_later,
         recompute: case.recompute,
-        keeping: case.keeping,
+        save_policy: case.save_policy,
         replay: case.replay,
         swap_folder: std::env::temp_dir(),
         bucket_size: case.bucket_size,

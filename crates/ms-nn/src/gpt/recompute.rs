@@ -2,7 +2,7 @@
 
 use super::{Chunk, Gpt, Home};
 use crate::layer::Layer;
-use crate::pass::{Beside, Carry, Pass};
+use crate::pass::{Carry, OverlappedPass, Pass};
 use crate::{Batch, Result};
 use ms_core::{Device, Graph, ParamStore, Var, ops};
 use ms_dist::ParallelCtx;
@@ -13,7 +13,7 @@ impl Gpt {
     /// How many of a chunk's first layers are recomputed in the backward pass.
     pub(super) fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
         let all = chunk.layers.len() / self.halves();
-        let spared = usize::from(self.keeping.spare_last && chunk.ends);
+        let spared = usize::from(self.save_policy.spare_last && chunk.ends);
         recompute.layers(all).min(all - spared.min(all)) * self.halves()
     }
 
@@ -22,7 +22,7 @@ impl Gpt {
         &self,
         g: &mut Graph,
         store: &ParamStore,
-        (ctx, beside): (&ParallelCtx, Option<&dyn Beside>),
+        (ctx, overlapped): (&ParallelCtx, Option<&dyn OverlappedPass>),
         batch: &Batch,
         (chunk, recomputed): (&Chunk, usize),
         mut carry: Carry,
@@ -36,7 +36,7 @@ impl Gpt {
             let number = |home| layers.iter().any(|layer| home == Home::Layer(layer.number()));
             self.await_weights(store, number)?;
             let before = carry.stream.clone();
-            carry = self.group_again(g, store, (ctx, beside), batch, layers, carry)?;
+            carry = self.recompute_group(g, store, (ctx, overlapped), batch, layers, carry)?;
             // What came from elsewhere stays for its gradient.
             if g.records() && (i > 0 || chunk.begins) {
                 self.put_away(ctx, &before)?;
@@ -46,11 +46,11 @@ impl Gpt {
     }
 
     /// Runs layers that save only their inputs: the stream, and what earlier layers lend them.
-    fn group_again(
+    fn recompute_group(
         &self,
         g: &mut Graph,
         store: &ParamStore,
-        (ctx, beside): (&ParallelCtx, Option<&dyn Beside>),
+        (ctx, overlapped): (&ParallelCtx, Option<&dyn OverlappedPass>),
         batch: &Batch,
         layers: &[Arc<Layer>],
         carry: Carry,
@@ -62,38 +62,38 @@ impl Gpt {
             mixers().find(|m| matches!(m, Mixer::Attention | Mixer::SharedKv)) == Some(Mixer::SharedKv);
         let (layers, store, of, batch) = (layers.to_vec(), store.clone(), ctx.clone(), batch.clone());
         let picks = carry.picks.clone();
-        let run = move |g: &mut Graph, xs: &[Var], beside: Option<&dyn Beside>| {
-            let (lent, picks) = (xs.get(1).cloned(), picks.clone());
-            let mut pass = Pass { beside, lent, picks, ..Pass::new(g, &store, &of, &batch) };
+        let run = move |g: &mut Graph, xs: &[Var], overlapped: Option<&dyn OverlappedPass>| {
+            let (shared_kv, picks) = (xs.get(1).cloned(), picks.clone());
+            let mut pass = Pass { overlapped, shared_kv, picks, ..Pass::new(g, &store, &of, &batch) };
             let x = layers.iter().try_fold(xs[0].clone(), |x, layer| layer.forward(&mut pass, None, &x))?;
-            let lent = pass.lent.filter(|_| lends);
-            let made: Vec<Var> = std::iter::once(x).chain(lent).collect();
+            let shared_kv = pass.shared_kv.filter(|_| lends);
+            let made: Vec<Var> = std::iter::once(x).chain(shared_kv).collect();
             Ok::<_, ms_core::Error>((made, pass.picks))
         };
         let run = Arc::new(run);
         let (again, mut picks) = (run.clone(), None);
-        let taken = carry.lent.iter().filter(|_| borrows);
+        let taken = carry.shared_kv.iter().filter(|_| borrows);
         let taken: Vec<&Var> = std::iter::once(&carry.stream).chain(taken).collect();
         let first = |g: &mut Graph, xs: &[Var]| {
             let made: Vec<Var>;
-            (made, picks) = run(g, xs, beside)?;
+            (made, picks) = run(g, xs, overlapped)?;
             Ok(made)
         };
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
         let states = [carry.stream.shard_states(), ctx.of_heads()];
         let mut made = ops::recompute_behind(g, &taken, &states, first, again)?.into_iter();
         let stream = made.next().expect("the stream continues");
-        let lent = made.next();
-        Ok(Carry { stream, lent: lent.or(carry.lent), picks })
+        let shared_kv = made.next();
+        Ok(Carry { stream, shared_kv: shared_kv.or(carry.shared_kv), picks })
     }
 
     /// Saves less of the input of recomputed layers, once they have run.
     fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
-        if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
+        if let Some(host) = self.host.as_ref().filter(|_| self.save_policy.swap_inputs) {
             return Ok(input.send(host)?);
         }
         let (rank, ranks, n) = (ctx.tp.rank(), ctx.tp.size(), input.value().numel());
-        if self.keeping.inputs_shared && ranks > 1 && n.is_multiple_of(ranks) {
+        if self.save_policy.inputs_shared && ranks > 1 && n.is_multiple_of(ranks) {
             let part = input.value().slice_flat(rank * (n / ranks), [n / ranks])?.copied()?;
             let (tp, shape) = (ctx.tp.clone(), input.value().shape());
             let whole = move |_: &Device| {

@@ -1,7 +1,7 @@
 //! Inputs to the count of saved bytes; [`crate::activations`] and the parts do the counting.
 
 use crate::ModelConfig;
-use crate::keeping::{Keeping, Recompute};
+use crate::save_policy::{Recompute, SavePolicy};
 use crate::swapped::Swapped;
 use ms_core::{Dispatcher, RingCache, RingCachePolicy};
 
@@ -33,60 +33,60 @@ pub struct Activations {
     /// Which layers are recomputed as a whole.
     pub recompute: Recompute,
     /// Which activations the others do not save.
-    pub keeping: Keeping,
+    pub save_policy: SavePolicy,
 }
 
 /// Bytes that a mixer saves after its norm: rows, and small per-token values that stay when rows are swapped out.
-pub(crate) type Kept = (usize, usize);
+pub(crate) type SavedBytes = (usize, usize);
 
 /// Bytes that a mixer saves after its norm: rows before and after its core, and small per-token values that stay when rows
 /// are swapped out.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Mixed {
+pub(crate) struct MixerBytes {
     pub(crate) before: usize,
-    pub(crate) behind: usize,
+    pub(crate) after: usize,
     pub(crate) statistics: usize,
-    /// The part of `before` and of `behind` that the core saves, if they are distinguished.
+    /// The part of `before` and of `after` that the core saves, if they are distinguished.
     pub(crate) core: (usize, usize),
-    /// The part of `behind` that the last projection saves.
+    /// The part of `after` that the last projection saves.
     pub(crate) joined: usize,
 }
 
-impl Mixed {
+impl MixerBytes {
     /// What goes to the host of it where the parts `swapped` do.
     pub(crate) fn leaving(&self, swapped: Swapped) -> usize {
         if swapped.has(Swapped::MIXER) {
-            return self.before + self.behind;
+            return self.before + self.after;
         }
         let of = |part, bytes: usize| if swapped.has(part) { bytes } else { 0 };
         // Both keep the heads' outputs where nothing gates them.
-        let behind = of(Swapped::CORE, self.core.1) + of(Swapped::PROJ, self.joined);
-        of(Swapped::CORE, self.core.0) + behind.min(self.behind)
+        let after = of(Swapped::CORE, self.core.1) + of(Swapped::PROJ, self.joined);
+        of(Swapped::CORE, self.core.0) + after.min(self.after)
     }
 }
 
 /// Bytes that an MLP saves in addition to its input: before and after its activation.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Inner {
+pub(crate) struct MlpBytes {
     pub(crate) before: usize,
-    pub(crate) behind: usize,
+    pub(crate) after: usize,
 }
 
-impl Inner {
+impl MlpBytes {
     pub(crate) fn all(self) -> usize {
-        self.before + self.behind
+        self.before + self.after
     }
 
     /// So many times it.
     pub(crate) fn times(self, n: usize) -> Self {
-        Self { before: n * self.before, behind: n * self.behind }
+        Self { before: n * self.before, after: n * self.after }
     }
 
     /// What goes to the host of it, where it does as a `whole`, or parts of it.
     pub(crate) fn leaving(self, whole: bool, swapped: Swapped) -> usize {
         match (whole, swapped.has(Swapped::FC2)) {
             (true, _) => self.all(),
-            (false, true) => self.behind,
+            (false, true) => self.after,
             (false, false) => 0,
         }
     }
@@ -94,7 +94,7 @@ impl Inner {
 
 /// Bytes that a layer of experts saves after its norm.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct OfExperts {
+pub(crate) struct ExpertLayerBytes {
     /// The router's rows and scores.
     pub(crate) router: usize,
     /// Numbers of choices; they stay.
@@ -107,13 +107,13 @@ pub(crate) struct OfExperts {
     pub(crate) out: usize,
     /// Rows that do.
     pub(crate) sent: usize,
-    pub(crate) routed: Inner,
-    pub(crate) shared: Inner,
+    pub(crate) routed: MlpBytes,
+    pub(crate) shared: MlpBytes,
     /// What a gate of shared experts takes.
     pub(crate) gate: usize,
 }
 
-impl OfExperts {
+impl ExpertLayerBytes {
     /// Everything that is saved, wherever it is.
     pub(crate) fn all(&self) -> usize {
         let rows = self.router + self.choices + self.around + self.into + self.out + self.sent + self.gate;
@@ -139,7 +139,7 @@ impl OfExperts {
 impl Activations {
     /// A micro-batch of one row of `tokens` tokens, on one rank, without recomputation.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
-        let (recompute, keeping) = (Recompute::None, Keeping::default());
+        let (recompute, save_policy) = (Recompute::None, SavePolicy::default());
         Self {
             tokens,
             row: tokens,
@@ -153,7 +153,7 @@ impl Activations {
             ring_cache: RingCache::default(),
             trains_indexer: false,
             recompute,
-            keeping,
+            save_policy,
         }
     }
 

@@ -1,8 +1,8 @@
 //! The trait through which a kind of attention describes itself, in addition to its rule, arguments and flags.
 
-use crate::keeping::LayerKeeping;
-use crate::kept::{Activations, Mixed};
 use crate::params::Table;
+use crate::save_policy::LayerSavePolicy;
+use crate::saved_bytes::{Activations, MixerBytes};
 use crate::sizes::Layer;
 use crate::{ModelConfig, Role, Rope};
 use ms_core::HeadLayout;
@@ -29,7 +29,7 @@ pub struct Section {
 }
 
 /// A kind of attention. What is not said here of a question is so of attention with grouped keys and values, and of most.
-pub(crate) trait Attending {
+pub(crate) trait AttentionKind {
     /// The weights of layer `index`, under its module.
     fn params(&self, t: &mut Table<'_>, c: &ModelConfig, index: usize);
 
@@ -37,7 +37,13 @@ pub(crate) trait Attending {
     fn flops(&self, c: &ModelConfig, keys: f64) -> f64;
 
     /// Bytes that a pass saves for a layer after its norm.
-    fn kept(&self, a: &Activations, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Mixed;
+    fn kept(
+        &self,
+        a: &Activations,
+        c: &ModelConfig,
+        number: usize,
+        save_policy: LayerSavePolicy,
+    ) -> MixerBytes;
 
     /// Heads as attention computes them, of all ranks together.
     fn heads(&self, c: &ModelConfig, number: usize) -> HeadLayout {
@@ -110,12 +116,12 @@ pub(crate) trait Attending {
     }
 
     /// Whether its input is saved only by the projection.
-    fn keeps_input(&self, _keeping: LayerKeeping) -> bool {
+    fn keeps_input(&self, _keeping: LayerSavePolicy) -> bool {
         true
     }
 
     /// The bytes saved after the core that are swapped to the host whichever parts are.
-    fn leaving(&self, _keeping: LayerKeeping, _mixed: &Mixed) -> usize {
+    fn leaving(&self, _keeping: LayerSavePolicy, _mixed: &MixerBytes) -> usize {
         0
     }
 

@@ -6,7 +6,7 @@ use crate::ModelConfig;
 
 /// What an axis of parallelism does with a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum AxisRule {
     /// Ranks share it so.
     Shared(&'static str),
     /// Context-parallel ranks share it so where each sees whole documents, of gathered rows or of some of the heads; otherwise it
@@ -25,33 +25,33 @@ pub enum How {
 
 /// A part of models and how ranks share it.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct ShardingRule {
     /// The part.
     pub part: &'static str,
     /// Tensor parallelism.
-    pub tp: How,
+    pub tp: AxisRule,
     /// Context parallelism.
-    pub cp: How,
+    pub cp: AxisRule,
     /// Expert parallelism.
-    pub ep: How,
+    pub ep: AxisRule,
     pub(crate) has: fn(&ModelConfig) -> bool,
     /// What of a model must divide among the ranks along an axis, where the part is shared.
     pub(crate) divides: fn(&ModelConfig, Axis) -> Vec<(&'static str, usize)>,
 }
 
-impl Rule {
+impl ShardingRule {
     /// What `axis` does with the part; data and pipeline parallelism leave parts whole.
-    pub fn along(&self, axis: Axis) -> How {
+    pub fn along(&self, axis: Axis) -> AxisRule {
         match axis {
             Axis::Tp => self.tp,
             Axis::Cp => self.cp,
             Axis::Ep => self.ep,
-            Axis::Dp | Axis::Pp => How::Unconcerned,
+            Axis::Dp | Axis::Pp => AxisRule::Unconcerned,
         }
     }
 }
 
-pub(crate) const UNCONCERNED: How = How::Unconcerned;
+pub(crate) const UNCONCERNED: AxisRule = AxisRule::Unconcerned;
 
 /// Why rings do not serve attention that picks or pools its keys.
 pub(crate) const NO_RING: &str = "a query picks among all keys before it, and windows reach over ranks: keys are gathered (kvallgather_cp_algo) or heads exchanged for tokens (ulysses_cp_algo), as in upstream, not passed around";

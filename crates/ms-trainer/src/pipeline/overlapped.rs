@@ -11,14 +11,14 @@ use crate::Result;
 use ms_core::{BackwardPass, GradSink, WeightGradStore};
 use ms_data::MicroBatch;
 use ms_dist::schedule::Action;
-use ms_nn::Beside;
+use ms_nn::OverlappedPass;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// A backward pass that works where a forward pass waits, and what it defers.
 struct Meanwhile<'a>(RefCell<(&'a mut BackwardPass, &'a mut dyn GradSink, Option<&'a mut WeightGradStore>)>);
 
-impl Beside for Meanwhile<'_> {
+impl OverlappedPass for Meanwhile<'_> {
     fn resume(&self) -> ms_core::Result<()> {
         let (backward, sink, deferred) = &mut *self.0.borrow_mut();
         backward.resume(*sink, deferred.as_deref_mut())
@@ -27,7 +27,7 @@ impl Beside for Meanwhile<'_> {
 
 impl Iteration<'_> {
     /// Executes two overlapped actions, a forward and a backward pass of two micro-batches.
-    pub(super) fn act_beside(
+    pub(super) fn act_overlapped(
         &mut self,
         actions: [Action; 2],
         micro_batches: &[MicroBatch],
