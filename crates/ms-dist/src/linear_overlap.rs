@@ -12,12 +12,12 @@ pub struct LinearOverlap {
     pub pieces: Pieces,
     /// Products of key/value latents, while query latents and the shared part of keys are gathered from ranks with token
     /// shards.
-    pub beside_gathers: bool,
+    pub overlap_gathers: bool,
 }
 
 impl Default for LinearOverlap {
     fn default() -> Self {
-        Self { weight_gradients: true, pieces: Pieces::Number(1), beside_gathers: false }
+        Self { weight_gradients: true, pieces: Pieces::Number(1), overlap_gathers: false }
     }
 }
 

@@ -14,7 +14,7 @@ const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jit
 const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];
 
 /// What to report instead of what was given, by Megatron's names; `None`: nothing.
-type Instead<'a> = BTreeMap<&'a str, Option<Value>>;
+type Overrides<'a> = BTreeMap<&'a str, Option<Value>>;
 
 /// Other values that a flag could have; `None`: it is not given.
 fn others(value: &Value, choices: &[&str]) -> Vec<Option<Value>> {
@@ -85,7 +85,7 @@ impl ModelFlags {
         &self,
         model: &ModelConfig,
         read: impl Fn(&str) -> bool,
-        make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
+        make: impl Fn(&Overrides<'_>) -> Option<ModelConfig>,
     ) {
         let of_training =
             |dest: &str| SAY_LITTLE.contains(&dest) || (model.moe.is_some() && OF_TRAINING.contains(&dest));
@@ -102,11 +102,11 @@ impl ModelFlags {
 fn idle<'a>(
     asked: &[&'a Given],
     choices: impl Fn(&Given) -> Vec<&'static str>,
-    make: impl Fn(&Instead<'_>) -> Option<ModelConfig>,
+    make: impl Fn(&Overrides<'_>) -> Option<ModelConfig>,
 ) -> Vec<&'a Given> {
     let still = |given: &Given, without: &[&Given]| {
         let away = without.iter().filter(|other| other.dest != given.dest);
-        let mut instead: Instead<'_> = away.map(|other| (&*other.dest, None)).collect();
+        let mut instead: Overrides<'_> = away.map(|other| (&*other.dest, None)).collect();
         let Some(plain) = make(&instead) else { return false };
         others(&given.value, &choices(given)).into_iter().all(|other| {
             instead.insert(&given.dest, other);

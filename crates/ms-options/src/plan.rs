@@ -17,7 +17,7 @@ use ms_dist::ContextParallel;
 use ms_dist::buckets::{BucketPlan, Bucketing};
 use ms_dist::schedule::{Action, Report, Schedule};
 use ms_spec::{Item, PassBytes, PlacedParam, Placement, memory};
-use ms_trainer::Replay;
+use ms_trainer::RecomputeTiming;
 use ms_trainer::rehearsal::Rehearsal;
 use rehearse::Stage;
 use room::Needs;
@@ -97,9 +97,9 @@ pub(crate) fn pipeline(
     placement: &Placement,
     micro_batches: usize,
 ) -> Result<(Schedule, Report)> {
-    let (order, beside) = (r.config.order, r.config.passes_beside);
+    let (order, overlapped) = (r.config.order, r.config.overlap_passes);
     let schedule = order
-        .schedule(&placement.order(), micro_batches, beside)
+        .schedule(&placement.order(), micro_batches, overlapped)
         .map_err(|e| Usage(format!("--global-batch-size: {e}")))?;
     let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
     Ok((schedule, report))
@@ -182,9 +182,9 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     let of_chunk = |k: usize| activations.of_items(&r.config.model, &chunks[k], (k, chunks.len()));
     let chunks: Vec<PassBytes> = (0..chunks.len()).map(of_chunk).collect();
     let ends = |chunk: usize| placement.stage(stage)[chunk].contains(&Item::Head);
-    let beyond = match r.config.replay {
-        Replay::InBubble => schedule.recomputed_in_bubble(stage, ends),
-        Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
+    let beyond = match r.config.recompute_timing {
+        RecomputeTiming::InBubble => schedule.recomputed_in_bubble(stage, ends),
+        RecomputeTiming::WithGradient | RecomputeTiming::InAdvance => BTreeSet::new(),
     };
     let stream = activations.input(&r.config.model);
     let mut most = PassBytes::default();

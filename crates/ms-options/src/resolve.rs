@@ -1,6 +1,5 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
-pub(crate) mod beside;
 pub(crate) mod checked;
 pub(crate) mod checkpoint;
 pub(crate) mod chosen;
@@ -17,6 +16,7 @@ pub(crate) mod schedule;
 pub(crate) mod shares;
 pub(crate) mod stages;
 pub(crate) mod topology;
+pub(crate) mod tp_overlap;
 pub(crate) mod update;
 pub(crate) mod world;
 pub(crate) mod written;
@@ -38,7 +38,7 @@ use schedule::Extent;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use topology::{Around, Topology};
+use topology::{Topology, TopologyInputs};
 
 options! {
     /// The element type.
@@ -72,7 +72,7 @@ options! {
 
 options! {
     /// What is said and measured of a run, and when it ends early.
-    pub struct Watching in "Logging" {
+    pub struct LoggingOptions in "Logging" {
         interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
         throughput: bool = "--log-throughput", "TFLOP/s per rank in the log line";
         progress: bool = "--log-progress", "with --save: record starts of jobs and, at each checkpoint, throughput, operations and tokens in progress.txt";
@@ -202,29 +202,30 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     };
     let (mut model, model_from) = model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(&o.model_flags, &mut model, seq_length)?;
-    if let Some((modules, flag)) = o.made.modules() {
+    if let Some((modules, flag)) = o.model_training.modules() {
         if modules > model.mtp {
             refuse!("{flag}: expected at most {}, as the model has it, found {modules}", model.mtp);
         }
         model.mtp = modules;
     }
-    let scale_of_windows = o.made.scale_of_windows()?;
+    let scale_of_windows = o.model_training.scale_of_windows()?;
     model.mtp_hidden_first = scale_of_windows.is_some();
 
     let micro = need(o.batches.micro, "--micro-batch-size")?;
     let noop = o.model_flags.noop_layers();
-    let overlap_experts = o.of_experts.overlaps();
+    let overlap_experts = o.expert_memory.overlaps();
     let (upstream, shares) = (o.upstream, &o.shares);
-    let around = Around { world: (world, &said), upstream, overlap_experts, shares, noop, seq_length, micro };
+    let inputs =
+        TopologyInputs { world: (world, &said), upstream, overlap_experts, shares, noop, seq_length, micro };
     if upstream == Upstream::Head && model.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.wide_gate) {
         refuse!(
             "--shared-expert-gate-output-dimension: newer upstreams make a gate for every element and never read it: expected 1, \
              or --upstream v2.0.0"
         );
     }
-    let topology = topology::resolve(&o.spread, &around, &model)?;
+    let topology = topology::resolve(&o.parallelism, &inputs, &model)?;
     if purpose.starts_ranks() {
-        topology::check_run(&o.spread, &topology)?;
+        topology::check_run(&o.parallelism, &topology)?;
     }
     update::check_gathering(&o.update, &topology.grid, topology.stages.interleaved())?;
     let dp = topology.grid.size(ms_core::Axis::Dp);
@@ -237,10 +238,10 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         (Some(iters), None) => (iters, iters.saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples), samples),
         (Some(_), Some(_)) => refuse!("--train-iters and --train-samples: pass one of them"),
-        (None, None) if o.watching.skip_train || planned => (0, 0),
+        (None, None) if o.logging.skip_train || planned => (0, 0),
         (None, None) => refuse!("--train-iters is required (or --train-samples)"),
     };
-    let w = &o.watching;
+    let w = &o.logging;
     let eval = Evaluation { interval: w.eval_interval, iters: w.eval_iters };
     let by_samples = o.batches.samples.is_given();
     let extent = Extent { by_samples, train_samples, skipped: w.skip_train, planned };
@@ -269,23 +270,28 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
     let shares = (topology.grid.size(Axis::Tp), topology.parallel.sequence_parallel);
-    beside::check_gathers(&o.beside, &model, shares)?;
-    let (recompute, save_policy, replay) =
-        recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
+    tp_overlap::check_gathers(&o.tp_overlap, &model, shares)?;
+    let (recompute, save_policy, recompute_timing) =
+        recompute::resolve(&o.recompute, &o.expert_memory, (&model, &topology), o.upstream)?;
     let asked = recompute::passes::Asked {
         reduces: o.update.overlap_reduce,
         gathers: o.update.overlap_gather,
-        extends: o.spread.extend_ep.value,
+        extends: o.parallelism.extend_ep.value,
         micro_batches: batch.global / (micro * dp).max(1),
     };
-    let passes_beside =
-        recompute::passes::resolve(&o.again, &o.of_experts, &asked, (&model, &topology), o.upstream)?;
+    let overlap_passes =
+        recompute::passes::resolve(&o.recompute, &o.expert_memory, &asked, (&model, &topology), o.upstream)?;
     let indexer = update::indexer(&o.update, &model)?;
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let bucket_size = bucket_size(o, (&model, &topology.stages), &topology.grid)?;
-    let checkpoint =
-        checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned, (&model, o.beside.split))?;
+    let checkpoint = checkpoint::checkpointing(
+        &o.checkpoint,
+        &o.source,
+        o.upstream,
+        planned,
+        (&model, o.tp_overlap.split),
+    )?;
     if !checkpoint.upcycling {
         checkpoint::check_model(&checkpoint, &o.model_flags, &model)?;
     }
@@ -316,13 +322,13 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         log_token_mean: o.upstream == Upstream::Head && (!o.samples.is_sft() || o.update.per_token),
         recompute,
         save_policy,
-        replay,
+        recompute_timing,
         swap_folder: w.swap_folder.clone().unwrap_or_else(std::env::temp_dir),
         stages: topology.stages.clone(),
         order: topology.order,
-        passes_beside,
-        waits_at_borders: !o.spread.messages_beside && topology.stages.pp > 1,
-        head_later: update::head_later(&o.update, topology.stages.pp)?,
+        overlap_passes,
+        waits_at_borders: !o.parallelism.overlap_p2p && topology.stages.pp > 1,
+        defer_embedding_wgrad: update::defer_embedding_wgrad(&o.update, topology.stages.pp)?,
         routing,
         mtp_loss_scale: scale_of_windows.unwrap_or(o.update.mtp_loss_scale),
         indexer,
@@ -333,7 +339,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         bucket_multiple: update::bucket_multiple(&o.update, &topology.grid),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
-        gather_beside_step: o.update.gather_beside_step,
+        overlap_gather_with_step: o.update.overlap_gather_with_step,
         tp_overlap,
         rounded_gradients: update::rounded_gradients(&o.update, p, o.upstream)?,
         // As upstream: a non-finite value makes a dynamic scale fall.
@@ -389,8 +395,8 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
 /// If the tokens of a rank do not divide as they are to be cut.
 pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
     let (tp, all) = (topology.grid.size(Axis::Tp), tokens / topology.grid.size(Axis::Cp));
-    let tokens = beside::Tokens { all, tp, shared: topology.parallel.sequence_parallel };
-    beside::resolve(&o.beside, o.upstream, &tokens)
+    let tokens = tp_overlap::Tokens { all, tp, shared: topology.parallel.sequence_parallel };
+    tp_overlap::resolve(&o.tp_overlap, o.upstream, &tokens)
 }
 
 /// Elements of a bucket of gradients among the ranks of `grid`; `None`: all are one bucket.

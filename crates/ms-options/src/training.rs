@@ -42,7 +42,7 @@ pub fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result
     let mut run = crate::resolve::resolve(o, purpose, launched)?;
     crate::resolve::companions::say_defaults(o);
     if purpose.chooses_swaps() {
-        crate::plan::smart_swap::choose(&mut run, &o.again, o.update.swap_parts)?;
+        crate::plan::smart_swap::choose(&mut run, &o.recompute, o.update.swap_parts)?;
     }
     crate::resolve::companions::say(o, &run);
     Ok(run)

@@ -7,7 +7,7 @@
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
 use crate::lr_schedule::{Decoupled, LrSchedule};
-use crate::optimizer::{Blank, MASTER, state_names};
+use crate::optimizer::{MASTER, StateSlot, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::upcycling;
 use crate::{Error, Result};
@@ -416,9 +416,9 @@ fn read_state(
 ) -> Result<()> {
     let specs = engine.model.specs();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(&engine.device, which, |mut blanks| {
-        let mut wanted = Vec::with_capacity(blanks.len());
-        for Blank { param, range, values } in &mut blanks {
+    engine.optimizer.fill(&engine.device, which, |mut slots| {
+        let mut wanted = Vec::with_capacity(slots.len());
+        for StateSlot { param, range, values } in &mut slots {
             let i = param.0 as usize;
             let (dtype, out) = (values.dtype(), values.bytes_mut());
             match tensor(&specs[i]) {

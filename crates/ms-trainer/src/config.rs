@@ -60,7 +60,7 @@ pub struct TrainConfig {
     /// Which activations the other layers do not save.
     pub save_policy: SavePolicy,
     /// When passes are recomputed.
-    pub replay: Replay,
+    pub recompute_timing: RecomputeTiming,
     /// Folder of the files to which goes what leaves the device.
     pub swap_folder: PathBuf,
     /// What each pipeline stage holds.
@@ -70,13 +70,13 @@ pub struct TrainConfig {
     /// Forward passes overlap with backward passes of other micro-batches, so that each runs while the other's tokens are in
     /// transit to experts and back ([`ms_dist::schedule::Schedule::with_overlapped_passes`]); token exchanges then overlap with
     /// other work in all passes.
-    pub passes_beside: bool,
+    pub overlap_passes: bool,
     /// Stages wait for each message as soon as it is available: the sender until it is received, the receiver before it
     /// starts anything else. Otherwise messages are in transit while both work.
     pub waits_at_borders: bool,
     /// For this many micro-batches of an iteration, the gradient of the output layer's weights is computed when the last
     /// stage has finished everything else, while other stages are still working.
-    pub head_later: Option<usize>,
+    pub defer_embedding_wgrad: Option<usize>,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
     /// Dropout rate after the embedding and after every sublayer, during training.
@@ -94,7 +94,7 @@ pub struct TrainConfig {
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
     pub overlap_param_gather: bool,
     /// A bucket's new weights are gathered as soon as they are computed, while those of other buckets still are.
-    pub gather_beside_step: bool,
+    pub overlap_gather_with_step: bool,
     /// What layers inside tensor parallelism compute while their ranks exchange.
     pub tp_overlap: LinearOverlap,
     /// Gradients are kept in bf16, of bf16 weights: every micro-batch's is rounded when it is added (`--o2-gradient`).
@@ -180,13 +180,13 @@ impl TrainConfig {
             log_token_mean: false,
             recompute: Recompute::None,
             save_policy: SavePolicy::default(),
-            replay: Replay::default(),
+            recompute_timing: RecomputeTiming::default(),
             swap_folder: PathBuf::from("."),
             stages: Stages::default(),
             order: PipelineOrder::default(),
-            passes_beside: false,
+            overlap_passes: false,
             waits_at_borders: false,
-            head_later: None,
+            defer_embedding_wgrad: None,
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             indexer: None,
@@ -197,7 +197,7 @@ impl TrainConfig {
             bucket_multiple: Bucketing::MULTIPLE,
             overlap_grad_reduce: false,
             overlap_param_gather: false,
-            gather_beside_step: false,
+            overlap_gather_with_step: false,
             tp_overlap: LinearOverlap::default(),
             rounded_gradients: false,
             check_for_nan: true,
@@ -344,7 +344,7 @@ pub enum PipelineOrder {
     /// Chunks from both ends.
     DualPipeV,
     /// Any order that can be executed, drawn from this seed; for tests.
-    Drawn(u64),
+    Random(u64),
 }
 
 impl PipelineOrder {
@@ -353,7 +353,7 @@ impl PipelineOrder {
         match self {
             Self::ZeroBubble { group } => Order::ZeroBubble { group: group.unwrap_or(stages) },
             Self::DualPipeV => Order::DualPipeV,
-            Self::Drawn(seed) => Order::Random { seed },
+            Self::Random(seed) => Order::Random { seed },
             Self::Plain { group, forwards_first } if chunks > 1 => {
                 Order::Interleaved { group: group.unwrap_or(stages), forwards_first }
             }
@@ -364,7 +364,7 @@ impl PipelineOrder {
 
 impl PipelineOrder {
     /// The schedule of the stages along `chain`, with overlapped passes where possible if configured
-    /// ([`TrainConfig::passes_beside`]).
+    /// ([`TrainConfig::overlap_passes`]).
     ///
     /// # Errors
     /// [`Impossible`] with the numbers that do not fit.
@@ -372,12 +372,12 @@ impl PipelineOrder {
         self,
         chain: &[(usize, usize)],
         micro_batches: usize,
-        passes_beside: bool,
+        overlap_passes: bool,
     ) -> std::result::Result<ms_dist::schedule::Schedule, Impossible> {
         let stages = chain.iter().map(|place| place.0 + 1).max().unwrap_or(1);
         let order = self.order(stages, chain.len() / stages);
         let schedule = ms_dist::schedule::Schedule::new(order, chain, micro_batches)?;
-        Ok(if passes_beside { schedule.with_overlapped_passes(order) } else { schedule })
+        Ok(if overlap_passes { schedule.with_overlapped_passes(order) } else { schedule })
     }
 }
 
@@ -389,13 +389,13 @@ impl Default for PipelineOrder {
 
 /// When a pipeline stage recomputes activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Replay {
+pub enum RecomputeTiming {
     /// When its gradient has come.
     #[default]
     WithGradient,
     /// Before a stage waits for the gradient (`--recompute-in-advance`).
     InAdvance,
-    /// As [`Replay::InAdvance`], and forward passes beyond as many as the pipeline has chunks keep only what came in
+    /// As [`RecomputeTiming::InAdvance`], and forward passes beyond as many as the pipeline has chunks keep only what came in
     /// (`--recompute-in-bubble`).
     InBubble,
 }
@@ -512,11 +512,11 @@ pub struct Checkpointing {
     /// Iterations between checkpoints; 0: only at the end.
     pub save_interval: u64,
     /// Checkpoints are copied and written while training goes on.
-    pub beside_training: bool,
+    pub async_save: bool,
     /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
     pub keep_last: Option<u64>,
     /// Checkpoints between those, for a run that is broken off.
-    pub passing: Option<Passing>,
+    pub non_persistent: Option<NonPersistent>,
     /// Weights only.
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.
@@ -532,14 +532,14 @@ pub struct Checkpointing {
 impl Checkpointing {
     /// Whether any checkpoint is written.
     pub fn writes(&self) -> bool {
-        self.save.is_some() || self.passing.is_some()
+        self.save.is_some() || self.non_persistent.is_some()
     }
 }
 
 /// Checkpoints of which only the newest is kept (Megatron's non-persistent ones). Only this program reads them: they have no
 /// files for Megatron.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passing {
+pub struct NonPersistent {
     /// Their folder.
     pub dir: PathBuf,
     /// Iterations between them; where one is due for [`Checkpointing::save`], too, that one is written alone.

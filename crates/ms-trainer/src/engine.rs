@@ -11,7 +11,7 @@ use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::scaler::Scaler;
-use crate::unusual::Usual;
+use crate::spike_detector::SpikeDetector;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
 use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor, UpdatedBy};
@@ -46,9 +46,9 @@ pub struct Engine {
     counts: Vec<bool>,
     scaler: Scaler,
     /// Losses of micro-batches, if they are checked.
-    usual_loss: Option<Usual>,
+    loss_spikes: Option<SpikeDetector>,
     /// Norms of this rank's gradients by bucket, if they are checked.
-    usual_grads: Option<Usual>,
+    grad_spikes: Option<SpikeDetector>,
     load: Arc<RouterLoad>,
     indexer_losses: Arc<IndexerLosses>,
     /// Where what leaves the device goes.
@@ -121,7 +121,7 @@ impl Engine {
     pub(crate) fn blank(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         let config = Arc::new(config.clone());
         ctx.linears = config.tp_overlap;
-        ctx.overlap_experts |= config.passes_beside;
+        ctx.overlap_experts |= config.overlap_passes;
         let placement = Placement::new(&config.model, &config.stages)?;
         let position =
             RankPosition { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
@@ -167,12 +167,12 @@ impl Engine {
             overlap,
             counts,
             scaler: config.loss_scale.start(),
-            usual_loss: config
+            loss_spikes: config
                 .check_for_spiky_loss
-                .then(|| Usual::new("the loss of a micro-batch", "--check-for-spiky-loss")),
-            usual_grads: config
+                .then(|| SpikeDetector::new("the loss of a micro-batch", "--check-for-spiky-loss")),
+            grad_spikes: config
                 .check_for_large_grads
-                .then(|| Usual::new("the norm of a bucket's gradients", "--check-for-large-grads")),
+                .then(|| SpikeDetector::new("the norm of a bucket's gradients", "--check-for-large-grads")),
             load,
             indexer_losses,
             host,
@@ -256,7 +256,7 @@ impl Engine {
         let order = self.dp.forward_order();
         let (mut gathering, mut waiting) = (self.dp.weight_gather(), Vec::with_capacity(order.len()));
         let updated = |bucket, part| {
-            if self.config.gather_beside_step {
+            if self.config.overlap_gather_with_step {
                 return Ok(gathering.begin(bucket, part)?);
             }
             waiting.push((bucket, part));
@@ -289,7 +289,7 @@ impl Engine {
             Some(early) => Reduction::overlapped(&self.dp, &mut self.grads, |p| early[p.0 as usize] * passes),
         };
         let mut norms = Vec::new();
-        if self.usual_grads.is_some() {
+        if self.grad_spikes.is_some() {
             reduction = reduction.noting_norms(device, &mut norms);
         }
         let (losses, kept_bytes) = {
@@ -310,7 +310,7 @@ impl Engine {
         // What no layer has used.
         self.store.settle()?;
         self.kept_bytes = self.kept_bytes.max(kept_bytes);
-        if let Some(usual) = self.usual_loss.as_mut().filter(|_| !losses.of_micro_batches.is_empty()) {
+        if let Some(usual) = self.loss_spikes.as_mut().filter(|_| !losses.of_micro_batches.is_empty()) {
             let mine = &losses.of_micro_batches;
             let mine = Tensor::from_slice(self.device.arena(), [mine.len()], mine)?;
             let sums = self.ctx.cp.all_reduce("losses of micro-batches", mine, ReduceOp::Sum)?.wait()?;
@@ -332,7 +332,7 @@ impl Engine {
             false => 1.0 / self.ctx.dp.size() as f64,
         } / self.scaler.scale;
         let mut parts = reduction.finish(&self.device, factor)?;
-        if let Some(usual) = &mut self.usual_grads {
+        if let Some(usual) = &mut self.grad_spikes {
             // As they are without the scale of the loss, which changes.
             norms.iter_mut().for_each(|norm| *norm /= self.scaler.scale);
             usual.look(&norms, iteration, || self.ctx.describe())?;

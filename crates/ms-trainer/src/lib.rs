@@ -9,7 +9,6 @@
 //! or FP8 (E4M3) with scales, and master weights as halves or not at all, as the options say. Optimizer state is sharded over
 //! the data-parallel ranks if the grid says so. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
 
-mod ahead;
 mod checkpoint;
 mod config;
 mod engine;
@@ -31,15 +30,16 @@ mod run;
 mod saving;
 mod scaled;
 mod scaler;
-mod share;
+mod shifted_batch;
+mod spike_detector;
 mod state;
-mod unusual;
+mod token_shard;
 mod upcycling;
 mod usage;
 
 pub use config::{
-    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, Passing, PipelineOrder,
-    Replay, Routing, TrainConfig, UpdateRule,
+    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, NonPersistent,
+    PipelineOrder, RecomputeTiming, Routing, TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedPart, StepReport};
 pub use error::{Error, Result};

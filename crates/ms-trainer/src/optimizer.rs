@@ -5,7 +5,7 @@ use crate::config::{Adam, UpdateRule};
 use crate::lr_schedule::Rates;
 use crate::owned::{Owned, Shard};
 use crate::scaled::{Scaled, Stored};
-use crate::state::{InWeights, Lower, OptimizerForm, State};
+use crate::state::{InWeights, LowerHalves, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, ExactSum, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
@@ -71,7 +71,7 @@ impl Optimizer {
         let shard = Shard::new(dp, specs, counts);
         let dtype = store.dtype().wide();
         let zeros = |dtype| Tensor::zeros(device.arena(), dtype, [shard.numel]);
-        let in_weights = |lower: Option<Lower>| {
+        let in_weights = |lower: Option<LowerHalves>| {
             let mut all = InWeights::new(lower);
             let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained());
             whole.for_each(|p| all.keep_whole(device, (p.at, p.slice.range.len()), dtype));
@@ -97,12 +97,12 @@ impl Optimizer {
                     State::away(host, kept, shard.numel)?
                 }
                 (OptimizerForm { reuse: true, ties_to_even, .. }, _) if which == 0 => {
-                    in_weights(Some(Lower::new(device, shard.numel, ties_to_even)))
+                    in_weights(Some(LowerHalves::new(device, shard.numel, ties_to_even)))
                 }
                 (OptimizerForm { rounded_moments: true, .. }, _) if which > 0 => {
                     State::Rounded(zeros(DType::Bf16))
                 }
-                _ => State::Here(zeros(dtype)),
+                _ => State::OnDevice(zeros(dtype)),
             })
         };
         let state = (0..state_names(rule).len()).map(make).collect::<Result<_>>()?;
@@ -253,9 +253,9 @@ impl Optimizer {
         &self,
         which: usize,
         wanted: impl Fn(ParamId) -> bool,
-    ) -> impl Iterator<Item = Share<'_>> {
+    ) -> impl Iterator<Item = StateShard<'_>> {
         let parts = self.shard.parts.iter().filter(move |own| wanted(ParamId(own.slice.param as u32)));
-        parts.map(move |own| Share { optimizer: self, which, own })
+        parts.map(move |own| StateShard { optimizer: self, which, own })
     }
 
     /// Fills state tensor `which`: `read` gets parts with where to put them, all those at once that stay as they are read, and
@@ -267,7 +267,7 @@ impl Optimizer {
         &mut self,
         device: &Device,
         which: usize,
-        mut read: impl FnMut(Vec<Blank<'_>>) -> Result<()>,
+        mut read: impl FnMut(Vec<StateSlot<'_>>) -> Result<()>,
     ) -> Result<()> {
         let buckets = 0..self.shard.buckets.len();
         let mut new: Option<Vec<_>> = match self.state[which].goes_by_parts() {
@@ -277,12 +277,12 @@ impl Optimizer {
         let state = &mut self.state[which];
         // Weights that are the numbers themselves are read to their place, too.
         let stays = |own: &&Owned| match &*state {
-            State::Here(_) => true,
+            State::OnDevice(_) => true,
             state => state.is_weights() && !state.is_whole(own.at),
         };
         let (stay, others): (Vec<&Owned>, Vec<&Owned>) = self.shard.parts.iter().partition(stays);
         let mut places = Vec::with_capacity(stay.len());
-        if let State::Here(all) = state {
+        if let State::OnDevice(all) = state {
             places = all.whole_mut()?.split(stay.iter().map(|own| own.at..own.at + own.slice.range.len()));
         } else {
             for (bucket, new) in new.iter_mut().flatten().enumerate() {
@@ -290,11 +290,11 @@ impl Optimizer {
                 places.extend(new.whole_mut()?.split(slices.map(|s| s.offset..s.offset + s.range.len())));
             }
         }
-        read(stay.into_iter().zip(places).map(Blank::new).collect())?;
+        read(stay.into_iter().zip(places).map(StateSlot::new).collect())?;
         for own in others {
             let s = &own.slice;
             let mut values = Tensor::uninit(device.arena(), self.dtype, [s.range.len()]);
-            read(vec![Blank::new((own, values.whole_mut()?))])?;
+            read(vec![StateSlot::new((own, values.whole_mut()?))])?;
             let upper = state.restore(device, own.at, &values)?;
             if let (Some(new), Some(upper)) = (&mut new, upper) {
                 new[s.bucket].put(s.offset, &upper)?;
@@ -377,7 +377,7 @@ impl Optimizer {
         let direct = self.state[0].is_weights();
         let mut new =
             if direct { Some(self.copy(store, bucket)?) } else { self.new_weights(device, 0, bucket) };
-        let here = |state: &State| matches!(state, State::Here(_));
+        let here = |state: &State| matches!(state, State::OnDevice(_));
         let by_parts = self.state.iter().any(State::goes_by_parts);
         for own in self.shard.of_bucket(bucket) {
             let (s, len) = (&own.slice, own.slice.range.len());
@@ -394,7 +394,7 @@ impl Optimizer {
             if (direct && !is_whole || here(&self.state[0])) && self.state[1..].iter().all(here) {
                 let own_weights = new.iter_mut().map(|new| new.view_mut(s.offset, [len]));
                 let of_state = self.state.iter_mut().filter_map(|state| match state {
-                    State::Here(all) => Some(all.view_mut(own.at, [len])),
+                    State::OnDevice(all) => Some(all.view_mut(own.at, [len])),
                     _ => None,
                 });
                 let windows = own_weights.chain(of_state).collect::<ms_core::Result<Vec<_>>>()?;
@@ -445,7 +445,7 @@ impl Optimizer {
         match &self.state[0] {
             // Those of a checkpoint were rounded before their master weights were.
             State::InWeights(_) | State::Scaled(_) => {}
-            State::Here(all) => return Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
+            State::OnDevice(all) => return Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
             state => return self.narrowed(device, state, (start, len), dtype),
         }
         let mut weights = self.copy(store, bucket)?;
@@ -482,14 +482,14 @@ impl Optimizer {
 }
 
 /// A part of a parameter's state that is to be filled.
-pub(crate) struct Blank<'a> {
+pub(crate) struct StateSlot<'a> {
     pub(crate) param: ParamId,
     /// Its elements of the parameter's on this rank.
     pub(crate) range: std::ops::Range<usize>,
     pub(crate) values: TensorMut<'a>,
 }
 
-impl<'a> Blank<'a> {
+impl<'a> StateSlot<'a> {
     fn new((own, values): (&Owned, TensorMut<'a>)) -> Self {
         Self { param: ParamId(own.slice.param as u32), range: own.slice.range.clone(), values }
     }
@@ -497,13 +497,13 @@ impl<'a> Blank<'a> {
 
 /// A part of a parameter's state.
 #[derive(Clone, Copy)]
-pub(crate) struct Share<'a> {
+pub(crate) struct StateShard<'a> {
     optimizer: &'a Optimizer,
     which: usize,
     own: &'a Owned,
 }
 
-impl Share<'_> {
+impl StateShard<'_> {
     pub(crate) fn param(&self) -> ParamId {
         ParamId(self.own.slice.param as u32)
     }
@@ -514,8 +514,8 @@ impl Share<'_> {
     }
 
     /// Whether it is with the host.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self.optimizer.state[self.which], State::Away(_))
+    pub(crate) fn is_on_host(&self) -> bool {
+        matches!(self.optimizer.state[self.which], State::OnHost(_))
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -525,7 +525,7 @@ impl Share<'_> {
     /// Its values.
     pub(crate) fn values(&self, device: &Device, store: &ParamStore) -> Result<Tensor> {
         match &self.optimizer.state[self.which] {
-            State::Here(all) => Ok(all.slice_flat(self.own.at, [self.own.slice.range.len()])?),
+            State::OnDevice(all) => Ok(all.slice_flat(self.own.at, [self.own.slice.range.len()])?),
             _ => self.optimizer.read(device, store, self.which, self.own),
         }
     }

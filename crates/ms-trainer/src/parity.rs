@@ -6,8 +6,10 @@
 
 mod compare;
 
-use crate::rehearsal::{Place, Rehearsal, rehearse};
-use crate::{CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, Replay, StepReport, TrainConfig};
+use crate::rehearsal::{RankSetup, Rehearsal, rehearse};
+use crate::{
+    CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, RecomputeTiming, StepReport, TrainConfig,
+};
 use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ParallelOptions, threads};
@@ -31,10 +33,10 @@ pub struct Trial {
 }
 
 /// Changes what a rank knows of the others before it begins; tests inject faults with it.
-pub type Plant<'a> = &'a (dyn Fn(ParallelCtx) -> ParallelCtx + Sync);
+pub type FaultInjector<'a> = &'a (dyn Fn(ParallelCtx) -> ParallelCtx + Sync);
 
 /// Changes the configuration and the steps that the rank with this number is given; tests make ranks diverge with it.
-pub type Slip<'a> = &'a (dyn Fn(usize, &mut TrainConfig, &mut [Vec<MicroBatch>]) + Sync);
+pub type DivergenceInjector<'a> = &'a (dyn Fn(usize, &mut TrainConfig, &mut [Vec<MicroBatch>]) + Sync);
 
 /// The results of a run.
 #[derive(Clone, Debug)]
@@ -74,7 +76,7 @@ pub struct RankBytes {
 
 /// Why two runs are not the same.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Apart {
+pub enum ParityError {
     /// A run failed.
     #[error("rank {rank}: {message}")]
     Failed {
@@ -127,7 +129,7 @@ pub enum Apart {
     },
 }
 
-impl Apart {
+impl ParityError {
     /// What differs, in a few words.
     pub fn what(&self) -> String {
         match self {
@@ -161,15 +163,15 @@ impl Trial {
         let mut config = TrainConfig {
             stages: Stages::default(),
             order: crate::PipelineOrder::default(),
-            passes_beside: false,
+            overlap_passes: false,
             waits_at_borders: false,
-            head_later: None,
+            defer_embedding_wgrad: None,
             recompute: Recompute::None,
             save_policy: SavePolicy::default(),
-            replay: Replay::default(),
+            recompute_timing: RecomputeTiming::default(),
             overlap_grad_reduce: false,
             overlap_param_gather: false,
-            gather_beside_step: false,
+            overlap_gather_with_step: false,
             optimizer_form: OptimizerForm { swapped: None, ..self.config.optimizer_form },
             ..self.config.clone()
         };
@@ -181,13 +183,13 @@ impl Trial {
     /// a device of its own.
     ///
     /// # Errors
-    /// [`Apart::Failed`] or [`Apart::Ownership`].
+    /// [`ParityError::Failed`] or [`ParityError::Ownership`].
     pub fn run(
         &self,
         device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
         steps: &[Vec<MicroBatch>],
-        plant: Option<Plant<'_>>,
-    ) -> Result<Found, Apart> {
+        plant: Option<FaultInjector<'_>>,
+    ) -> Result<Found, ParityError> {
         self.run_slipped(device, steps, plant, None)
     }
 
@@ -199,9 +201,9 @@ impl Trial {
         &self,
         device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
         steps: &[Vec<MicroBatch>],
-        plant: Option<Plant<'_>>,
-        slip: Option<Slip<'_>>,
-    ) -> Result<Found, Apart> {
+        plant: Option<FaultInjector<'_>>,
+        slip: Option<DivergenceInjector<'_>>,
+    ) -> Result<Found, ParityError> {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let (mut config, mut steps) = (self.config.clone(), steps.to_vec());
             if let Some(slip) = slip {
@@ -248,7 +250,7 @@ impl Trial {
                 engine.owned_weights()?.into_iter().map(reals).collect::<ms_core::Result<Vec<_>>>()?;
             Ok((reports, [owned, weights], (sent, step_sent), bytes))
         };
-        let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| Apart::Failed {
+        let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| ParityError::Failed {
             rank,
             message: e.to_string(),
         };
@@ -271,7 +273,7 @@ type Part = (String, Region, std::ops::Range<usize>, Vec<f64>);
 fn whole<'a>(
     specs: &[ParamSpec],
     parts: impl Iterator<Item = &'a Part>,
-) -> Result<BTreeMap<String, Vec<f64>>, Apart> {
+) -> Result<BTreeMap<String, Vec<f64>>, ParityError> {
     let nothing = |s: &ParamSpec| (s.name.clone(), vec![None; s.shape.numel()]);
     let mut all: BTreeMap<String, Vec<Option<f64>>> = specs.iter().map(nothing).collect();
     for (name, region, range, values) in parts {
@@ -280,14 +282,14 @@ fn whole<'a>(
         let places = region.runs().flat_map(|(start, len)| start..start + len);
         for (element, &value) in places.skip(range.start).zip(values) {
             if whole[element].replace(value).is_some() {
-                return Err(Apart::Ownership { name: name.clone(), element, owners: 2 });
+                return Err(ParityError::Ownership { name: name.clone(), element, owners: 2 });
             }
         }
     }
     let owned = |(name, values): (String, Vec<Option<f64>>)| {
         let missing = values.iter().position(Option::is_none);
         match missing {
-            Some(element) => Err(Apart::Ownership { name, element, owners: 0 }),
+            Some(element) => Err(ParityError::Ownership { name, element, owners: 0 }),
             None => Ok((name, values.into_iter().flatten().collect())),
         }
     };
@@ -299,11 +301,11 @@ impl Trial {
     /// computed without values.
     ///
     /// # Errors
-    /// [`Apart::Failed`] where the run itself would fail.
-    pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
-        let place = Place { grid: &self.grid, rank, parallel: self.parallel };
+    /// [`ParityError::Failed`] where the run itself would fail.
+    pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, ParityError> {
+        let place = RankSetup { grid: &self.grid, rank, parallel: self.parallel };
         let each = micro / self.grid.size(Axis::Dp);
-        rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
+        rehearse(&self.config, &place, each).map_err(|e| ParityError::Failed { rank, message: e.to_string() })
     }
 }
 
@@ -388,14 +390,14 @@ impl Trial {
     /// on one rank, has a margin of `margin`: rounding then picks the same experts everywhere.
     ///
     /// # Errors
-    /// [`Apart::Failed`], also where no micro-batch has such choices.
+    /// [`ParityError::Failed`], also where no micro-batch has such choices.
     pub fn batches_apart(
         &self,
         device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
         shape: Shape,
         steps: usize,
         (margin, tries): (f64, usize),
-    ) -> Result<Vec<Vec<MicroBatch>>, Apart> {
+    ) -> Result<Vec<Vec<MicroBatch>>, ParityError> {
         let mut alone = self.alone();
         let shares = self.config.routing.capacity_shares;
         alone.config.routing.capacity_shares = shares.or(alone.config.routing.capacity_shares);
@@ -420,7 +422,7 @@ impl Trial {
                     }
                     match found {
                         Some(found) => chosen.push(found),
-                        None => return Ok(Err(Apart::Close { step: step + 1, margin, tries })),
+                        None => return Ok(Err(ParityError::Close { step: step + 1, margin, tries })),
                     }
                 }
                 engine.step(iteration, &chosen, alone.rates)?;
@@ -428,7 +430,7 @@ impl Trial {
             }
             Ok(Ok(all))
         };
-        let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| Apart::Failed {
+        let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| ParityError::Failed {
             rank,
             message: e.to_string(),
         };

@@ -4,22 +4,22 @@
 //! if that is the same stage; gradients take the way back. Messages are tagged with the micro-batch and the position in the
 //! chain, so they match in any order of actions that the simulation accepts.
 
-mod border;
+mod boundary;
 mod forward_only;
 mod keys;
 mod messages;
 mod overlapped;
 mod span;
 
-use crate::ahead::ahead;
-use crate::config::{Replay, Routing, TrainConfig};
+use crate::config::{RecomputeTiming, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
-use crate::share::{Share, places, share};
+use crate::shifted_batch::shifted_batches;
+use crate::token_shard::{TokenShard, places, share};
 use crate::{Error, Result};
-use border::Border;
+use boundary::BoundaryTensors;
 use keys::keys;
-use messages::{Messages, Size};
+use messages::{MessageShapes, MicroBatchSize};
 use ms_core::ops::DropPolicy;
 use ms_core::{
     BackwardPass, Device, GradSink, Graph, Host, ParamId, ParamStore, Tensor, Var, WeightGradStore, ops,
@@ -43,15 +43,15 @@ pub(crate) struct Pipeline {
     indexer_losses: Arc<IndexerLosses>,
     load: Arc<RouterLoad>,
     /// Whether chunks pass on more than the stream.
-    lends: bool,
-    messages: Messages,
+    sends_more: bool,
+    messages: MessageShapes,
 }
 
 /// A forward pass that waits for its backward.
-enum Kept {
+enum SavedPass {
     Pass(Box<Pass>),
     /// Only the input, if an earlier chunk made it: the pass is recomputed.
-    Input(Box<Option<Border>>),
+    Input(Box<Option<BoundaryTensors>>),
 }
 
 /// A forward pass with what its backward needs.
@@ -64,12 +64,12 @@ struct Pass {
 }
 
 enum Output {
-    HandedOn(Carry),
+    Activations(Carry),
     Loss(Var),
 }
 
 /// A backward pass that has begun: what is left of it, and the values at the borders of its chunk.
-struct Begun {
+struct ActiveBackward {
     backward: BackwardPass,
     input: Option<Carry>,
     output: Output,
@@ -90,15 +90,15 @@ pub(crate) struct Work {
 
 /// What waits of an iteration: passes for their backward, and weight gradients that are deferred, by micro-batch and chunk.
 #[derive(Default)]
-struct Held {
-    kept: BTreeMap<(usize, usize), Kept>,
+struct PendingWork {
+    kept: BTreeMap<(usize, usize), SavedPass>,
     deferred: BTreeMap<(usize, usize), WeightGradStore>,
 }
 
-impl Held {
+impl PendingWork {
     /// Number of forward passes with saved values other than their input.
     fn live(&self) -> usize {
-        self.kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count() + self.deferred.len()
+        self.kept.values().filter(|kept| matches!(kept, SavedPass::Pass(_))).count() + self.deferred.len()
     }
 }
 
@@ -115,12 +115,12 @@ struct Iteration<'a> {
     /// Factor of all gradients.
     scale: f64,
     /// Whether the current pass leaves the gradient of the output layer's weights for later.
-    head_later: bool,
+    defer_embedding_wgrad: bool,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
-    aside: BTreeMap<(usize, usize, bool), Border>,
+    local: BTreeMap<(usize, usize, bool), BoundaryTensors>,
     /// For each micro-batch.
-    sizes: Vec<Size>,
+    sizes: Vec<MicroBatchSize>,
     losses: Losses,
 }
 
@@ -129,7 +129,7 @@ struct Prepared {
     batch: Batch,
     labels: Tensor,
     weights: Tensor,
-    share: Share,
+    share: TokenShard,
     ahead: Vec<Prediction>,
 }
 
@@ -141,7 +141,7 @@ struct Prediction {
     loss_mask: Vec<f32>,
 }
 
-fn hands_on_more(c: &ModelConfig) -> bool {
+fn sends_more_than_stream(c: &ModelConfig) -> bool {
     c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index)
 }
 
@@ -157,8 +157,9 @@ impl Pipeline {
         load: Arc<RouterLoad>,
         indexer_losses: Arc<IndexerLosses>,
     ) -> Self {
-        let (lends, messages) = (hands_on_more(&config.model), Messages::new(&config, placement));
-        Self { chain: placement.order(), indexer_losses, load, lends, messages, config }
+        let (sends_more, messages) =
+            (sends_more_than_stream(&config.model), MessageShapes::new(&config, placement));
+        Self { chain: placement.order(), indexer_losses, load, sends_more, messages, config }
     }
 
     /// The work of the stage of `ctx` in an iteration of this many micro-batches.
@@ -174,12 +175,12 @@ impl Pipeline {
     ) -> Result<Work> {
         let stage = ctx.pp.rank();
         let refused = |e: &dyn Display| Error::config("--global-batch-size", e.to_string(), micro_batches);
-        let TrainConfig { order, passes_beside, .. } = *self.config;
+        let TrainConfig { order, overlap_passes, .. } = *self.config;
         let mut schedule =
-            order.schedule(&self.chain, micro_batches, passes_beside).map_err(|e| refused(&e))?;
-        let dropped = match self.config.replay {
-            Replay::InBubble => schedule.recomputed_in_bubble(stage, |chunk| model.ends(chunk).1),
-            Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
+            order.schedule(&self.chain, micro_batches, overlap_passes).map_err(|e| refused(&e))?;
+        let dropped = match self.config.recompute_timing {
+            RecomputeTiming::InBubble => schedule.recomputed_in_bubble(stage, |chunk| model.ends(chunk).1),
+            RecomputeTiming::WithGradient | RecomputeTiming::InAdvance => BTreeSet::new(),
         };
         let waits = self.config.waits_at_borders;
         let rendezvous = waits.then(|| schedule.rendezvous(stage)).transpose().map_err(|e| refused(&e))?;
@@ -187,7 +188,9 @@ impl Pipeline {
         let (mut actions, overlapped) =
             (schedule.stages.swap_remove(stage), schedule.overlapped.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
-            Action::Backward { micro, chunk } if self.puts_off(model, (micro, chunk)).is_some() => {
+            Action::Backward { micro, chunk }
+                if self.defers_embedding_wgrad(model, (micro, chunk)).is_some() =>
+            {
                 Some(Action::BackwardWeight { micro, chunk })
             }
             _ => None,
@@ -214,8 +217,8 @@ impl Pipeline {
     ) -> Result<(Losses, usize)> {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
         run.scale = scale;
-        run.sizes = micro_batches.iter().map(|mb| Size::of(mb, ctx)).collect();
-        let mut held = Held::default();
+        run.sizes = micro_batches.iter().map(|mb| MicroBatchSize::of(mb, ctx)).collect();
+        let mut pending = PendingWork::default();
         let Work { actions, overlapped, rendezvous, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
@@ -227,13 +230,13 @@ impl Pipeline {
             } else if overlapped.contains(&at) {
                 let pair = [action, actions[at + 1]];
                 repeats.paired(pair, (device, ctx, host), |alone| match alone {
-                    Some(action) => run.act(action, micro_batches, dropped, &mut held, sink),
-                    None => run.act_overlapped(pair, micro_batches, dropped, &mut held, sink),
+                    Some(action) => run.act(action, micro_batches, dropped, &mut pending, sink),
+                    None => run.act_overlapped(pair, micro_batches, dropped, &mut pending, sink),
                 })?;
                 done = true;
             } else if !repeats.counted(action, device, host) {
                 repeats.measured(action, (device, ctx, host), || {
-                    run.act(action, micro_batches, dropped, &mut held, sink)
+                    run.act(action, micro_batches, dropped, &mut pending, sink)
                 })?;
             }
             if matches!(action, Action::Forward { .. }) {
@@ -245,8 +248,9 @@ impl Pipeline {
     }
 
     /// The weights whose gradient for a micro-batch is deferred until after everything else, if there are any in its chunk.
-    fn puts_off(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
-        let counts = self.config.head_later.is_some_and(|most| micro < most) && model.ends(chunk).1;
+    fn defers_embedding_wgrad(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
+        let counts =
+            self.config.defer_embedding_wgrad.is_some_and(|most| micro < most) && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
     }
 
@@ -267,8 +271,8 @@ impl Pipeline {
             stage: ctx.pp.rank(),
             iteration,
             scale: 1.0,
-            head_later: false,
-            aside: BTreeMap::new(),
+            defer_embedding_wgrad: false,
+            local: BTreeMap::new(),
             sizes: Vec::new(),
             losses: Losses { ahead: vec![LossSums::default(); self.config.model.mtp], ..Losses::default() },
         }
@@ -281,7 +285,7 @@ impl Iteration<'_> {
         action: Action,
         micro_batches: &[MicroBatch],
         dropped: &BTreeSet<(usize, usize)>,
-        held: &mut Held,
+        pending: &mut PendingWork,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
         let place @ (micro, _) = action.place();
@@ -293,8 +297,8 @@ impl Iteration<'_> {
             Action::Backward { .. } | Action::BackwardInput { .. } => drops,
             Action::BackwardWeight { .. } => false,
         };
-        let _span = span(action, held.live() + usize::from(adds)).entered();
-        let Held { kept, deferred } = held;
+        let _span = span(action, pending.live() + usize::from(adds)).entered();
+        let PendingWork { kept, deferred } = pending;
         match action {
             Action::Forward { .. } => {
                 let pass = self.forward(of, place, drops, None)?;
@@ -302,9 +306,10 @@ impl Iteration<'_> {
             }
             Action::Backward { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
-                let mut put_off = self.this.puts_off(self.model, place).map(WeightGradStore::of);
-                self.backward(pass, of, place, sink, put_off.as_mut())?;
-                deferred.extend(put_off.map(|put_off| (place, put_off)));
+                let mut deferred_wgrad =
+                    self.this.defers_embedding_wgrad(self.model, place).map(WeightGradStore::of);
+                self.backward(pass, of, place, sink, deferred_wgrad.as_mut())?;
+                deferred.extend(deferred_wgrad.map(|deferred_wgrad| (place, deferred_wgrad)));
             }
             Action::BackwardInput { .. } => {
                 let pass = kept.remove(&place).expect("the schedule was checked");
@@ -354,7 +359,7 @@ impl Iteration<'_> {
             });
             batch.capacity = config.routing.capacity;
             if let (Some(_), Some(shares)) = (batch.capacity, &config.routing.capacity_shares) {
-                batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
+                batch.capacity_shares = crate::token_shard::of_tokens(mb, shares)?.into();
             }
             if batch.capacity.is_some_and(|capacity| capacity.policy == DropPolicy::Position) {
                 batch.places = own.take(&places(mb)).into();
@@ -382,7 +387,7 @@ impl Iteration<'_> {
         }
         let scale = self.this.scale_of_predictions();
         let mut modules = Vec::with_capacity(config.model.mtp);
-        for a in ahead(mb, config.model.mtp) {
+        for a in shifted_batches(mb, config.model.mtp) {
             let weights = self.loss_weights(&a.loss_mask, &own, micro_batches, scale)?;
             let tokens = ints(&own.take(&a.tokens))?;
             let labels = ints(&own.take(&a.labels))?;
@@ -399,7 +404,13 @@ impl Iteration<'_> {
 
     /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the
     /// whole micro-batch, divided by the number of micro-batches, or with per-token loss their plain sum.
-    fn loss_weights(&self, mask: &[f32], share: &Share, micro_batches: usize, scale: f64) -> Result<Tensor> {
+    fn loss_weights(
+        &self,
+        mask: &[f32],
+        share: &TokenShard,
+        micro_batches: usize,
+        scale: f64,
+    ) -> Result<Tensor> {
         let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
         let of = match self.this.config.per_token_loss {
             true => 1.0,
@@ -415,11 +426,11 @@ impl Iteration<'_> {
         &mut self,
         g: &mut Graph,
         (p, mb): (&Prepared, &MicroBatch),
-        input: Option<Border>,
+        input: Option<BoundaryTensors>,
         chunk: usize,
         overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<(Option<Carry>, Output)> {
-        let input = input.map(|Border { stream, shared_kv, picks }| Carry {
+        let input = input.map(|BoundaryTensors { stream, shared_kv, picks }| Carry {
             stream: g.input(stream).with_shard_states(self.ctx.between_layers()),
             shared_kv: shared_kv.map(|t| g.input(t).with_shard_states(self.ctx.of_heads())),
             picks,
@@ -435,13 +446,13 @@ impl Iteration<'_> {
                     v.shard_states().assert_declared(ctx.of_heads(), "what is lent across a border")
                 });
             }
-            return Ok((input, Output::HandedOn(carry)));
+            return Ok((input, Output::Activations(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;
         let inputs: Vec<Inputs> = p.ahead.iter().map(|a| a.inputs.clone()).collect();
         let tokens = if g.records() { &inputs[..] } else { &[] };
         let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, (carry, tokens), overlapped)?;
-        let deferred = self.head_later;
+        let deferred = self.defer_embedding_wgrad;
         let out = model.loss_formed((g, store, ctx), &hidden, (&p.labels, &p.weights), deferred)?;
         drop(hidden);
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
@@ -461,7 +472,7 @@ impl Iteration<'_> {
     fn recorded(
         &mut self,
         (mb, micro_batches): (&MicroBatch, usize),
-        input: Option<Border>,
+        input: Option<BoundaryTensors>,
         chunk: usize,
         overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<Pass> {
@@ -478,50 +489,52 @@ impl Iteration<'_> {
         (micro, chunk): (usize, usize),
         drops: bool,
         overlapped: Option<&dyn OverlappedPass>,
-    ) -> Result<Kept> {
+    ) -> Result<SavedPass> {
         let input = self.input(micro, chunk)?;
-        self.head_later = self.this.puts_off(self.model, (micro, chunk)).is_some();
+        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, (micro, chunk)).is_some();
         if !drops {
             let pass = self.recorded(of, input, chunk, overlapped)?;
-            self.hand_on(&pass.output, micro, chunk)?;
-            return Ok(Kept::Pass(Box::new(pass)));
+            self.send_output(&pass.output, micro, chunk)?;
+            return Ok(SavedPass::Pass(Box::new(pass)));
         }
         let (mb, micro_batches) = of;
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::inference(self.device);
         let (_, output) = self.pass(&mut graph, (&prepared, mb), input.clone(), chunk, overlapped)?;
-        self.hand_on(&output, micro, chunk)?;
-        Ok(Kept::Input(Box::new(input)))
+        self.send_output(&output, micro, chunk)?;
+        Ok(SavedPass::Input(Box::new(input)))
     }
 
     fn backward(
         &mut self,
-        kept: Kept,
+        kept: SavedPass,
         of: (&MicroBatch, usize),
         place: (usize, usize),
         sink: &mut dyn GradSink,
         deferred: Option<&mut WeightGradStore>,
     ) -> Result<()> {
-        let Begun { backward, input, output } = self.begin_backward(kept, of, place)?;
+        let ActiveBackward { backward, input, output } = self.begin_backward(kept, of, place)?;
         let grads = backward.finish(sink, deferred)?;
         drop(output);
-        self.hand_back(input.as_ref(), grads, place)
+        self.send_input_gradient(input.as_ref(), grads, place)
     }
 
     /// A backward pass with its inputs, not yet started.
     fn begin_backward(
         &mut self,
-        kept: Kept,
+        kept: SavedPass,
         of: (&MicroBatch, usize),
         (micro, chunk): (usize, usize),
-    ) -> Result<Begun> {
+    ) -> Result<ActiveBackward> {
         let at = self.position(chunk);
-        self.head_later = self.this.puts_off(self.model, (micro, chunk)).is_some();
+        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, (micro, chunk)).is_some();
         let Pass { graph, input, output } = match kept {
-            Kept::Pass(pass) => *pass,
-            Kept::Input(input) => self.recorded(of, *input, chunk, None)?,
+            SavedPass::Pass(pass) => *pass,
+            SavedPass::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
-        if self.this.config.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
+        if self.this.config.recompute_timing != RecomputeTiming::WithGradient
+            && matches!(output, Output::Activations(_))
+        {
             // While the gradient is in transit.
             graph.prepare_backward()?;
         }
@@ -534,8 +547,8 @@ impl Iteration<'_> {
                     Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[self.scale])?,
                 ));
             }
-            Output::HandedOn(carry) => {
-                let Border { stream, shared_kv, .. } = self.fetch(micro, at + 1, at, true)?;
+            Output::Activations(carry) => {
+                let BoundaryTensors { stream, shared_kv, .. } = self.fetch(micro, at + 1, at, true)?;
                 roots.push((&carry.stream, stream));
                 roots.extend(carry.shared_kv.as_ref().zip(shared_kv));
             }
@@ -545,11 +558,11 @@ impl Iteration<'_> {
             None => Vec::new(),
         };
         let backward = graph.begin_backward(roots, &wrt)?;
-        Ok(Begun { backward, input, output })
+        Ok(ActiveBackward { backward, input, output })
     }
 
     /// Gives the gradients of a chunk's input to the chunk before.
-    fn hand_back(
+    fn send_input_gradient(
         &mut self,
         input: Option<&Carry>,
         grads: Vec<Option<Tensor>>,
@@ -564,6 +577,6 @@ impl Iteration<'_> {
         };
         let stream = next(&carry.stream);
         let shared_kv = carry.shared_kv.as_ref().map(next);
-        self.deliver(micro, at, at - 1, true, Border { stream, shared_kv, picks: None })
+        self.deliver(micro, at, at - 1, true, BoundaryTensors { stream, shared_kv, picks: None })
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A rank's place, and how ranks share tokens.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RankSetup<'a> {
     /// The ranks.
     pub grid: &'a Grid,
     /// Which of them.
@@ -59,7 +59,7 @@ fn micro_batch(rows: usize, length: usize) -> MicroBatch {
 
 /// How many micro-batches fill the pipeline once, so that the next ones repeat it, and how many show the most that `place`'s
 /// stage keeps.
-fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usize, usize) {
+fn rounds(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: usize) -> (usize, usize) {
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
     let chunks = config.stages.interleaved() || config.stages.dual_pipe;
     let (round, full) = match config.order {
@@ -77,10 +77,11 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
             (group, 2 * group + stages)
         }
         PipelineOrder::DualPipeV => (2 * stages, 3 * stages),
-        PipelineOrder::Drawn(_) => (micro_batches, micro_batches),
+        PipelineOrder::Random(_) => (micro_batches, micro_batches),
     };
     // What is deferred of the output layer gathers with micro-batches.
-    let gathered = config.head_later.map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
+    let gathered =
+        config.defer_embedding_wgrad.map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
     (round.min(micro_batches), (full + gathered).min(micro_batches))
 }
 
@@ -97,7 +98,7 @@ fn stretched(few: usize, many: usize, beyond: usize) -> usize {
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
-pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
+pub fn rehearse(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: usize) -> Result<Rehearsal> {
     let size = |axis| place.grid.size(axis);
     let unit = 2 * size(Axis::Cp) * size(Axis::Tp);
     let (mut length, mut parts) = (config.longest_row, 1);
@@ -134,7 +135,7 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
-fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
+fn rehearse_whole(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: usize) -> Result<Rehearsal> {
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
     let fabric = MetaFabric::new(place.rank, place.grid.world());
@@ -189,7 +190,7 @@ mod tests {
         let sizes = ms_core::GridSizes { tp: 2, ..Default::default() };
         let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
         let config = TrainConfig::steps(model.validate().unwrap(), DType::Bf16, 1 << 15, 1);
-        let place = Place {
+        let place = RankSetup {
             grid: &grid,
             rank: 0,
             parallel: ParallelOptions { sequence_parallel: true, ..ParallelOptions::default() },

@@ -3,7 +3,7 @@
 mod reports;
 
 use crate::checkpoint::{self, RunState};
-use crate::config::{Passing, TrainConfig};
+use crate::config::{NonPersistent, TrainConfig};
 use crate::engine::Engine;
 use crate::interval::Interval;
 use crate::saving::Saving;
@@ -414,13 +414,13 @@ impl Loop<'_> {
             return Ok(());
         }
         let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
-        match self.begin_saving(dir, self.config.checkpoint.beside_training) {
+        match self.begin_saving(dir, self.config.checkpoint.async_save) {
             Ok(saving) => self.saving = Some(saving),
             Err(e) => return self.not_saved(self.state.iteration, e),
         }
         self.saved = Some(self.state.iteration);
         // Beside training the next iteration comes first.
-        if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
+        if self.config.checkpoint.async_save { Ok(()) } else { self.look_after(true) }
     }
 
     /// As [`Loop::save`] and waits; what goes wrong ends the run.
@@ -435,14 +435,18 @@ impl Loop<'_> {
     /// Saves an iteration that is to be there only until the next, where one is due. It is not the run's last word: at the end
     /// the iteration is saved all the same.
     fn save_passing(&mut self) -> Result<()> {
-        let due = |passing: &&Passing| self.state.iteration.is_multiple_of(passing.interval.max(1));
-        let Some(passing) = self.config.checkpoint.passing.as_ref().filter(due) else { return Ok(()) };
+        let due = |non_persistent: &&NonPersistent| {
+            self.state.iteration.is_multiple_of(non_persistent.interval.max(1))
+        };
+        let Some(non_persistent) = self.config.checkpoint.non_persistent.as_ref().filter(due) else {
+            return Ok(());
+        };
         self.look_after(true)?;
-        match self.begin_saving(&passing.dir, self.config.checkpoint.beside_training) {
+        match self.begin_saving(&non_persistent.dir, self.config.checkpoint.async_save) {
             Ok(saving) => self.saving = Some(saving),
             Err(e) => return self.not_saved(self.state.iteration, e),
         }
-        if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
+        if self.config.checkpoint.async_save { Ok(()) } else { self.look_after(true) }
     }
 
     fn begin_saving(&mut self, dir: &Path, beside: bool) -> Result<Saving> {
@@ -461,7 +465,7 @@ impl Loop<'_> {
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
         let (iteration, dir) = (saving.iteration, saving.dir.clone());
         match saving.go_on(&self.engine, wait) {
-            Ok(None) => self.say_saved(iteration, &dir, self.config.checkpoint.beside_training),
+            Ok(None) => self.say_saved(iteration, &dir, self.config.checkpoint.async_save),
             Ok(left) => self.saving = left,
             Err(e) => return self.not_saved(iteration, e),
         }

@@ -7,7 +7,7 @@
 use crate::checkpoint::{RunState, Stored, in_megatrons_words, iterations, region, state_name};
 use crate::config::{MegatronFiles, TrainConfig};
 use crate::engine::Engine;
-use crate::optimizer::{Share, state_names};
+use crate::optimizer::{StateShard, state_names};
 use crate::scaler::LossScale;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Spread;
@@ -30,7 +30,7 @@ pub(crate) struct Saving {
     /// What this rank holds for it while training goes on. It is let go between iterations: how quick a disk is does not show in
     /// what an iteration takes of memory.
     held: Option<Arc<Vec<Part<'static>>>>,
-    beside: bool,
+    background: bool,
     stage: Stage,
     writer: Arc<sharded::Writer>,
     now: Job,
@@ -47,17 +47,17 @@ enum Stage {
 /// What is done by this rank.
 enum Job {
     Done(Result<()>),
-    Beside(JoinHandle<Result<()>>),
+    Background(JoinHandle<Result<()>>),
 }
 
 impl Job {
-    fn new(beside: bool, work: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
-        if !beside {
+    fn new(background: bool, work: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
+        if !background {
             return Self::Done(work());
         }
         let named = std::thread::Builder::new().name("checkpoint".to_owned());
         match named.spawn(work) {
-            Ok(thread) => Self::Beside(thread),
+            Ok(thread) => Self::Background(thread),
             Err(source) => Self::Done(Err(ms_dist::Error::Transport {
                 what: "a thread for a checkpoint".to_owned(),
                 source: source.into(),
@@ -69,14 +69,16 @@ impl Job {
     fn is_done(&self) -> bool {
         match self {
             Self::Done(_) => true,
-            Self::Beside(thread) => thread.is_finished(),
+            Self::Background(thread) => thread.is_finished(),
         }
     }
 
     fn result(self) -> Result<()> {
         match self {
             Self::Done(result) => result,
-            Self::Beside(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Self::Background(thread) => {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
         }
     }
 }
@@ -93,9 +95,9 @@ struct Part<'a> {
 /// Where its values are.
 enum Values<'a> {
     /// In memory of their own or the engine's.
-    Here(Tensor),
+    OnDevice(Tensor),
     /// With the host, from where they come a piece at a time.
-    Away(&'a Device, Share<'a>),
+    OnHost(&'a Device, StateShard<'a>),
 }
 
 impl Part<'_> {
@@ -103,17 +105,17 @@ impl Part<'_> {
     fn held(self, engine: &Engine) -> Result<Part<'static>> {
         let Self { name, shape, region, flat, values } = self;
         let values = match values {
-            Values::Here(values) if flat.is_some() && !values.is_unique() => values.copied()?,
-            Values::Here(values) => values,
-            Values::Away(device, share) => share.values(device, &engine.store)?,
+            Values::OnDevice(values) if flat.is_some() && !values.is_unique() => values.copied()?,
+            Values::OnDevice(values) => values,
+            Values::OnHost(device, share) => share.values(device, &engine.store)?,
         };
-        Ok(Part { name, shape, region, flat, values: Values::Here(values) })
+        Ok(Part { name, shape, region, flat, values: Values::OnDevice(values) })
     }
 
     fn bytes(&self) -> usize {
         match &self.values {
-            Values::Here(values) => values.numel() * values.dtype().size(),
-            Values::Away(_, share) => share.range().len() * share.dtype().size(),
+            Values::OnDevice(values) => values.numel() * values.dtype().size(),
+            Values::OnHost(_, share) => share.range().len() * share.dtype().size(),
         }
     }
 }
@@ -140,7 +142,7 @@ impl Saving {
         engine: &Engine,
         state: &RunState,
         dir: &Path,
-        beside: bool,
+        background: bool,
     ) -> Result<Self> {
         engine.store.settle()?;
         let first = engine.ctx.rank == 0;
@@ -154,7 +156,12 @@ impl Saving {
             let stored = stored(config, engine, state);
             let (dtype, grid) = (engine.dtype(), engine.ctx.grid.clone());
             let mut config = config.clone();
-            if config.checkpoint.passing.as_ref().is_some_and(|passing| passing.dir == dir) {
+            if config
+                .checkpoint
+                .non_persistent
+                .as_ref()
+                .is_some_and(|non_persistent| non_persistent.dir == dir)
+            {
                 (config.checkpoint.keep_last, config.checkpoint.megatron_files) =
                     (Some(1), MegatronFiles::Absent);
             }
@@ -162,7 +169,7 @@ impl Saving {
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let parts = parts(config, engine)?;
-        let (now, held) = if beside {
+        let (now, held) = if background {
             let parts = Arc::new(held(parts, engine)?);
             let held = parts.clone();
             (Job::new(true, move || write(&to, rank, &parts)), Some(held))
@@ -170,7 +177,7 @@ impl Saving {
             (Job::Done(write(&to, rank, &parts)), None)
         };
         let stage = Stage::Parts(last);
-        Ok(Self { iteration: state.iteration, dir: dir.to_owned(), held, beside, stage, writer, now })
+        Ok(Self { iteration: state.iteration, dir: dir.to_owned(), held, background, stage, writer, now })
     }
 
     /// Bytes of what this rank holds.
@@ -189,18 +196,18 @@ impl Saving {
                 return Ok(Some(this));
             }
             // The folder stays until all ranks have done with it, well or not.
-            let Self { iteration, dir, held, beside, stage, writer, now } = this;
+            let Self { iteration, dir, held, background, stage, writer, now } = this;
             together(engine, now.result())?;
             drop(held);
             let Stage::Parts(last) = stage else { return Ok(None) };
             let now = match last {
                 Some(last) => {
                     let to = writer.clone();
-                    Job::new(beside, move || last.seal(&to))
+                    Job::new(background, move || last.seal(&to))
                 }
                 None => Job::Done(Ok(())),
             };
-            this = Self { iteration, dir, held: None, beside, stage: Stage::Whole, writer, now };
+            this = Self { iteration, dir, held: None, background, stage: Stage::Whole, writer, now };
         }
     }
 }
@@ -214,7 +221,7 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
 /// # Errors
 /// If the state cannot be read.
 pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
-    match config.checkpoint.beside_training && config.checkpoint.writes() {
+    match config.checkpoint.async_save && config.checkpoint.writes() {
         true => held(parts(config, engine)?, engine),
         false => Ok(Vec::new()),
     }
@@ -288,7 +295,7 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
         let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
         if engine.counts(id) && alike.rank() == 0 {
             let (name, region) = (spec.name.clone(), region.clone());
-            let values = Values::Here(engine.store.get(id));
+            let values = Values::OnDevice(engine.store.get(id));
             parts.push(Part { name, shape: spec.shape, region, flat: None, values });
         }
     }
@@ -301,9 +308,9 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
         for share in engine.optimizer.shares(which, |id| engine.counts(id)) {
             let id = share.param().0 as usize;
             let (spec, region) = (&specs[id], regions[id].clone());
-            let values = match share.is_away() {
-                true => Values::Away(&engine.device, share),
-                false => Values::Here(share.values(&engine.device, &engine.store)?),
+            let values = match share.is_on_host() {
+                true => Values::OnHost(&engine.device, share),
+                false => Values::OnDevice(share.values(&engine.device, &engine.store)?),
             };
             let (name, flat) = (state_name(state, spec), Some(share.range()));
             parts.push(Part { name, shape: spec.shape, region, flat, values });
@@ -314,7 +321,7 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
 
 /// What brings the values that are with the host.
 fn runs<'a>(part: &Part<'a>) -> Option<Box<sharded::Runs<'a>>> {
-    let Values::Away(device, share) = part.values else { return None };
+    let Values::OnHost(device, share) = part.values else { return None };
     Some(Box::new(move |take| share.each_piece(device, |values| take(values.bytes()))))
 }
 
@@ -323,9 +330,9 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()
     let mut pieces = Vec::with_capacity(parts.len());
     for (part, runs) in parts.iter().zip(&runs) {
         let (dtype, bytes) = match (&part.values, runs) {
-            (Values::Here(values), _) => (values.dtype(), sharded::Bytes::Here(values.ready()?.bytes())),
-            (Values::Away(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Coming(&**runs)),
-            (Values::Away(..), None) => unreachable!("what is away comes in runs"),
+            (Values::OnDevice(values), _) => (values.dtype(), sharded::Bytes::Here(values.ready()?.bytes())),
+            (Values::OnHost(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Coming(&**runs)),
+            (Values::OnHost(..), None) => unreachable!("what is away comes in runs"),
         };
         let (name, shape) = (part.name.as_str(), part.shape);
         let (region, flat) = (part.region.clone(), part.flat.clone());

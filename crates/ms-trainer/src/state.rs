@@ -44,11 +44,11 @@ impl OptimizerForm {
 /// A state tensor `[shard]` of wide numbers.
 pub(crate) enum State {
     /// On the device, as they are.
-    Here(Tensor),
+    OnDevice(Tensor),
     /// On the device, in bf16.
     Rounded(Tensor),
     /// With the host, as they are or in bf16.
-    Away(HostTensor),
+    OnHost(HostTensor),
     /// On the device, in a narrow type with scales.
     Scaled(Scaled),
     /// In the model's weights, which are not rounded or are the upper halves.
@@ -59,13 +59,13 @@ pub(crate) enum State {
 #[derive(Default)]
 pub(crate) struct InWeights {
     /// What rounding leaves of them, where it does.
-    lower: Option<Lower>,
+    lower: Option<LowerHalves>,
     /// Those that change outside the update rule, by their first element.
     whole: BTreeMap<usize, Tensor>,
 }
 
 /// The lower halves of master weights whose upper halves are bf16 weights.
-pub(crate) struct Lower {
+pub(crate) struct LowerHalves {
     ties_to_even: bool,
     /// `[shard]`, i16.
     halves: Tensor,
@@ -73,7 +73,7 @@ pub(crate) struct Lower {
     lowered: Vec<u64>,
 }
 
-impl Lower {
+impl LowerHalves {
     pub(crate) fn new(device: &Device, numel: usize, ties_to_even: bool) -> Self {
         let halves = Tensor::zeros(device.arena(), DType::I16, [numel]);
         let counted = ties_to_even && !halves.is_meta();
@@ -126,7 +126,7 @@ impl Lower {
 
 impl InWeights {
     /// Weights that are not rounded, or with `lower` upper halves.
-    pub(crate) fn new(lower: Option<Lower>) -> Self {
+    pub(crate) fn new(lower: Option<LowerHalves>) -> Self {
         Self { lower, whole: BTreeMap::new() }
     }
 
@@ -166,7 +166,7 @@ fn widened(device: &Device, values: Tensor) -> Result<Tensor> {
 impl State {
     /// Zeros with the host.
     pub(crate) fn away(host: &Host, dtype: DType, numel: usize) -> Result<Self> {
-        Ok(Self::Away(host.zeros(dtype, [numel])?))
+        Ok(Self::OnHost(host.zeros(dtype, [numel])?))
     }
 
     /// Elements `at..at + len`, wide, in memory of their own. `upper` gives the model's weights in their place.
@@ -177,9 +177,9 @@ impl State {
         upper: impl FnOnce() -> Result<Tensor>,
     ) -> Result<Tensor> {
         Ok(match self {
-            Self::Here(all) => all.slice_flat(at, [len])?.copied()?,
+            Self::OnDevice(all) => all.slice_flat(at, [len])?.copied()?,
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, all.dtype().wide())?,
-            Self::Away(all) => widened(device, all.read(device.arena(), at, len)?)?,
+            Self::OnHost(all) => widened(device, all.read(device.arena(), at, len)?)?,
             Self::Scaled(all) => all.read(device, (at, len))?,
             // What is kept as a whole does not wait for weights in transit.
             Self::InWeights(all) => match all.whole.get(&at) {
@@ -192,10 +192,10 @@ impl State {
     /// Puts `values` in the place of the elements from `at` on. Where the model's weights hold them, these are returned.
     pub(crate) fn write(&mut self, device: &Device, at: usize, values: &Tensor) -> Result<Option<Tensor>> {
         match self {
-            Self::Here(all) => all.put(at, values)?,
+            Self::OnDevice(all) => all.put(at, values)?,
             Self::Rounded(all) => all.put(at, &device.cast(values, DType::Bf16)?)?,
-            Self::Away(all) if all.dtype() == values.dtype() => all.write(at, values)?,
-            Self::Away(all) => all.write(at, &device.cast(values, all.dtype())?)?,
+            Self::OnHost(all) if all.dtype() == values.dtype() => all.write(at, values)?,
+            Self::OnHost(all) => all.write(at, &device.cast(values, all.dtype())?)?,
             Self::Scaled(all) => all.write(at, values)?,
             Self::InWeights(all) => return all.write(at, values).map(Some),
         }
@@ -228,11 +228,12 @@ impl State {
     /// Bytes on the device.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Here(all) | Self::Rounded(all) => bytes(all),
-            Self::Away(_) => 0,
+            Self::OnDevice(all) | Self::Rounded(all) => bytes(all),
+            Self::OnHost(_) => 0,
             Self::Scaled(all) => all.tensors().map(bytes).sum(),
             Self::InWeights(all) => {
-                all.lower.as_ref().map_or(0, Lower::bytes) + all.whole.values().map(bytes).sum::<usize>()
+                all.lower.as_ref().map_or(0, LowerHalves::bytes)
+                    + all.whole.values().map(bytes).sum::<usize>()
             }
         }
     }

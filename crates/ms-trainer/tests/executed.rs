@@ -10,7 +10,7 @@ use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Placement};
 use ms_trace::{Event, Recorder};
 use ms_trainer::parity::{Shape, batches};
-use ms_trainer::{PipelineOrder, Replay, Routing};
+use ms_trainer::{PipelineOrder, RecomputeTiming, Routing};
 use parity::{Case, run, small_experts};
 use std::collections::BTreeSet;
 use tracing_subscriber::prelude::*;
@@ -68,9 +68,9 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         (3, 6, 2, false, late),
         (2, 6, 3, false, groups),
         (3, 7, 2, true, PipelineOrder::DualPipeV),
-        (3, 4, 1, false, PipelineOrder::Drawn(5)),
-        (2, 5, 2, false, PipelineOrder::Drawn(6)),
-        (3, 3, 2, true, PipelineOrder::Drawn(7)),
+        (3, 4, 1, false, PipelineOrder::Random(5)),
+        (2, 5, 2, false, PipelineOrder::Random(6)),
+        (3, 3, 2, true, PipelineOrder::Random(7)),
         (1, 4, 1, false, plain),
     ];
     // Overlapped passes, experts, recomputation in the bubble, and ranks along tp and dp with recomputed layers.
@@ -91,10 +91,10 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
         let in_bubble = in_bubble && matches!(order, PipelineOrder::Plain { .. });
         let config = model(pp * chunks, experts).validate().unwrap();
         let mut case = Case::of(tp * dp * pp, tp, 1, pp, 1);
-        (case.order, case.passes_beside, case.recompute) = (order, beside, recompute);
+        (case.order, case.overlap_passes, case.recompute) = (order, beside, recompute);
         case.sequence_parallel = tp > 1;
         if in_bubble {
-            case.replay = Replay::InBubble;
+            case.recompute_timing = RecomputeTiming::InBubble;
         }
         case.stages.dual_pipe = dual;
         case.stages.layers_per_chunk = (chunks > 1 && !dual).then_some(1);
@@ -132,7 +132,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
     }
     // Deferred work of the output layer comes after everything else of the last stage.
     let (config, mut case) = (model(2, false).validate().unwrap(), Case::of(2, 1, 1, 2, 1));
-    case.head_later = Some(3);
+    case.defer_embedding_wgrad = Some(3);
     drop(recorder.take());
     let shape = Shape { rows: 1, length: 8, micro: 5, packed: false };
     run(&config, &case, Routing::default(), &batches(&config, shape, 1)).unwrap();

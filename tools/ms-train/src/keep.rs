@@ -30,9 +30,10 @@ pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Vec
         }
         return Ok(Vec::new());
     };
-    let passing = config.checkpoint.passing.as_ref();
-    let passing = passing.map(|passing| ("--non-persistent-global-ckpt-dir", &passing.dir));
-    let folders = [Some(("--save", dir)), passing].into_iter().flatten();
+    let non_persistent = config.checkpoint.non_persistent.as_ref();
+    let non_persistent =
+        non_persistent.map(|non_persistent| ("--non-persistent-global-ckpt-dir", &non_persistent.dir));
+    let folders = [Some(("--save", dir)), non_persistent].into_iter().flatten();
     folders.map(|(flag, dir)| folder(flag, dir, config, interrupt)).collect()
 }
 

@@ -122,7 +122,7 @@ fn begun(
 ) -> Result<()> {
     let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
-    report::start_logging(&args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
+    report::start_logging(&args, ranks.reports(), o.logging.profile.then(|| recorder.clone()));
     let o = o.with_sizes_of_checkpoint(&mut args)?;
     let args = &args;
     args.say_notes();
@@ -184,7 +184,7 @@ fn train(
     let world = resolved.world;
     let observer = report::Console::new(args, resolved.config.train_iters);
     keep::listen(
-        o.watching.handle_signal,
+        o.logging.handle_signal,
         interrupt,
         stop.clone(),
         observer.progress_so_far(),

@@ -12,7 +12,7 @@ use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
 use ms_options::training::Resolved;
 use ms_spec::Placement;
-use ms_trainer::parity::{Apart, Bounds, Found, Shape, Trial, batches, compare, worst};
+use ms_trainer::parity::{Bounds, Found, ParityError, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};
 use serde_json::json;
 use std::io::Write;
@@ -31,7 +31,7 @@ fn bounds() -> Bounds {
 }
 
 /// The steps on one rank, and on the ranks of `trial`.
-fn both(trial: &Trial, shape: Shape) -> Result<(Found, Found), Apart> {
+fn both(trial: &Trial, shape: Shape) -> Result<(Found, Found), ParityError> {
     let device = || Ok(ms_reference::device());
     let steps = match trial.config.model.moe {
         Some(_) => trial.batches_apart(&device, shape, STEPS, (MARGIN, TRIES))?,
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     let (trial, shape) = small(r)?;
     let topology = trial.grid.describe();
     let (want, got) = both(&trial, shape).or_else(|apart| -> Result<_> {
-        if let Apart::Close { .. } = apart {
+        if let ParityError::Close { .. } = apart {
             return Err(apart.into());
         }
         tracing::warn!("{topology} of {} ranks: {apart}; looking for the smallest case that fails", r.world);
@@ -147,12 +147,12 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let config = TrainConfig {
         stages,
         order,
-        passes_beside: c.passes_beside,
+        overlap_passes: c.overlap_passes,
         waits_at_borders: c.waits_at_borders,
-        head_later: c.head_later,
+        defer_embedding_wgrad: c.defer_embedding_wgrad,
         recompute: c.recompute,
         save_policy: c.save_policy,
-        replay: c.replay,
+        recompute_timing: c.recompute_timing,
         swap_folder: c.swap_folder.clone(),
         // In float64 there are no halves to keep, and nothing is rounded.
         optimizer_form: OptimizerForm { swapped: c.optimizer_form.swapped, ..OptimizerForm::default() },
@@ -169,7 +169,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         bucket_size: c.bucket_size.map(|_| 300),
         overlap_grad_reduce: c.overlap_grad_reduce,
         overlap_param_gather: c.overlap_param_gather,
-        gather_beside_step: c.gather_beside_step,
+        overlap_gather_with_step: c.overlap_gather_with_step,
         tp_overlap: c.tp_overlap,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))

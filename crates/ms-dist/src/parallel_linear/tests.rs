@@ -133,7 +133,7 @@ fn neither_overlap_nor_pieces_change_a_bit() {
             let (want, _) = run(&Form::Apart, sequence_parallel, dtype);
             for weight_gradients in [false, true] {
                 for pieces in [1, 2, 4, 8, 3].map(Pieces::Number).into_iter().chain([Pieces::Finest]) {
-                    let overlap = LinearOverlap { weight_gradients, pieces, beside_gathers: false };
+                    let overlap = LinearOverlap { weight_gradients, pieces, overlap_gathers: false };
                     let (got, _) = run(&Form::Together(overlap), sequence_parallel, dtype);
                     assert!(got == want, "{overlap:?}, sequence parallel {sequence_parallel}, {dtype:?}");
                 }

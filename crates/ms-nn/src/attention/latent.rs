@@ -190,7 +190,7 @@ impl Latent {
             let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             latent = norm(pass, self.q_norm, &queries)?;
             below = norm(pass, self.kv_norm, &low)?;
-            shared = match pass.ctx.linears.beside_gathers {
+            shared = match pass.ctx.linears.overlap_gathers {
                 true => SharedKey::OfOwnTokens(key),
                 false => SharedKey::Whole(pass.enter(&key)?),
             };
@@ -274,7 +274,7 @@ impl Latent {
         shared: SharedKey,
     ) -> Result<([Var; 2], Var)> {
         let q_scale = self.shape.sizes.q_scale;
-        if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.beside_gathers) {
+        if let Some(up) = self.q_up.filter(|_| pass.ctx.linears.overlap_gathers) {
             let [kv, q] = [pass.ctx.begin_enter_tp(below)?, pass.ctx.begin_enter_tp(latent)?];
             let key = shared.begin(pass)?;
             let kv = pass.column_parallel_entered(kv, self.kv_up)?;

@@ -220,7 +220,7 @@ fn check(r: &Resolved) -> Result<()> {
 
 /// Given flags that shape a layout and that no proposed layout has: what they ask for is proposed in another form, or not at all.
 fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
-    let s = &o.spread;
+    let s = &o.parallelism;
     let known = |c: &&String| matches!(c.as_str(), "megatron_cp_algo" | "ulysses_cp_algo");
     let context = s.context.given().filter(|c| !known(c)).map(|c| format!("--context-parallel-algo {c}"));
     let recompute =
@@ -376,7 +376,7 @@ fn spread(
         _ => ContextParallel::Ring { window: 1 },
     };
     sizes.ulysses = context.ulysses(sizes.cp);
-    sizes.pp_before_dp = o.spread.stages_first.value;
+    sizes.pp_before_dp = o.parallelism.stages_first.value;
     if chunks > 1 && (sizes.pp == 1 || !c.model.layers.is_multiple_of(chunks * sizes.pp)) {
         return None;
     }

@@ -4,7 +4,7 @@ use crate::resolve::Resolved;
 use ms_core::Axis;
 use ms_dist::ContextParallel;
 use ms_trainer::LossScale;
-use ms_trainer::rehearsal::{Place, Rehearsal, rehearse};
+use ms_trainer::rehearsal::{RankSetup, Rehearsal, rehearse};
 use std::thread;
 
 /// What the ranks of a stage take and send.
@@ -64,7 +64,7 @@ pub(crate) fn stages(r: &Resolved, micro_batches: usize, stages: &[usize]) -> Ve
             grid.coord(*rank, Axis::Pp) == stage && grid.coord(*rank, Axis::Cp) == place * ulysses
         };
         let rank = (0..r.world).find(here)?;
-        let place = Place { grid, rank, parallel: r.topology.parallel };
+        let place = RankSetup { grid, rank, parallel: r.topology.parallel };
         let tried = rehearse(&r.config, &place, micro_batches);
         tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
     };

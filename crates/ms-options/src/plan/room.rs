@@ -104,7 +104,7 @@ impl Needs {
 /// # Errors
 /// If the model cannot be sharded for the run.
 pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Placement) -> Result<usize> {
-    if !c.checkpoint.beside_training || !c.checkpoint.writes() {
+    if !c.checkpoint.async_save || !c.checkpoint.writes() {
         return Ok(0);
     }
     let held = placement.params(&c.model, grid.coord(rank, Axis::Pp));

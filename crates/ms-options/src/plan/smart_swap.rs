@@ -12,7 +12,7 @@ use crate::plan::layouts::{binary, bytes};
 use crate::plan::{self, rehearse};
 use crate::resolve::Resolved;
 use crate::resolve::chosen::Chosen;
-use crate::resolve::recompute::Again;
+use crate::resolve::recompute::RecomputeOptions;
 use anyhow::Result;
 use ms_cli::{available_memory, refuse};
 use ms_core::Axis;
@@ -85,7 +85,7 @@ fn most(r: &Resolved) -> Result<usize> {
 ///
 /// # Errors
 /// For an invalid size, and one that no combination of swaps fits.
-pub(crate) fn choose(r: &mut Resolved, o: &Again, parts: usize) -> Result<()> {
+pub(crate) fn choose(r: &mut Resolved, o: &RecomputeOptions, parts: usize) -> Result<()> {
     if !o.smart {
         return Ok(());
     }

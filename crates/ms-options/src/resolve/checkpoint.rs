@@ -6,19 +6,19 @@ use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::refuse;
 use ms_spec::ModelConfig;
-use ms_trainer::{Checkpointing, MegatronFiles, Passing};
+use ms_trainer::{Checkpointing, MegatronFiles, NonPersistent};
 use std::path::PathBuf;
 
 options! {
     /// What is read of a checkpoint, and what is written when.
-    pub(crate) struct Keeping in "Checkpoint" {
+    pub(crate) struct CheckpointOptions in "Checkpoint" {
         pub(crate) save: Option<PathBuf> = "--save", "folder to write checkpoints to";
         interval: Option<u64> = "--save-interval", "iterations between checkpoints", range = "[0,1000000000000]";
-        beside_training: bool = "--async-save", "write checkpoints in the background while training continues; a checkpoint appears when it is complete";
+        async_save: bool = "--async-save", "write checkpoints in the background while training continues; a checkpoint appears when it is complete";
         keep_last: Option<u64> = "--keep-last", "number of checkpoints to keep in --save; older ones are removed once a newer one is complete (default: all)", range = "[1,1000000000000]", own = own("keep_last");
-        passing_interval: Option<u64> = "--non-persistent-save-interval", "iterations between non-persistent checkpoints, for interrupted runs; the newest alone is kept, in its own folder", range = "[1,1000000000000]";
-        passing: Option<String> = "--non-persistent-ckpt-type", "where non-persistent checkpoints are kept: global, in --non-persistent-global-ckpt-dir; a run starts from the newest of them unless --load has a newer checkpoint";
-        passing_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of non-persistent checkpoints (default: non_persistent in --save and in --load)";
+        non_persistent_interval: Option<u64> = "--non-persistent-save-interval", "iterations between non-persistent checkpoints, for interrupted runs; the newest alone is kept, in its own folder", range = "[1,1000000000000]";
+        non_persistent: Option<String> = "--non-persistent-ckpt-type", "where non-persistent checkpoints are kept: global, in --non-persistent-global-ckpt-dir; a run starts from the newest of them unless --load has a newer checkpoint";
+        non_persistent_dir: Option<PathBuf> = "--non-persistent-global-ckpt-dir", "folder of non-persistent checkpoints (default: non_persistent in --save and in --load)";
         pub(crate) format: Given<String> = "--ckpt-format", "format of the checkpoints to write";
         implementation: String = "--transformer-impl", "whose module names Megatron's files have: upstream's own or Transformer Engine's; the model is the same", group = "Model families";
         grouped: bool = "--moe-grouped-gemm", "write the experts of a layer grouped in Megatron's files, as upstream's grouped GEMM reads them; computation is the same", group = "Model families";
@@ -39,7 +39,7 @@ options! {
 /// # Errors
 /// If a folder is missing, or is not what a flag says.
 pub(super) fn checkpointing(
-    o: &Keeping,
+    o: &CheckpointOptions,
     source: &Source,
     upstream: Upstream,
     planned: bool,
@@ -70,7 +70,7 @@ pub(super) fn checkpointing(
     if megatron_files == MegatronFiles::Ranks && ungrouped && model.moe.is_some() && model.bias.mlp {
         refuse!("--moe-grouped-gemm: upstream's grouped experts have no biases: needs --disable-bias-linear");
     }
-    let passing = passing(o)?;
+    let non_persistent = non_persistent(o)?;
     // For an interrupted run: its last non-persistent checkpoint, if there is no newer one.
     let newest = newest_passing(o, source)?;
     let pretrained = source.is_pretrained() && newest.is_none();
@@ -83,12 +83,12 @@ pub(super) fn checkpointing(
         exit_on_missing: o.exit_on_missing,
         save: o.save.clone(),
         save_interval: o.interval.unwrap_or(0),
-        beside_training: o.beside_training,
+        async_save: o.async_save,
         keep_last: match o.keep_last {
             Some(_) if o.save.is_none() => refuse!("--keep-last: needs --save"),
             keep => keep,
         },
-        passing,
+        non_persistent,
         no_save_optim: o.no_save_optim,
         megatron_files,
         spelling,
@@ -101,7 +101,7 @@ pub(super) fn checkpointing(
 ///
 /// # Source
 /// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/arguments.py`: Transformer Engine's modules are not taken.
-fn spelling(o: &Keeping, upstream: Upstream, split_heads: bool) -> Spelling {
+fn spelling(o: &CheckpointOptions, upstream: Upstream, split_heads: bool) -> Spelling {
     let head = upstream == Upstream::Head;
     Spelling {
         version: if head { Version::Head } else { Version::V2_0_0 },
@@ -133,36 +133,36 @@ pub(super) fn check_model(c: &Checkpointing, flags: &ModelFlags, model: &ModelCo
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `save_checkpoint`.
-fn passing(o: &Keeping) -> Result<Option<Passing>> {
+fn non_persistent(o: &CheckpointOptions) -> Result<Option<NonPersistent>> {
     const FLAG: &str = "--non-persistent-save-interval";
-    if let Some(other) = o.passing.as_deref().filter(|&kind| kind != "global") {
+    if let Some(other) = o.non_persistent.as_deref().filter(|&kind| kind != "global") {
         refuse!(
             "--non-persistent-ckpt-type {other}: expected global; local ones are those of a library of NVIDIA's for Python, and \
              upstream writes none in memory"
         );
     }
-    let Some(interval) = o.passing_interval else {
-        if o.passing_dir.is_some() && o.passing.is_none() {
+    let Some(interval) = o.non_persistent_interval else {
+        if o.non_persistent_dir.is_some() && o.non_persistent.is_none() {
             refuse!("--non-persistent-global-ckpt-dir: needs --non-persistent-ckpt-type global");
         }
         return Ok(None);
     };
     let Some(save) = &o.save else { refuse!("{FLAG}: needs --save") };
-    if o.passing.is_none() {
+    if o.non_persistent.is_none() {
         refuse!("{FLAG}: needs --non-persistent-ckpt-type global");
     }
-    let dir = o.passing_dir.clone().unwrap_or_else(|| save.join(PASSING));
+    let dir = o.non_persistent_dir.clone().unwrap_or_else(|| save.join(NON_PERSISTENT));
     if dir == *save {
         refuse!(
             "--non-persistent-global-ckpt-dir {}: expected another folder than that of --save, whose checkpoints stay",
             dir.display()
         );
     }
-    Ok(Some(Passing { dir, interval }))
+    Ok(Some(NonPersistent { dir, interval }))
 }
 
 /// The folder of checkpoints of which the newest alone stays, beside those that stay.
-const PASSING: &str = "non_persistent";
+const NON_PERSISTENT: &str = "non_persistent";
 
 /// That folder, if a run is to begin with what is in it: it is as new as what `--load` has, and no iteration is asked for.
 ///
@@ -171,15 +171,15 @@ const PASSING: &str = "non_persistent";
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `_load_base_checkpoint`.
-fn newest_passing(o: &Keeping, source: &Source) -> Result<Option<PathBuf>> {
-    if o.passing.is_none() || source.step().is_some() {
+fn newest_passing(o: &CheckpointOptions, source: &Source) -> Result<Option<PathBuf>> {
+    if o.non_persistent.is_none() || source.step().is_some() {
         return Ok(None);
     }
-    let in_load = || source.loaded().map(|load| load.join(PASSING));
-    let Some(dir) = o.passing_dir.clone().or_else(in_load) else { return Ok(None) };
-    let Some(passing) = ms_ckpt::latest_iteration(&dir)? else { return Ok(None) };
+    let in_load = || source.loaded().map(|load| load.join(NON_PERSISTENT));
+    let Some(dir) = o.non_persistent_dir.clone().or_else(in_load) else { return Ok(None) };
+    let Some(non_persistent) = ms_ckpt::latest_iteration(&dir)? else { return Ok(None) };
     let stayed = source.loaded().map(ms_ckpt::latest_iteration).transpose()?.flatten();
-    Ok(Some(dir).filter(|_| stayed.is_none_or(|stayed| passing >= stayed)))
+    Ok(Some(dir).filter(|_| stayed.is_none_or(|stayed| non_persistent >= stayed)))
 }
 
 /// Checks that there is a dense model to make experts of, and a folder for what comes of it.
@@ -189,7 +189,7 @@ fn newest_passing(o: &Keeping, source: &Source) -> Result<Option<PathBuf>> {
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/arguments.py`, and `training.py`, `setup_model_and_optimizer`.
-fn check_upcycling(o: &Keeping, source: &Source, planned: bool, model: &ModelConfig) -> Result<()> {
+fn check_upcycling(o: &CheckpointOptions, source: &Source, planned: bool, model: &ModelConfig) -> Result<()> {
     const FLAG: &str = "--moe-use-upcycling";
     let Some(save) = &o.save else {
         refuse!("{FLAG}: needs --save, as in upstream");

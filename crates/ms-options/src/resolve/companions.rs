@@ -58,7 +58,7 @@ pub(crate) fn say_defaults(o: &Options) {
         let says = silent.join(" ");
         tracing::warn!("dropout is 0 unless given (upstream's default: 0.1); pass {says} to say so");
     }
-    let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
+    let (saves, format) = (o.checkpoint.save.is_some(), &o.checkpoint.format);
     if saves && !format.is_given() {
         tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
     }
@@ -90,7 +90,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     const ADAPTIVE: &str = "--context-parallel-algo adaptive_cp_algo or hybrid_adaptive_cp_algo";
     let adaptive = shared && matches!(context, ContextParallel::Adaptive { .. });
     let both = matches!(
-        o.spread.context.given().map(String::as_str),
+        o.parallelism.context.given().map(String::as_str),
         Some("hybrid_cp_algo" | "hybrid_adaptive_cp_algo")
     );
     let one = |flag: &'static str, there: bool, with: &'static str| {

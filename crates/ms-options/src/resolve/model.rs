@@ -12,7 +12,7 @@ use std::path::Path;
 
 options! {
     /// What training alone is told of a model.
-    pub(crate) struct Made in "Model" {
+    pub(crate) struct ModelTrainingOptions in "Model" {
         divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this number times the tensor-parallel size", range = "[1,16777216]";
         init_std: Given<f64> = "--init-method-std", "standard deviation of the initial weights", range = "[0,)";
         pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: number of multi-token prediction (MTP) modules; unlike with --mtp-num-layers samples are longer by as many tokens, hidden states come before embeddings in eh_proj, and modules share one mask and one loss", group = "Model families", range = "[0,16384]";
@@ -23,7 +23,7 @@ options! {
     }
 }
 
-impl Made {
+impl ModelTrainingOptions {
     /// Prediction modules that are asked for, and the flag that says so.
     pub(crate) fn modules(&self) -> Option<(usize, &'static str)> {
         match self.windows {
@@ -86,7 +86,7 @@ fn loaded(o: &Options) -> Option<&Path> {
 pub(crate) fn padded_vocab(o: &Options, model: &ModelConfig, tp: usize) -> usize {
     match loaded(o).is_some() || o.model_flags.rows().is_some() {
         true => model.padded_vocab.next_multiple_of(tp),
-        false => model.vocab.next_multiple_of(o.made.divisor.saturating_mul(tp)),
+        false => model.vocab.next_multiple_of(o.model_training.divisor.saturating_mul(tp)),
     }
 }
 
@@ -101,15 +101,15 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
                 .to_owned()
         })?;
         let mut config = flags.beside(checkpoint.config(), o.source.describes_model())?;
-        if o.made.init_std.is_given() {
-            config.init_std = o.made.init_std.value;
+        if o.model_training.init_std.is_given() {
+            config.init_std = o.model_training.init_std.value;
         }
         // Ranks that share the vocabulary have equally many rows of it.
-        config.padded_vocab = config.padded_vocab.next_multiple_of(o.spread.tp);
+        config.padded_vocab = config.padded_vocab.next_multiple_of(o.parallelism.tp);
         return Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())));
     }
     let mut map = flags.values();
-    if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.made.lends {
+    if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.model_training.lends {
         refuse!(
             "--cla-share-factor: needs --share-kvstates: layers get keys and values of others by it alone"
         );
@@ -119,8 +119,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };
     put("seq_length", o.batches.seq_length.map(Into::into));
-    let windows = Some(o.made.windows).filter(|&n| n > 0);
-    put("mtp_num_layers", windows.or(o.made.prediction.value).map(Into::into));
+    let windows = Some(o.model_training.windows).filter(|&n| n > 0);
+    put("mtp_num_layers", windows.or(o.model_training.prediction.value).map(Into::into));
     put("bf16", Some(o.precision.bf16.into()));
     put("fp16", Some(o.precision.fp16.into()));
     // It distinguishes the head's arguments from v2.0.0's.
@@ -131,9 +131,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     let kind = flags.word("moe_router_load_balancing_type");
     let groups_chosen = o.upstream == Upstream::V2_0_0 && flags.written("topk_group").is_some();
     let by_groups = kind == Some("group_limited_greedy")
-        || (matches!(kind, Some("none" | "noaux_tc")) && groups_chosen && o.spread.ep > 1);
+        || (matches!(kind, Some("none" | "noaux_tc")) && groups_chosen && o.parallelism.ep > 1);
     if by_groups && !grouped {
-        put("n_group", Some(o.spread.ep.into()));
+        put("n_group", Some(o.parallelism.ep.into()));
     }
     if let Some(tokens) = flags.tokens() {
         // Upstream's null tokenizer counts the end of documents as one more token.
@@ -165,7 +165,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.insert("vocab_size".into(), tokens.into());
     }
     if flags.rows().is_none() {
-        let multiple = o.made.divisor.saturating_mul(o.spread.tp);
+        let multiple = o.model_training.divisor.saturating_mul(o.parallelism.tp);
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
@@ -221,7 +221,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     }
     let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
     flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).chain(acting).collect::<Vec<_>>());
-    config.init_std = o.made.init_std.value;
+    config.init_std = o.model_training.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
         let flag = if flags.tokens().is_some() && flags.rows().is_none() {

@@ -1,7 +1,7 @@
 //! Every option of a training run; each group is defined in the file that reads it.
 
 use crate::resolve::{
-    self, beside, checkpoint, inherited, model, recompute, routing, samples, schedule, shares, topology,
+    self, checkpoint, inherited, model, recompute, routing, samples, schedule, shares, topology, tp_overlap,
     update, world, written,
 };
 use crate::{Compute, ModelFlags, Source, TokenizerFolder};
@@ -18,23 +18,23 @@ gathered_options! {
         pub(crate) source: Source,
         pub(crate) model_flags: ModelFlags,
         pub(crate) tokenizer: TokenizerFolder,
-        pub(crate) made: model::Made,
-        pub(crate) spread: topology::Spread,
+        pub(crate) model_training: model::ModelTrainingOptions,
+        pub(crate) parallelism: topology::ParallelismOptions,
         pub(crate) inherited: inherited::Inherited,
         pub(crate) shares: shares::Shares,
-        pub(crate) beside: beside::Beside,
-        pub(crate) again: recompute::Again,
-        pub(crate) of_experts: recompute::OfExperts,
+        pub(crate) tp_overlap: tp_overlap::TpOverlap,
+        pub(crate) recompute: recompute::RecomputeOptions,
+        pub(crate) expert_memory: recompute::ExpertMemoryOptions,
         pub(crate) rates: schedule::Rates,
         pub(crate) routers: routing::Routers,
         pub(crate) precision: resolve::Precision,
         pub(crate) batches: resolve::Batches,
         pub(crate) dropout: resolve::Dropout,
         /// What is said and measured.
-        pub watching: resolve::Watching,
+        pub logging: resolve::LoggingOptions,
         pub(crate) samples: samples::Samples,
         pub(crate) update: update::Update,
-        pub(crate) keeping: checkpoint::Keeping,
+        pub(crate) checkpoint: checkpoint::CheckpointOptions,
         pub(crate) written: written::Written,
     }
 }

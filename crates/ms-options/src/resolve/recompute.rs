@@ -9,11 +9,11 @@ use ms_cli::refuse;
 use ms_core::{Axis, Dispatcher};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{ModelConfig, Stages};
-use ms_trainer::Replay;
+use ms_trainer::RecomputeTiming;
 
 options! {
     /// What is formed again, and what goes to a file.
-    pub(crate) struct Again in "Memory" {
+    pub(crate) struct RecomputeOptions in "Memory" {
         granularity: Option<String> = "--recompute-granularity", "recompute whole layers (full) or parts of them (selective, see --recompute-modules)";
         method: Option<String> = "--recompute-method", "which layers are recomputed: groups of --recompute-num-layers (uniform) or the first --recompute-num-layers of a chunk (block)";
         layers: Option<usize> = "--recompute-num-layers", "number of layers to recompute, as --recompute-method says", range = "[1,16384]";
@@ -43,7 +43,7 @@ options! {
 
 options! {
     /// What layers of experts keep less of.
-    pub(crate) struct OfExperts in "Model families" {
+    pub(crate) struct ExpertMemoryOptions in "Model families" {
         level: String = "--moe-zero-memory", "what experts keep for the backward pass: level0 recomputes their inputs (tokens are sent again) and activations, and offloads their outputs to a file; level1 also recomputes the inputs of activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
         layers: Option<usize> = "--moe-zero-memory-num-layers", "number of first layers of a stage with --moe-zero-memory level1, the others have level0 (0: level1 in all)", range = "[0,16384]";
         pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "compute shared experts while tokens are sent to the routed experts";
@@ -55,7 +55,7 @@ options! {
     }
 }
 
-impl OfExperts {
+impl ExpertMemoryOptions {
     /// Whether shared experts work while tokens are on their way.
     pub(crate) fn overlaps(&self) -> bool {
         self.overlapped
@@ -154,11 +154,11 @@ impl OfExperts {
 /// `features_manager/pipeline_parallel/ripipe_schedules_feature.py`; Megatron-LM `core_r0.8.0` and `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`.
 pub(crate) fn resolve(
-    o: &Again,
-    of_experts: &OfExperts,
+    o: &RecomputeOptions,
+    of_experts: &ExpertMemoryOptions,
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
-) -> Result<(Recompute, SavePolicy, Replay)> {
+) -> Result<(Recompute, SavePolicy, RecomputeTiming)> {
     let (stages, dispatcher) = (&topology.stages, topology.parallel.dispatcher);
     // Upstream counts empty slots among the layers.
     let layers = stages.slots(model.layers).map_or(model.layers, |slots| slots.len());
@@ -201,9 +201,11 @@ pub(crate) fn resolve(
             "--recompute-method uniform has no effect with --swap-attention: --recompute-num-layers counts the layers whose feed-forward is recomputed"
         );
     }
-    let replay = replay(o, method, count, stages)?;
+    let recompute_timing = recompute_timing(o, method, count, stages)?;
     // In swapped layers only the MLPs are recomputed, and in the bubble whole passes are.
-    let whole = o.granularity.as_deref() == Some("full") && !o.swap_attention && replay != Replay::InBubble;
+    let whole = o.granularity.as_deref() == Some("full")
+        && !o.swap_attention
+        && recompute_timing != RecomputeTiming::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
         (true, Some("block")) if save_policy.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
@@ -232,14 +234,14 @@ pub(crate) fn resolve(
     if o.in_advance && full == Recompute::None && !counted && !selective {
         tracing::warn!("--recompute-in-advance has no effect without --recompute-granularity full");
     }
-    Ok((full, save_policy, replay))
+    Ok((full, save_policy, recompute_timing))
 }
 
 /// Checks what keeps less of the inputs of layers that run again.
 ///
 /// # Errors
 /// As upstream, where there are no such layers or ranks.
-fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
+fn inputs(o: &RecomputeOptions, full: Recompute, topology: &Topology) -> Result<()> {
     const FLAG: &str = "--distribute-saved-activations";
     if o.inputs_shared && topology.grid.size(Axis::Tp) == 1 {
         refuse!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1");
@@ -268,7 +270,7 @@ const WITHOUT_VALUES: [&str; 4] =
 /// # Source
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_validate_recompute_args`; MindSpeed (2026),
 /// `mindspeed/features_manager/memory/swap_attention.py`.
-fn swapped(o: &Again, model: &ModelConfig, upstream: Upstream) -> Swapped {
+fn swapped(o: &RecomputeOptions, model: &ModelConfig, upstream: Upstream) -> Swapped {
     const FLAG: &str = "--swap-modules";
     let Some(text) = o.swap_modules.given().and_then(|text| text.as_deref()) else {
         let by_default = match upstream {
@@ -322,7 +324,7 @@ const SWAP_HEADS: &str = "--mla-swap-core-attn-out";
 /// # Source
 /// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`. What is formed again without
 /// being split over exchanges needs one tensor-parallel rank there, and swapped outputs `dualpipev`; here neither does.
-fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
+fn parts_that_are_there(o: &RecomputeOptions, model: &ModelConfig) -> Result<()> {
     if o.operands && o.attention {
         refuse!(
             "--recompute-mla-up-proj: cannot be combined with --mla-zero-memory, which recomputes all of it"
@@ -344,7 +346,7 @@ fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
 }
 
 /// What runs again in every layer: `--recompute-granularity selective`, which `--recompute-modules` makes precise.
-fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<SavePolicy> {
+fn modules(o: &RecomputeOptions, model: &ModelConfig, upstream: Upstream) -> Result<SavePolicy> {
     let mut save_policy = SavePolicy {
         recompute_expert_networks: o.moe_layer,
         recompute_operands: o.operands,
@@ -388,7 +390,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<SavePol
 
 /// How many layers form again what `flag` says.
 fn partly(
-    o: &Again,
+    o: &RecomputeOptions,
     flag: &str,
     (on, count): (bool, Option<usize>),
     layers: usize,
@@ -414,7 +416,12 @@ fn partly(
     }
 }
 
-fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages) -> Result<Replay> {
+fn recompute_timing(
+    o: &RecomputeOptions,
+    method: Option<&str>,
+    count: Option<usize>,
+    stages: &Stages,
+) -> Result<RecomputeTiming> {
     let (advance, bubble) = (o.in_advance, o.in_bubble);
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
         if given && (stages.pp <= 1 || !stages.interleaved()) {
@@ -435,9 +442,9 @@ fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages
         );
     }
     Ok(match (advance, bubble) {
-        (_, true) => Replay::InBubble,
+        (_, true) => RecomputeTiming::InBubble,
         // As upstream: chunks of more layers are not recomputed in advance; only their last layer is not recomputed.
-        (true, _) if stages.layers_per_chunk == Some(1) => Replay::InAdvance,
-        _ => Replay::WithGradient,
+        (true, _) if stages.layers_per_chunk == Some(1) => RecomputeTiming::InAdvance,
+        _ => RecomputeTiming::WithGradient,
     })
 }

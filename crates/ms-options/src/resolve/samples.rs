@@ -247,7 +247,7 @@ pub(super) fn data(
 ) -> Result<DataConfig> {
     let o = &all.samples;
     // Rows for multi-token prediction extend beyond what is trained.
-    let seq_length = seq_length + all.made.windows;
+    let seq_length = seq_length + all.model_training.windows;
     let (paths, per_split) = o.named()?;
     let seed = o.seed as u32;
     let split = || -> Result<Split> {
@@ -281,7 +281,7 @@ pub(super) fn data(
         };
         DataKind::Safetensors { path: PathBuf::from(file), documents }
     } else if o.is_sft() {
-        if all.made.windows > 0 {
+        if all.model_training.windows > 0 {
             refuse!(
                 "--num-nextn-predict-layers: needs pretraining data: in fine-tuning rows upstream takes what is not counted for words"
             );
@@ -384,7 +384,7 @@ pub(super) fn data(
             "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses are meaningless"
         );
     }
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.made.windows })
+    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.model_training.windows })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use ms_trainer::{PipelineOrder, TrainConfig};
 
 options! {
     /// How a run is spread over ranks, as the flags say it.
-    pub(crate) struct Spread in "Parallelism" {
+    pub(crate) struct ParallelismOptions in "Parallelism" {
         pub(crate) tp: usize = "--tensor-model-parallel-size", "tensor-parallel size: number of ranks that share a weight matrix", range = "[1,65536]";
         cp: usize = "--context-parallel-size", "context-parallel size: number of ranks that share a sequence", range = "[1,65536]";
         pp: usize = "--pipeline-model-parallel-size", "pipeline-parallel size: number of stages that share the layers", range = "[1,65536]";
@@ -39,12 +39,12 @@ options! {
         pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "interleaved schedule: number of layers per chunk (virtual stage)", group = "Pipeline", range = "[1,16384]";
         pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "interleaved schedule: number of chunks (virtual stages) per stage, instead of layers per chunk", group = "Pipeline", range = "[1,16384]";
         pub(crate) order: Given<Option<String>> = "--schedules-method", "pipeline schedule: dualpipev (chunks from both ends) or zero-bubble (weight gradients fill the bubble)", group = "Pipeline";
-        pub(crate) messages_beside: bool = "--no-overlap-p2p-communication", "stages wait for sends and receives instead of overlapping them with computation (upstream's non-interleaved schedules always do)", group = "Pipeline";
-        ends_beside: bool = "--overlap-p2p-communication-warmup-flush", "with --upstream head: overlap communication between stages in warm-up and flush too; always so here", group = "Pipeline";
+        pub(crate) overlap_p2p: bool = "--no-overlap-p2p-communication", "stages wait for sends and receives instead of overlapping them with computation (upstream's non-interleaved schedules always do)", group = "Pipeline";
+        overlap_p2p_flush: bool = "--overlap-p2p-communication-warmup-flush", "with --upstream head: overlap communication between stages in warm-up and flush too; always so here", group = "Pipeline";
         reschedules_only: bool = "--adaptive-cp-only-reschedule", "adaptive_cp_algo: keep the order of the tokens; by default tokens with the same mask are grouped where that needs fewer blocks of attention", group = "Model families";
         maps_tokens: bool = "--adaptive-cp-without-coarse", "adaptive_cp_algo: group single tokens; by default runs of tokens are grouped, about a thousand per sequence", group = "Model families";
         masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "not supported in training, as in upstream: with adaptive_cp_algo masks follow from documents and windows";
-        kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "keep keys and values (full) or keys (half) of other ranks for the backward pass, instead of exchanging them again";
+        ring_cache_policy: Option<String> = "--context-parallel-kv-cache-policy", "keep keys and values (full) or keys (half) of other ranks for the backward pass, instead of exchanging them again";
         cache_interval: usize = "--context-parallel-cache-interval", "with --context-parallel-kv-cache-policy: number of layers without a cache between two layers with one", range = "[0,16384]";
         pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: allgather (ranks gather all tokens); alltoall since core 0.12 and flex (ranks send their own tokens with all columns); alltoall_seq and alltoall of v2.0.0 (ranks send their columns of all tokens). A capacity needs an all-to-all dispatcher";
         pub(crate) group: Given<Option<usize>> = "--microbatch-group-size-per-virtual-pipeline-stage", "interleaved schedule: number of micro-batches that pass a chunk before the next chunk (default: number of stages)", group = "Pipeline", range = "[1,16777216]";
@@ -67,13 +67,13 @@ pub struct Topology {
 }
 
 /// What else decides how a run is spread.
-pub(crate) struct Around<'a> {
+pub(crate) struct TopologyInputs<'a> {
     /// How many ranks there are, and what says so.
     pub(crate) world: (usize, &'a str),
     pub(crate) upstream: Upstream,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
-    /// How stages share the layers, in other words than those of [`Spread`].
+    /// How stages share the layers, in other words than those of [`ParallelismOptions`].
     pub(crate) shares: &'a Shares,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
@@ -94,8 +94,12 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
 ///
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
-pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
-    let &Around { world: (world, said), upstream, seq_length, micro, .. } = around;
+pub(crate) fn resolve(
+    o: &ParallelismOptions,
+    inputs: &TopologyInputs<'_>,
+    model: &ModelConfig,
+) -> Result<Topology> {
+    let &TopologyInputs { world: (world, said), upstream, seq_length, micro, .. } = inputs;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -134,7 +138,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
     }
     let grid = parallel(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
-    let stages = stages(o, around, model)?;
+    let stages = stages(o, inputs, model)?;
     check_messages(o, &stages)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
@@ -145,7 +149,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         _ => Dispatcher::AllGather,
     };
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
-    let (ring_cache, overlap_experts) = (ring_cache(o, &context, model)?, around.overlap_experts);
+    let (ring_cache, overlap_experts) = (ring_cache(o, &context, model)?, inputs.overlap_experts);
     let parallel = ParallelOptions { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
     Ok(Topology { grid, listed, stages, order, parallel })
 }
@@ -155,15 +159,15 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
 /// # Source
 /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/arguments.py`, `validate_args`; `core_v0.12.1`,
 /// `megatron/core/model_parallel_config.py`.
-fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
-    if !o.messages_beside && stages.interleaved() && o.pp < 3 {
+fn check_messages(o: &ParallelismOptions, stages: &Stages) -> Result<()> {
+    if !o.overlap_p2p && stages.interleaved() && o.pp < 3 {
         refuse!(
             "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as in upstream, found \
              --pipeline-model-parallel-size {}",
             o.pp
         );
     }
-    if o.ends_beside && !(o.messages_beside && stages.interleaved()) {
+    if o.overlap_p2p_flush && !(o.overlap_p2p && stages.interleaved()) {
         refuse!(
             "--overlap-p2p-communication-warmup-flush: expected stages of several chunks, and not --no-overlap-p2p-communication, as \
              upstream"
@@ -179,7 +183,7 @@ fn check_messages(o: &Spread, stages: &Stages) -> Result<()> {
 ///
 /// # Source
 /// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/transformer/transformer_config.py`.
-fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
+fn check_extended(o: &ParallelismOptions, upstream: Upstream) -> Result<()> {
     let wrong = |what: String| Err(Usage(format!("--moe-extended-tp: {what}")).into());
     match (o.dispatcher.as_str(), upstream) {
         (_, Upstream::Head) => wrong(
@@ -203,7 +207,7 @@ fn check_extended(o: &Spread, upstream: Upstream) -> Result<()> {
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/distributed/distributed_data_parallel.py`; `megatron/training/arguments.py`,
 /// `validate_args`; `megatron/core/distributed/custom_fsdp/param_and_grad_buffer.py`: without shards every replica keeps all.
-fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
+fn optimizer_sharding(o: &ParallelismOptions) -> Result<OptimizerSharding> {
     const STRATEGY: &str = "--data-parallel-sharding-strategy";
     let strategy = o.shared_out.as_str();
     if !matches!(strategy, "no_shard" | "optim") {
@@ -232,7 +236,7 @@ fn optimizer_sharding(o: &Spread) -> Result<OptimizerSharding> {
 ///
 /// # Errors
 /// If masks are to come from code that is not there.
-pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
+pub(crate) fn check_run(o: &ParallelismOptions, topology: &Topology) -> Result<()> {
     if o.masks_of_code && o.cp > 1 && matches!(topology.parallel.context, ContextParallel::Adaptive { .. }) {
         refuse!(
             "--adaptive-cp-manually-set-mask-list: not supported in training, as in upstream: masks follow from documents and \
@@ -258,11 +262,11 @@ impl Topology {
 ///
 /// # Source
 /// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
-fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Result<RingCache> {
+fn ring_cache(o: &ParallelismOptions, context: &ContextParallel, model: &ModelConfig) -> Result<RingCache> {
     const POLICY: &str = "--context-parallel-kv-cache-policy";
     const INTERVAL: &str = "--context-parallel-cache-interval";
     let interval = o.cache_interval;
-    let Some(policy) = o.kept_of_ring.as_deref() else {
+    let Some(policy) = o.ring_cache_policy.as_deref() else {
         if interval != 0 {
             refuse!("{INTERVAL}: needs {POLICY}, as in upstream");
         }
@@ -301,7 +305,7 @@ pub const MOST_PLANNED: usize = 65536;
 ///
 /// # Errors
 /// If a size is not a number, or the ranks are too many.
-pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
+pub(crate) fn fewest_ranks(o: &ParallelismOptions, upstream: Upstream) -> Result<usize> {
     let (tp, cp, pp, ep, etp) = (o.tp, o.cp, o.pp, o.ep, o.etp.value);
     // In a stage: whole rows of dense ranks, and of ranks that share experts.
     let dense = tp.saturating_mul(cp);
@@ -320,9 +324,9 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     Ok(ranks)
 }
 
-fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {
+fn stages(o: &ParallelismOptions, inputs: &TopologyInputs<'_>, model: &ModelConfig) -> Result<Stages> {
     let pp = o.pp;
-    let mut noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
+    let mut noop = inputs.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
     // Upstream treats them as a set.
     noop.sort_unstable();
     noop.dedup();
@@ -352,7 +356,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
         noop: !noop.is_empty(),
         other,
     };
-    if let Some(list) = around.shares.list(&sizes, model)? {
+    if let Some(list) = inputs.shares.list(&sizes, model)? {
         return Ok(Stages { pp, layers_per_chunk: None, layer_list: Some(list), noop, dual_pipe });
     }
     let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
@@ -368,7 +372,7 @@ fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages
     Ok(Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe })
 }
 
-fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
+fn order(o: &ParallelismOptions, upstream: Upstream) -> PipelineOrder {
     match o.order.value.as_deref() {
         Some("dualpipev") => PipelineOrder::DualPipeV,
         Some("zero-bubble") => PipelineOrder::ZeroBubble { group: o.group.value },
@@ -389,7 +393,7 @@ pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
         let micro_batches = global / (config.batch.micro * dp);
         let schedule = config
             .order
-            .schedule(&placement.order(), micro_batches, config.passes_beside)
+            .schedule(&placement.order(), micro_batches, config.overlap_passes)
             .map_err(|e| refused(&e))?;
         schedule.simulate().map_err(|e| refused(&e))?;
     }

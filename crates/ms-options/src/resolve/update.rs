@@ -26,7 +26,7 @@ options! {
         megatron_indexer_sparse: bool = "--dsa-indexer-use-sparse-loss", "with --dsa-indexer-loss-coeff: the indexer's loss counts the selected keys only", group = "Model families", own = own_or("dsa_indexer_use_sparse_loss", "false");
         pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "reduce gradients in buckets of --ddp-bucket-size over data-parallel ranks, each as soon as the last micro-batch has filled it, while the backward pass continues", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "gather updated weights while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
-        pub(super) gather_beside_step: bool = "--overlap-param-gather-with-optimizer-step", "with --overlap-param-gather: send updated buckets of weights while the others are updated", group = "Pipeline";
+        pub(super) overlap_gather_with_step: bool = "--overlap-param-gather-with-optimizer-step", "with --overlap-param-gather: send updated buckets of weights while the others are updated", group = "Pipeline";
         bucket: Option<usize> = "--ddp-bucket-size", "elements per gradient bucket", group = "Parallelism", range = "[1,)";
         wide_buckets: bool = "--ddp-pad-buckets-for-high-nccl-busbw", "end buckets of the distributed optimizer at multiples of 65536 elements instead of 128", group = "Checkpoint";
         buckets: Option<usize> = "--ddp-num-buckets", "number of gradient buckets, instead of --ddp-bucket-size", range = "[1,)";
@@ -37,7 +37,7 @@ options! {
         fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: required by --o2-gradient, as in upstream; has no effect otherwise", group = "Precision";
         ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param: round weights to even at ties; sums are deterministic in any case", group = "Precision";
         npu_ties_to_even: bool = "--npu-deterministic", "alias of --use-deter-comp", group = "Precision";
-        head_later: bool = "--defer-embedding-wgrad-compute", "defer the weight gradient of the output layer until the last stage has done everything else and other stages still compute; logit gradients are kept until then", group = "Pipeline";
+        defer_embedding_wgrad: bool = "--defer-embedding-wgrad-compute", "defer the weight gradient of the output layer until the last stage has done everything else and other stages still compute; logit gradients are kept until then", group = "Pipeline";
         head_later_limit: usize = "--wgrad-deferral-limit", "with --defer-embedding-wgrad-compute: number of micro-batches whose output-layer weight gradient is deferred (0: all)", group = "Pipeline", range = "[0,1000000000]";
         swap: bool = "--swap-optimizer", "keep the optimizer state in a file and read it in parts", group = "Memory";
         pub(crate) swap_parts: usize = "--swap-optimizer-times", "with --swap-optimizer: number of parts in which the state is updated", group = "Memory", range = "[1,1000000]";
@@ -123,7 +123,7 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
     for (missing, flag) in
         [(!o.overlap_gather, "--overlap-param-gather"), (!chunks, "--num-layers-per-virtual-pipeline-stage")]
     {
-        if o.gather_beside_step && missing {
+        if o.overlap_gather_with_step && missing {
             refuse!("{BESIDE}: needs {flag}, as in upstream");
         }
     }
@@ -310,9 +310,9 @@ pub(super) fn update_rule(o: &Update) -> UpdateRule {
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/model_parallel_config.py`.
-pub(super) fn head_later(o: &Update, stages: usize) -> Result<Option<usize>> {
+pub(super) fn defer_embedding_wgrad(o: &Update, stages: usize) -> Result<Option<usize>> {
     const FLAG: &str = "--defer-embedding-wgrad-compute";
-    if !o.head_later {
+    if !o.defer_embedding_wgrad {
         return Ok(None);
     }
     if stages == 1 {

@@ -45,7 +45,7 @@ pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Resu
     if let Some(world) = launched {
         return Ok((world, format!("WORLD_SIZE {world}, a variable of torchrun,")));
     }
-    let fewest = fewest_ranks(&o.spread, o.upstream)?;
+    let fewest = fewest_ranks(&o.parallelism, o.upstream)?;
     if fewest > 1 {
         tracing::warn!(
             "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"

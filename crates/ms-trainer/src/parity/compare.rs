@@ -1,6 +1,6 @@
 //! Comparison of two runs of one model: every gradient of the first step, and every number of all steps.
 
-use super::{Apart, Found};
+use super::{Found, ParityError};
 use crate::StepReport;
 use ms_core::DType;
 
@@ -91,13 +91,13 @@ impl Pair<'_> {
     }
 
     /// Why they are not close.
-    fn apart(self) -> Apart {
+    fn apart(self) -> ParityError {
         match self.what {
             Compared::Gradient(name) => {
                 let relative = self.relative(self.floor);
-                Apart::Gradient { name: name.to_owned(), relative, bound: self.bound }
+                ParityError::Gradient { name: name.to_owned(), relative, bound: self.bound }
             }
-            Compared::Number(step, what) => Apart::Step { step, what, want: self.want, got: self.got },
+            Compared::Number(step, what) => ParityError::Step { step, what, want: self.want, got: self.got },
         }
     }
 }
@@ -168,7 +168,7 @@ pub fn worst(want: &Found, got: &Found) -> (String, f64) {
 /// # Errors
 /// The first difference; gradients in the order in which a backward pass computes them, so that consequences of an error
 /// follow it.
-pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), Apart> {
+pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), ParityError> {
     let mut all = gradients(want, got, bounds).rev().chain(numbers(want, got, bounds));
     all.find(|pair| !pair.close()).map_or(Ok(()), |pair| Err(pair.apart()))
 }

@@ -1,6 +1,6 @@
 //! Forward-only passes (validation).
 
-use super::{Iteration, Pipeline, Size};
+use super::{Iteration, MicroBatchSize, Pipeline};
 use crate::Result;
 use crate::losses::Losses;
 use ms_core::{Device, Graph, ParamStore};
@@ -21,7 +21,7 @@ impl Pipeline {
         let mut run = self.begin(model, store, ctx, device, None);
         for (micro, mb) in micro_batches.enumerate() {
             let mb = mb?;
-            run.sizes.push(Size::of(&mb, ctx));
+            run.sizes.push(MicroBatchSize::of(&mb, ctx));
             let here = run.stage;
             for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
                 run.evaluate(&mb, micro, chunk)?;
@@ -40,12 +40,12 @@ impl Pipeline {
         (iteration, mb): (u64, &MicroBatch),
     ) -> Result<()> {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
-        run.sizes.push(Size::of(mb, ctx));
+        run.sizes.push(MicroBatchSize::of(mb, ctx));
         let here = run.stage;
         for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
             let input = run.input(0, chunk)?;
             let pass = run.recorded((mb, 1), input, chunk, None)?;
-            run.hand_on(&pass.output, 0, chunk)?;
+            run.send_output(&pass.output, 0, chunk)?;
         }
         Ok(())
     }
@@ -57,6 +57,6 @@ impl Iteration<'_> {
         let prepared = self.prepare(mb, 1)?;
         let mut graph = Graph::inference(self.device);
         let (_, output) = self.pass(&mut graph, (&prepared, mb), input, chunk, None)?;
-        self.hand_on(&output, micro, chunk)
+        self.send_output(&output, micro, chunk)
     }
 }

@@ -12,7 +12,7 @@ pub(super) const PARTS: usize = 3;
 
 /// A part of what passes a border of chunks.
 #[derive(Clone, Copy)]
-pub(super) struct Letter {
+pub(super) struct MessagePart {
     /// 0: the stream, 1: what layers lend, 2: picks.
     pub(super) part: usize,
     /// The place in the chain that the border is before.
@@ -23,14 +23,14 @@ pub(super) struct Letter {
 
 /// What of a micro-batch decides about sizes.
 #[derive(Clone, Copy)]
-pub(super) struct Size {
+pub(super) struct MicroBatchSize {
     /// Tokens of a rank before tensor-parallel ranks share them.
     tokens: usize,
     /// For the longest document.
     longest: usize,
 }
 
-impl Size {
+impl MicroBatchSize {
     /// That of the share in `mb` of a rank of `ctx`: all that share a row have equally many tokens of it.
     pub(super) fn of(mb: &MicroBatch, ctx: &ParallelCtx) -> Self {
         let lengths = mb.cu_seqlens.windows(2).map(|b| (b[1] - b[0]) as usize);
@@ -39,14 +39,14 @@ impl Size {
 }
 
 /// Element types and shapes of all that passes borders.
-pub(super) struct Messages {
+pub(super) struct MessageShapes {
     model: ModelConfig,
     dtype: DType,
     /// Layers before each place of the chain.
     before: Vec<usize>,
 }
 
-impl Messages {
+impl MessageShapes {
     pub(super) fn new(config: &TrainConfig, placement: &Placement) -> Self {
         let layers = |&(stage, chunk): &(usize, usize)| {
             let items = placement.stage(stage)[chunk].iter();
@@ -65,8 +65,8 @@ impl Messages {
     /// What `letter` of a micro-batch is like on a rank of `ctx`; `trains`: indexers have a loss of their own.
     pub(super) fn like(
         &self,
-        Letter { part, before, gradient }: Letter,
-        Size { tokens, longest }: Size,
+        MessagePart { part, before, gradient }: MessagePart,
+        MicroBatchSize { tokens, longest }: MicroBatchSize,
         ctx: &ParallelCtx,
         trains: bool,
     ) -> (DType, Shape) {

@@ -6,7 +6,7 @@
 //! `combine(F)`. Which of the two runs is decided by what they have recorded, never by time, so communicating ranks take the
 //! same turns; and since each does what it would do alone, in its own order, no bit changes.
 
-use super::{Begun, Held, Iteration, span};
+use super::{ActiveBackward, Iteration, PendingWork, span};
 use crate::Result;
 use ms_core::{BackwardPass, GradSink, WeightGradStore};
 use ms_data::MicroBatch;
@@ -16,9 +16,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// A backward pass that works where a forward pass waits, and what it defers.
-struct Meanwhile<'a>(RefCell<(&'a mut BackwardPass, &'a mut dyn GradSink, Option<&'a mut WeightGradStore>)>);
+struct OverlappedBackward<'a>(
+    RefCell<(&'a mut BackwardPass, &'a mut dyn GradSink, Option<&'a mut WeightGradStore>)>,
+);
 
-impl OverlappedPass for Meanwhile<'_> {
+impl OverlappedPass for OverlappedBackward<'_> {
     fn resume(&self) -> ms_core::Result<()> {
         let (backward, sink, deferred) = &mut *self.0.borrow_mut();
         backward.resume(*sink, deferred.as_deref_mut())
@@ -32,7 +34,7 @@ impl Iteration<'_> {
         actions: [Action; 2],
         micro_batches: &[MicroBatch],
         dropped: &BTreeSet<(usize, usize)>,
-        held: &mut Held,
+        pending: &mut PendingWork,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
         let (mut to, mut fro) = (actions[0].place(), actions[1].place());
@@ -41,19 +43,19 @@ impl Iteration<'_> {
         }
         let of = |place: (usize, usize)| (&micro_batches[place.0], micro_batches.len());
         let drops = dropped.contains(&to);
-        let live = held.live() + usize::from(!drops) + usize::from(dropped.contains(&fro));
+        let live = pending.live() + usize::from(!drops) + usize::from(dropped.contains(&fro));
         let spans = actions.map(|action| span(action, live));
         let _under_way = spans.each_ref().map(|span| span.enter());
-        let kept = held.kept.remove(&fro).expect("the schedule was checked");
-        let Begun { mut backward, input, output } = self.begin_backward(kept, of(fro), fro)?;
-        let mut deferred = self.this.puts_off(self.model, fro).map(WeightGradStore::of);
+        let kept = pending.kept.remove(&fro).expect("the schedule was checked");
+        let ActiveBackward { mut backward, input, output } = self.begin_backward(kept, of(fro), fro)?;
+        let mut deferred = self.this.defers_embedding_wgrad(self.model, fro).map(WeightGradStore::of);
         backward.resume(sink, deferred.as_mut())?;
-        let meanwhile = Meanwhile(RefCell::new((&mut backward, &mut *sink, deferred.as_mut())));
+        let meanwhile = OverlappedBackward(RefCell::new((&mut backward, &mut *sink, deferred.as_mut())));
         let pass = self.forward(of(to), to, drops, Some(&meanwhile))?;
-        held.kept.insert(to, pass);
+        pending.kept.insert(to, pass);
         let grads = backward.finish(sink, deferred.as_mut())?;
-        held.deferred.extend(deferred.map(|deferred| (fro, deferred)));
+        pending.deferred.extend(deferred.map(|deferred| (fro, deferred)));
         drop(output);
-        self.hand_back(input.as_ref(), grads, fro)
+        self.send_input_gradient(input.as_ref(), grads, fro)
     }
 }

@@ -6,7 +6,7 @@ use ms_core::{DType, Dispatcher};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, batches};
-use ms_trainer::{PipelineOrder, Replay, Routing};
+use ms_trainer::{PipelineOrder, RecomputeTiming, Routing};
 
 /// Layers with and without experts in turn, four experts a layer with or without one that all tokens share.
 fn model(layers: usize, shared: bool) -> ModelConfig {
@@ -29,7 +29,7 @@ fn changes_nothing(c: &ModelConfig, case: &Case, micro: usize) {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
     let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
     let steps = batches(c, Shape { rows: 1, length: 16, micro, packed: true }, 2);
-    let beside = Case { passes_beside: true, ..case.clone() };
+    let beside = Case { overlap_passes: true, ..case.clone() };
     let [waiting, beside] =
         [case, &beside].map(|case| run(c, case, routing, &steps).unwrap_or_else(|e| panic!("{case:?}: {e}")));
     same(&format!("{case:?}"), &waiting, &beside);
@@ -99,8 +99,8 @@ fn passes_beside_each_other_change_no_bit_in_a_pipeline() {
             changes_nothing(&model(4, true), &case, 12);
         }
         if !case.stages.dual_pipe {
-            let replay = Replay::InBubble;
-            changes_nothing(&model(4, false), &Case { replay, ..case.clone() }, 12);
+            let recompute_timing = RecomputeTiming::InBubble;
+            changes_nothing(&model(4, false), &Case { recompute_timing, ..case.clone() }, 12);
         }
         let predicts = ModelConfig { mtp: 1, ..model(4, true) };
         changes_nothing(&predicts, &case, 8);
@@ -117,7 +117,7 @@ fn passes_beside_each_other_change_no_bit_in_a_pipeline() {
 fn passes_beside_each_other_change_no_bit_in_any_order() {
     for seed in 0..12 {
         let mut case = in_chunks(seed % 3 == 0);
-        case.order = PipelineOrder::Drawn(seed);
+        case.order = PipelineOrder::Random(seed);
         changes_nothing(&model(4, seed % 4 < 2), &case, 8);
     }
 }

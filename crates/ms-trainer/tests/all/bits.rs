@@ -8,7 +8,7 @@ use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
-use ms_trainer::{PipelineOrder, Replay, Routing};
+use ms_trainer::{PipelineOrder, RecomputeTiming, Routing};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -53,8 +53,8 @@ fn weights_gathered_beside_the_forward_pass_change_no_bit() {
     ] {
         for (overlap, bucket_size) in [(false, None), (false, Some(300)), (true, Some(300))] {
             let plain = Case { overlap, bucket_size, ..case.clone() };
-            for gather_beside_step in [false, true] {
-                let gathered = Case { overlap_gather: true, gather_beside_step, ..plain.clone() };
+            for overlap_gather_with_step in [false, true] {
+                let gathered = Case { overlap_gather: true, overlap_gather_with_step, ..plain.clone() };
                 same("weights on their way", &found(&plain, 4), &found(&gathered, 4));
             }
         }
@@ -76,7 +76,7 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
         let waiting = LinearOverlap { weight_gradients: false, ..LinearOverlap::default() };
         let plain = found(&Case { linears: waiting, ..case.clone() }, 4);
         for pieces in [Pieces::Number(1), Pieces::Number(2), Pieces::Finest] {
-            let linears = LinearOverlap { weight_gradients: true, pieces, beside_gathers: false };
+            let linears = LinearOverlap { weight_gradients: true, pieces, overlap_gathers: false };
             let got = found(&Case { linears, ..case.clone() }, 4);
             same("overlapped exchanges", &plain, &got);
             assert_eq!(plain.sent, got.sent, "as many bytes");
@@ -86,7 +86,7 @@ fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
 
 #[test]
 fn latents_gathered_together_change_no_bit() {
-    let ahead = LinearOverlap { beside_gathers: true, ..LinearOverlap::default() };
+    let ahead = LinearOverlap { overlap_gathers: true, ..LinearOverlap::default() };
     let none = SavePolicy::default();
     for c in [latent(), picked()] {
         for save_policy in [
@@ -140,10 +140,10 @@ fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
         Case { stages: chunks(false), ..case.clone() },
         Case { stages: chunks(true), order: PipelineOrder::DualPipeV, ..case.clone() },
         Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 1, 1, 2, 1) },
-        Case { replay: Replay::InBubble, stages: chunks(false), ..case.clone() },
+        Case { recompute_timing: RecomputeTiming::InBubble, stages: chunks(false), ..case.clone() },
     ] {
         let plain = found(&case, 4);
-        let later = |most| found(&Case { head_later: Some(most), ..case.clone() }, 4);
+        let later = |most| found(&Case { defer_embedding_wgrad: Some(most), ..case.clone() }, 4);
         same(&format!("put off: {case:?}"), &plain, &later(usize::MAX));
         // The part's contribution is added after that of the rest.
         compare(&plain, &later(1), Bounds::of(DType::F32)).unwrap();
@@ -153,7 +153,7 @@ fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
         Shape { rows: ROWS, length: LENGTH, micro: 4, packed: true },
     );
     let beside = Case {
-        passes_beside: true,
+        overlap_passes: true,
         dispatcher: Dispatcher::AllToAll,
         stages: chunks(false),
         ..Case::of(4, 1, 1, 2, 2).single_precision()
@@ -161,7 +161,7 @@ fn the_gradient_of_the_output_layer_put_off_changes_no_bit() {
     let modules = ModelConfig { mtp: 2, ..model() };
     for (c, case) in [(&experts, beside), (&modules, Case::of(2, 1, 1, 2, 1).single_precision())] {
         let found = |case: &Case| run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap();
-        let later = Case { head_later: Some(usize::MAX), ..case.clone() };
+        let later = Case { defer_embedding_wgrad: Some(usize::MAX), ..case.clone() };
         same(&format!("put off: {case:?}"), &found(&case), &found(&later));
     }
 }
@@ -184,8 +184,8 @@ fn stages_that_wait_for_each_other_change_no_bit() {
         Case { stages: chunks(2, false), ..of(2, plain) },
         Case { stages: chunks(2, false), ..of(2, zero) },
         Case { stages: chunks(2, true), ..of(2, PipelineOrder::DualPipeV) },
-        Case { replay: Replay::InBubble, stages: chunks(2, false), ..of(2, plain) },
-        Case { head_later: Some(2), ..of(2, plain) },
+        Case { recompute_timing: RecomputeTiming::InBubble, stages: chunks(2, false), ..of(2, plain) },
+        Case { defer_embedding_wgrad: Some(2), ..of(2, plain) },
         Case::of(4, 2, 1, 2, 1).sequence_parallel(),
     ] {
         let waiting = found(&Case { waits_at_borders: true, ..case.clone() }, 4);
@@ -194,7 +194,7 @@ fn stages_that_wait_for_each_other_change_no_bit() {
         assert_eq!(plain.sent, waiting.sent, "as many bytes");
     }
     for seed in 0..20 {
-        let case = Case { stages: chunks(2, false), ..of(2, PipelineOrder::Drawn(seed)) };
+        let case = Case { stages: chunks(2, false), ..of(2, PipelineOrder::Random(seed)) };
         let waiting = Case { waits_at_borders: true, ..case.clone() };
         same(&format!("drawn, {seed}"), &found(&case, 4), &found(&waiting, 4));
     }
@@ -518,7 +518,7 @@ fn overlapped_sums_start_in_one_order_whatever_tokens_come() {
         Case { order: PipelineOrder::ZeroBubble { group: None }, ..of(4, 2, 2) },
         Case { stages: interleaved(), ..of(4, 2, 1) },
         Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..of(4, 2, 1) },
-        Case { order: PipelineOrder::Drawn(3), stages: both_ends(), ..of(4, 2, 1) },
+        Case { order: PipelineOrder::Random(3), stages: both_ends(), ..of(4, 2, 1) },
     ] {
         let case = case.single_precision();
         let plain = run(&c, &case, Routing::default(), &steps).unwrap();
@@ -549,7 +549,7 @@ fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
         Case { order: PipelineOrder::ZeroBubble { group: None }, ..Case::of(4, 1, 1, 2, 1) },
         Case { stages: interleaved(), ..Case::of(4, 1, 1, 2, 1) },
         Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..Case::of(4, 1, 1, 2, 1) },
-        Case { order: PipelineOrder::Drawn(5), stages: interleaved(), ..Case::of(4, 1, 1, 2, 1) },
+        Case { order: PipelineOrder::Random(5), stages: interleaved(), ..Case::of(4, 1, 1, 2, 1) },
     ] {
         for (tied, mtp) in [(false, 0), (true, 0), (true, 1)] {
             let c = ModelConfig { tied, mtp, ..model() };

@@ -11,7 +11,7 @@ use ms_dist::{CommCall, CommHook, ContextParallel, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Attention, Mixer, Mla, ModelConfig};
-use ms_trainer::parity::{Apart, Found, Shape, batches};
+use ms_trainer::parity::{Found, ParityError, Shape, batches};
 use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Routing};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ impl CommHook for OnDevices {
 
 /// What a run on delaying devices found, the places that looked too early, and how often each device was waited for.
 struct Late {
-    found: Result<Found, Apart>,
+    found: Result<Found, ParityError>,
     early: BTreeSet<String>,
     waits: Vec<u64>,
 }

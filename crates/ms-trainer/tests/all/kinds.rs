@@ -87,7 +87,7 @@ fn hybrids_and_sinks_have_the_same_bits_with_exchanges_beside_other_work() {
             let plain = found(&c, &case, 4);
             for (what, other) in [
                 ("gradients", Case { overlap: true, ..case.clone() }),
-                ("weights", Case { overlap_gather: true, gather_beside_step: true, ..case.clone() }),
+                ("weights", Case { overlap_gather: true, overlap_gather_with_step: true, ..case.clone() }),
                 ("all", Case { overlap: true, overlap_gather: true, linears: pieces(2), ..case.clone() }),
                 ("borders", Case { waits_at_borders: true, ..case.clone() }),
             ] {

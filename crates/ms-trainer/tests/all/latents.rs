@@ -20,7 +20,7 @@ const WIDTHS: [usize; 3] = [8, 16, 2];
 /// What a step of two micro-batches takes on the first of two tensor-parallel ranks that share the tokens.
 fn time(latents: bool, save_policy: SavePolicy, per_byte: f64) -> Time {
     let model = samples::latent();
-    let tp_overlap = LinearOverlap { beside_gathers: latents, ..LinearOverlap::default() };
+    let tp_overlap = LinearOverlap { overlap_gathers: latents, ..LinearOverlap::default() };
     let config = TrainConfig {
         tp_overlap,
         save_policy,

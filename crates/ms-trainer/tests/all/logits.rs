@@ -25,7 +25,7 @@ fn a_ranks_largest_tensor_is_its_share_of_the_logits() {
             Case::of(2, 2, 1, 1, 1),
             Case::of(2, 2, 1, 1, 1).sequence_parallel(),
             Case::of(4, 4, 1, 1, 1).sequence_parallel(),
-            Case { head_later: Some(2), ..Case::of(4, 2, 1, 2, 1).sequence_parallel() },
+            Case { defer_embedding_wgrad: Some(2), ..Case::of(4, 2, 1, 2, 1).sequence_parallel() },
             Case { stages: chunks.clone(), ..Case::of(4, 2, 1, 2, 1) },
             Case {
                 recompute: Recompute::Uniform(1),

@@ -14,7 +14,7 @@ use crate::parity::{Case, alone_routing, apart, other_bits, rehearsed, run};
 use ms_core::{DType, Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;
-use ms_trainer::parity::{Apart, Bounds, Found, compare};
+use ms_trainer::parity::{Bounds, Found, ParityError, compare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     let Run { kind, sizes, case, config, routing, shape } = drawn;
     let what = format!("{kind:?} (tp, cp, pp, dp, ep) {sizes:?} {case:?} {routing:?} {shape:?}");
     let config = config.clone().validate().map_err(|e| format!("{what}: {e}"))?;
-    let told = |e: Apart| format!("{what}: {e}");
+    let told = |e: ParityError| format!("{what}: {e}");
     let routing = Routing { watch_margins: true, ..*routing };
     let least = |found: &Found| {
         let margins = found.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
@@ -115,7 +115,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     }
     if let Some(want) = single {
         let case = case.clone().single_precision();
-        let told = |e: Apart| format!("in f32: {what}: {e}");
+        let told = |e: ParityError| format!("in f32: {what}: {e}");
         margins[1] = least(&want);
         let got = run(&config, &case, routing, &steps).map_err(told)?;
         let bounds = Bounds { gradient: 2e-5, norm: 2e-5, routers_of_all_steps: true, ..strict(case.dtype) };

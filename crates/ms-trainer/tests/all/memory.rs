@@ -7,7 +7,9 @@ use ms_dist::{ContextParallel, Remap};
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Replay, Routing, Stored};
+use ms_trainer::{
+    IndexerTraining, LossScale, OptimizerForm, PipelineOrder, RecomputeTiming, Routing, Stored,
+};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 32;
@@ -269,7 +271,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let chunked = |each, order| Case { stages: chunks(each), ..pp(order) };
     // So many micro-batches at a time that more are under way than the pipeline has chunks.
     let grouped = PipelineOrder::Plain { group: Some(4), forwards_first: true };
-    let in_advance = Case { replay: Replay::InAdvance, ..chunked(1, PipelineOrder::default()) };
+    let in_advance =
+        Case { recompute_timing: RecomputeTiming::InAdvance, ..chunked(1, PipelineOrder::default()) };
     let spared = SavePolicy { spare_last: true, ..SavePolicy::default() };
     let rounded = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
     let all_rounded = OptimizerForm { reuse: true, ..rounded };
@@ -279,7 +282,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
     let adaptive =
         |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder });
-    let to_all = |case| Case { passes_beside: true, dispatcher: Dispatcher::AllToAll, ..case };
+    let to_all = |case| Case { overlap_passes: true, dispatcher: Dispatcher::AllToAll, ..case };
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
         ("one rank", &dense, one.clone()),
         ("experts", &experts, one.clone()),
@@ -313,7 +316,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
         ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &dense, pp(PipelineOrder::default())),
-        ("head later", &dense, Case { head_later: Some(3), ..pp(PipelineOrder::default()) }),
+        ("head later", &dense, Case { defer_embedding_wgrad: Some(3), ..pp(PipelineOrder::default()) }),
         ("stages wait", &dense, Case { waits_at_borders: true, ..pp(PipelineOrder::default()) }),
         (
             "chunks wait",
@@ -351,8 +354,16 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("swapped state", &dense, Case { form: swapped, ..one.clone() }),
         ("recompute", &dense, Case { recompute: Recompute::Uniform(2), ..one.clone() }),
         ("recompute", &experts, Case { recompute: Recompute::Block(1), ..one.clone() }),
-        ("in the bubble", &dense, Case { replay: Replay::InBubble, ..chunked(1, PipelineOrder::default()) }),
-        ("in the bubble", &dense, Case { replay: Replay::InBubble, ..chunked(1, grouped) }),
+        (
+            "in the bubble",
+            &dense,
+            Case { recompute_timing: RecomputeTiming::InBubble, ..chunked(1, PipelineOrder::default()) },
+        ),
+        (
+            "in the bubble",
+            &dense,
+            Case { recompute_timing: RecomputeTiming::InBubble, ..chunked(1, grouped) },
+        ),
         (
             "in advance",
             &dense,
@@ -395,7 +406,7 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
             let dtype = if case.dtype == DType::F16 { DType::F16 } else { dtype };
             let case = Case { dtype, ..case.clone() };
             // Only of many passes some are dropped.
-            let each = if case.replay == Replay::InBubble { 8 } else { 4 };
+            let each = if case.recompute_timing == RecomputeTiming::InBubble { 8 } else { 4 };
             let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
             let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: false };
             wrong.extend(far_from_plan(&format!("{what}, {dtype}"), c, &case, (routing, shape)));
@@ -567,10 +578,10 @@ fn what_runs_again_in_the_bubble_or_in_advance_gives_the_same_bits() {
     let advance = Case {
         recompute: Recompute::Block(1),
         save_policy: SavePolicy { spare_last: true, ..SavePolicy::default() },
-        replay: Replay::InAdvance,
+        recompute_timing: RecomputeTiming::InAdvance,
         ..case.clone()
     };
-    let with_gradient = Case { replay: Replay::WithGradient, ..advance.clone() };
+    let with_gradient = Case { recompute_timing: RecomputeTiming::WithGradient, ..advance.clone() };
     let (early, late) = (found(&c, &advance), found(&c, &with_gradient));
     same("in advance", &plain, &early);
     same("with the gradient", &plain, &late);
@@ -578,7 +589,7 @@ fn what_runs_again_in_the_bubble_or_in_advance_gives_the_same_bits() {
     // The last layer of all stands on the last stage and is spared.
     let all = Case { save_policy: SavePolicy::default(), ..with_gradient };
     assert!(found(&c, &all).bytes[1].kept < late.bytes[1].kept);
-    let bubble = Case { replay: Replay::InBubble, ..case.clone() };
+    let bubble = Case { recompute_timing: RecomputeTiming::InBubble, ..case.clone() };
     let (plain, found_in_bubble) = (found_of(&c, &case, 6), found_of(&c, &bubble, 6));
     same("in the bubble", &plain, &found_in_bubble);
     assert!(found_in_bubble.bytes[0].kept < plain.bytes[0].kept);

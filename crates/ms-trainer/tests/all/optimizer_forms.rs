@@ -108,7 +108,7 @@ fn nobody_waits_alone_for_weights_on_their_way() {
             form: REUSE,
             ..Case::of(2, 1, 1, 1, 1)
         };
-        let gathered = Case { overlap_gather: true, gather_beside_step: true, ..case.clone() };
+        let gathered = Case { overlap_gather: true, overlap_gather_with_step: true, ..case.clone() };
         assert_eq!(found(&case).reports, found(&gathered).reports, "{bucket}");
     }
 }

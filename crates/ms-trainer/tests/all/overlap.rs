@@ -8,7 +8,7 @@ use ms_dist::{
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{PipelineOrder, Rates, Replay, TrainConfig};
+use ms_trainer::{PipelineOrder, Rates, RecomputeTiming, TrainConfig};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
@@ -86,10 +86,11 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
 }
 
 /// What rank 0 starts next whenever it has requested gradients of its outputs, with recomputed layers.
-fn behind_gradients(replay: Replay) -> Vec<&'static str> {
+fn behind_gradients(recompute_timing: RecomputeTiming) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
-    let config = TrainConfig { recompute, replay, stages, ..TrainConfig::steps(model(), DType::F32, 16, 1) };
+    let config =
+        TrainConfig { recompute, recompute_timing, stages, ..TrainConfig::steps(model(), DType::F32, 16, 1) };
     let log = begun_by(config, &GridSizes { tp: 2, pp: 2, ..GridSizes::default() }, false);
     log.windows(2).filter(|pair| pair[0] == "gradients of a border").map(|pair| pair[1]).collect()
 }
@@ -97,7 +98,8 @@ fn behind_gradients(replay: Replay) -> Vec<&'static str> {
 #[test]
 fn layers_run_again_while_their_gradient_is_on_its_way() {
     // A layer that is recomputed leaves tensor parallelism first; a backward pass enters it.
-    let (late, early) = (behind_gradients(Replay::WithGradient), behind_gradients(Replay::InAdvance));
+    let (late, early) =
+        (behind_gradients(RecomputeTiming::WithGradient), behind_gradients(RecomputeTiming::InAdvance));
     assert!(!late.is_empty() && late.len() == early.len());
     assert!(late.iter().all(|next| *next == "leave_tp"), "{late:?}");
     assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
@@ -383,7 +385,7 @@ fn weights_are_on_their_way_while_others_are_updated() {
     let sizes = GridSizes { pp: 2, ..GridSizes::default() };
     let grown = [(false, false), (false, true), (true, false), (true, true)].map(|(gather, beside)| {
         let config =
-            TrainConfig { overlap_param_gather: gather, gather_beside_step: beside, ..config.clone() };
+            TrainConfig { overlap_param_gather: gather, overlap_gather_with_step: beside, ..config.clone() };
         let on = (Dispatcher::default(), false);
         grown_by(0.002, |per_byte| counted_on((&config, &["weights"]), &sizes, on, 4, per_byte))
     });
@@ -465,9 +467,9 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
             ..TrainConfig::steps(moe(shared), DType::F64, 16, 1)
         };
         let micro = 8 * 4 / sizes.pp;
-        let grown = |passes_beside: bool, overlap: bool| {
+        let grown = |overlap_passes: bool, overlap: bool| {
             // Gradients of weights would be formed while rows are in transit.
-            let config = TrainConfig { passes_beside, tp_overlap: WAITING, ..config.clone() };
+            let config = TrainConfig { overlap_passes, tp_overlap: WAITING, ..config.clone() };
             let time = |per_byte| {
                 let ways = (Dispatcher::AllToAll, overlap);
                 counted_on((&config, &["exchange_rows"]), &sizes, ways, micro, per_byte)

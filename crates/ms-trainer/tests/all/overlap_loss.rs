@@ -22,7 +22,7 @@ fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool)
     let (sequence_parallel, put_off) = ways;
     let config = TrainConfig {
         tp_overlap: linears,
-        head_later: put_off.then_some(usize::MAX),
+        defer_embedding_wgrad: put_off.then_some(usize::MAX),
         check_for_nan: false,
         ..TrainConfig::steps(model, dtype, length, 1)
     };

@@ -5,7 +5,7 @@ use crate::ranks;
 use anyhow::{Result, ensure};
 use ms_cli::megatron::Args;
 use ms_options::training::{self, MOST_RANKS, Options, Purpose};
-use ms_trainer::parity::{Apart, Shape, Trial, compare};
+use ms_trainer::parity::{ParityError, Shape, Trial, compare};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -44,7 +44,7 @@ enum Step {
 /// The smallest failing case that was found.
 pub(super) struct Smallest {
     command: String,
-    apart: Apart,
+    apart: ParityError,
     runs: usize,
 }
 
@@ -63,7 +63,7 @@ impl Smallest {
 }
 
 /// Shrinks the case of `args` on `ranks` ranks, which fails with `apart`.
-pub(super) fn of(args: &Args, ranks: usize, apart: &Apart) -> Smallest {
+pub(super) fn of(args: &Args, ranks: usize, apart: &ParityError) -> Smallest {
     let mut args = args.clone();
     ASIDE.iter().for_each(|dest| drop(args.forget(dest)));
     set(&mut args, RANKS, ranks);
@@ -105,12 +105,12 @@ fn trial(args: &Args) -> Result<(Trial, Shape)> {
 }
 
 /// The kind of failure, regardless of its numbers.
-fn kind(apart: &Apart) -> u8 {
+fn kind(apart: &ParityError) -> u8 {
     match apart {
-        Apart::Failed { .. } => 0,
-        Apart::Ownership { .. } => 1,
-        Apart::Gradient { .. } | Apart::Step { .. } => 2,
-        Apart::Close { .. } => 3,
+        ParityError::Failed { .. } => 0,
+        ParityError::Ownership { .. } => 1,
+        ParityError::Gradient { .. } | ParityError::Step { .. } => 2,
+        ParityError::Close { .. } => 3,
     }
 }
 

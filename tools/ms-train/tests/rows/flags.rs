@@ -6,7 +6,7 @@ use ms_core::{Dispatcher, GridRules, OptimizerSharding, RingCachePolicy};
 use ms_dist::{ContextParallel, Pieces, Remap};
 use ms_nn::{Recompute, Swapped};
 use ms_spec::{Moe, Score};
-use ms_trainer::{LossScale, PipelineOrder, Replay, UpdateRule};
+use ms_trainer::{LossScale, PipelineOrder, RecomputeTiming, UpdateRule};
 
 /// Flags of parallelism options, few of which may be missing from all runs.
 pub(super) const WAYS: [&str; 40] = [
@@ -77,10 +77,10 @@ pub(super) fn flags(run: &Run) -> Option<String> {
     let c = &plain(config);
     // What newer versions alone have a flag for.
     let has_experts = c.moe.is_some();
-    let head = case.gather_beside_step
+    let head = case.overlap_gather_with_step
         || (has_experts && (case.rules == GridRules::Head || case.dispatcher == Dispatcher::AllToAll));
     // There is such a flag for stages of several chunks alone.
-    if case.gather_beside_step && case.stages.layers_per_chunk.is_none() {
+    if case.overlap_gather_with_step && case.stages.layers_per_chunk.is_none() {
         return None;
     }
     // Ranks other than those that share matrices: these are experts' ranks, too.
@@ -187,7 +187,7 @@ fn experts(run: &Run, moe: &Moe, head: bool, line: &mut Line) -> Option<()> {
         Some(1) => line.add("--moe-tp-extend-ep"),
         Some(_) => return None,
     }
-    match (case.passes_beside, case.overlap_experts && moe.shared.is_some(), case.dispatcher) {
+    match (case.overlap_passes, case.overlap_experts && moe.shared.is_some(), case.dispatcher) {
         (true, _, Dispatcher::AllGather) => return None,
         (true, ..) => line.add("--moe-fb-overlap"),
         (false, true, Dispatcher::AllGather) => line.add("--moe-allgather-overlap-comm"),
@@ -239,7 +239,7 @@ fn stages(run: &Run, head: bool, line: &mut Line) -> Option<()> {
         line.add(&format!("--noop-layers {} --num-layers {layers}", list(noop)));
     }
     line.add_if(pp > 1 && case.waits_at_borders, "--no-overlap-p2p-communication");
-    if let Some(n) = case.head_later {
+    if let Some(n) = case.defer_embedding_wgrad {
         let limit = if n == usize::MAX { 0 } else { n };
         line.add(&format!("--defer-embedding-wgrad-compute --wgrad-deferral-limit {limit}"));
     }
@@ -287,10 +287,10 @@ fn again(run: &Run, line: &mut Line) -> Option<()> {
     line.add_if(k.swap_heads, "--mla-swap-core-attn-out");
     line.add_if(k.recompute_predictor_layers, "--recompute-mtp-layer");
     line.add_if(k.recompute_predictor_norms, "--recompute-mtp-norm");
-    match case.replay {
-        Replay::WithGradient => {}
-        Replay::InAdvance => line.add("--recompute-in-advance"),
-        Replay::InBubble => line.add("--recompute-in-bubble"),
+    match case.recompute_timing {
+        RecomputeTiming::WithGradient => {}
+        RecomputeTiming::InAdvance => line.add("--recompute-in-advance"),
+        RecomputeTiming::InBubble => line.add("--recompute-in-bubble"),
     }
     Some(())
 }
@@ -307,7 +307,7 @@ fn linears(run: &Run, line: &mut Line) -> Option<()> {
         Pieces::Number(n) => line.add(&format!("--use-ascend-coc --coc-parallel-num {n}")),
         Pieces::Finest => line.add("--use-ascend-coc --coc-fused-kernel"),
     }
-    let latents = linears.beside_gathers && run.config.mla().is_some() && run.case.sequence_parallel;
+    let latents = linears.overlap_gathers && run.config.mla().is_some() && run.case.sequence_parallel;
     line.add_if(latents, "--mla-up-proj-tp-overlap --mla-mm-split");
     Some(())
 }
@@ -317,7 +317,7 @@ fn optimizer(run: &Run, line: &mut Line) {
     let case = &run.case;
     line.add_if(case.overlap, "--overlap-grad-reduce");
     line.add_if(case.overlap_gather, "--overlap-param-gather");
-    line.add_if(case.gather_beside_step, "--overlap-param-gather-with-optimizer-step");
+    line.add_if(case.overlap_gather_with_step, "--overlap-param-gather-with-optimizer-step");
     line.add_if(case.optimizer != OptimizerSharding::Replicated, "--use-distributed-optimizer");
     if let OptimizerSharding::Instances(n) = case.optimizer {
         line.add_if(n > 1, &format!("--num-distributed-optimizer-instances {n}"));

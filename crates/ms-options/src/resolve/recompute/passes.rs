@@ -1,6 +1,6 @@
 //! `--moe-fb-overlap`: forward passes overlapped with backward passes of other micro-batches.
 
-use super::{Again, OfExperts};
+use super::{ExpertMemoryOptions, RecomputeOptions};
 use crate::resolve::topology::Topology;
 use anyhow::Result;
 use ms_cli::megatron::Upstream;
@@ -31,8 +31,8 @@ pub(crate) struct Asked {
 /// # Source
 /// MindSpeed, `features_manager/moe/fb_overlap.py` and `features_manager/pipeline_parallel/dualpipev_feature.py`.
 pub(crate) fn resolve(
-    o: &Again,
-    of_experts: &OfExperts,
+    o: &RecomputeOptions,
+    of_experts: &ExpertMemoryOptions,
     asked: &Asked,
     (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,

@@ -1,6 +1,6 @@
 //! From flags to context parallelism.
 
-use super::Spread;
+use super::ParallelismOptions;
 use anyhow::{Result, bail};
 use ms_cli::{Usage, refuse};
 use ms_dist::{ContextParallel, Remap};
@@ -14,7 +14,7 @@ use ms_spec::ModelConfig;
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/arguments.py` and `megatron/core/model_parallel_config.py`.
-fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, Option<usize>)>> {
+fn in_words_of_megatron(o: &ParallelismOptions, cp: usize) -> Result<Option<(&'static str, Option<usize>)>> {
     const FLAG: &str = "--cp-comm-type";
     let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice) else {
         return Ok(None);
@@ -51,7 +51,7 @@ fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, O
     Ok(Some(asked))
 }
 
-fn wrong_levels(o: &Spread, cp: usize) -> Usage {
+fn wrong_levels(o: &ParallelismOptions, cp: usize) -> Usage {
     let found = if o.levels.is_empty() { "none".to_owned() } else { o.levels.join(" ") };
     Usage(format!(
         "--hierarchical-context-parallel-sizes: expected two sizes whose product is --context-parallel-size {cp}, found {found}"
@@ -63,7 +63,7 @@ fn wrong_levels(o: &Spread, cp: usize) -> Usage {
 /// # Source
 /// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
 pub(super) fn gathered_heads(
-    o: &Spread,
+    o: &ParallelismOptions,
     cp: usize,
     context: &ContextParallel,
     model: &ModelConfig,
@@ -85,7 +85,7 @@ pub(super) fn gathered_heads(
 ///
 /// # Errors
 /// If sizes do not fit together.
-pub(super) fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
+pub(super) fn context(o: &ParallelismOptions, cp: usize) -> Result<ContextParallel> {
     let asked = in_words_of_megatron(o, cp)?;
     let algorithm = asked.map_or(o.context.value.as_str(), |asked| asked.0);
     let (window, ulysses) = (o.window.value, asked.and_then(|asked| asked.1).or(o.ulysses.value));
@@ -129,7 +129,7 @@ pub(super) fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
 ///
 /// # Source
 /// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/context_parallel/utils.py`, `get_adaptive_cp_info`.
-fn remap(o: &Spread) -> Remap {
+fn remap(o: &ParallelismOptions) -> Remap {
     match (o.reschedules_only, o.maps_tokens) {
         (true, _) => Remap::InOrder,
         (false, true) => Remap::Tokens,

@@ -12,7 +12,7 @@ use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
 use ms_nn::{Capacity, Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
-use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
+use ms_trainer::{LossScale, PipelineOrder, RecomputeTiming, Routing, UpdateRule};
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,26 +77,27 @@ impl Run {
         let case = Case { seed: 1 + draw.below(1000) as u64, ..case };
         // With draws of their own, so that the others stay what they were.
         let config = rarer(kind, config, &routing, &mut Draw(Rng::named(seed, &format!("{name}, rarer"))));
-        let passes_beside = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
+        let overlap_passes = Draw(Rng::named(seed, &format!("{name}, passes"))).coin();
         let optimizer = optimizer(&case, &mut Draw(Rng::named(seed, &format!("{name}, optimizer"))));
         // As upstream: only what is sharded is gathered.
         let overlap_gather = case.overlap_gather && optimizer != OptimizerSharding::Replicated;
-        let gather_beside_step = case.gather_beside_step && overlap_gather;
+        let overlap_gather_with_step = case.overlap_gather_with_step && overlap_gather;
         let mut save_policy =
             more_kept(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, kept"))));
         save_policy.swapped = swapped(&case, &mut Draw(Rng::named(seed, &format!("{name}, swapped"))));
         let latents = Draw(Rng::named(seed, &format!("{name}, latents"))).coin();
-        let linears = LinearOverlap { beside_gathers: latents, ..case.linears };
+        let linears = LinearOverlap { overlap_gathers: latents, ..case.linears };
         let shape = uneven(&case, shape, &mut Draw(Rng::named(seed, &format!("{name}, uneven"))));
-        let head_later = head_later(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, head"))));
+        let defer_embedding_wgrad =
+            defer_embedding_wgrad(&case, &config, &mut Draw(Rng::named(seed, &format!("{name}, head"))));
         let case = Case {
-            passes_beside,
+            overlap_passes,
             optimizer,
             overlap_gather,
-            gather_beside_step,
+            overlap_gather_with_step,
             save_policy,
             linears,
-            head_later,
+            defer_embedding_wgrad,
             ..case
         };
         Some(Self { kind, sizes, case, config, routing, shape })
@@ -112,7 +113,7 @@ impl Run {
         let [tp, cp, pp, dp, ep] = self.sizes.map(|n| if n > 1 { "many" } else { "one" }.to_owned());
         let has_experts = self.config.moe.is_some();
         let order = match (c.order, c.stages.layers_per_chunk.is_some(), c.stages.dual_pipe) {
-            (PipelineOrder::Drawn(_), chunks, both) => format!("drawn, chunks {chunks}, both ends {both}"),
+            (PipelineOrder::Random(_), chunks, both) => format!("drawn, chunks {chunks}, both ends {both}"),
             (PipelineOrder::Plain { group, .. }, true, _) => format!("chunks, groups {}", group.is_some()),
             (order, ..) => format!("{order:?}").chars().take(10).collect(),
         };
@@ -165,12 +166,12 @@ impl Run {
             };
             values.push(("optimizer", optimizer.to_owned()));
             values.push(("buckets", format!("{}, overlapped {}", c.bucket_size.is_some(), c.overlap)));
-            values.push(("gathering", format!("{} {}", c.overlap_gather, c.gather_beside_step)));
+            values.push(("gathering", format!("{} {}", c.overlap_gather, c.overlap_gather_with_step)));
         }
         let runs_again =
             c.recompute != Recompute::None || k.recompute_activations > 0 || k.recompute_norms > 0;
         if c.stages.layers_per_chunk.is_some() && runs_again {
-            values.push(("replay", format!("{:?}", c.replay)));
+            values.push(("replay", format!("{:?}", c.recompute_timing)));
         }
         if s.pp > 1 {
             let dp = c.world / (s.tp * s.cp * s.pp);
@@ -182,7 +183,7 @@ impl Run {
             let chunks = c.stages.layers_per_chunk.map_or(1, |each| layers / (s.pp * each));
             values.push(("chunks a stage", chunks.to_string()));
             if !self.config.tied {
-                let later = match c.head_later {
+                let later = match c.defer_embedding_wgrad {
                     None => "at once",
                     Some(usize::MAX) => "later",
                     Some(_) => "later of some",
@@ -205,7 +206,7 @@ impl Run {
             let modules = (k.recompute_predictor_layers, k.recompute_predictor_norms);
             values.push(("modules again", format!("{modules:?}")));
             if s.tp > 1 && c.sequence_parallel {
-                values.push(("latents gathered", format!("together {}", c.linears.beside_gathers)));
+                values.push(("latents gathered", format!("together {}", c.linears.overlap_gathers)));
             }
             values.push(("rows of modules", self.config.mtp_hidden_first.to_string()));
         }
@@ -241,7 +242,7 @@ impl Run {
             // Tokens go to other ranks where these have other experts, or parts of them.
             if s.ep > 1 || s.tp > 1 || s.etp.is_some_and(|n| n > 1) {
                 values.push(("dispatcher", format!("{:?}", c.dispatcher)));
-                let meanwhile = match (c.passes_beside, c.overlap_experts) {
+                let meanwhile = match (c.overlap_passes, c.overlap_experts) {
                     (true, _) => "other passes".to_owned(),
                     (false, shared) => format!("shared experts {shared}"),
                 };
@@ -369,11 +370,11 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
                 case.order = PipelineOrder::Plain { group, forwards_first: draw.coin() };
             }
             // Any order that can be executed: of one chunk a stage, of two, and of two from both ends.
-            3 => case.order = PipelineOrder::Drawn(draw.below(1 << 20) as u64),
+            3 => case.order = PipelineOrder::Random(draw.below(1 << 20) as u64),
             4 => {
                 let both = draw.coin();
                 (case.stages.dual_pipe, case.stages.layers_per_chunk) = (both, (!both).then_some(1));
-                case.order = PipelineOrder::Drawn(draw.below(1 << 20) as u64);
+                case.order = PipelineOrder::Random(draw.below(1 << 20) as u64);
             }
             _ => {}
         }
@@ -403,13 +404,14 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         SavePolicy { swapped: Swapped::ATTENTION, recompute_networks: 1, ..again(2) },
     ]);
     if case.stages.layers_per_chunk.is_some() {
-        case.replay = draw.of(&[Replay::WithGradient, Replay::InAdvance, Replay::InBubble]);
-        case.save_policy.spare_last = case.replay == Replay::InAdvance;
+        case.recompute_timing =
+            draw.of(&[RecomputeTiming::WithGradient, RecomputeTiming::InAdvance, RecomputeTiming::InBubble]);
+        case.save_policy.spare_last = case.recompute_timing == RecomputeTiming::InAdvance;
     }
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.coin();
     case.overlap_gather = draw.coin();
-    case.gather_beside_step = case.overlap_gather && draw.coin();
+    case.overlap_gather_with_step = case.overlap_gather && draw.coin();
     case.per_token_loss = draw.below(3) == 0;
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
     case.form.swapped = draw.of(&[None, None, Some(3)]);
@@ -419,7 +421,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
     let pieces = draw.of(&[Pieces::Number(1), Pieces::Number(2), Pieces::Finest]);
-    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces, beside_gathers: false };
+    case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces, overlap_gathers: false };
     case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
     // Those that exchange tokens for columns have the same tokens.
     if case.dispatcher == Dispatcher::AllToAllSeq && case.sizes.etp.is_some_and(|n| !tp.is_multiple_of(n)) {
@@ -481,7 +483,7 @@ fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
 
 /// Whether the gradient of the output layer's weights is deferred until after everything else, and for how many
 /// micro-batches.
-fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
+fn defer_embedding_wgrad(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
     let may = case.sizes.pp > 1 && !c.tied;
     draw.of(&[None, None, Some(1), Some(usize::MAX)]).filter(|_| may)
 }
@@ -489,7 +491,7 @@ fn head_later(case: &Case, c: &ModelConfig, draw: &mut Draw) -> Option<usize> {
 /// The same micro-batches and, where a pipeline does not want as many as it has stages, some more.
 fn uneven(case: &Case, shape: Shape, draw: &mut Draw) -> Shape {
     let dp = case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
-    let turns = case.stages.layers_per_chunk.is_some() && !matches!(case.order, PipelineOrder::Drawn(_));
+    let turns = case.stages.layers_per_chunk.is_some() && !matches!(case.order, PipelineOrder::Random(_));
     let more = if turns { 0 } else { draw.below(case.sizes.pp) };
     Shape { micro: shape.micro + more * dp, ..shape }
 }

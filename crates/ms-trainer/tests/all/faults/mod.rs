@@ -158,7 +158,7 @@ fn every_planted_fault_is_noticed() {
             case.recompute = Recompute::Uniform(1);
             case.save_policy.inputs_shared = true;
         }
-        case.passes_beside = exchange == "exchange_rows" && wrong == Wrong::Stale;
+        case.overlap_passes = exchange == "exchange_rows" && wrong == Wrong::Stale;
         case.sequence_parallel =
             matches!(exchange, "gathered again" | "all_tokens") || case.dispatcher == Dispatcher::AllToAllSeq;
         if OF_TRAINED_INDEXERS.contains(&exchange) {

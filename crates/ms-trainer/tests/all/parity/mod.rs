@@ -11,10 +11,11 @@ use ms_dist::{CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, P
 use ms_kernels::Isa;
 use ms_nn::{Recompute, SavePolicy};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
-use ms_trainer::parity::{Apart, Found, Plant, Shape, Slip, Trial};
+use ms_trainer::parity::{DivergenceInjector, FaultInjector, Found, ParityError, Shape, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{
-    IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Rates, Replay, Routing, TrainConfig, UpdateRule,
+    IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Rates, RecomputeTiming, Routing, TrainConfig,
+    UpdateRule,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -42,21 +43,21 @@ pub(crate) struct Case {
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     /// Forward passes overlap with backward passes of other micro-batches.
-    pub(crate) passes_beside: bool,
+    pub(crate) overlap_passes: bool,
     /// Stages wait for what they hand each other.
     pub(crate) waits_at_borders: bool,
     /// Micro-batches for which the gradient of the output layer's weights is deferred.
-    pub(crate) head_later: Option<usize>,
+    pub(crate) defer_embedding_wgrad: Option<usize>,
     pub(crate) recompute: Recompute,
     pub(crate) save_policy: SavePolicy,
-    pub(crate) replay: Replay,
+    pub(crate) recompute_timing: RecomputeTiming,
     pub(crate) bucket_size: Option<usize>,
     /// Buckets are summed while the backward pass runs.
     pub(crate) overlap: bool,
     /// Weights are gathered while the next forward pass runs.
     pub(crate) overlap_gather: bool,
     /// And while other buckets are updated.
-    pub(crate) gather_beside_step: bool,
+    pub(crate) overlap_gather_with_step: bool,
     /// What layers inside tensor parallelism compute while ranks exchange.
     pub(crate) linears: LinearOverlap,
     /// Threads of each rank's kernels.
@@ -95,16 +96,16 @@ impl Case {
             overlap_experts: false,
             stages: Stages::default(),
             order: PipelineOrder::default(),
-            passes_beside: false,
+            overlap_passes: false,
             waits_at_borders: false,
-            head_later: None,
+            defer_embedding_wgrad: None,
             recompute: Recompute::None,
             save_policy: SavePolicy::default(),
-            replay: Replay::default(),
+            recompute_timing: RecomputeTiming::default(),
             bucket_size: None,
             overlap: false,
             overlap_gather: false,
-            gather_beside_step: false,
+            overlap_gather_with_step: false,
             linears: LinearOverlap::default(),
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
@@ -267,21 +268,21 @@ fn trial(
     case: &Case,
     routing: Routing,
     (length, rows): (usize, usize),
-) -> Result<Trial, Apart> {
+) -> Result<Trial, ParityError> {
     let config = TrainConfig {
         stages: case.stages.clone(),
         order: case.order,
-        passes_beside: case.passes_beside,
+        overlap_passes: case.overlap_passes,
         waits_at_borders: case.waits_at_borders,
-        head_later: case.head_later,
+        defer_embedding_wgrad: case.defer_embedding_wgrad,
         recompute: case.recompute,
         save_policy: case.save_policy,
-        replay: case.replay,
+        recompute_timing: case.recompute_timing,
         swap_folder: std::env::temp_dir(),
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         overlap_param_gather: case.overlap_gather,
-        gather_beside_step: case.gather_beside_step,
+        overlap_gather_with_step: case.overlap_gather_with_step,
         tp_overlap: case.linears,
         routing,
         update: case.update,
@@ -298,7 +299,7 @@ fn trial(
     };
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .and_then(|grid| grid.with_optimizer(case.optimizer))
-        .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
+        .map_err(|e| ParityError::Failed { rank: 0, message: e.to_string() })?;
     let &Case { sequence_parallel, context, ring_cache, dispatcher, overlap_experts, .. } = case;
     let parallel = ParallelOptions { sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
     Ok(Trial { config, grid, parallel, rates: Rates::from((case.lr(), 0.1)) })
@@ -311,7 +312,7 @@ pub(crate) fn alone_routing(
     case: &Case,
     routing: Routing,
     rows: (usize, usize),
-) -> Result<Routing, Apart> {
+) -> Result<Routing, ParityError> {
     let shares = trial(config, case, routing, rows)?.capacity_shares();
     Ok(Routing { capacity_shares: Some(shares), ..routing })
 }
@@ -323,7 +324,7 @@ pub(crate) fn apart(
     routing: Routing,
     (shape, count): (Shape, usize),
     (margin, tries): (f64, usize),
-) -> Result<Vec<Vec<MicroBatch>>, Apart> {
+) -> Result<Vec<Vec<MicroBatch>>, ParityError> {
     let alone = case.alone();
     let routing = alone_routing(config, case, routing, (shape.length, shape.rows))?;
     let trial = trial(config, &alone, routing, (shape.length, shape.rows))?;
@@ -336,7 +337,7 @@ pub(crate) fn rehearsed(
     case: &Case,
     routing: Routing,
     shape: Shape,
-) -> Result<Vec<Rehearsal>, Apart> {
+) -> Result<Vec<Rehearsal>, ParityError> {
     let trial = trial(config, case, routing, (shape.length, shape.rows))?;
     (0..case.world).map(|rank| trial.rehearse(rank, shape.micro)).collect()
 }
@@ -347,7 +348,7 @@ pub(crate) fn run(
     case: &Case,
     routing: Routing,
     steps: &[Vec<MicroBatch>],
-) -> Result<Found, Apart> {
+) -> Result<Found, ParityError> {
     run_with(config, case, routing, steps, None)
 }
 
@@ -358,7 +359,7 @@ pub(crate) fn run_with(
     routing: Routing,
     steps: &[Vec<MicroBatch>],
     fault: Option<Fault>,
-) -> Result<Found, Apart> {
+) -> Result<Found, ParityError> {
     let first = &steps[0][0].row_ends;
     let trial = trial(config, case, routing, (first[0], first.len()))?;
     let planted = |ctx| match fault {
@@ -374,7 +375,7 @@ pub(crate) fn run_noted(
     case: &Case,
     routing: Routing,
     steps: &[Vec<MicroBatch>],
-) -> Result<(Found, BTreeSet<String>), Apart> {
+) -> Result<(Found, BTreeSet<String>), ParityError> {
     let names = Arc::new(Mutex::new(BTreeSet::new()));
     let hook: Arc<dyn CommHook> = Arc::new(Noting(Arc::clone(&names)));
     let found = run_on(config, case, routing, steps, &|| case.device(), &|ctx| ctx.with_hook(&hook))?;
@@ -389,8 +390,8 @@ pub(crate) fn run_on(
     routing: Routing,
     steps: &[Vec<MicroBatch>],
     device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
-    plant: Plant<'_>,
-) -> Result<Found, Apart> {
+    plant: FaultInjector<'_>,
+) -> Result<Found, ParityError> {
     let first = &steps[0][0].row_ends;
     trial(config, case, routing, (first[0], first.len()))?.run(device, steps, Some(plant))
 }
@@ -401,8 +402,8 @@ pub(crate) fn run_slipped(
     case: &Case,
     routing: Routing,
     steps: &[Vec<MicroBatch>],
-    slip: Slip<'_>,
-) -> Result<Found, Apart> {
+    slip: DivergenceInjector<'_>,
+) -> Result<Found, ParityError> {
     let first = &steps[0][0].row_ends;
     let trial = trial(config, case, routing, (first[0], first.len()))?;
     trial.run_slipped(&|| case.device(), steps, None, Some(slip))

@@ -8,7 +8,7 @@ use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
-use ms_trainer::parity::{Apart, Bounds, Shape, Slip, batches, compare};
+use ms_trainer::parity::{Bounds, DivergenceInjector, ParityError, Shape, batches, compare};
 use ms_trainer::{Routing, TrainConfig, UpdateRule};
 
 /// Weighs tokens as if every rank averaged over those of its own that count, and ranks were averaged then (findings 3 and 9):
@@ -88,8 +88,8 @@ const SLIPS: [(&str, Model, [usize; 5], SlipOfAll); 11] = [
 ];
 
 /// A row of the page's tables of slips.
-fn slipped(what: &str, kind: Model, sizes: [usize; 5], outcome: &Result<(), Apart>) -> String {
-    let seen = outcome.as_ref().err().map_or("nothing".into(), Apart::what);
+fn slipped(what: &str, kind: Model, sizes: [usize; 5], outcome: &Result<(), ParityError>) -> String {
+    let seen = outcome.as_ref().err().map_or("nothing".into(), ParityError::what);
     let [tp, cp, pp, dp, ep] = sizes;
     format!("| {what} | {kind:?} | {tp}, {cp}, {pp}, {dp}, {ep} | {seen} |\n")
 }
@@ -130,8 +130,8 @@ type OneSlip = fn(&mut TrainConfig, &mut [Vec<MicroBatch>]);
 
 const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
     // A rank that takes other turns than those with which it exchanges tokens.
-    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
-    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.passes_beside = false),
+    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.overlap_passes = false),
+    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.overlap_passes = false),
     ("masks one token on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Latent, [2, 1, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Sinks, [1, 1, 2, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
@@ -175,7 +175,7 @@ fn every_slip_of_one_rank_is_noticed() {
         let mut case = Case { dropout: 0.1, per_token_loss, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
             .context(ContextParallel::Ring { window: 1 });
         if what == "passes in turn" {
-            (case.passes_beside, case.dispatcher) = (true, Dispatcher::AllToAll);
+            (case.overlap_passes, case.dispatcher) = (true, Dispatcher::AllToAll);
         }
         let config = model(kind, &case, &mut draw).validate().unwrap();
         let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
@@ -183,7 +183,7 @@ fn every_slip_of_one_rank_is_noticed() {
         let shape = Shape { packed: true, ..shape(&case, &mut draw) };
         let steps = batches(&config, shape, 3);
         let want = run(&config, &case.alone(), routing, &steps).unwrap();
-        let with = |slip: Slip<'_>| {
+        let with = |slip: DivergenceInjector<'_>| {
             run_slipped(&config, &case, routing, &steps, slip)
                 .and_then(|got| compare(&want, &got, Bounds::of(case.dtype)))
         };

@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 
 /// Every exchange is waited for at once.
 pub(crate) const WAITING: LinearOverlap =
-    LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1), beside_gathers: false };
+    LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1), overlap_gathers: false };
 
 /// What a rank's steps take.
 #[derive(Clone, Copy, Default)]

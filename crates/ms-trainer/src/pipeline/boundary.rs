@@ -1,6 +1,6 @@
 //! Stage boundaries: activations passed from chunk to chunk, and gradients on the way back.
 
-use super::messages::{Letter, PARTS};
+use super::messages::{MessagePart, PARTS};
 use super::{Iteration, Output};
 use crate::Result;
 use ms_core::{DType, Shape, Tensor};
@@ -8,7 +8,7 @@ use ms_dist::schedule::{Message, Rendezvous};
 
 /// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
 #[derive(Clone)]
-pub(super) struct Border {
+pub(super) struct BoundaryTensors {
     pub(super) stream: Tensor,
     pub(super) shared_kv: Option<Tensor>,
     pub(super) picks: Option<Tensor>,
@@ -16,20 +16,20 @@ pub(super) struct Border {
 
 impl Iteration<'_> {
     /// What a chunk before this one passed on.
-    pub(super) fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
+    pub(super) fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<BoundaryTensors>> {
         let at = self.position(chunk);
         (at > 0).then(|| self.fetch(micro, at - 1, at, false)).transpose()
     }
 
-    pub(super) fn hand_on(&mut self, output: &Output, micro: usize, chunk: usize) -> Result<()> {
-        let Output::HandedOn(carry) = output else { return Ok(()) };
+    pub(super) fn send_output(&mut self, output: &Output, micro: usize, chunk: usize) -> Result<()> {
+        let Output::Activations(carry) = output else { return Ok(()) };
         let at = self.position(chunk);
-        let border = Border {
+        let boundary = BoundaryTensors {
             stream: carry.stream.value().clone(),
             shared_kv: carry.shared_kv.as_ref().map(|v| v.value().clone()),
             picks: carry.picks.clone(),
         };
-        self.deliver(micro, at, at + 1, false, border)
+        self.deliver(micro, at, at + 1, false, boundary)
     }
 
     pub(super) fn position(&self, chunk: usize) -> usize {
@@ -49,50 +49,61 @@ impl Iteration<'_> {
         from: usize,
         to: usize,
         gradient: bool,
-        border: Border,
+        boundary: BoundaryTensors,
     ) -> Result<()> {
         debug_assert_eq!(self.this.chain[from].0, self.stage);
         let stage = self.this.chain[to].0;
         if stage == self.stage {
-            self.aside.insert((micro, to, gradient), border);
+            self.local.insert((micro, to, gradient), boundary);
             return Ok(());
         }
         let pp = &self.ctx.pp;
         let name = if gradient { "gradients of a border" } else { "a border" };
         let tag = |part| self.tag(micro, to, gradient, part);
         let empty = |dtype| Tensor::zeros(self.device.arena(), dtype, [0]);
-        pp.send(name, border.stream.clone(), stage, tag(0))?;
-        if self.this.lends {
-            pp.send(name, border.shared_kv.unwrap_or_else(|| empty(border.stream.dtype())), stage, tag(1))?;
-            pp.send(name, border.picks.unwrap_or_else(|| empty(DType::I32)), stage, tag(2))?;
+        pp.send(name, boundary.stream.clone(), stage, tag(0))?;
+        if self.this.sends_more {
+            pp.send(
+                name,
+                boundary.shared_kv.unwrap_or_else(|| empty(boundary.stream.dtype())),
+                stage,
+                tag(1),
+            )?;
+            pp.send(name, boundary.picks.unwrap_or_else(|| empty(DType::I32)), stage, tag(2))?;
         }
         Ok(())
     }
 
     /// Takes what place `from` of the chain gave to place `to`.
-    pub(super) fn fetch(&mut self, micro: usize, from: usize, to: usize, gradient: bool) -> Result<Border> {
+    pub(super) fn fetch(
+        &mut self,
+        micro: usize,
+        from: usize,
+        to: usize,
+        gradient: bool,
+    ) -> Result<BoundaryTensors> {
         let stage = self.this.chain[from].0;
-        if let Some(border) = self.aside.remove(&(micro, to, gradient)) {
-            return Ok(border);
+        if let Some(boundary) = self.local.remove(&(micro, to, gradient)) {
+            return Ok(boundary);
         }
         assert_ne!(stage, self.stage, "the schedule was checked");
         let (pp, this) = (&self.ctx.pp, self.this);
         let name = if gradient { "gradients of a border" } else { "a border" };
         let trains = this.config.indexer.is_some() && self.iteration.is_some();
         let get = |part| -> Result<Tensor> {
-            let letter = Letter { part, before: from.max(to), gradient };
-            let known = this.messages.like(letter, self.sizes[micro], self.ctx, trains);
+            let message = MessagePart { part, before: from.max(to), gradient };
+            let known = this.messages.like(message, self.sizes[micro], self.ctx, trains);
             let tag = self.tag(micro, to, gradient, part);
             Ok(pp.recv_known(name, (stage, tag), known, self.device.arena())?.wait()?)
         };
         let stream = get(0)?;
         let more = |part| -> Result<Option<Tensor>> {
-            if !self.this.lends {
+            if !self.this.sends_more {
                 return Ok(None);
             }
             Ok(Some(get(part)?).filter(|t| t.numel() > 0))
         };
-        Ok(Border { stream, shared_kv: more(1)?, picks: more(2)? })
+        Ok(BoundaryTensors { stream, shared_kv: more(1)?, picks: more(2)? })
     }
 }
 
@@ -105,8 +116,8 @@ impl Iteration<'_> {
             let gradient = to < from;
             let (tag, arena) = (self.tag(micro, to, gradient, 0), self.device.arena());
             if let Rendezvous::Receive(_) = what {
-                let border = self.fetch(micro, from, to, gradient)?;
-                self.aside.insert((micro, to, gradient), border);
+                let boundary = self.fetch(micro, from, to, gradient)?;
+                self.local.insert((micro, to, gradient), boundary);
                 let word = Tensor::zeros(self.device.arena(), DType::I32, [0]);
                 self.ctx.pp.send(TAKEN, word, self.this.chain[from].0, tag)?;
             } else {

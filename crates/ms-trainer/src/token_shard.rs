@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are computed on whole rows and then taken from
 /// here, so that nothing depends on where a row is cut.
-pub(crate) struct Share {
+pub(crate) struct TokenShard {
     /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:
     /// all.
     cut: Option<(Vec<usize>, Arc<TokenSharding>)>,
@@ -21,13 +21,13 @@ pub(crate) struct Share {
 ///
 /// # Errors
 /// If a row does not divide into equal chunks.
-pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<Share> {
+pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<TokenShard> {
     let cp = ctx.cp.size();
     if cp == 1 {
-        return Ok(Share { cut: None });
+        return Ok(TokenShard { cut: None });
     }
     let (runs, sharding) = cut(mb, ctx.context, cp)?;
-    Ok(Share { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(sharding))) })
+    Ok(TokenShard { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(sharding))) })
 }
 
 /// The numbers of all tokens of `runs`.
@@ -124,7 +124,7 @@ pub(crate) fn places(mb: &MicroBatch) -> Vec<u32> {
     places
 }
 
-impl Share {
+impl TokenShard {
     /// The rank's elements of a value for each token.
     pub(crate) fn take<T: Copy>(&self, values: &[T]) -> Vec<T> {
         match &self.cut {

@@ -13,14 +13,14 @@ const FACTOR: f64 = 10.0;
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/rerun_state_machine.py`, `is_unexpectedly_large`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usual {
+pub(crate) struct SpikeDetector {
     what: &'static str,
     flag: &'static str,
     seen: usize,
     most: f64,
 }
 
-impl Usual {
+impl SpikeDetector {
     /// Nothing is known yet of `what`, which `flag` asks to look at.
     pub(crate) fn new(what: &'static str, flag: &'static str) -> Self {
         Self { what, flag, seen: 0, most: 0.0 }
@@ -59,14 +59,15 @@ mod tests {
 
     #[test]
     fn what_is_ten_times_the_most_of_the_first_hundred_is_an_error() {
-        let mut usual = Usual::new("the loss", "--check-for-spiky-loss");
-        let look = |usual: &mut Usual, values: &[f64]| usual.look(values, 7, || "rank 3".to_owned());
+        let mut detector = SpikeDetector::new("the loss", "--check-for-spiky-loss");
+        let look =
+            |detector: &mut SpikeDetector, values: &[f64]| detector.look(values, 7, || "rank 3".to_owned());
         // The first hundred may be anything, and NaN is not counted.
         let first: Vec<f64> = (0..100).map(|i| if i == 40 { -2.0 } else { 1.0 }).collect();
-        look(&mut usual, &[f64::NAN, f64::INFINITY]).unwrap();
-        look(&mut usual, &first).unwrap();
-        look(&mut usual, &[19.9, f64::NAN, -19.9]).unwrap();
-        let error = look(&mut usual, &[3.0, -20.0]).unwrap_err().to_string();
+        look(&mut detector, &[f64::NAN, f64::INFINITY]).unwrap();
+        look(&mut detector, &first).unwrap();
+        look(&mut detector, &[19.9, f64::NAN, -19.9]).unwrap();
+        let error = look(&mut detector, &[3.0, -20.0]).unwrap_err().to_string();
         for part in ["iteration 7, rank 3", "the loss is 20", "the 2 that", "--check-for-spiky-loss"] {
             assert!(error.contains(part), "{error}");
         }

@@ -8,7 +8,7 @@ use ms_spec::ModelConfig;
 
 options! {
     /// What runs beside exchanges of tensor-parallel ranks.
-    pub(crate) struct Beside in "Parallelism" {
+    pub(crate) struct TpOverlap in "Parallelism" {
         weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "finish exchanging gradients between ranks before weight gradients are computed, instead of overlapping both (upstream ignores it)";
         coc: bool = "--use-ascend-coc", "overlap matrix products with tensor-parallel exchanges: --coc-parallel-num pieces along the tokens, one is computed while another is exchanged";
         pieces: Given<usize> = "--coc-parallel-num", "with --use-ascend-coc: number of pieces (1, 2, 4 or 8), a divisor of a rank's tokens per micro-batch", range = "[1,8]";
@@ -39,7 +39,7 @@ pub(crate) struct Tokens {
 /// # Source
 /// MindSpeed (2026), `features_manager/tensor_parallel/mc2.py` and `locl_coc.py`,
 /// `core/tensor_parallel/coc_feature/min_comm_cfg.py` and `coc_utils.py`.
-pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
+pub(crate) fn resolve(o: &TpOverlap, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
     let mc2 = o.mc2 || o.former_mc2 && upstream == Upstream::Head;
     if mc2 && o.coc {
         refuse!("--use-ascend-mc2: cannot be combined with --use-ascend-coc");
@@ -66,7 +66,7 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
             Pieces::Number(1)
         }
     };
-    Ok(LinearOverlap { weight_gradients: o.weight_gradients, pieces, beside_gathers: o.gathers })
+    Ok(LinearOverlap { weight_gradients: o.weight_gradients, pieces, overlap_gathers: o.gathers })
 }
 
 /// Checks that latents are gathered, and as upstream can work at them meanwhile.
@@ -76,7 +76,7 @@ pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`.
-pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usize, bool)) -> Result<()> {
+pub(crate) fn check_gathers(o: &TpOverlap, model: &ModelConfig, (tp, shared): (usize, bool)) -> Result<()> {
     const FLAG: &str = "--mla-up-proj-tp-overlap";
     if !o.gathers {
         return Ok(());
@@ -101,7 +101,7 @@ pub(crate) fn check_gathers(o: &Beside, model: &ModelConfig, (tp, shared): (usiz
 }
 
 /// The pieces of `--use-ascend-coc`.
-fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
+fn coc(o: &TpOverlap, tokens: &Tokens) -> Result<Pieces> {
     let n = o.pieces.value;
     if !matches!(n, 1 | 2 | 4 | 8) {
         refuse!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}");
@@ -142,7 +142,7 @@ mod tests {
 
     /// `--use-ascend-coc` with so many pieces, of 192 tokens that two ranks share.
     fn coc(n: usize, mode: i64, fused: bool) -> Pieces {
-        let beside = Beside {
+        let overlap = TpOverlap {
             weight_gradients: true,
             coc: true,
             pieces: Given { value: n, written: None },
@@ -154,7 +154,7 @@ mod tests {
             split: false,
         };
         let tokens = Tokens { all: 192, tp: 2, shared: true };
-        resolve(&beside, Upstream::V2_0_0, &tokens).unwrap().pieces
+        resolve(&overlap, Upstream::V2_0_0, &tokens).unwrap().pieces
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     fn mc2_cuts_as_finely_as_it_can_and_its_former_name_means_it_at_head_alone() {
         let of = |former: bool, upstream| {
             let none = |value| Given { value, written: None };
-            let beside = Beside {
+            let overlap = TpOverlap {
                 weight_gradients: false,
                 coc: false,
                 pieces: Given { value: 1, written: None },
@@ -179,9 +179,10 @@ mod tests {
                 gathers: false,
                 split: false,
             };
-            resolve(&beside, upstream, &Tokens { all: 192, tp: 2, shared: true }).unwrap()
+            resolve(&overlap, upstream, &Tokens { all: 192, tp: 2, shared: true }).unwrap()
         };
-        let finest = LinearOverlap { weight_gradients: false, pieces: Pieces::Finest, beside_gathers: false };
+        let finest =
+            LinearOverlap { weight_gradients: false, pieces: Pieces::Finest, overlap_gathers: false };
         assert_eq!(of(false, Upstream::Head), finest);
         assert_eq!(of(true, Upstream::Head), finest);
         assert_eq!(of(true, Upstream::V2_0_0).pieces, Pieces::Number(1));

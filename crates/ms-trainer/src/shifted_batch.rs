@@ -4,7 +4,7 @@ use ms_data::MicroBatch;
 
 /// A micro-batch whose places were all moved on by one or more tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ahead<'a> {
+pub(crate) struct ShiftedBatch<'a> {
     /// `[T]`.
     pub(crate) tokens: Vec<i32>,
     /// `[T]`.
@@ -35,14 +35,14 @@ fn roll<T: Copy + Default>(values: &mut [T], rows: &[usize]) {
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`; MindSpeed-LLM 2.0.0,
 /// `mindspeed_llm/core/models/gpt/gpt_model.py`.
-pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead<'_>> {
+pub(crate) fn shifted_batches(mb: &MicroBatch, depth: usize) -> Vec<ShiftedBatch<'_>> {
     let rows = &mb.row_ends;
     if !mb.ahead.is_empty() {
         return mb
             .ahead
             .iter()
             .take(depth)
-            .map(|window| Ahead {
+            .map(|window| ShiftedBatch {
                 tokens: window.tokens.clone(),
                 labels: window.labels.clone(),
                 loss_mask: mb.loss_mask.clone(),
@@ -50,7 +50,7 @@ pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead<'_>> {
             })
             .collect();
     }
-    let mut now = Ahead {
+    let mut now = ShiftedBatch {
         tokens: mb.tokens.clone(),
         labels: mb.labels.clone(),
         loss_mask: mb.loss_mask.clone(),
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn rows_roll_across_documents_and_never_into_the_next_row() {
         let whole = batch(&[4, 8], &[0, 2, 4, 8]);
-        let seen = ahead(&whole, 2);
+        let seen = shifted_batches(&whole, 2);
         assert_eq!(seen[0].tokens, [2, 3, 4, 0, 6, 7, 8, 0]);
         assert_eq!(seen[1].tokens, [3, 4, 0, 0, 7, 8, 0, 0]);
         assert_eq!(seen[1].labels, [4, 5, 0, 0, 8, 9, 0, 0]);
@@ -98,9 +98,9 @@ mod tests {
     fn rows_may_have_any_length() {
         // The first row ends inside the second half, where a document also ends at the half.
         let whole = batch(&[5, 8], &[0, 4, 5, 8]);
-        let seen = ahead(&whole, 1);
+        let seen = shifted_batches(&whole, 1);
         assert_eq!(seen[0].tokens, [2, 3, 4, 5, 0, 7, 8, 0]);
-        assert_eq!(ahead(&batch(&[1], &[0, 1]), 1)[0].tokens, [0]);
+        assert_eq!(shifted_batches(&batch(&[1], &[0, 1]), 1)[0].tokens, [0]);
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             row_ends: vec![length as usize, 2 * length as usize],
             samples: Vec::new(),
         };
-        let seen = &ahead(&mb, 1)[0];
+        let seen = &shifted_batches(&mb, 1)[0];
         assert_eq!(seen.tokens, ints("roll.tokens1"));
         assert_eq!(seen.labels, ints("roll.labels1"));
         assert_eq!(seen.loss_mask, floats("roll.loss_mask1"));
