@@ -1,6 +1,6 @@
 //! Low-rank adapters: `W' = W + (alpha / r) B A`, added while copying from file to file.
 //!
-//! An adapter's tensors are global tensors of a checkpoint like any other ([`What::LowRank`](crate::What)): `[r, in]` and
+//! An adapter's tensors are global tensors of a checkpoint like any other ([`TensorKind::LowRank`](crate::TensorKind)): `[r, in]` and
 //! `[out, r]`, with rows in canonical order; for stacked experts, the expert dimension comes first. Adapters of projections
 //! that Hugging Face keeps separate are parts of one parameter, each for rows of its own.
 
@@ -88,7 +88,7 @@ pub(crate) const GROUPED: [&str; 2] = ["_lora_a", "_lora_b"];
 /// A file's names of the two adapter matrices of a tensor, which may be a module's weight.
 pub(crate) fn local_names(name: &str, module: Option<&str>) -> [String; 2] {
     match module {
-        Some(module) => Matrix::BOTH.map(|matrix| matrix.beside(module)),
+        Some(module) => Matrix::BOTH.map(|matrix| matrix.weight_name(module)),
         None => GROUPED.map(|end| format!("{name}{end}")),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
-use crate::name::{Name, State, What};
+use crate::name::{Name, State, TensorKind};
 use crate::runs::{Gap, RunIndex};
 use crate::stored::{Global, Piece, Stored};
 use crate::strided::gather;
@@ -212,8 +212,8 @@ impl Checkpoint {
         if let Some((name, _)) = self.globals.get_key_value(name) {
             return Ok(name.clone());
         }
-        let weights = self.globals.keys().filter_map(|name| match name.what() {
-            What::Weight(slot) => Some(Name::state(State::Master, &slot)),
+        let weights = self.globals.keys().filter_map(|name| match name.kind() {
+            TensorKind::Weight(slot) => Some(Name::state(State::Master, &slot)),
             _ => None,
         });
         let mut others = IDLE.iter().map(Name::weight).chain(weights);
@@ -223,7 +223,7 @@ impl Checkpoint {
 
     /// Whether a parameter of a reward model is not in the files and stands for zeros.
     fn lacks(&self, name: &Name) -> bool {
-        let idle = matches!(name.what(), What::Weight(slot) if is_idle(&slot));
+        let idle = matches!(name.kind(), TensorKind::Weight(slot) if is_idle(&slot));
         self.config.reward && idle && !self.has(name)
     }
 
@@ -291,8 +291,8 @@ impl Checkpoint {
 
     pub(crate) fn global(&self, name: &Name) -> Result<&Global> {
         // Weights that are float32 have no second copy in the optimizer.
-        let weight = || match name.what() {
-            What::State(State::Master, slot) => self.globals.get(&Name::weight(&slot)),
+        let weight = || match name.kind() {
+            TensorKind::State(State::Master, slot) => self.globals.get(&Name::weight(&slot)),
             _ => None,
         };
         let found = self.globals.get(name).or_else(weight);
@@ -356,7 +356,7 @@ impl Checkpoint {
         let row: usize = global.shape.iter().skip(1).product();
         let last_row =
             self.config.vocab.min(global.shape.first().copied().unwrap_or(1)).saturating_sub(1) * row;
-        let moment = matches!(name.what(), What::State(state, _) if state != State::Master);
+        let moment = matches!(name.kind(), TensorKind::State(state, _) if state != State::Master);
         let mut local = 0;
         for (start, len) in region.runs() {
             let (from, to) = (local.max(flat.start), (local + len).min(flat.end));
@@ -514,7 +514,7 @@ pub(crate) fn is_idle(what: &Slot) -> bool {
 /// Whether the first dimension of a parameter or of its optimizer's state is the vocabulary, whose rows may be padded.
 pub(crate) fn counts_words(name: &Name) -> bool {
     const TABLES: [Slot; 3] = [Slot::WORDS, HEAD, Slot { bias: true, ..HEAD }];
-    matches!(name.what(), What::Weight(slot) | What::State(_, slot) if TABLES.contains(&slot))
+    matches!(name.kind(), TensorKind::Weight(slot) | TensorKind::State(_, slot) if TABLES.contains(&slot))
 }
 
 /// The output layer.

@@ -79,7 +79,7 @@ impl Checkpoint {
     /// The file whose bytes are not those that were written; I/O errors.
     pub fn check_sums(&self) -> Result<()> {
         if self.form != crate::Form::Sharded {
-            return crate::sums::check(&self.root, self.files.iter().map(crate::Mapped::path));
+            return crate::checksums::check(&self.root, self.files.iter().map(crate::Mapped::path));
         }
         let folders = self.files.iter().filter_map(|file| file.path().parent());
         let folders: std::collections::BTreeSet<_> = folders.collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a conversion found among the values that it wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct NonFiniteReport {
     /// Values that are infinite or NaN.
     pub not_finite: u64,
     /// The first tensor found with such a value, by its parameter's name.
@@ -32,9 +32,9 @@ impl Counter {
         }
     }
 
-    pub(crate) fn written(self) -> Written {
+    pub(crate) fn report(self) -> NonFiniteReport {
         let first = self.first.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Written { not_finite: self.count.into_inner(), first }
+        NonFiniteReport { not_finite: self.count.into_inner(), first }
     }
 }
 
@@ -85,6 +85,6 @@ mod tests {
         counter.look("a", DType::F32, &1f32.to_le_bytes());
         counter.look("b", DType::F32, &f32::NAN.to_le_bytes());
         counter.look("c", DType::F32, &f32::NAN.to_le_bytes());
-        assert_eq!(counter.written(), Written { not_finite: 2, first: Some("b".into()) });
+        assert_eq!(counter.report(), NonFiniteReport { not_finite: 2, first: Some("b".into()) });
     }
 }

@@ -22,6 +22,7 @@ mod adapter;
 mod adapter_blocks;
 mod cast;
 mod checkpoint;
+mod checksums;
 mod compare;
 mod dcp;
 mod error;
@@ -42,25 +43,24 @@ pub mod safetensors;
 pub mod sharded;
 mod stored;
 mod strided;
-mod sums;
 pub mod torch;
 mod transpose;
 
 pub use adapter::{Arithmetic, Merge};
 pub use checkpoint::{Checkpoint, Form, Listed};
+pub use checksums::NAME as CHECKSUMS;
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
-pub use finite::Written;
+pub use finite::NonFiniteReport;
 pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration, present};
 pub use load::Wanted;
 pub use ms_files::Mapped;
-pub use name::{Matrix, Name, State, What};
+pub use name::{Matrix, Name, State, TensorKind};
 pub use open::{open, open_iteration, open_with};
 pub use plan::{
-    ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
-    Unlike, write_hf,
+    AdapterTensors, ArgsForm, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, KeyMismatch, Plan, Run, RunOptions,
+    Sharding, Target, write_hf,
 };
-pub use sums::NAME as CHECKSUMS;
 
 impl Checkpoint {
     /// Rounds every element to `dtype` before it is converted to the requested type.

@@ -5,7 +5,7 @@ use ms_spec::Slot;
 
 use crate::adapter::{BLOCK_RANK, GROUPED, Loaded, Matrices, Merge};
 use crate::checkpoint::Checkpoint;
-use crate::name::{Name, What};
+use crate::name::{Name, TensorKind};
 use crate::{Error, Result};
 
 impl Checkpoint {
@@ -71,7 +71,7 @@ impl Checkpoint {
         name: &Name,
         bounds: &std::ops::Range<usize>,
     ) -> Result<Option<Loaded>> {
-        let (Some(merge), What::Weight(slot)) = (self.merge, name.what()) else { return Ok(None) };
+        let (Some(merge), TensorKind::Weight(slot)) = (self.merge, name.kind()) else { return Ok(None) };
         let Some(parts) = self.adapters.get(&slot) else { return Ok(None) };
         let shape = self.global(name)?.shape;
         let dtype = self.global(name)?.dtype;

@@ -69,14 +69,14 @@ impl Matrix {
     }
 
     /// Its name in Megatron's files, relative to a module's weight.
-    pub(crate) fn beside(self, module: &str) -> String {
+    pub(crate) fn weight_name(self, module: &str) -> String {
         format!("{module}.{}.default.weight", self.word())
     }
 }
 
 /// What a tensor of a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum TensorKind {
     /// A weight of the model.
     Weight(Slot),
     /// A tensor of an optimizer's state of a weight.
@@ -91,19 +91,19 @@ pub enum What {
 #[derive(Clone, Debug)]
 pub struct Name {
     text: String,
-    what: What,
+    kind: TensorKind,
 }
 
 impl Name {
     /// The name of a weight.
     pub fn weight(slot: &Slot) -> Self {
-        Self { text: slot.name(), what: What::Weight(*slot) }
+        Self { text: slot.name(), kind: TensorKind::Weight(*slot) }
     }
 
     /// The name of an optimizer state of a weight: `optimizer.state.exp_avg.X`.
     pub fn state(state: State, slot: &Slot) -> Self {
         let text = format!("{}{}", state.prefix(), slot.name());
-        Self { text, what: What::State(state, *slot) }
+        Self { text, kind: TensorKind::State(state, *slot) }
     }
 
     /// The name of a low-rank matrix of a weight `X.weight`: `X.lora_A.default.weight`, or `X.0.lora_A.weight` for one
@@ -111,15 +111,15 @@ impl Name {
     pub fn low_rank(matrix: Matrix, slot: &Slot, projection: Option<usize>) -> Self {
         let module = slot.module_name();
         let text = match projection {
-            None => matrix.beside(&module),
+            None => matrix.weight_name(&module),
             Some(number) => format!("{module}.{number}.{}.weight", matrix.word()),
         };
-        Self { text, what: What::LowRank(matrix, *slot, projection) }
+        Self { text, kind: TensorKind::LowRank(matrix, *slot, projection) }
     }
 
     /// What the tensor is.
-    pub const fn what(&self) -> What {
-        self.what
+    pub const fn kind(&self) -> TensorKind {
+        self.kind
     }
 }
 
@@ -170,21 +170,21 @@ impl Serialize for Name {
 }
 
 /// The names that a checkpoint of a model can have: of its weights, and of what optimizers keep of them.
-pub(crate) struct Names(HashMap<String, What>);
+pub(crate) struct Names(HashMap<String, TensorKind>);
 
 impl Names {
     pub(crate) fn of(config: &ModelConfig) -> Self {
         let of = |spec: ParamSpec| {
             let states = State::ALL.map(|state| Name::state(state, &spec.slot));
-            states.into_iter().chain([Name::weight(&spec.slot)]).map(|name| (name.text, name.what))
+            states.into_iter().chain([Name::weight(&spec.slot)]).map(|name| (name.text, name.kind))
         };
         Self(params(config).into_iter().flat_map(of).collect())
     }
 
     /// What a tensor of this name is.
     pub(crate) fn find(&self, text: String) -> Name {
-        let what = self.0.get(&text).copied().unwrap_or(What::Other);
-        Name { text, what }
+        let kind = self.0.get(&text).copied().unwrap_or(TensorKind::Other);
+        Name { text, kind }
     }
 }
 
@@ -204,8 +204,10 @@ mod tests {
             assert_eq!(*own[0], spec.name);
             own.extend(State::ALL.map(|state| Name::state(state, &spec.slot)));
             for name in own {
-                assert_eq!(names.find(name.to_string()).what(), name.what(), "{name}");
-                let (What::Weight(slot) | What::State(_, slot)) = name.what() else { panic!("{name}") };
+                assert_eq!(names.find(name.to_string()).kind(), name.kind(), "{name}");
+                let (TensorKind::Weight(slot) | TensorKind::State(_, slot)) = name.kind() else {
+                    panic!("{name}")
+                };
                 assert_eq!(slot, spec.slot, "{name}");
                 assert!(all.insert(name));
             }
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(all.len(), 5 * specs.len());
         // What looks like a state, but of no weight of the model, is nothing of its.
         for other in ["optimizer.state.exp_avg.x", "optimizer.state.step", "exp_avg/output_layer.weight"] {
-            assert_eq!(names.find(other.to_owned()).what(), What::Other, "{other}");
+            assert_eq!(names.find(other.to_owned()).kind(), TensorKind::Other, "{other}");
         }
     }
 

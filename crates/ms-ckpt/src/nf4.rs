@@ -146,7 +146,7 @@ impl Scales {
     }
 
     /// Quantises the scales themselves.
-    pub(crate) fn finish(self, dtype: DType, shape: &[usize]) -> Written {
+    pub(crate) fn finish(self, dtype: DType, shape: &[usize]) -> Nf4Encoding {
         let map = dynamic_map();
         let offset = torch_sum(&self.absmax) / self.absmax.len().max(1) as f32;
         let (mut codes, mut nested) = (Vec::new(), Vec::new());
@@ -169,7 +169,7 @@ impl Scales {
             sizes.join(", "),
             python_float(f64::from(offset))
         );
-        Written {
+        Nf4Encoding {
             inverse: self.absmax.iter().map(|a| if *a == 0.0 { 0.0 } else { 1.0 / a }).collect(),
             codes,
             nested,
@@ -181,7 +181,7 @@ impl Scales {
 
 /// Everything of a quantised tensor but its codes.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct Nf4Encoding {
     inverse: Vec<f32>,
     /// `absmax`.
     pub(crate) codes: Vec<u8>,
@@ -193,7 +193,7 @@ pub(crate) struct Written {
     pub(crate) state: String,
 }
 
-impl Written {
+impl Nf4Encoding {
     /// The code of element `i`.
     pub(crate) fn code(&self, i: usize, x: f32) -> u8 {
         let y = x * self.inverse[i / BLOCK];
@@ -316,7 +316,7 @@ mod tests {
         let bytes = |name: &str| -> Vec<u8> { golden[name].values.iter().map(|&v| v as u8).collect() };
         assert_eq!(TABLE.to_vec(), floats("code"));
         assert_eq!(dynamic_map(), floats("dq_nested_code"));
-        let packed = |values: &[f32], w: &Written| -> Vec<u8> {
+        let packed = |values: &[f32], w: &Nf4Encoding| -> Vec<u8> {
             let code = |i: usize| w.code(i, values[i]);
             (0..values.len() / 2).map(|i| code(2 * i) << 4 | code(2 * i + 1)).collect()
         };

@@ -108,7 +108,7 @@ fn groups_of(optimizer: &Node) -> Option<Vec<&Node>> {
 
 /// A parameter of a rank, as its optimizer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct OptimizerParam {
     /// Chunk of the model on this rank.
     pub(crate) chunk: usize,
     /// Element type of the weight.
@@ -125,7 +125,7 @@ pub(crate) struct Held {
     pub(crate) shared: bool,
 }
 
-impl Held {
+impl OptimizerParam {
     /// Whether a parameter of this local shape decays.
     ///
     /// # Source
@@ -164,7 +164,7 @@ const PARAM_ALIGNMENT: usize = 64;
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/param_and_grad_buffer.py`, and `get_parameter_state_dp_zero` of
 /// `megatron/core/optimizer/distrib_optimizer.py`.
-pub(crate) fn flat_places(params: &[&Held], bucket_size: Option<usize>) -> (Vec<usize>, usize) {
+pub(crate) fn flat_places(params: &[&OptimizerParam], bucket_size: Option<usize>) -> (Vec<usize>, usize) {
     let mut places = vec![0; params.len()];
     // Elements of the buckets that are closed, and of the open one.
     let (mut closed, mut at) = (0usize, 0usize);
@@ -188,19 +188,27 @@ pub(crate) fn flat_places(params: &[&Held], bucket_size: Option<usize>) -> (Vec<
 mod tests {
     use super::*;
 
-    fn held(numel: usize, shared: bool) -> Held {
-        Held { chunk: 0, dtype: DType::Bf16, numel, decay: true, words: false, expert: false, shared }
+    fn held(numel: usize, shared: bool) -> OptimizerParam {
+        OptimizerParam {
+            chunk: 0,
+            dtype: DType::Bf16,
+            numel,
+            decay: true,
+            words: false,
+            expert: false,
+            shared,
+        }
     }
 
     #[test]
     fn parameters_lie_from_the_last_to_the_first_without_the_padding_of_buckets() {
         let params = [held(100, false), held(70, false), held(10, false)];
-        let list: Vec<&Held> = params.iter().collect();
+        let list: Vec<&OptimizerParam> = params.iter().collect();
         assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
         // The bucket of the last two closes at 134 elements; the first begins a new one right after.
         assert_eq!(flat_places(&list, Some(120)), (vec![134, 64, 0], 234));
         let tied = [held(100, true), held(70, false), held(10, false)];
-        let list: Vec<&Held> = tied.iter().collect();
+        let list: Vec<&OptimizerParam> = tied.iter().collect();
         assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
     }
 

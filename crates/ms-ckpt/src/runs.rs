@@ -4,7 +4,7 @@ use ms_core::Region;
 
 /// A run of consecutive elements of a global tensor inside a stored piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct ElementRun {
     /// First element, in the global tensor.
     pub(crate) global: usize,
     /// Number of elements.
@@ -18,7 +18,7 @@ pub(crate) struct Stretch {
 /// The runs of all pieces of one global tensor, disjoint and sorted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunIndex {
-    runs: Vec<Stretch>,
+    runs: Vec<ElementRun>,
 }
 
 impl RunIndex {
@@ -36,7 +36,7 @@ impl RunIndex {
         pieces: impl Iterator<Item = (&'a Region, Option<std::ops::Range<usize>>)>,
         bounds: &std::ops::Range<usize>,
     ) -> Self {
-        let mut all: Vec<Stretch> = Vec::new();
+        let mut all: Vec<ElementRun> = Vec::new();
         for (piece, (region, stored)) in pieces.enumerate() {
             if let Some(lead) = &region.lead {
                 let per_lead: usize = region.shape.iter().skip(1).product();
@@ -49,7 +49,7 @@ impl RunIndex {
             for (global, len) in region.runs() {
                 let (from, to) = (at.max(stored.start), (at + len).min(stored.end));
                 if from < to && global < bounds.end && global + len > bounds.start {
-                    let run = Stretch {
+                    let run = ElementRun {
                         global: global + (from - at),
                         len: to - from,
                         piece,
@@ -70,7 +70,7 @@ impl RunIndex {
             }
         }
         all.sort_by_key(|r| (r.global, r.piece));
-        let mut runs: Vec<Stretch> = Vec::with_capacity(all.len());
+        let mut runs: Vec<ElementRun> = Vec::with_capacity(all.len());
         let mut end = 0usize;
         for mut run in all {
             let skip = end.saturating_sub(run.global).min(run.len);
@@ -103,7 +103,7 @@ impl RunIndex {
         &self,
         start: usize,
         len: usize,
-        mut take: impl FnMut(Stretch) -> Result<(), E>,
+        mut take: impl FnMut(ElementRun) -> Result<(), E>,
     ) -> Result<(), Gap<E>> {
         let (mut at, end) = (start, start + len);
         let mut i = self.runs.partition_point(|r| r.global + r.len <= start);
@@ -111,7 +111,7 @@ impl RunIndex {
             let Some(run) = self.runs.get(i).filter(|r| r.global <= at) else { return Err(Gap::At(at)) };
             let skip = at - run.global;
             let n = (run.len - skip).min(end - at);
-            take(Stretch { global: at, len: n, piece: run.piece, local: run.local + skip })
+            take(ElementRun { global: at, len: n, piece: run.piece, local: run.local + skip })
                 .map_err(Gap::Other)?;
             at += n;
             i += 1;

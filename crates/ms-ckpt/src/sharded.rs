@@ -35,7 +35,7 @@ use crate::name::Names;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
 use crate::stored::{Global, Piece as Part, Stored};
-use crate::{Error, Mapped, Result, dcp, safetensors, sums};
+use crate::{Error, Mapped, Result, checksums, dcp, safetensors};
 use ms_files::AtomicFolder;
 
 const FORMAT: &str = "ms-sharded";
@@ -62,9 +62,9 @@ pub struct Piece<'a> {
 #[derive(Clone, Copy)]
 pub enum Bytes<'a> {
     /// In memory.
-    Here(&'a [u8]),
+    InMemory(&'a [u8]),
     /// Brought when they are written, run after run.
-    Coming(&'a Runs<'a>),
+    Streamed(&'a Runs<'a>),
 }
 
 /// A function that passes its bytes, one run after another, to its argument.
@@ -72,7 +72,7 @@ pub type Runs<'a> = dyn Fn(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Resul
 
 impl<'a> From<&'a [u8]> for Bytes<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self::Here(bytes)
+        Self::InMemory(bytes)
     }
 }
 
@@ -80,8 +80,8 @@ impl Bytes<'_> {
     /// Writes them; how many there are.
     fn write(&self, out: &mut impl io::Write) -> io::Result<usize> {
         match self {
-            Self::Here(bytes) => out.write_all(bytes).map(|()| bytes.len()),
-            Self::Coming(runs) => {
+            Self::InMemory(bytes) => out.write_all(bytes).map(|()| bytes.len()),
+            Self::Streamed(runs) => {
                 let mut written = 0;
                 runs(&mut |bytes| {
                     written += bytes.len();
@@ -287,7 +287,7 @@ impl Writer {
             let path = entry.map_err(Error::io(&self.folder, "list"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.starts_with("rank_") && name.ends_with(".safetensors") {
-                crc32c.insert(name, sums::of_file(&path)?.crc32c);
+                crc32c.insert(name, checksums::of_file(&path)?.crc32c);
             }
         }
         let manifest = Manifest {
@@ -302,7 +302,7 @@ impl Writer {
         let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
         text.push(b'\n');
         ms_files::write_file(&self.folder.join(MANIFEST), &text)?;
-        sums::note(&self.folder, &BTreeMap::from([(MANIFEST.into(), sums::Sum::of(&text))]))?;
+        checksums::note(&self.folder, &BTreeMap::from([(MANIFEST.into(), checksums::Checksum::of(&text))]))?;
         open(&self.folder, &self.folder)
     }
 
@@ -327,14 +327,14 @@ impl Writer {
 /// # Errors
 /// [`Error::Malformed`] naming the file whose bytes are not those that were written; I/O errors.
 pub(crate) fn check_sums(folder: &Path) -> Result<()> {
-    sums::check_noted(folder)?;
+    checksums::check_noted(folder)?;
     let path = folder.join(MANIFEST);
     let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
     for (name, noted) in &manifest.crc32c {
         let file = folder.join(name);
-        if sums::of_file(&file)?.crc32c != *noted {
+        if checksums::of_file(&file)?.crc32c != *noted {
             return Err(Error::malformed(
                 &file,
                 "its bytes are not those that were written (CRC-32C)".to_owned(),

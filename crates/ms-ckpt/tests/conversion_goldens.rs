@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Hints, Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Hints, Spelling};
 use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{
     ArgsForm, HfLayout, Mapped, Plan, Relation, Run, RunOptions, Sharding, open, open_with, safetensors,
@@ -134,9 +134,9 @@ fn convert(source: &Path, case: &Case, out: &Path) -> ModelConfig {
     config.padded_vocab = config.padded(case.divisor, case.tp);
     let dtype = |name: &str| case.dtype.map_or_else(|| source.dtype(name), Ok);
     let sizes = GridSizes { tp: case.tp, ..GridSizes::default() };
-    let spread = Spread::new(&sizes, case.stages.clone(), false).unwrap();
-    let plan =
-        Plan::mcore(&config, &spread, case.spelling, ArgsForm::Namespace, &dtype, &Run::default()).unwrap();
+    let file_grid = FileGrid::new(&sizes, case.stages.clone(), false).unwrap();
+    let plan = Plan::mcore(&config, &file_grid, case.spelling, ArgsForm::Namespace, &dtype, &Run::default())
+        .unwrap();
     plan.run(&source, out, &RUN, &|_| ()).unwrap();
     config
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Experts, Spelling, Spread};
+use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling};
 use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, open};
 use ms_core::{DType, GridSizes, Region};
 use ms_spec::{ModelConfig, Stages, params};
@@ -61,12 +61,13 @@ fn names_that_transformers_writes_are_read_and_written_again() {
     assert!(bytes(dir.path()) == bytes(&dir.path().join("like")));
 }
 
-fn convert(to: &Path, spread: &Spread, experts: Experts) {
+fn convert(to: &Path, file_grid: &FileGrid, experts: Experts) {
     let source = open(&sample()).unwrap();
     let spelling = Spelling { experts, ..Spelling::default() };
     let dtype = |name: &str| source.dtype(name);
     let plan =
-        Plan::mcore(source.config(), spread, spelling, ArgsForm::Namespace, &dtype, &Run::default()).unwrap();
+        Plan::mcore(source.config(), file_grid, spelling, ArgsForm::Namespace, &dtype, &Run::default())
+            .unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
 }
 
@@ -76,7 +77,7 @@ fn files_of_all_pairs_of_ranks_of_whole_experts_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("mcore");
     let whole_experts = GridSizes { tp: 2, ep: 4, etp: Some(1), ..GridSizes::default() };
-    convert(&to, &Spread::new(&whole_experts, Stages::default(), false).unwrap(), Experts::Grouped);
+    convert(&to, &FileGrid::new(&whole_experts, Stages::default(), false).unwrap(), Experts::Grouped);
     let folder = |t: usize, e: usize| to.join(format!("iter_0000001/mp_rank_{t:02}_{e:03}"));
     for (t, e) in [(0, 1), (1, 0), (0, 3), (1, 2)] {
         assert!(!folder(t, e).exists());
@@ -93,8 +94,9 @@ fn megatrons_files_have_upstreams_names_and_the_table_stays_integers() {
     let config = ModelConfig { mtp: 1, ..config };
     let spelling = Spelling { experts: Experts::Grouped, ..Spelling::default() };
     let all = |_: &str| Ok(DType::Bf16);
-    let plan = Plan::mcore(&config, &Spread::default(), spelling, ArgsForm::Namespace, &all, &Run::default())
-        .unwrap();
+    let plan =
+        Plan::mcore(&config, &FileGrid::default(), spelling, ArgsForm::Namespace, &all, &Run::default())
+            .unwrap();
     let of = |name: &str| plan.files[0].tensors.iter().find(|t| t.name == name);
     for (name, shape) in [
         ("embedding.word_embeddings.weight", vec![128, 32]),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Experts, FourBit, Hints, Spelling, Spread, Version};
+use ms_ckpt::layout::mcore::{Experts, FileGrid, FourBit, Hints, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
@@ -231,7 +231,7 @@ fn make(dir: &Path, config: &ModelConfig) {
 
 #[derive(Clone, Debug)]
 struct Way {
-    spread: Spread,
+    file_grid: FileGrid,
     spelling: Spelling,
     sharded: bool,
     distributed: bool,
@@ -274,7 +274,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     if Placement::new(c, &stages).is_err() {
         stages = Stages::default();
     }
-    let spread = Spread::new(&sizes, stages, extend_ep).unwrap();
+    let file_grid = FileGrid::new(&sizes, stages, extend_ep).unwrap();
     let recurrent = c.mamba2.is_some() || c.mamba3.is_some() || c.gated_delta.is_some();
     let plain = c.moe.is_none() && c.mla().is_none() && !recurrent;
     let spelling = Spelling {
@@ -287,7 +287,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     };
     let spelling =
         if spelling.split_heads { Spelling { version: Version::Head, ..spelling } } else { spelling };
-    Way { spread, spelling, sharded: bit(7), distributed: bit(10) }
+    Way { file_grid, spelling, sharded: bit(7), distributed: bit(10) }
 }
 
 fn convert(from: &Path, to: &Path, way: &Way) {
@@ -297,9 +297,9 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     let dtype = |name: &str| source.dtype(name);
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match (way.sharded, way.distributed) {
-        (true, false) => Plan::sharded(c, &way.spread, &dtype, &run),
-        (true, true) => Plan::torch_dist(c, &way.spread, Modules::default(), args, &dtype, &run),
-        (false, _) => Plan::mcore(c, &way.spread, way.spelling, args, &dtype, &run),
+        (true, false) => Plan::sharded(c, &way.file_grid, &dtype, &run),
+        (true, true) => Plan::torch_dist(c, &way.file_grid, Modules::default(), args, &dtype, &run),
+        (false, _) => Plan::mcore(c, &way.file_grid, way.spelling, args, &dtype, &run),
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();

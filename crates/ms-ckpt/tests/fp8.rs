@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Spelling};
 use ms_ckpt::{ArgsForm, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{DType, GridSizes, Region};
 use ms_spec::Stages;
@@ -131,10 +131,10 @@ fn a_folder_of_codes_converts_to_the_bytes_of_a_folder_of_numbers() {
         let source = open(&path(from)).unwrap();
         let dtype = |n: &str| source.dtype(n);
         let sizes = GridSizes { tp: 2, ..GridSizes::default() };
-        let spread = Spread::new(&sizes, Stages::default(), false).unwrap();
+        let file_grid = FileGrid::new(&sizes, Stages::default(), false).unwrap();
         let mcore = Plan::mcore(
             source.config(),
-            &spread,
+            &file_grid,
             Spelling::default(),
             ArgsForm::Namespace,
             &dtype,

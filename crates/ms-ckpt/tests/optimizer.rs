@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Experts, Spelling, Spread};
+use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
@@ -87,16 +87,16 @@ fn train(dir: &Path, config: &ModelConfig, distributed: bool, decoupled: bool) {
     writer.finish(config, &state).unwrap();
 }
 
-fn convert(from: &Path, to: &Path, spread: &Spread, form: Form, grouped: bool) {
-    let source = open(from).unwrap_or_else(|e| panic!("{spread:?}: {e}"));
+fn convert(from: &Path, to: &Path, file_grid: &FileGrid, form: Form, grouped: bool) {
+    let source = open(from).unwrap_or_else(|e| panic!("{file_grid:?}: {e}"));
     let run = Run::of(&source);
     assert!(run.optimizer, "{}: the state is there", from.display());
     let (c, args, dtype) = (source.config(), ArgsForm::Namespace, |name: &str| source.dtype(name));
     let experts = if grouped { Experts::Grouped } else { Experts::Sequential };
     let plan = match form {
-        Form::Sharded => Plan::sharded(c, spread, &dtype, &run),
-        Form::TorchDist => Plan::torch_dist(c, spread, Modules::default(), args, &dtype, &run),
-        _ => Plan::mcore(c, spread, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
+        Form::Sharded => Plan::sharded(c, file_grid, &dtype, &run),
+        Form::TorchDist => Plan::torch_dist(c, file_grid, Modules::default(), args, &dtype, &run),
+        _ => Plan::mcore(c, file_grid, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
     };
     plan.unwrap().run(&source, to, &RUN, &|_| ()).unwrap();
 }
@@ -137,8 +137,8 @@ fn some_sizes() -> impl Strategy<Value = (usize, usize, Stages)> {
 }
 
 /// Ranks along two axes, and stages.
-fn spread(tp: usize, ep: usize, stages: Stages) -> Spread {
-    Spread::new(&GridSizes { tp, ep, ..GridSizes::default() }, stages, false).unwrap()
+fn file_grid(tp: usize, ep: usize, stages: Stages) -> FileGrid {
+    FileGrid::new(&GridSizes { tp, ep, ..GridSizes::default() }, stages, false).unwrap()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn weights_are_read_where_a_rank_lacks_its_optimizer() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     train(&path("run"), &config(false, false, 2), true, false);
-    convert(&path("run"), &path("files"), &spread(2, 1, Stages::default()), Form::Mcore, false);
+    convert(&path("run"), &path("files"), &file_grid(2, 1, Stages::default()), Form::Mcore, false);
     check(&path("files"));
     std::fs::remove_file(path("files/iter_0000005/mp_rank_01/distrib_optim.pt")).unwrap();
     let found = open(&path("files")).unwrap();
@@ -167,7 +167,7 @@ proptest! {
         (a, b) in (some_sizes(), some_sizes()),
         form in prop::sample::select(vec![Form::Mcore, Form::Sharded, Form::TorchDist]),
     ) {
-        let only = |(tp, ep, stages): (usize, usize, Stages)| spread(tp, if experts { ep } else { 1 }, stages);
+        let only = |(tp, ep, stages): (usize, usize, Stages)| file_grid(tp, if experts { ep } else { 1 }, stages);
         let (a, b) = (only(a), only(b));
         let c = config(experts, tied, 4);
         let dir = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ proptest! {
         };
         prop_assert_eq!(state("ab").is_empty(), !distributed);
         prop_assert!(state("ab") == state("b"), "{:?} {:?}", a, b);
-        convert(&path("ab"), &path("back"), &Spread::default(), Form::Sharded, false);
+        convert(&path("ab"), &path("back"), &FileGrid::default(), Form::Sharded, false);
         check(&path("back"));
     }
 }
@@ -194,7 +194,7 @@ fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     train(&path("run"), &config(true, false, 2), true, false);
-    convert(&path("run"), &path("out"), &spread(1, 2, Stages::default()), Form::Mcore, true);
+    convert(&path("run"), &path("out"), &file_grid(1, 2, Stages::default()), Form::Mcore, true);
     let file = path("out/iter_0000005/mp_rank_00_000/distrib_optim.pt");
     let file = TorchFile::open(&file).unwrap();
     let Node::List(chain) = file.root() else { panic!("dense parameters and experts apart") };
@@ -213,7 +213,7 @@ fn tables_of_words_with_a_rate_of_their_own_are_a_group() {
     for (distributed, tied) in [(false, false), (false, true), (true, false)] {
         let [run, out] = ["run", "out"].map(|name| path(&format!("{name} {distributed} {tied}")));
         train(&run, &config(false, tied, 2), distributed, true);
-        convert(&run, &out, &Spread::default(), Form::Mcore, false);
+        convert(&run, &out, &FileGrid::default(), Form::Mcore, false);
         let file = TorchFile::open(&out.join("iter_0000005/mp_rank_00/model_optim_rng.pt")).unwrap();
         let groups = file.root().get("optimizer").unwrap().get("optimizer").unwrap().get("param_groups");
         let groups = groups.unwrap().to_json();
@@ -233,7 +233,7 @@ fn state_of_another_model_is_refused_with_the_numbers() {
     let path = |name: &str| dir.path().join(name);
     for (name, layers) in [("two", 2), ("three", 3)] {
         train(&path(name), &config(false, false, layers), true, false);
-        convert(&path(name), &path(&format!("{name}.pt")), &Spread::default(), Form::Mcore, false);
+        convert(&path(name), &path(&format!("{name}.pt")), &FileGrid::default(), Form::Mcore, false);
     }
     let file = "iter_0000005/mp_rank_00/distrib_optim.pt";
     std::fs::copy(path("three.pt").join(file), path("two.pt").join(file)).unwrap();
@@ -266,7 +266,7 @@ fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() 
     }
     // Written again in one piece it is the same buffer.
     let dir = tempfile::tempdir().unwrap();
-    convert(&folder, &dir.path().join("again"), &Spread::default(), Form::Mcore, false);
+    convert(&folder, &dir.path().join("again"), &FileGrid::default(), Form::Mcore, false);
     let file = |root: &Path| TorchFile::open(&root.join("iter_0000001/mp_rank_00/distrib_optim.pt")).unwrap();
     let buffer = |file: &TorchFile, state: &str| -> Vec<u8> {
         let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap().clone();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::hf;
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Spelling};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, Checkpoint, Form, HfLayout, Plan, Run, RunOptions, Sharding, Wanted, open};
@@ -38,16 +38,16 @@ fn stored(source: &Checkpoint) -> impl Fn(&str) -> ms_ckpt::Result<DType> + use<
     move |name| Ok(all[name])
 }
 
-fn to_mcore(from: &Path, to: &Path, spread: &Spread, form: Form) {
+fn to_mcore(from: &Path, to: &Path, file_grid: &FileGrid, form: Form) {
     let source = open(from).unwrap();
     let mut config = source.config().clone();
-    config.padded_vocab = config.padded_vocab.next_multiple_of(spread.grid().size(Axis::Tp));
+    config.padded_vocab = config.padded_vocab.next_multiple_of(file_grid.grid().size(Axis::Tp));
     let dtype = stored(&source);
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match form {
-        Form::Sharded => Plan::sharded(&config, spread, &dtype, &run),
-        Form::TorchDist => Plan::torch_dist(&config, spread, Modules::default(), args, &dtype, &run),
-        _ => Plan::mcore(&config, spread, Spelling::default(), args, &dtype, &run),
+        Form::Sharded => Plan::sharded(&config, file_grid, &dtype, &run),
+        Form::TorchDist => Plan::torch_dist(&config, file_grid, Modules::default(), args, &dtype, &run),
+        _ => Plan::mcore(&config, file_grid, Spelling::default(), args, &dtype, &run),
     };
     let plan = plan.unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
@@ -68,12 +68,12 @@ fn some_config() -> impl Strategy<Value = ModelConfig> {
     )
 }
 
-fn spread(tp: usize, stages: Stages) -> Spread {
-    Spread::new(&GridSizes { tp, ..GridSizes::default() }, stages, false).unwrap()
+fn file_grid(tp: usize, stages: Stages) -> FileGrid {
+    FileGrid::new(&GridSizes { tp, ..GridSizes::default() }, stages, false).unwrap()
 }
 
 /// Ranks for a model of `layers` layers, `layers` a multiple of 4.
-fn some_spread(layers: usize) -> impl Strategy<Value = Spread> {
+fn some_spread(layers: usize) -> impl Strategy<Value = FileGrid> {
     let tp = prop::sample::select(vec![1usize, 2, 4]);
     (tp, 0usize..5, 1usize..4).prop_map(move |(tp, kind, at)| {
         let two = Stages { pp: 2, ..Stages::default() };
@@ -84,7 +84,7 @@ fn some_spread(layers: usize) -> impl Strategy<Value = Spread> {
             3 => Stages { layer_list: Some(vec![at, layers - at]), ..two },
             _ => Stages { noop: vec![at, layers + 1], ..two },
         };
-        spread(tp, stages)
+        file_grid(tp, stages)
     })
 }
 
@@ -128,7 +128,7 @@ proptest! {
         prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
         plan.run(&source, &path("many"), &RUN, &|_| ()).unwrap();
         std::fs::copy(path("one").join("config.json"), path("many").join("config.json")).unwrap();
-        to_mcore(&path("many"), &path("mcore"), &spread(2, Stages { pp: 2, ..Stages::default() }), Form::Mcore);
+        to_mcore(&path("many"), &path("mcore"), &file_grid(2, Stages { pp: 2, ..Stages::default() }), Form::Mcore);
         let layout = HfLayout::find(&path("many")).unwrap().unwrap();
         let source = open(&path("mcore")).unwrap();
         let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();
@@ -278,7 +278,7 @@ fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
     let source = dir.path().join("hf");
     ms_ckpt::write_hf(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
     let out = dir.path().join("sharded");
-    to_mcore(&source, &out, &spread(2, Stages::default()), Form::Sharded);
+    to_mcore(&source, &out, &file_grid(2, Stages::default()), Form::Sharded);
     let manifest = out.join("iter_0000001/manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
     for (from, to) in [

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Hints, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Hints};
 use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open, open_with};
 use ms_core::{DType, GridSizes, Region};
@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
 
 /// Two tensor-parallel ranks.
-fn halves() -> Spread {
-    Spread::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
+fn halves() -> FileGrid {
+    FileGrid::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -96,12 +96,12 @@ fn optimizer_state_goes_through_another_cut_and_form_unchanged() {
     let run = Run::of(&source);
     assert!(run.optimizer);
     let dtype = |n: &str| source.dtype(n);
-    let spread = halves();
+    let file_grid = halves();
     let plan =
-        Plan::torch_dist(source.config(), &spread, Modules::default(), ArgsForm::Namespace, &dtype, &run)
+        Plan::torch_dist(source.config(), &file_grid, Modules::default(), ArgsForm::Namespace, &dtype, &run)
             .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
-    Plan::sharded(source.config(), &spread, &dtype, &run)
+    Plan::sharded(source.config(), &file_grid, &dtype, &run)
         .unwrap()
         .run(&source, &dir.path().join("sharded"), &RUN, &|_| ())
         .unwrap();

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Spelling};
 use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::{ArgsForm, Checkpoint, Form, Plan, Run, RunOptions, open};
 use ms_core::{DType, GridSizes, Region};
@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
 
 /// Two tensor-parallel ranks.
-fn halves() -> Spread {
-    Spread::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
+fn halves() -> FileGrid {
+    FileGrid::new(&GridSizes { tp: 2, ..GridSizes::default() }, Stages::default(), false).unwrap()
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -110,9 +110,10 @@ fn buckets_become_flat_buffers_of_another_cut_and_come_back_unchanged() {
     let source = open(&golden("buckets")).unwrap();
     let run = Run::of(&source);
     let dtype = |n: &str| source.dtype(n);
-    let spread = halves();
-    let plan = Plan::mcore(source.config(), &spread, Spelling::default(), ArgsForm::Namespace, &dtype, &run)
-        .unwrap();
+    let file_grid = halves();
+    let plan =
+        Plan::mcore(source.config(), &file_grid, Spelling::default(), ArgsForm::Namespace, &dtype, &run)
+            .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
     let other = open(&dir.path().join("tp2")).unwrap();
     assert_eq!((other.form(), other.has_optimizer()), (Form::Mcore, true));
@@ -134,9 +135,9 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
     ] {
         let to = dir.path().join(format!("{modules:?}"));
         let dtype = |n: &str| source.dtype(n);
-        let (spread, run) = (Spread::default(), Run::default());
-        let plan =
-            Plan::torch_dist(source.config(), &spread, modules, ArgsForm::Namespace, &dtype, &run).unwrap();
+        let (file_grid, run) = (FileGrid::default(), Run::default());
+        let plan = Plan::torch_dist(source.config(), &file_grid, modules, ArgsForm::Namespace, &dtype, &run)
+            .unwrap();
         plan.run(&source, &to, &RUN, &|_| ()).unwrap();
         let found = keys(&to);
         assert!(found.contains(&(norm.to_owned(), vec![2, 8])), "{found:?}");
@@ -220,10 +221,10 @@ fn sections_of_state_space_mixers_have_keys_of_their_own() {
     let source = open(&model).unwrap();
     let config = source.config();
     let dir = tempfile::tempdir().unwrap();
-    let (spread, run) = (halves(), Run::default());
+    let (file_grid, run) = (halves(), Run::default());
     let dtype = |name: &str| source.dtype(name);
     let plan =
-        Plan::torch_dist(config, &spread, Modules::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
+        Plan::torch_dist(config, &file_grid, Modules::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
     plan.run(&source, dir.path(), &RUN, &|_| ()).unwrap();
     let keys = torch_dist::keys(dir.path()).unwrap();
     let [z, x, b, c, dt] = config.mamba2.unwrap().sections();

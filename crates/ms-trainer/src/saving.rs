@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::optimizer::{StateShard, state_names};
 use crate::scaler::LossScale;
 use crate::{Error, Result};
-use ms_ckpt::layout::mcore::Spread;
+use ms_ckpt::layout::mcore::FileGrid;
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Checkpoint, Plan, Run, iteration_name, sharded};
 use ms_core::{Axis, DType, Device, Grid, GridSizes, ParamId, Region, Tensor};
@@ -330,8 +330,10 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()
     let mut pieces = Vec::with_capacity(parts.len());
     for (part, runs) in parts.iter().zip(&runs) {
         let (dtype, bytes) = match (&part.values, runs) {
-            (Values::OnDevice(values), _) => (values.dtype(), sharded::Bytes::Here(values.ready()?.bytes())),
-            (Values::OnHost(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Coming(&**runs)),
+            (Values::OnDevice(values), _) => {
+                (values.dtype(), sharded::Bytes::InMemory(values.ready()?.bytes()))
+            }
+            (Values::OnHost(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Streamed(&**runs)),
             (Values::OnHost(..), None) => unreachable!("what is away comes in runs"),
         };
         let (name, shape) = (part.name.as_str(), part.shape);
@@ -383,15 +385,15 @@ fn remove_older(dir: &Path, newest: u64, keep: u64) {
 }
 
 /// The ranks of the run as Megatron cuts its files for them; one rank for a cut that Megatron does not know.
-fn spread(config: &TrainConfig, grid: &Grid) -> ms_ckpt::Result<Spread> {
+fn file_grid(config: &TrainConfig, grid: &Grid) -> ms_ckpt::Result<FileGrid> {
     let (tp, ep, etp) = (grid.size(Axis::Tp), grid.size(Axis::Ep), grid.expert().size(Axis::Tp));
     let etp = if config.model.moe.is_some() { etp } else { tp };
     if ms_spec::check_whole_heads(&config.model, tp).is_err() || (etp != tp && etp != 1) {
-        return Ok(Spread::default());
+        return Ok(FileGrid::default());
     }
     let extended = etp != tp && config.args.get("moe_tp_extend_ep") == Some(&json!(true));
     let sizes = GridSizes { tp, ep, etp: Some(etp), ..GridSizes::default() };
-    Spread::new(&sizes, config.stages.clone(), extended)
+    FileGrid::new(&sizes, config.stages.clone(), extended)
 }
 
 /// Megatron's files, made by the first rank from what all have written: cut for the run's own ranks, with the state of AdamW.
@@ -410,18 +412,18 @@ fn write_megatron(
     let dtype_of = |name: &str| sealed.dtype(name);
     let spelling = config.checkpoint.spelling;
     let modules = if spelling.transformer_engine { Modules::TransformerEngine } else { Modules::Local };
-    let plan = |spread: &Spread| match config.checkpoint.megatron_files {
+    let plan = |file_grid: &FileGrid| match config.checkpoint.megatron_files {
         MegatronFiles::Distributed => {
-            Plan::torch_dist(&model, spread, modules, ArgsForm::Namespace, &dtype_of, &run)
+            Plan::torch_dist(&model, file_grid, modules, ArgsForm::Namespace, &dtype_of, &run)
         }
-        _ => Plan::mcore(&model, spread, spelling, ArgsForm::Namespace, &dtype_of, &run),
+        _ => Plan::mcore(&model, file_grid, spelling, ArgsForm::Namespace, &dtype_of, &run),
     };
-    let spread = spread(config, grid);
-    let whole = spread.as_ref().ok() == Some(&Spread::default());
-    let plan = match spread.and_then(|spread| plan(&spread)) {
+    let file_grid = file_grid(config, grid);
+    let whole = file_grid.as_ref().ok() == Some(&FileGrid::default());
+    let plan = match file_grid.and_then(|file_grid| plan(&file_grid)) {
         Err(e) if !whole => {
             tracing::warn!("--ckpt-format: Megatron's files are written whole: {e}");
-            plan(&Spread::default())?
+            plan(&FileGrid::default())?
         }
         plan => plan?,
     };

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::options::Options;
 use anyhow::Context as _;
-use ms_ckpt::layout::mcore::{Hints, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Hints};
 use ms_ckpt::layout::peft;
 use ms_ckpt::{Checkpoint, Form, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding};
 use ms_cli::megatron::Args;
@@ -127,17 +127,17 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     if matches!(request.to, Form::Mcore | Form::Legacy) {
         ms_spec::check_whole_heads(&config, request.sizes.tp).map_err(ms_ckpt::Error::Unread)?;
     }
-    let spread = || Spread::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
+    let file_grid = || FileGrid::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
-            Plan::mcore(&config, &spread()?, request.spelling, request.args_form, &dtype_of, &run)?
+            Plan::mcore(&config, &file_grid()?, request.spelling, request.args_form, &dtype_of, &run)?
         }
-        Form::Sharded => Plan::sharded(&config, &spread()?, &dtype_of, &run)?,
+        Form::Sharded => Plan::sharded(&config, &file_grid()?, &dtype_of, &run)?,
         Form::Peft => anyhow::bail!("an adapter's folder is written with --save-lora-to-hf"),
         Form::TorchDist => {
             let form = request.args_form;
-            Plan::torch_dist(&config, &spread()?, request.modules, form, &dtype_of, &run)?
+            Plan::torch_dist(&config, &file_grid()?, request.modules, form, &dtype_of, &run)?
         }
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;

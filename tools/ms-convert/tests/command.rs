@@ -451,7 +451,7 @@ fn an_interrupted_conversion_goes_on_at_the_files_that_are_missing() {
     let halves = ms_core::GridSizes { tp: 2, ..Default::default() };
     let plan = ms_ckpt::Plan::mcore(
         source.config(),
-        &ms_ckpt::layout::mcore::Spread::new(&halves, Default::default(), false).unwrap(),
+        &ms_ckpt::layout::mcore::FileGrid::new(&halves, Default::default(), false).unwrap(),
         Default::default(),
         ms_ckpt::ArgsForm::Namespace,
         &|n| source.dtype(n),

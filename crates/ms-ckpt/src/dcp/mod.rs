@@ -15,7 +15,7 @@ mod read;
 mod write;
 
 pub(crate) use read::{Chunk, Metadata, Tensor, chunk_archive, chunk_view, is_folder};
-pub(crate) use write::{Placed, Written, backend_json, extra_state, metadata_pickle};
+pub(crate) use write::{WrittenChunk, WrittenTensor, backend_json, extra_state, metadata_pickle};
 
 /// Name of the file that describes the folder.
 pub(crate) const METADATA: &str = ".metadata";

@@ -8,16 +8,16 @@ use crate::torch::{Object, archive_of, put_int, put_text, type_name};
 
 /// A global tensor that is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenTensor {
     pub(crate) key: String,
     pub(crate) dtype: DType,
     pub(crate) size: Vec<usize>,
-    pub(crate) chunks: Vec<Placed>,
+    pub(crate) chunks: Vec<WrittenChunk>,
 }
 
 /// A box of it, and where its archive lies.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct WrittenChunk {
     pub(crate) offsets: Vec<usize>,
     pub(crate) sizes: Vec<usize>,
     pub(crate) file: String,
@@ -37,7 +37,7 @@ pub(crate) fn extra_state() -> Vec<u8> {
 }
 
 /// The pickle of a `Metadata`. `objects` are keys of byte objects, all at the same place in one file.
-pub(crate) fn metadata_pickle(tensors: &[Written], objects: &[String], place: (&str, u64)) -> Vec<u8> {
+pub(crate) fn metadata_pickle(tensors: &[WrittenTensor], objects: &[String], place: (&str, u64)) -> Vec<u8> {
     let mut p = Pickler { out: vec![0x80, 2], memo: BTreeMap::new() };
     p.new_object(METADATA, "Metadata");
     p.fields(|p| {
@@ -146,7 +146,7 @@ impl Pickler {
         self.out.extend_from_slice(b"t\x85R");
     }
 
-    fn tensor(&mut self, t: &Written) {
+    fn tensor(&mut self, t: &WrittenTensor) {
         self.new_object(METADATA, "TensorStorageMetadata");
         self.fields(|p| {
             p.text("properties");

@@ -6,16 +6,16 @@ use std::path::Path;
 use ms_core::Region;
 use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Placement, Slot, params};
 
+use super::file_grid::FileGrid;
 use super::optimizer::States;
 use super::rank_tensors::rank_tensors;
 use super::ranks::{LAYERS, Opened, RankFile};
 use super::spelling::{Local, Spelling, words};
-use super::spread::Spread;
 use crate::adapter::{self, Adapters};
 use crate::checkpoint::{HEAD, is_idle};
 use crate::lens::Lens;
-use crate::name::{Name, State, What};
-use crate::optim::Held;
+use crate::name::{Name, State, TensorKind};
+use crate::optim::OptimizerParam;
 use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
@@ -25,11 +25,11 @@ impl Opened {
         &self,
         folder: &Path,
         config: &ModelConfig,
-        spread: &Spread,
+        file_grid: &FileGrid,
         placement: &Placement,
         spelling: Spelling,
     ) -> Result<Assembled> {
-        spread.check(config)?;
+        file_grid.check(config)?;
         let only_adapters = !self.ranks.iter().any(|r| r.has(&words()));
         let mut adapters = Adapters::new();
         let mut copies = Vec::new();
@@ -43,7 +43,7 @@ impl Opened {
         for file in &self.ranks {
             let mut used: BTreeSet<usize> = BTreeSet::new();
             let mut trained: Vec<Trained> = Vec::new();
-            for local in rank_tensors(config, spread, placement, spelling, file.rank)? {
+            for local in rank_tensors(config, file_grid, placement, spelling, file.rank)? {
                 let names = std::iter::once(local.name.clone()).chain(local.also.clone());
                 let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
                 if !local.copy {
@@ -72,7 +72,7 @@ impl Opened {
                 let view =
                     view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
                 if local.spec.trained() {
-                    trained.push(Trained::new(i, stored, &local, spread));
+                    trained.push(Trained::new(i, stored, &local, file_grid));
                 }
                 let name = Name::weight(&local.spec.slot);
                 let region = local.lens.region;
@@ -101,7 +101,7 @@ impl Opened {
         }
         let mut wanted: Vec<(Name, usize)> = globals
             .iter()
-            .filter(|(name, _)| matches!(name.what(), What::LowRank(..)))
+            .filter(|(name, _)| matches!(name.kind(), TensorKind::LowRank(..)))
             .map(|(name, g)| (name.clone(), g.shape.numel()))
             .collect();
         if !only_adapters {
@@ -124,7 +124,7 @@ impl Opened {
         // Where a rank's file is missing there is a part of a state; who wants the whole finds none.
         let whole = |name: &Name, g: &Global| {
             let have: usize = g.pieces.iter().map(|p| p.region.local_shape().numel()).sum();
-            !matches!(name.what(), What::State(..)) || have == g.shape.numel()
+            !matches!(name.kind(), TensorKind::State(..)) || have == g.shape.numel()
         };
         let torn = globals.iter().find(|(name, g)| !whole(name, g)).map(|(name, _)| name.clone());
         if let Some(name) = &torn {
@@ -150,7 +150,7 @@ impl Opened {
         }
         // The order of the file is the order in which the model registers its parameters.
         trained.sort_by_key(|t| t.stored);
-        let held: Vec<Held> = trained.iter().map(|t| t.held.clone()).collect();
+        let held: Vec<OptimizerParam> = trained.iter().map(|t| t.held.clone()).collect();
         let shapes: Vec<Vec<usize>> = trained.iter().map(|t| self.stored[t.stored].shape.clone()).collect();
         let found = beside.place(&held, &shapes, &self.args, file.numbers.p)?;
         for (t, state) in trained.into_iter().zip(found).filter(|(t, _)| !t.copy) {
@@ -269,12 +269,12 @@ struct Trained {
     lens: Lens,
     /// The weight is another rank's too, and its state is read there.
     copy: bool,
-    held: Held,
+    held: OptimizerParam,
 }
 
 impl Trained {
-    fn new(i: usize, stored: &Stored, local: &Local, spread: &Spread) -> Self {
-        let held = local.held(spread, stored.dtype);
+    fn new(i: usize, stored: &Stored, local: &Local, file_grid: &FileGrid) -> Self {
+        let held = local.optimizer_param(file_grid, stored.dtype);
         Self { stored: i, slot: local.spec.slot, lens: local.lens.clone(), copy: local.copy, held }
     }
 }

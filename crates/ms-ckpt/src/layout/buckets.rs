@@ -25,16 +25,18 @@ use ms_core::{Axis, DType, GridSizes, Region};
 use ms_spec::{Part, Place, Placement, Role, Stages};
 use serde_json::{Map, Value, json};
 
+use super::file_grid::FileGrid;
 use super::optimizer::{buffer_order, flat_buffers};
 use super::rank_tensors::rank_tensors;
 use super::spelling::Local;
 use super::spelling::Spelling;
-use super::spread::Spread;
 use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
 use crate::name::{Name, State};
-use crate::optim::{BUFFERS, Held, SCALER, bucket_size, flat_places, grad_scaler, inner, optimizers};
+use crate::optim::{
+    BUFFERS, OptimizerParam, SCALER, bucket_size, flat_places, grad_scaler, inner, optimizers,
+};
 use crate::stored::{Global, Piece, Stored};
 use crate::torch::{Node, TensorRef, TensorView};
 use crate::{Error, Result};
@@ -122,23 +124,24 @@ impl Opened<'_> {
         order: Order,
     ) -> Result<States> {
         let slots = self.slots()?;
-        let spread = self.spread(args, &slots)?;
-        let placement = spread.placement(self.config)?;
+        let file_grid = self.file_grid(args, &slots)?;
+        let placement = file_grid.placement(self.config)?;
         let mut states = States::new();
-        for rank in spread.ranks() {
-            let locals = registered(self.config, &spread, &placement, rank, order)?;
+        for rank in file_grid.ranks() {
+            let locals = registered(self.config, &file_grid, &placement, rank, order)?;
             let type_of = |l: &Local| weights.get(l.spec.name.as_str()).map_or(DType::Bf16, |g| g.dtype);
-            let all: Vec<(Local, Held)> = locals
+            let all: Vec<(Local, OptimizerParam)> = locals
                 .into_iter()
                 .filter(|l| l.spec.trained())
                 .map(|l| {
-                    let held = l.held(&spread, type_of(&l));
+                    let held = l.optimizer_param(&file_grid, type_of(&l));
                     (l, held)
                 })
                 .collect();
             let chained = all.iter().any(|(_, h)| h.expert);
             for experts in [false, true] {
-                let mine: Vec<&(Local, Held)> = all.iter().filter(|(_, h)| h.expert == experts).collect();
+                let mine: Vec<&(Local, OptimizerParam)> =
+                    all.iter().filter(|(_, h)| h.expert == experts).collect();
                 if mine.is_empty() {
                     continue;
                 }
@@ -147,10 +150,10 @@ impl Opened<'_> {
                     (true, false) => format!("chained_0.{COMMON}"),
                     (true, true) => format!("chained_1.{COMMON}"),
                 };
-                let group = group_of(&spread, rank, experts);
+                let group = group_of(&file_grid, rank, experts);
                 let flats = self.flats(&format!("{prefix}{group}."))?;
                 let held = all.iter().map(|(_, held)| held.numel).sum();
-                self.share_out(&mine, flats, (args, held), spread.numbers(rank).p, &mut states)?;
+                self.share_out(&mine, flats, (args, held), file_grid.numbers(rank).p, &mut states)?;
             }
         }
         if let Some((name, _)) = states.iter().find(|(_, g)| {
@@ -168,7 +171,7 @@ impl Opened<'_> {
     }
 
     /// The grid of ranks and its stages, as the run's arguments have them.
-    fn spread(&self, args: &Map<String, Value>, slots: &[usize]) -> Result<Spread> {
+    fn file_grid(&self, args: &Map<String, Value>, slots: &[usize]) -> Result<FileGrid> {
         let size = |name: &str| args.get(name).and_then(Value::as_u64).map(|n| n as usize);
         let many = |name: &str| size(name).unwrap_or(1).max(1);
         let (tp, pp, ep) = (
@@ -202,9 +205,9 @@ impl Opened<'_> {
         };
         let dual_pipe = args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev");
         let stages = Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe };
-        let spread = Spread::new(&sizes, stages, extended)?;
-        spread.check(self.config)?;
-        Ok(spread)
+        let file_grid = FileGrid::new(&sizes, stages, extended)?;
+        file_grid.check(self.config)?;
+        Ok(file_grid)
     }
 
     /// The flat tensors of a group of ranks, in the order of buffers.
@@ -313,7 +316,7 @@ impl Opened<'_> {
     /// Gives each parameter of a rank, which has `held` elements in all, its part of the rank's buffers.
     fn share_out(
         &mut self,
-        mine: &[&(Local, Held)],
+        mine: &[&(Local, OptimizerParam)],
         flats: Vec<Flat>,
         (args, held): (&Map<String, Value>, usize),
         stage: usize,
@@ -325,9 +328,9 @@ impl Opened<'_> {
             return Err(Error::folder(self.folder, format!("{got} gradient buffers, expected {want}")));
         }
         for ((chunk, dtype), flat) in wanted.into_iter().zip(flats) {
-            let inside: Vec<&&(Local, Held)> =
+            let inside: Vec<&&(Local, OptimizerParam)> =
                 mine.iter().filter(|(_, h)| (h.chunk, h.dtype) == (chunk, dtype)).collect();
-            let list: Vec<&Held> = inside.iter().map(|(_, held)| held).collect();
+            let list: Vec<&OptimizerParam> = inside.iter().map(|(_, held)| held).collect();
             // As the run's arguments have it; without them, in one bucket. Releases before 0.14 keep the padding.
             let ways = [bucket_size(args, (stage, chunk), held), None].map(|size| flat_places(&list, size));
             let exact = ways.iter().find(|(_, n)| *n == flat.numel);
@@ -453,8 +456,8 @@ fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
 }
 
 /// The number of a rank's group of data-parallel ranks.
-fn group_of(spread: &Spread, rank: usize, experts: bool) -> usize {
-    let topology = if experts { spread.grid().expert() } else { spread.grid().dense() };
+fn group_of(file_grid: &FileGrid, rank: usize, experts: bool) -> usize {
+    let topology = if experts { file_grid.grid().expert() } else { file_grid.grid().dense() };
     let along = |at: usize, axis| at * topology.size(axis) + topology.coord(rank, axis);
     [Axis::Pp, Axis::Ep, Axis::Tp].into_iter().fold(0, along)
 }
@@ -462,12 +465,12 @@ fn group_of(spread: &Spread, rank: usize, experts: bool) -> usize {
 /// The parameters of a rank in the order in which its model registers them.
 fn registered(
     config: &ms_spec::ModelConfig,
-    spread: &Spread,
+    file_grid: &FileGrid,
     placement: &Placement,
     rank: usize,
     order: Order,
 ) -> Result<Vec<Local>> {
-    let all = rank_tensors(config, spread, placement, Spelling::default(), rank)?;
+    let all = rank_tensors(config, file_grid, placement, Spelling::default(), rank)?;
     if order == Order::Local {
         return Ok(all);
     }

@@ -5,9 +5,9 @@ use std::path::Path;
 use ms_spec::{ModelConfig, hf, megatron};
 use serde_json::{Map, Value};
 
+use super::file_grid::MODEL;
 use super::hf::read_json;
 use super::hints::Hints;
-use super::spread::MODEL;
 use crate::{Error, Result};
 
 /// The model: from Megatron's `args`, made complete by a `config.json` if that describes the same one. It has `mtp`

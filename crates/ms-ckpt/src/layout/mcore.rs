@@ -12,10 +12,10 @@ use crate::checkpoint::{Checkpoint, Form};
 use crate::iterations::iteration_of;
 use crate::{Error, Result};
 
+pub use super::file_grid::FileGrid;
 pub use super::hints::Hints;
 pub use super::rank_tensors::FILE;
 pub use super::spelling::{Experts, FourBit, Spelling, Version};
-pub use super::spread::Spread;
 
 /// Opens the files of an iteration.
 pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
@@ -25,13 +25,13 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let (place, part, role) = (Place::Head, Part::Reward, Role::Own);
     let reward = Slot { place, part, half: None, role, bias: false }.name();
     config.reward = opened.ranks.iter().any(|r| r.has(std::slice::from_ref(&reward)));
-    let spread = opened.spread(folder, &config, hints)?;
-    let spelling = opened.spelling(&config, &spread);
-    opened.rows(&mut config, &spread);
+    let file_grid = opened.file_grid(folder, &config, hints)?;
+    let spelling = opened.spelling(&config, &file_grid);
+    opened.rows(&mut config, &file_grid);
     let config = config.validate().map_err(Error::spec(folder))?;
-    let placement = opened.placement(folder, &config, &spread)?;
+    let placement = opened.placement(folder, &config, &file_grid)?;
     let Assembled { globals, adapters, copies, states, torn } =
-        opened.assemble(folder, &config, &spread, &placement, spelling)?;
+        opened.assemble(folder, &config, &file_grid, &placement, spelling)?;
     opened.stored.extend(states);
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     Ok(Checkpoint {

@@ -3,6 +3,8 @@
 mod assemble;
 mod buckets;
 mod described;
+pub(crate) mod file_grid;
+mod file_grid_args;
 mod fp8_scales;
 mod fsdp2;
 pub mod hf;
@@ -16,7 +18,5 @@ mod rank_file;
 pub(crate) mod rank_tensors;
 mod ranks;
 pub(crate) mod spelling;
-pub(crate) mod spread;
-mod spread_args;
 mod tied;
 pub mod torch_dist;

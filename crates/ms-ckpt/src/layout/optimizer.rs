@@ -5,7 +5,7 @@ use std::path::Path;
 use ms_core::DType;
 use serde_json::{Map, Value};
 
-use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
+use crate::optim::{BUFFERS, OptimizerParam, bucket_size, flat_places, inner, optimizers};
 use crate::stored::Stored;
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
@@ -160,7 +160,7 @@ impl States {
     /// Other parameters than the rank has.
     pub(super) fn place(
         &self,
-        held: &[Held],
+        held: &[OptimizerParam],
         shapes: &[Vec<usize>],
         args: &Map<String, Value>,
         stage: usize,
@@ -176,7 +176,7 @@ impl States {
                 Optimizer::Flat(buffers) => self.take(buffers, &mine, held, shapes, args, stage, &mut out)?,
                 Optimizer::Each(groups) => {
                     let apart = groups.iter().any(|g| g.decoupled);
-                    let of = |held: &Held| (held.decay, apart && held.words);
+                    let of = |held: &OptimizerParam| (held.decay, apart && held.words);
                     for key in [(true, false), (false, false), (true, true), (false, true)] {
                         let wanted = mine.iter().copied().filter(|&i| of(&held[i]) == key);
                         let found = groups.iter().filter(|g| (g.decay, g.decoupled) == key);
@@ -209,7 +209,7 @@ impl States {
         &self,
         buffers: &[Buffer],
         mine: &[usize],
-        held: &[Held],
+        held: &[OptimizerParam],
         shapes: &[Vec<usize>],
         args: &Map<String, Value>,
         stage: usize,
@@ -223,7 +223,7 @@ impl States {
         for ((chunk, dtype), buffer) in wanted.into_iter().zip(buffers) {
             let inside: Vec<usize> =
                 mine.iter().copied().filter(|&i| (held[i].chunk, held[i].dtype) == (chunk, dtype)).collect();
-            let list: Vec<&Held> = inside.iter().map(|&i| &held[i]).collect();
+            let list: Vec<&OptimizerParam> = inside.iter().map(|&i| &held[i]).collect();
             // As the run's arguments have it; without them, in one bucket.
             let all = held.iter().map(|h| h.numel).sum();
             let ways = [bucket_size(args, (stage, chunk), all), None];
@@ -253,7 +253,7 @@ impl States {
 }
 
 /// The buffers of an optimizer: chunk by chunk, types in the order in which parameters have them.
-pub(crate) fn buffer_order<'a>(held: impl Iterator<Item = &'a Held>) -> Vec<(usize, DType)> {
+pub(crate) fn buffer_order<'a>(held: impl Iterator<Item = &'a OptimizerParam>) -> Vec<(usize, DType)> {
     let mut order: Vec<(usize, DType)> = Vec::new();
     for h in held {
         if !order.contains(&(h.chunk, h.dtype)) {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ms_core::Axis;
 use ms_spec::{Item, ModelConfig, ParamSpec, Place, Placement, params};
 
+use super::file_grid::FileGrid;
 use super::spelling::{Local, Speller, Spelling};
-use super::spread::Spread;
 use crate::Result;
 use crate::iterations::iteration_name;
 
@@ -15,13 +15,13 @@ use crate::iterations::iteration_name;
 pub const FILE: &str = "model_optim_rng.pt";
 
 /// Folder of a rank, relative to the iteration's.
-pub(crate) fn rank_folder(rank: usize, spread: &Spread) -> String {
-    let numbers = spread.numbers(rank);
+pub(crate) fn rank_folder(rank: usize, file_grid: &FileGrid) -> String {
+    let numbers = file_grid.numbers(rank);
     let mut name = format!("mp_rank_{:02}", numbers.t);
-    if spread.size(Axis::Pp) > 1 {
+    if file_grid.size(Axis::Pp) > 1 {
         name += &format!("_{:03}", numbers.p);
     }
-    if spread.size(Axis::Ep) > 1 {
+    if file_grid.size(Axis::Ep) > 1 {
         name += &format!("_{:03}", numbers.e);
     }
     name
@@ -30,19 +30,19 @@ pub(crate) fn rank_folder(rank: usize, spread: &Spread) -> String {
 /// The tensors of a rank, in Megatron's order.
 pub(crate) fn rank_tensors(
     config: &ModelConfig,
-    spread: &Spread,
+    file_grid: &FileGrid,
     placement: &Placement,
     spelling: Spelling,
     rank: usize,
 ) -> Result<Vec<Local>> {
     let specs = params(config);
-    let speller = Speller::new(config, spread, spelling)?;
+    let speller = Speller::new(config, file_grid, spelling)?;
     let mut by_place: BTreeMap<Place, Vec<&ParamSpec>> = BTreeMap::new();
     for spec in &specs {
         by_place.entry(spec.slot.place).or_default().push(spec);
     }
     let mut out = Vec::new();
-    for (chunk, items) in placement.stage(spread.grid().coord(rank, Axis::Pp)).iter().enumerate() {
+    for (chunk, items) in placement.stage(file_grid.grid().coord(rank, Axis::Pp)).iter().enumerate() {
         // Megatron numbers layers from the first of a chunk, empty slots counted.
         let mut slots = 0..;
         for item in items {
@@ -67,6 +67,6 @@ pub(crate) fn rank_tensors(
 }
 
 /// Where the rank files of an iteration go, relative to the output folder.
-pub(crate) fn rank_path(iteration: u64, rank: usize, spread: &Spread) -> PathBuf {
-    Path::new(&iteration_name(iteration)).join(rank_folder(rank, spread)).join(FILE)
+pub(crate) fn rank_path(iteration: u64, rank: usize, file_grid: &FileGrid) -> PathBuf {
+    Path::new(&iteration_name(iteration)).join(rank_folder(rank, file_grid)).join(FILE)
 }

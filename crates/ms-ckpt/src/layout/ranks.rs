@@ -7,13 +7,13 @@ use ms_core::{Axis, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, Placement, Role, Stages, params};
 use serde_json::{Map, Value};
 
+use super::file_grid::{FileGrid, RankNumbers};
 use super::hints::Hints;
 use super::number::number_in;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
 use super::spelling::{Experts, FourBit, Speller, Spelling, Version, words};
-use super::spread::{Numbers, Spread};
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, adapter, optim};
@@ -21,7 +21,7 @@ use crate::{Error, Mapped, Result, adapter, optim};
 /// A rank's file.
 pub(super) struct RankFile {
     /// From the folder's name.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: RankNumbers,
     /// The rank in the grid, once that is known.
     pub(super) rank: usize,
     pub(super) path: PathBuf,
@@ -100,7 +100,7 @@ impl Opened {
             } else {
                 States::each(&torch, &path, file)?
             };
-            let of_name = Numbers { p: 0, t: numbers[0], e: 0 };
+            let of_name = RankNumbers { p: 0, t: numbers[0], e: 0 };
             opened.ranks.push(RankFile { numbers: of_name, rank: 0, path, tensors, chunks, states });
             opened.numbers.push(numbers);
             opened.files.push(torch.into_file());
@@ -159,9 +159,14 @@ impl Opened {
     }
 
     /// The grid of the ranks whose files these are, in which every file then has its number.
-    pub(super) fn spread(&mut self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Spread> {
+    pub(super) fn file_grid(
+        &mut self,
+        folder: &Path,
+        config: &ModelConfig,
+        hints: &Hints,
+    ) -> Result<FileGrid> {
         let most =
-            |of: fn(&Numbers) -> usize| self.ranks.iter().map(|r| of(&r.numbers)).max().unwrap_or(0) + 1;
+            |of: fn(&RankNumbers) -> usize| self.ranks.iter().map(|r| of(&r.numbers)).max().unwrap_or(0) + 1;
         let (tp, pp, ep) = (most(|n| n.t), most(|n| n.p), most(|n| n.e));
         for (name, have) in [
             ("tensor_model_parallel_size", tp),
@@ -185,14 +190,14 @@ impl Opened {
             false if self.whole_experts(config, tp, ep) => GridSizes { etp: Some(1), ..sizes },
             false => sizes,
         };
-        let spread = Spread::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;
+        let file_grid = FileGrid::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;
         // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
-        let (have, want) = (self.ranks.len(), spread.grid().world());
+        let (have, want) = (self.ranks.len(), file_grid.grid().world());
         // Some programs write a file for every pair of ranks with whole experts, of which a run only has the listed ones.
         let all_pairs = have == tp.saturating_mul(ep).saturating_mul(pp) && have > want;
         let complete = (have == want || all_pairs) && {
-            let by_numbers: BTreeMap<Numbers, usize> =
-                spread.ranks().into_iter().map(|rank| (spread.numbers(rank), rank)).collect();
+            let by_numbers: BTreeMap<RankNumbers, usize> =
+                file_grid.ranks().into_iter().map(|rank| (file_grid.numbers(rank), rank)).collect();
             if all_pairs {
                 self.ranks.retain(|r| by_numbers.contains_key(&r.numbers));
             }
@@ -210,7 +215,7 @@ impl Opened {
             let what = format!("{have} of {want} rank folders are there: {}", names.join(" "));
             return Err(Error::folder(folder, what));
         }
-        Ok(spread)
+        Ok(file_grid)
     }
 
     /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found.
@@ -252,7 +257,7 @@ impl Opened {
 
     /// The name spellings of the files: each spelling is used that prints an existing name (or the name of its adapter) that
     /// the spellings before it do not print.
-    pub(super) fn spelling(&self, config: &ModelConfig, spread: &Spread) -> Spelling {
+    pub(super) fn spelling(&self, config: &ModelConfig, file_grid: &FileGrid) -> Spelling {
         const WAYS: [fn(Spelling) -> Spelling; 4] = [
             |_| GROUPED,
             |_| ONE_KEY_EACH,
@@ -268,9 +273,9 @@ impl Opened {
             _ => true,
         });
         let printed = |spelling: Spelling| -> BTreeSet<String> {
-            let speller = Speller::new(config, spread, spelling);
+            let speller = Speller::new(config, file_grid, spelling);
             let experts = speller.is_ok();
-            let speller = speller.unwrap_or_else(|_| Speller::without_experts(config, spread, spelling));
+            let speller = speller.unwrap_or_else(|_| Speller::without_experts(config, file_grid, spelling));
             let mut names = BTreeSet::new();
             for spec in specs.iter().filter(|spec| experts || spec.slot.part != Part::Experts) {
                 let inside = matches!(spec.slot.place, Place::Layer(_));
@@ -300,13 +305,13 @@ impl Opened {
     }
 
     /// Takes the size of the vocabulary and the element type from the embedding.
-    pub(super) fn rows(&self, config: &mut ModelConfig, spread: &Spread) {
+    pub(super) fn rows(&self, config: &mut ModelConfig, file_grid: &FileGrid) {
         let words = words();
         let embedding =
             self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| words.contains(name));
         if let Some((_, &i)) = embedding {
             let rows =
-                self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(spread.size(Axis::Tp));
+                self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(file_grid.size(Axis::Tp));
             config.vocab = config.vocab.min(rows);
             config.padded_vocab = rows;
             config.dtype = Some(self.stored[i].dtype);
@@ -318,9 +323,9 @@ impl Opened {
         &self,
         folder: &Path,
         config: &ModelConfig,
-        spread: &Spread,
+        file_grid: &FileGrid,
     ) -> Result<Placement> {
-        let Stages { pp, dual_pipe, .. } = *spread.stages();
+        let Stages { pp, dual_pipe, .. } = *file_grid.stages();
         let chunks = self.ranks.iter().map(|r| r.chunks).max().unwrap_or(1);
         if dual_pipe && chunks != 2 {
             return Err(Error::folder(folder, format!("{chunks} chunks in DualPipeV order, expected 2")));

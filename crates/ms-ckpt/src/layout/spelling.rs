@@ -3,10 +3,10 @@
 use ms_core::{Axis, DType, Region};
 use ms_spec::{Attention, Feed, ModelConfig, ParamSpec, Part, Place, Role, Slot};
 
-use super::spread::Spread;
+use super::file_grid::FileGrid;
 use crate::checkpoint::HEAD;
 use crate::lens::Lens;
-use crate::optim::Held;
+use crate::optim::OptimizerParam;
 use crate::{Error, Result};
 
 /// Which spelling of tensor names is written.
@@ -86,16 +86,16 @@ pub(crate) struct Local {
 
 impl Local {
     /// The parameter as the rank's optimizer sees it, with a weight of type `dtype`.
-    pub(crate) fn held(&self, spread: &Spread, dtype: DType) -> Held {
-        Held {
+    pub(crate) fn optimizer_param(&self, file_grid: &FileGrid, dtype: DType) -> OptimizerParam {
+        OptimizerParam {
             chunk: self.chunk,
             dtype,
             numel: self.lens.shape.iter().product(),
-            decay: Held::decays(&self.spec.slot, &self.lens.shape),
+            decay: OptimizerParam::decays(&self.spec.slot, &self.lens.shape),
             words: self.spec.slot.is_word_table(),
             // Only where each rank has experts of its own they are reduced apart.
-            expert: spread.size(Axis::Ep) > 1 && self.spec.slot.part == Part::Experts,
-            shared: self.spec.slot == Slot::WORDS && self.tied && spread.size(Axis::Pp) > 1,
+            expert: file_grid.size(Axis::Ep) > 1 && self.spec.slot.part == Part::Experts,
+            shared: self.spec.slot == Slot::WORDS && self.tied && file_grid.size(Axis::Pp) > 1,
         }
     }
 }
@@ -103,14 +103,14 @@ impl Local {
 /// Names the tensors of ranks.
 pub(crate) struct Speller<'a> {
     config: &'a ModelConfig,
-    spread: &'a Spread,
+    file_grid: &'a FileGrid,
     spelling: Spelling,
 }
 
 impl<'a> Speller<'a> {
     /// # Errors
     /// [`Error::Cut`] for a model that this spelling cannot express.
-    pub(crate) fn new(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Result<Self> {
+    pub(crate) fn new(config: &'a ModelConfig, file_grid: &'a FileGrid, spelling: Spelling) -> Result<Self> {
         let grouped = spelling.experts == Experts::Grouped && !spelling.transformer_engine;
         if grouped && config.moe.is_some() && config.bias.mlp {
             return Err(Error::Cut("grouped experts have no biases: write sequential ones".to_owned()));
@@ -123,18 +123,22 @@ impl<'a> Speller<'a> {
             return Err(Error::Cut("the legacy layout has no reward head".to_owned()));
         }
         let sequential = spelling.experts == Experts::Sequential;
-        if sequential && config.moe.is_some() && spread.extend_ep() {
+        if sequential && config.moe.is_some() && file_grid.extend_ep() {
             return Err(Error::Cut(
                 "experts shared out over tensor-parallel ranks are grouped: pass --moe-grouped-gemm"
                     .to_owned(),
             ));
         }
-        Ok(Self { config, spread, spelling })
+        Ok(Self { config, file_grid, spelling })
     }
 
     /// The same for names that experts have no part in, whatever the model is.
-    pub(super) fn without_experts(config: &'a ModelConfig, spread: &'a Spread, spelling: Spelling) -> Self {
-        Self { config, spread, spelling }
+    pub(super) fn without_experts(
+        config: &'a ModelConfig,
+        file_grid: &'a FileGrid,
+        spelling: Spelling,
+    ) -> Self {
+        Self { config, file_grid, spelling }
     }
 
     /// A tensor outside the layers, or the tensors of a layer at `slot`.
@@ -146,7 +150,7 @@ impl<'a> Speller<'a> {
         slot: usize,
     ) -> Result<Vec<Local>> {
         let what = &spec.slot;
-        let region = self.spread.region(spec, rank)?;
+        let region = self.file_grid.region(spec, rank)?;
         let tied = self.config.tied;
         let local = |(module, ending): (String, &str), also, lens: Lens| Local {
             chunk,
@@ -208,7 +212,7 @@ impl<'a> Speller<'a> {
     /// Tensors that hold elements of others once more, in the chunk of the head.
     pub(crate) fn copies(&self, specs: &[ParamSpec], rank: usize, chunk: usize) -> Result<Vec<Local>> {
         let mut copies = Vec::new();
-        if self.spread.size(Axis::Pp) == 1 {
+        if self.file_grid.size(Axis::Pp) == 1 {
             return Ok(copies);
         }
         let embedding = &specs[0];
@@ -396,8 +400,8 @@ mod tests {
     #[test]
     fn norms_are_found_as_parts_of_the_modules_behind_them() {
         let config = ModelConfig::tiny();
-        let (spread, specs) = (Spread::default(), ms_spec::params(&config));
-        let speller = Speller::new(&config, &spread, Spelling::default()).unwrap();
+        let (file_grid, specs) = (FileGrid::default(), ms_spec::params(&config));
+        let speller = Speller::new(&config, &file_grid, Spelling::default()).unwrap();
         let also = |name: &str| {
             let spec = specs.iter().find(|s| s.name == name).unwrap();
             speller.locals(spec, 0, 0, 1).unwrap().swap_remove(0).also

@@ -10,11 +10,11 @@
 //! Megatron-Core 0.16.1: `sharded_state_dict` of `transformer_block.py`, `mlp.py`, `moe/experts.py`, `gpt_model.py`,
 //! `multi_token_prediction.py`, `distrib_optimizer.py`; for flattened fragments `dist_checkpointing/strategies/torch.py`.
 
-mod laid;
+mod key_mapping;
 pub(super) mod opened;
 
-pub use laid::Modules;
-pub(crate) use laid::{in_layer, module, sections, written};
+pub use key_mapping::Modules;
+pub(crate) use key_mapping::{in_layer, module, sections, written};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

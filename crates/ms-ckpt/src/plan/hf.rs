@@ -131,7 +131,7 @@ impl Plan {
         config: &ModelConfig,
         layout: &HfLayout,
         dtype_of: &DTypeOf<'_>,
-    ) -> Result<std::result::Result<Self, Unlike>> {
+    ) -> Result<std::result::Result<Self, KeyMismatch>> {
         let mut files = Vec::new();
         let mut rows = config.vocab;
         let embedding_name = hf::tensors(config)?.first().map_or_else(String::new, |t| t.named.name.clone());
@@ -179,7 +179,7 @@ impl Plan {
                 let usual = hf::usual(config, &tensor);
                 let key = if tied_head { &embedding } else { &usual };
                 let Some(i) = known.get(key).and_then(Value::as_u64) else {
-                    return Ok(Err(Unlike::Foreign(tensor)));
+                    return Ok(Err(KeyMismatch::Unexpected(tensor)));
                 };
                 let found = &all[i as usize];
                 if !tied_head {
@@ -206,7 +206,7 @@ impl Plan {
             });
         }
         if let Some(t) = all.iter().find(|t| !t.named.copy && !seen.contains(&t.named.name)) {
-            return Ok(Err(Unlike::Lacking(t.named.name.clone())));
+            return Ok(Err(KeyMismatch::Missing(t.named.name.clone())));
         }
         if let Some(index) = &layout.index {
             plan.texts.push((hf::INDEX.into(), index.clone().into_bytes()));
@@ -217,18 +217,18 @@ impl Plan {
 
 /// How a folder differs from a model: the name of a tensor that only one of them has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unlike {
+pub enum KeyMismatch {
     /// The folder has it.
-    Foreign(String),
+    Unexpected(String),
     /// The model has it.
-    Lacking(String),
+    Missing(String),
 }
 
-impl fmt::Display for Unlike {
+impl fmt::Display for KeyMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign(tensor) => write!(f, "hold {tensor}, which the model does not have"),
-            Self::Lacking(tensor) => write!(f, "lack {tensor}"),
+            Self::Unexpected(tensor) => write!(f, "hold {tensor}, which the model does not have"),
+            Self::Missing(tensor) => write!(f, "lack {tensor}"),
         }
     }
 }

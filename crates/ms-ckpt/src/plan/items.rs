@@ -5,7 +5,7 @@ use ms_core::DType;
 use super::{FilePlan, Target};
 use crate::Result;
 use crate::cast::cast;
-use crate::nf4::{Scales, TABLE, Written};
+use crate::nf4::{Nf4Encoding, Scales, TABLE};
 
 pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
@@ -23,9 +23,9 @@ enum Source {
     /// Elements of this target of the plan.
     Elements(usize),
     /// Their 4-bit codes.
-    Codes(usize, Written),
+    Codes(usize, Nf4Encoding),
     /// Bytes that are held.
-    Held(Vec<u8>),
+    InMemory(Vec<u8>),
 }
 
 impl Item {
@@ -52,12 +52,17 @@ impl Item {
             let (absmax, nested) = (std::mem::take(&mut w.codes), std::mem::take(&mut w.nested));
             let (map, state) = (std::mem::take(&mut w.map), std::mem::take(&mut w.state).into_bytes());
             items.push(item("", DType::U8, vec![elements.div_ceil(2), 1], Source::Codes(i, w)));
-            items.push(item(".absmax", DType::U8, vec![absmax.len()], Source::Held(absmax)));
-            items.push(item(".quant_map", DType::F32, vec![16], Source::Held(bytes(&TABLE))));
-            items.push(item(".nested_absmax", DType::F32, vec![nested.len()], Source::Held(bytes(&nested))));
-            items.push(item(".nested_quant_map", DType::F32, vec![256], Source::Held(bytes(&map))));
+            items.push(item(".absmax", DType::U8, vec![absmax.len()], Source::InMemory(absmax)));
+            items.push(item(".quant_map", DType::F32, vec![16], Source::InMemory(bytes(&TABLE))));
+            items.push(item(
+                ".nested_absmax",
+                DType::F32,
+                vec![nested.len()],
+                Source::InMemory(bytes(&nested)),
+            ));
+            items.push(item(".nested_quant_map", DType::F32, vec![256], Source::InMemory(bytes(&map))));
             let name = ".quant_state.bitsandbytes__nf4";
-            items.push(item(name, DType::U8, vec![state.len()], Source::Held(state)));
+            items.push(item(name, DType::U8, vec![state.len()], Source::InMemory(state)));
         }
         Ok(items)
     }
@@ -70,7 +75,7 @@ impl Item {
     pub(super) fn write(&self, plan: &FilePlan, feed: Feed<'_>, sink: Sink<'_>) -> Result<()> {
         match &self.source {
             Source::Elements(i) => feed(&plan.tensors[*i], sink),
-            Source::Held(bytes) => sink(bytes),
+            Source::InMemory(bytes) => sink(bytes),
             Source::Codes(i, written) => {
                 let (mut at, mut high) = (0, None);
                 let mut failed = Ok(());

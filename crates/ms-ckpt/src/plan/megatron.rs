@@ -8,13 +8,15 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
-use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, parameter, target, type_of};
+use super::{
+    AdapterTensors, ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, Target, parameter, target, type_of,
+};
 use crate::Result;
 use crate::adapter;
 use crate::iterations::{TRACKER, iteration_name};
+use crate::layout::file_grid::FileGrid;
 use crate::layout::rank_tensors::{rank_path, rank_tensors};
 use crate::layout::spelling::{FourBit, Local, Spelling};
-use crate::layout::spread::Spread;
 use crate::lens::Lens;
 use crate::name::Name;
 use crate::safetensors::make_header;
@@ -26,24 +28,24 @@ impl Plan {
     /// A sharding that does not divide; what `dtype_of` returns.
     pub fn mcore(
         config: &ModelConfig,
-        spread: &Spread,
+        file_grid: &FileGrid,
         spelling: Spelling,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
         run: &Run,
     ) -> Result<Self> {
-        let top = run.top(spread.args(config, spelling)?, args);
-        spread.check(config)?;
-        let placement = spread.placement(config)?;
+        let top = run.top(file_grid.args(config, spelling)?, args);
+        file_grid.check(config)?;
+        let placement = file_grid.placement(config)?;
         let chunks = placement.chunks();
         let mut plan = Self::default();
-        for rank in spread.ranks() {
+        for rank in file_grid.ranks() {
             let mut tensors = Vec::new();
             let mut held = Vec::new();
-            for local in rank_tensors(config, spread, &placement, spelling, rank)? {
+            for local in rank_tensors(config, file_grid, &placement, spelling, rank)? {
                 let dtype = type_of(&local.spec, dtype_of)?;
                 if run.optimizer && local.spec.trained() {
-                    held.push((tensors.len(), local.spec.slot, local.held(spread, dtype)));
+                    held.push((tensors.len(), local.spec.slot, local.optimizer_param(file_grid, dtype)));
                 }
                 let (chunk, nf4) =
                     (local.chunk, is_coded(&local.spec, spelling.nf4) && !local.lens.transposed);
@@ -57,13 +59,14 @@ impl Plan {
                 tensors.push(Target { chunk, nf4, ..target(name, &local.spec, &local.lens, dtype) });
                 tensors.extend(adapter.into_iter().flatten());
             }
-            let path = rank_path(run.iteration, rank, spread);
+            let path = rank_path(run.iteration, rank, file_grid);
             let (mut end, mut beside, mut flat) = (Vec::new(), Vec::new(), None);
             if run.optimizer {
                 let one = |(i, slot, held): (usize, _, _)| Parameter { target: &tensors[i], slot, held };
                 let parameters: Vec<Parameter<'_>> = held.into_iter().map(one).collect();
                 (end, beside) = run.beside_weights(&parameters, tensors.len());
-                flat = run.distributed().then(|| run.flat_file(&path, &parameters, spread.numbers(rank).p));
+                flat =
+                    run.distributed().then(|| run.flat_file(&path, &parameters, file_grid.numbers(rank).p));
             }
             tensors.extend(beside);
             let container = Container::Torch { top: top.clone(), chunks, end };
@@ -78,21 +81,26 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::mcore`].
-    pub fn sharded(config: &ModelConfig, spread: &Spread, dtype_of: &DTypeOf<'_>, run: &Run) -> Result<Self> {
+    pub fn sharded(
+        config: &ModelConfig,
+        file_grid: &FileGrid,
+        dtype_of: &DTypeOf<'_>,
+        run: &Run,
+    ) -> Result<Self> {
         let mut plan = Self::default();
         let mut tensors: Vec<Value> = Vec::new();
         let mut place: BTreeMap<String, usize> = BTreeMap::new();
         let folder = PathBuf::from(iteration_name(run.iteration));
-        spread.check(config)?;
-        let placement = spread.placement(config)?;
+        file_grid.check(config)?;
+        let placement = file_grid.placement(config)?;
         let specs = ms_spec::params(config);
         let mut written: BTreeSet<(&str, usize)> = BTreeSet::new();
-        for (number, rank) in spread.ranks().into_iter().enumerate() {
-            let stage = spread.numbers(rank).p;
+        for (number, rank) in file_grid.ranks().into_iter().enumerate() {
+            let stage = file_grid.numbers(rank).p;
             let file = format!("rank_{number:05}.safetensors");
             let mut list: Vec<Target> = Vec::new();
             for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
-                let region = spread.region(spec, rank)?;
+                let region = file_grid.region(spec, rank)?;
                 // One copy of what several ranks hold: that of the first.
                 let start = region.runs().next().map_or(0, |r| r.0);
                 if !written.insert((&spec.name, start)) {
@@ -126,7 +134,7 @@ impl Plan {
             });
         }
         let mut state = if run.state.is_object() { run.state.clone() } else { json!({}) };
-        state["args"] = Value::Object(run.merged(spread.args(config, Spelling::default())?));
+        state["args"] = Value::Object(run.merged(file_grid.args(config, Spelling::default())?));
         let manifest = json!({
             "format": "ms-sharded", "version": 1, "iteration": run.iteration, "config": config, "tensors": tensors,
             "state": state
@@ -139,7 +147,7 @@ impl Plan {
 }
 
 /// The two matrices of an adapter, next to a rank's part of its parameter.
-fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
+fn adapter_targets(beside: &AdapterTensors, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
     let names = adapter::local_names(&local.name, local.module.as_deref());
     let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);
     let one = |((name, parameter), (_, lens)): ((String, &Name), (Shape, Lens))| {

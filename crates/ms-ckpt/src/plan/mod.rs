@@ -25,16 +25,16 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::checkpoint::Checkpoint;
-use crate::finite::{Counter, Written};
+use crate::checksums;
+use crate::finite::{Counter, NonFiniteReport};
 use crate::lens::Lens;
 use crate::name::{Name, State};
-use crate::sums;
 use crate::torch::Object;
 use crate::{Error, Result};
 use ms_files::AtomicFolder;
 
-pub use hf::{HF_LAYOUT, HfLayout, Unlike};
-pub use run::{Beside, Run};
+pub use hf::{HF_LAYOUT, HfLayout, KeyMismatch};
+pub use run::{AdapterTensors, Run};
 pub(crate) use write::write_from;
 pub use write::write_hf;
 use write::{write_in_parts, write_one};
@@ -211,7 +211,7 @@ impl Plan {
         dir: &Path,
         options: &RunOptions,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Written> {
+    ) -> Result<NonFiniteReport> {
         for t in &self.zeros {
             let mut seen = 0;
             source.copy(&t.parameter, &t.region, None, DType::F32, &mut |bytes| {
@@ -239,7 +239,7 @@ impl Plan {
                 let whole = folder.path().join(&file.path);
                 if begun
                     && whole.is_file()
-                    && let Ok(sum) = sums::of_file(&whole)
+                    && let Ok(sum) = checksums::of_file(&whole)
                 {
                     sum_of(file, sum);
                     progress(file.bytes());
@@ -284,9 +284,9 @@ impl Plan {
             return Err(error);
         }
         self.write_small(folder.path())?;
-        sums::note(folder.path(), &sums.into_inner().unwrap_or_else(PoisonError::into_inner))?;
+        checksums::note(folder.path(), &sums.into_inner().unwrap_or_else(PoisonError::into_inner))?;
         folder.commit(options.sync)?;
-        Ok(values.written())
+        Ok(values.report())
     }
 
     fn write_small(&self, folder: &Path) -> Result<()> {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Container, FilePlan, Run, Target};
 use crate::layout::optimizer::buffer_order;
 use crate::name::{Name, State};
-use crate::optim::{BUFFERS, FILE, Held, bucket_size, flat_places};
+use crate::optim::{BUFFERS, FILE, OptimizerParam, bucket_size, flat_places};
 use crate::torch::{Key, Object};
 
 /// A flat buffer: its elements, and where targets of the file lie in it. The gaps are zero.
@@ -28,7 +28,7 @@ pub(super) const BESIDE: usize = usize::MAX;
 pub(super) struct Parameter<'a> {
     pub(super) target: &'a Target,
     pub(super) slot: Slot,
-    pub(super) held: Held,
+    pub(super) held: OptimizerParam,
 }
 
 /// The target of a state of a parameter.
@@ -60,7 +60,7 @@ impl Run {
             for (number, (chunk, dtype)) in order.into_iter().enumerate() {
                 let inside: Vec<&&Parameter<'_>> =
                     mine.iter().filter(|p| (p.held.chunk, p.held.dtype) == (chunk, dtype)).collect();
-                let list: Vec<&Held> = inside.iter().map(|p| &p.held).collect();
+                let list: Vec<&OptimizerParam> = inside.iter().map(|p| &p.held).collect();
                 let (places, numel) = flat_places(&list, bucket_size(&self.args, (stage, chunk), all));
                 let mut entries = Vec::new();
                 for (state, name) in State::ADAM.into_iter().zip(BUFFERS) {
@@ -170,7 +170,7 @@ impl Run {
     }
 
     /// What decides the group of a parameter: its weight decay, and whether it has a learning rate of its own.
-    fn group_of(&self, held: &Held) -> (bool, bool) {
+    fn group_of(&self, held: &OptimizerParam) -> (bool, bool) {
         (held.decay, held.words && self.known_groups().iter().any(is_decoupled))
     }
 

@@ -28,12 +28,12 @@ pub struct Run {
     /// Whether the tensors of the optimizer are written.
     pub optimizer: bool,
     /// Adapters that are written in addition to the weights, by parameter.
-    pub adapters: BTreeMap<Slot, Beside>,
+    pub adapters: BTreeMap<Slot, AdapterTensors>,
 }
 
 /// An adapter of a whole parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct AdapterTensors {
     /// Global tensors `[r, in]` and `[out, r]`.
     pub matrices: [Name; 2],
     /// Its rank.
@@ -92,7 +92,7 @@ impl Run {
             let shape = source.global(&part.a)?.shape;
             let rank = shape[shape.len() - 2];
             let matrices = [part.a.clone(), part.b.clone()];
-            self.adapters.insert(*slot, Beside { matrices, rank });
+            self.adapters.insert(*slot, AdapterTensors { matrices, rank });
         }
         if let Some(lora) = self.adapters.values().next() {
             self.args.insert("lora_r".to_owned(), json!(lora.rank));

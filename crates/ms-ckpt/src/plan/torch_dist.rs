@@ -11,10 +11,10 @@ use serde_json::json;
 use super::run::SPACE;
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target};
 use crate::Result;
-use crate::dcp::{self, Placed, Written};
+use crate::dcp::{self, WrittenChunk, WrittenTensor};
 use crate::iterations::{TRACKER, iteration_name};
+use crate::layout::file_grid::FileGrid;
 use crate::layout::spelling::Spelling;
-use crate::layout::spread::Spread;
 use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
@@ -34,27 +34,27 @@ impl Plan {
     /// A sharding that does not divide; what `dtype_of` returns.
     pub fn torch_dist(
         config: &ModelConfig,
-        spread: &Spread,
+        file_grid: &FileGrid,
         modules: Modules,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
         run: &Run,
     ) -> Result<Self> {
-        spread.check(config)?;
-        let placement = spread.placement(config)?;
-        let slots = spread.slots(config.layers)?;
+        file_grid.check(config)?;
+        let placement = file_grid.placement(config)?;
+        let slots = file_grid.slots(config.layers)?;
         let specs = ms_spec::params(config);
         let keys = Keys::new(&specs, config, &slots, modules);
         let mut plan = Self::default();
         let folder = PathBuf::from(iteration_name(run.iteration));
-        let mut tensors: BTreeMap<String, Written> = BTreeMap::new();
+        let mut tensors: BTreeMap<String, WrittenTensor> = BTreeMap::new();
         let mut seen: BTreeSet<(String, Vec<usize>)> = BTreeSet::new();
-        for (number, rank) in spread.ranks().into_iter().enumerate() {
-            let stage = spread.numbers(rank).p;
+        for (number, rank) in file_grid.ranks().into_iter().enumerate() {
+            let stage = file_grid.numbers(rank).p;
             let file = format!("__{number}_0.distcp");
             let (mut list, mut at) = (Vec::new(), 0);
             for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
-                let region = spread.region(spec, rank)?;
+                let region = file_grid.region(spec, rank)?;
                 let (key, layer) = keys.of(spec);
                 let mut sections = torch_dist::sections(spec);
                 if sections.is_empty() {
@@ -78,13 +78,13 @@ impl Plan {
                         target.parameter = parameter(state, spec);
                         target.shape.clone_from(&sizes);
                         let length = archive_bytes("archive", &target.archived(), &[target.bytes()]);
-                        let written = tensors.entry(key.clone()).or_insert_with(|| Written {
+                        let written = tensors.entry(key.clone()).or_insert_with(|| WrittenTensor {
                             key: key.clone(),
                             dtype,
                             size: keys.size(spec, layer, rows),
                             chunks: Vec::new(),
                         });
-                        written.chunks.push(Placed { offsets, sizes, file: file.clone(), at, length });
+                        written.chunks.push(WrittenChunk { offsets, sizes, file: file.clone(), at, length });
                         at += length;
                         list.push(target);
                     }
@@ -95,13 +95,13 @@ impl Plan {
                 plan.files.push(FilePlan { path: folder.join(file), tensors: list, container });
             }
         }
-        let tensors: Vec<Written> = tensors.into_values().collect();
+        let tensors: Vec<WrittenTensor> = tensors.into_values().collect();
         let extra = dcp::extra_state();
         let objects = keys.extra_states(&specs);
         let metadata = dcp::metadata_pickle(&tensors, &objects, (OBJECTS, extra.len() as u64));
         let transformer_engine = modules == Modules::TransformerEngine;
         let spelling = Spelling { transformer_engine, ..Spelling::default() };
-        let mut common = run.top(spread.args(config, spelling)?, args);
+        let mut common = run.top(file_grid.args(config, spelling)?, args);
         let content = json!({
             "non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false,
             "distrib_optim_sharding_type": SPACE
@@ -157,9 +157,9 @@ impl<'a> Keys<'a> {
     /// The key of a parameter, and the layer's number if layers stand in front.
     fn of(&self, spec: &ParamSpec) -> (String, Option<usize>) {
         let packed = matches!(spec.slot.place, Place::Layer(l) if self.packed.contains(&l));
-        let laid =
+        let mapping =
             torch_dist::written(spec, self.slot_of(spec), self.stacked, packed, self.config, self.modules);
-        (laid.key, laid.layer)
+        (mapping.key, mapping.layer)
     }
 
     /// The number of a parameter's layer among all slots.

@@ -12,21 +12,21 @@ use super::items::{Feed, Item, Sink};
 use super::{Container, FilePlan, Plan, RunOptions, Sharding, Target};
 use crate::cast::cast;
 use crate::checkpoint::Checkpoint;
+use crate::checksums::{self, Checksum, ChecksumWriter};
 use crate::iterations::iteration_name;
 use crate::layout::hf::SHARD_BYTES;
 use crate::safetensors::write_header;
-use crate::sums::{self, Sum, Summing};
 use crate::torch::{Object, Writer};
 use crate::{Error, Result};
 use ms_files::{AtomicFolder, Unfinished};
 
 /// Writes a file and gives the checksum of its bytes.
-pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<Sum> {
+pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<Checksum> {
     let last = folder.join(&plan.path);
     let (name, file) = Unfinished::create(last)?;
     let path = name.temporary();
     let io = |action| Error::io(path, action);
-    let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
+    let mut out = BufWriter::with_capacity(1 << 18, ChecksumWriter::new(file));
     match &plan.container {
         Container::Safetensors { header } => {
             write_header(&mut out, header).map_err(io("write"))?;
@@ -76,7 +76,7 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             out = zip.finish().map_err(io("write"))?;
         }
     }
-    let Summing { inner: file, sum } = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
+    let ChecksumWriter { inner: file, sum } = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
     if sync {
         file.sync_all().map_err(io("sync"))?;
     }
@@ -92,20 +92,20 @@ pub(super) fn write_in_parts(
     folder: &Path,
     options: &RunOptions,
     feed: &(dyn Fn(&Target, Sink<'_>) -> Result<()> + Sync),
-) -> Result<Sum> {
+) -> Result<Checksum> {
     let last = folder.join(&plan.path);
     let (name, file) = Unfinished::create(last)?;
     let path = name.temporary();
     let io = |action| Error::io(path, action);
-    let mut start = Summing::new(file);
+    let mut start = ChecksumWriter::new(file);
     write_header(&mut start, header).map_err(io("write"))?;
-    let Summing { inner: mut file, sum: head } = start;
+    let ChecksumWriter { inner: mut file, sum: head } = start;
     let start = file.stream_position().map_err(io("write"))?;
     file.set_len(start + plan.bytes()).map_err(io("write"))?;
-    let part = |tensors: &[Target], at: u64| -> Result<Sum> {
+    let part = |tensors: &[Target], at: u64| -> Result<Checksum> {
         let mut file = File::options().write(true).open(path).map_err(io("open"))?;
         file.seek(SeekFrom::Start(at)).map_err(io("write"))?;
-        let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
+        let mut out = BufWriter::with_capacity(1 << 18, ChecksumWriter::new(file));
         for tensor in tensors {
             let mut written = 0;
             feed(tensor, &mut |bytes| {
@@ -117,7 +117,7 @@ pub(super) fn write_in_parts(
         out.flush().map_err(io("write"))?;
         Ok(out.get_ref().sum)
     };
-    let done: Vec<Result<Sum>> = std::thread::scope(|scope| {
+    let done: Vec<Result<Checksum>> = std::thread::scope(|scope| {
         let (mut running, mut at) = (Vec::new(), start);
         for tensors in parts(&plan.tensors, options.threads) {
             let (part, first) = (&part, at);
@@ -212,11 +212,17 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
 }
 
 /// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
-pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
+pub(crate) type ParamBytes<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
 /// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names; as floats of
 /// type `dtype` they are handed over.
-fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, dtype: DType, bytes: Held<'_>) -> Result<()> {
+fn write_params(
+    plan: &Plan,
+    folder: &Path,
+    config: &ModelConfig,
+    dtype: DType,
+    bytes: ParamBytes<'_>,
+) -> Result<()> {
     let specs = ms_spec::params(config);
     for t in &plan.zeros {
         let spec =
@@ -229,7 +235,7 @@ fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, dtype: DType, by
             t.has_zeros(&values, &mut seen)?;
         }
     }
-    let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<PathBuf, Checksum> = BTreeMap::new();
     for file in &plan.files {
         let sum = write_one(file, folder, true, &mut |t, sink| {
             let spec =
@@ -254,7 +260,7 @@ fn write_held(plan: &Plan, folder: &Path, config: &ModelConfig, dtype: DType, by
         })?;
         sums.insert(file.path.clone(), sum);
     }
-    sums::note(folder, &sums)
+    checksums::note(folder, &sums)
 }
 
 /// Writes weights that a program holds as a Hugging Face folder: `config.json`, safetensors, index.
@@ -274,7 +280,7 @@ pub fn write_hf(
     let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
     let folder = AtomicFolder::create(dir, replace)?;
-    write_held(&plan, folder.path(), config, dtype, bytes)?;
+    write_params(&plan, folder.path(), config, dtype, bytes)?;
     plan.write_small(folder.path())?;
     let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
@@ -286,7 +292,7 @@ pub fn write_hf(
 /// The files of a plan of Megatron's, in the folder of an iteration that is being written, of what `source` holds.
 pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iteration: u64) -> Result<()> {
     let prefix = iteration_name(iteration);
-    let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<PathBuf, Checksum> = BTreeMap::new();
     for file in &plan.files {
         let path = file.path.strip_prefix(&prefix).unwrap_or(&file.path).to_owned();
         let file = FilePlan { path, ..file.clone() };
@@ -300,10 +306,10 @@ pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iterat
         // The tracker stands above the folder, and is written when that is complete.
         if let Ok(name) = path.strip_prefix(&prefix) {
             ms_files::write_file(&folder.join(name), text)?;
-            sums.insert(name.to_owned(), Sum::of(text));
+            sums.insert(name.to_owned(), Checksum::of(text));
         }
     }
-    sums::note(folder, &sums)
+    checksums::note(folder, &sums)
 }
 
 #[cfg(test)]

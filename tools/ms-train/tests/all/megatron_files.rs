@@ -2,7 +2,7 @@
 
 use crate::tiny::{counting, metrics, model, ms_train, refused, samples};
 use assert_cmd::Command;
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Spelling};
 use ms_ckpt::{ArgsForm, Plan, Run, RunOptions};
 use serde_json::Value;
 use std::path::Path;
@@ -157,9 +157,10 @@ fn converted_weights_begin_at_0_and_without_the_optimizer_at_the_iteration_of_th
     run(dir, "--save run --exit-interval 1 --no-save-optim").assert().success();
     // As a converter writes weights: iteration 1, and no samples.
     let source = ms_ckpt::open(&dir.join("run")).unwrap();
-    let spread = Spread::new(&ms_core::GridSizes::default(), ms_spec::Stages::default(), false).unwrap();
+    let file_grid = FileGrid::new(&ms_core::GridSizes::default(), ms_spec::Stages::default(), false).unwrap();
     let (spelling, dtype) = (Spelling::default(), |name: &str| source.dtype(name));
-    let plan = Plan::mcore(source.config(), &spread, spelling, ArgsForm::Namespace, &dtype, &Run::default());
+    let plan =
+        Plan::mcore(source.config(), &file_grid, spelling, ArgsForm::Namespace, &dtype, &Run::default());
     let options = RunOptions { threads: 1, sync: false, replace: false };
     plan.unwrap().run(&source, &dir.join("model"), &options, &|_| ()).unwrap();
     let numbers = |flags: &str| {

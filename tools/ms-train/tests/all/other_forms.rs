@@ -4,7 +4,7 @@ use crate::tiny;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use ms_ckpt::layout::mcore::{Spelling, Spread};
+use ms_ckpt::layout::mcore::{FileGrid, Spelling};
 use ms_ckpt::{ArgsForm, Form, Plan, Run, RunOptions, open};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
         let c = source.config();
         let sizes = ms_core::GridSizes { tp: 2, ..Default::default() };
         let stages = ms_spec::Stages { pp: 2, ..Default::default() };
-        let spread = Spread::new(&sizes, stages, false).unwrap();
+        let file_grid = FileGrid::new(&sizes, stages, false).unwrap();
         for (name, kind, distributed) in
             [("flat", Form::Mcore, true), ("each", Form::Mcore, false), ("dist", Form::TorchDist, true)]
         {
@@ -69,13 +69,13 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
             let plan = match kind {
                 Form::TorchDist => Plan::torch_dist(
                     c,
-                    &spread,
+                    &file_grid,
                     ms_ckpt::layout::torch_dist::Modules::default(),
                     args,
                     &dtype,
                     &run,
                 ),
-                _ => Plan::mcore(c, &spread, Spelling::default(), args, &dtype, &run),
+                _ => Plan::mcore(c, &file_grid, Spelling::default(), args, &dtype, &run),
             };
             let options = RunOptions { threads: 1, sync: false, replace: false };
             plan.unwrap().run(&source, &path(name), &options, &|_| ()).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use ms_core::{DType, Region, Shape};
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, params};
 
-use super::laid::{Laid, forms};
+use super::key_mapping::{KeyMapping, forms};
 use crate::dcp::{self, Chunk, Metadata, Tensor};
 use crate::layout::hf::warn_of_foreign;
 use crate::layout::number::number_in;
@@ -107,7 +107,7 @@ impl Opened<'_> {
         &mut self,
         spec: &ParamSpec,
         prefix: &str,
-        forms: &[Vec<Laid>],
+        forms: &[Vec<KeyMapping>],
     ) -> Result<Option<Global>> {
         let metadata = self.metadata;
         let find = |key: &str| -> Option<(String, &Tensor)> {
@@ -120,20 +120,21 @@ impl Opened<'_> {
             chained.into_iter().find_map(|name| metadata.tensors.get(&name).map(|t| (name, t)))
         };
         let found = forms.iter().find_map(|form| {
-            let tensors: Option<Vec<_>> = form.iter().map(|laid| Some((laid, find(&laid.key)?))).collect();
+            let tensors: Option<Vec<_>> =
+                form.iter().map(|mapping| Some((mapping, find(&mapping.key)?))).collect();
             tensors.filter(|t| !t.is_empty())
         });
         let Some(found) = found else { return Ok(None) };
         let mut dtype = None;
         let mut pieces = Vec::new();
-        for (laid, (key, tensor)) in found {
+        for (mapping, (key, tensor)) in found {
             let of = tensor.dtype.ok_or_else(|| {
                 let what = format!("tensor {key}: dtype {} is not supported", tensor.dtype_name);
                 Error::malformed(&self.folder.join(dcp::METADATA), what)
             })?;
             dtype.get_or_insert(of);
             self.used.insert(key.clone());
-            self.pieces(spec, laid, &key, tensor, &mut pieces)?;
+            self.pieces(spec, mapping, &key, tensor, &mut pieces)?;
         }
         let stored = |p: &Piece| p.flat.as_ref().map_or_else(|| p.region.local_shape().numel(), Range::len);
         let have: usize = pieces.iter().map(stored).sum();
@@ -182,7 +183,7 @@ impl Opened<'_> {
     pub(in crate::layout) fn pieces(
         &mut self,
         spec: &ParamSpec,
-        laid: &Laid,
+        mapping: &KeyMapping,
         key: &str,
         tensor: &Tensor,
         out: &mut Vec<Piece>,
@@ -190,14 +191,14 @@ impl Opened<'_> {
         // The parameter's dimensions as the key has them, without layers.
         let experts = usize::from(spec.slot.part == Part::Experts);
         let mut body = spec.shape.to_vec();
-        if let Some(rows) = &laid.rows {
+        if let Some(rows) = &mapping.rows {
             body[experts] = rows.len();
         }
-        if laid.expert.is_some() {
+        if mapping.expert.is_some() {
             body.remove(0);
         }
         let mut want = body.clone();
-        if laid.layer.is_some() {
+        if mapping.layer.is_some() {
             want.insert(0, tensor.size.first().copied().unwrap_or(0));
         }
         let flattened = tensor.size != want;
@@ -210,17 +211,17 @@ impl Opened<'_> {
                 let what = format!("tensor {key}: a chunk of several fragments");
                 return Err(Error::malformed(&self.folder.join(dcp::METADATA), what));
             }
-            let Some((boxed, flat, skip)) = place(laid, &tensor.size, &want, chunk) else { continue };
+            let Some((boxed, flat, skip)) = place(mapping, &tensor.size, &want, chunk) else { continue };
             if boxed.iter().any(Range::is_empty) || flat.as_ref().is_some_and(Range::is_empty) {
                 continue;
             }
             let i = self.chunk(key, tensor, number)?;
             // The box in the parameter: one expert of the stack, rows of a half.
             let mut boxed = boxed;
-            if let Some(expert) = laid.expert {
+            if let Some(expert) = mapping.expert {
                 boxed.insert(0, expert..expert + 1);
             }
-            if let Some(rows) = &laid.rows {
+            if let Some(rows) = &mapping.rows {
                 let own = &mut boxed[experts];
                 *own = own.start + rows.start..own.end + rows.start;
             }
@@ -236,10 +237,10 @@ impl Opened<'_> {
                 out.push(Piece { stored: i, region, flat: Some(flat), view: None });
                 continue;
             }
-            let i = self.within(i, laid, skip);
+            let i = self.within(i, mapping, skip);
             let strides = self.stored[i].strides.clone().map(|strides| {
-                let own = strides[usize::from(laid.layer.is_some())..].to_vec();
-                if laid.expert.is_some() { [vec![0], own].concat() } else { own }
+                let own = strides[usize::from(mapping.layer.is_some())..].to_vec();
+                if mapping.expert.is_some() { [vec![0], own].concat() } else { own }
             });
             match (region_of(&spec.shape, &boxed), strides) {
                 (Some(region), view) => out.push(Piece { stored: i, region, flat: None, view }),
@@ -254,8 +255,8 @@ impl Opened<'_> {
     }
 
     /// A stored tensor that begins at one layer of a chunk that has several.
-    pub(in crate::layout) fn within(&mut self, i: usize, laid: &Laid, skip: usize) -> usize {
-        if laid.layer.is_none() || skip == 0 {
+    pub(in crate::layout) fn within(&mut self, i: usize, mapping: &KeyMapping, skip: usize) -> usize {
+        if mapping.layer.is_none() || skip == 0 {
             return i;
         }
         let s = &self.stored[i];
@@ -316,7 +317,7 @@ type Placement = (Vec<Range<usize>>, Option<Range<usize>>, usize);
 
 /// The box of a chunk in the key's tensor without layers; elements of it that are stored, if flattened; and how many
 /// layers of the chunk stand before the one that is meant. `None`: the chunk has nothing of that layer.
-fn place(laid: &Laid, size: &[usize], want: &[usize], chunk: &Chunk) -> Option<Placement> {
+fn place(mapping: &KeyMapping, size: &[usize], want: &[usize], chunk: &Chunk) -> Option<Placement> {
     let flattened = size != want;
     let along = |d: usize| match flattened {
         false => chunk.offsets[d]..chunk.offsets[d] + chunk.sizes[d],
@@ -331,7 +332,7 @@ fn place(laid: &Laid, size: &[usize], want: &[usize], chunk: &Chunk) -> Option<P
         let (o, n) = (chunk.offsets[want.len()], chunk.sizes[want.len()]);
         o..o + n
     });
-    let Some(layer) = laid.layer else { return Some((boxed, flat, 0)) };
+    let Some(layer) = mapping.layer else { return Some((boxed, flat, 0)) };
     let layers = &boxed[0];
     layers.contains(&layer).then(|| (boxed[1..].to_vec(), flat, layer - layers.start))
 }

@@ -4,11 +4,11 @@ use ms_core::Axis;
 use ms_spec::{ModelConfig, Role, Stages, megatron};
 use serde_json::{Map, Value, json};
 
+use super::file_grid::{FileGrid, MODEL};
 use super::spelling::{Experts, Spelling};
-use super::spread::{MODEL, Spread};
 use crate::Result;
 
-impl Spread {
+impl FileGrid {
     /// The arguments that describe both, for the file's `args`.
     pub(crate) fn args(&self, config: &ModelConfig, spelling: Spelling) -> Result<Map<String, Value>> {
         let chunks = self.placement(config)?.chunks();

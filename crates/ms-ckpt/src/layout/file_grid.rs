@@ -13,17 +13,17 @@ pub(crate) const MODEL: &str = "ms_model_config";
 /// The default is one rank that holds everything.
 ///
 /// ```
-/// use ms_ckpt::layout::mcore::Spread;
+/// use ms_ckpt::layout::mcore::FileGrid;
 /// use ms_core::GridSizes;
 /// use ms_spec::Stages;
 ///
 /// let stages = Stages { pp: 2, ..Stages::default() };
 /// let sizes = GridSizes { tp: 2, ep: 4, etp: Some(1), ..GridSizes::default() };
-/// assert_eq!(Spread::new(&sizes, stages, false)?.grid().world(), 8);
+/// assert_eq!(FileGrid::new(&sizes, stages, false)?.grid().world(), 8);
 /// # Ok::<(), ms_ckpt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct FileGrid {
     grid: Grid,
     stages: Stages,
     extend_ep: bool,
@@ -31,7 +31,7 @@ pub struct Spread {
 
 /// The numbers by which Megatron names a rank's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Numbers {
+pub(crate) struct RankNumbers {
     /// Stage.
     pub(crate) p: usize,
     /// Tensor-parallel rank.
@@ -40,13 +40,13 @@ pub(crate) struct Numbers {
     pub(crate) e: usize,
 }
 
-impl Default for Spread {
+impl Default for FileGrid {
     fn default() -> Self {
         Self { grid: Grid::single(), stages: Stages::default(), extend_ep: false }
     }
 }
 
-impl Spread {
+impl FileGrid {
     /// The fewest ranks that `sizes.tp`, `sizes.ep`, `sizes.etp` and `stages` need.
     ///
     /// Of ranks that differ only along other axes, one has files, so those sizes are ignored; the number of stages is that of
@@ -113,10 +113,10 @@ impl Spread {
     }
 
     /// The numbers in the name of a rank's folder.
-    pub(crate) fn numbers(&self, rank: usize) -> Numbers {
+    pub(crate) fn numbers(&self, rank: usize) -> RankNumbers {
         let (e, t) = (self.grid.coord(rank, Axis::Ep), self.grid.coord(rank, Axis::Tp));
         let e = if self.extend_ep { e / self.grid.size(Axis::Tp) } else { e };
-        Numbers { p: self.grid.coord(rank, Axis::Pp), t, e }
+        RankNumbers { p: self.grid.coord(rank, Axis::Pp), t, e }
     }
 
     /// Whether every pair of a tensor- and an expert-parallel rank has a file. Of whole experts only some do.
@@ -171,13 +171,13 @@ fn gcd(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn whole_experts(tp: usize, ep: usize, pp: usize, extend_ep: bool) -> Result<Spread> {
+    fn whole_experts(tp: usize, ep: usize, pp: usize, extend_ep: bool) -> Result<FileGrid> {
         let sizes = GridSizes { tp, ep, etp: Some(1), ..GridSizes::default() };
-        Spread::new(&sizes, Stages { pp, ..Stages::default() }, extend_ep)
+        FileGrid::new(&sizes, Stages { pp, ..Stages::default() }, extend_ep)
     }
 
-    fn pairs(spread: &Spread) -> Vec<(usize, usize)> {
-        let numbers = spread.ranks().into_iter().map(|rank| spread.numbers(rank));
+    fn pairs(file_grid: &FileGrid) -> Vec<(usize, usize)> {
+        let numbers = file_grid.ranks().into_iter().map(|rank| file_grid.numbers(rank));
         numbers.filter(|n| n.p == 0).map(|n| (n.t, n.e)).collect()
     }
 
@@ -200,20 +200,20 @@ mod tests {
     #[test]
     fn files_of_cut_experts_are_ordered_by_the_tensor_parallel_rank() {
         let sizes = GridSizes { tp: 2, ep: 2, ..GridSizes::default() };
-        let spread = Spread::new(&sizes, Stages { pp: 2, ..Stages::default() }, false).unwrap();
-        assert_eq!(pairs(&spread), [(0, 0), (0, 1), (1, 0), (1, 1)]);
-        assert_eq!(spread.ranks(), [0, 2, 1, 3, 4, 6, 5, 7]);
-        assert_eq!(spread.grid().expert().size(Axis::Tp), 2);
+        let file_grid = FileGrid::new(&sizes, Stages { pp: 2, ..Stages::default() }, false).unwrap();
+        assert_eq!(pairs(&file_grid), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        assert_eq!(file_grid.ranks(), [0, 2, 1, 3, 4, 6, 5, 7]);
+        assert_eq!(file_grid.grid().expert().size(Axis::Tp), 2);
     }
 
     #[test]
     fn experts_shared_out_to_all_ranks_are_numbered_apart_from_them() {
-        let spread = whole_experts(2, 4, 1, true).unwrap();
-        assert_eq!(pairs(&spread), [(0, 0), (0, 1), (1, 0), (1, 1)]);
-        assert_eq!((spread.size(Axis::Ep), spread.grid().size(Axis::Ep)), (2, 4));
+        let file_grid = whole_experts(2, 4, 1, true).unwrap();
+        assert_eq!(pairs(&file_grid), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        assert_eq!((file_grid.size(Axis::Ep), file_grid.grid().size(Axis::Ep)), (2, 4));
         // The second expert rank of the first tensor-parallel rank holds the third part of the experts.
-        let third = spread.ranks()[1];
-        assert_eq!(spread.grid().coord(third, Axis::Ep), 2);
-        assert!(spread.has_all_pairs() && !whole_experts(2, 4, 1, false).unwrap().has_all_pairs());
+        let third = file_grid.ranks()[1];
+        assert_eq!(file_grid.grid().coord(third, Axis::Ep), 2);
+        assert!(file_grid.has_all_pairs() && !whole_experts(2, 4, 1, false).unwrap().has_all_pairs());
     }
 }

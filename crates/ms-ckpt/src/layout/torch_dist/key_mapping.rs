@@ -8,7 +8,7 @@ use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Role, Section, Slot};
 
 /// How the tensor of a key lies over a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Laid {
+pub(crate) struct KeyMapping {
     pub(crate) key: String,
     /// The first dimension counts layers; this one is meant.
     pub(crate) layer: Option<usize>,
@@ -18,10 +18,10 @@ pub(crate) struct Laid {
     pub(crate) rows: Option<Range<usize>>,
 }
 
-/// What [`Laid`] makes of a parameter: the forms in which it may be stored, likeliest first. All keys of a form must
+/// What [`KeyMapping`] makes of a parameter: the forms in which it may be stored, likeliest first. All keys of a form must
 /// be there.
-pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<Vec<Laid>> {
-    let whole = |key: String, layer| vec![Laid { key, layer, expert: None, rows: None }];
+pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<Vec<KeyMapping>> {
+    let whole = |key: String, layer| vec![KeyMapping { key, layer, expert: None, rows: None }];
     let (what, layers) = (&spec.slot, "decoder.layers.");
     let prefixes: Vec<(String, Option<usize>)> = match (what.place, what.part) {
         (Place::Head, Part::Last) => {
@@ -46,10 +46,10 @@ pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<
     let mut all = Vec::new();
     for (prefix, layer) in &prefixes {
         for parts in inner_forms(spec, config) {
-            let keyed = parts.into_iter().map(|laid| Laid {
-                key: format!("{prefix}{}", laid.key),
+            let keyed = parts.into_iter().map(|mapping| KeyMapping {
+                key: format!("{prefix}{}", mapping.key),
                 layer: *layer,
-                ..laid
+                ..mapping
             });
             all.push(keyed.collect());
         }
@@ -58,14 +58,14 @@ pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<
 }
 
 /// The forms of a layer's parameter, without what stands before its name.
-fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
-    let plain = |key: String| Laid { key, layer: None, expert: None, rows: None };
+fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<KeyMapping>> {
+    let plain = |key: String| KeyMapping { key, layer: None, expert: None, rows: None };
     let (what, inner) = (&spec.slot, spec.slot.inner());
     if what.part == Part::Experts {
         let (path, module) = (what.part.path(), format!("{}{}", what.role.word(), what.ending()));
         let rows = spec.shape[1];
         let halves = |key: &str, expert| {
-            [("_w", 0..rows / 2), ("_v", rows / 2..rows)].map(|(half, range)| Laid {
+            [("_w", 0..rows / 2), ("_v", rows / 2..rows)].map(|(half, range)| KeyMapping {
                 key: format!("{key}{half}"),
                 layer: None,
                 expert,
@@ -73,10 +73,10 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
             })
         };
         let all = format!("{path}.experts.{module}");
-        let each = |name: &dyn Fn(usize) -> String| -> [Vec<Laid>; 2] {
+        let each = |name: &dyn Fn(usize) -> String| -> [Vec<KeyMapping>; 2] {
             let experts = 0..spec.shape[0];
             [
-                experts.clone().map(|e| Laid { expert: Some(e), ..plain(name(e)) }).collect(),
+                experts.clone().map(|e| KeyMapping { expert: Some(e), ..plain(name(e)) }).collect(),
                 experts.flat_map(|e| halves(&name(e), Some(e))).collect(),
             ]
         };
@@ -90,19 +90,19 @@ fn inner_forms(spec: &ParamSpec, config: &ModelConfig) -> Vec<Vec<Laid>> {
     found.extend(alternatives(what).map(|key| vec![plain(key)]));
     if what.role == Role::LinearFc1 {
         let rows = spec.shape[0];
-        let half = |half: &str, range| Laid { rows: Some(range), ..plain(format!("{inner}{half}")) };
+        let half = |half: &str, range| KeyMapping { rows: Some(range), ..plain(format!("{inner}{half}")) };
         found.push(vec![half("_w", 0..rows / 2), half("_v", rows / 2..rows)]);
     }
     let sections = sections(spec).into_iter();
-    let parts: Vec<Laid> = sections
-        .map(|(section, rows)| Laid { rows: Some(rows), ..plain(format!("{inner}{section}")) })
+    let parts: Vec<KeyMapping> = sections
+        .map(|(section, rows)| KeyMapping { rows: Some(rows), ..plain(format!("{inner}{section}")) })
         .collect();
     if !parts.is_empty() {
         found.push(parts);
     }
     let own = config.projection_sections();
     if what.is(Part::Attention, Role::LinearQkv) && !own.is_empty() {
-        let part = |of: Section| Laid {
+        let part = |of: Section| KeyMapping {
             rows: Some(of.rows),
             ..plain(format!("self_attention.{}.weight", of.module))
         };
@@ -180,7 +180,7 @@ pub(crate) fn written(
     packed: bool,
     config: &ModelConfig,
     modules: Modules,
-) -> Laid {
+) -> KeyMapping {
     let what = &spec.slot;
     let Place::Layer(layer) = what.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
     // Where the projection is several of Megatron's own modules, no norm is part of one.
@@ -198,7 +198,7 @@ pub(crate) fn written(
         None => format!("{}{}", module(what), what.ending()),
     };
     let (prefix, layer) = in_layer(slot, stacked);
-    Laid { key: format!("{prefix}{inner}"), layer, expert: None, rows: None }
+    KeyMapping { key: format!("{prefix}{inner}"), layer, expert: None, rows: None }
 }
 
 /// What stands before names within a layer at `slot`, and its number if layers stand in front.

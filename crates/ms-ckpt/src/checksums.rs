@@ -15,19 +15,19 @@ use crate::{Error, Result};
 pub const NAME: &str = "ms-checksums.json";
 
 #[derive(Serialize, Deserialize)]
-struct Noted {
+struct ChecksumFile {
     version: u32,
-    files: BTreeMap<String, Sum>,
+    files: BTreeMap<String, Checksum>,
 }
 
 /// What is known of the bytes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sum {
+pub(crate) struct Checksum {
     bytes: u64,
     pub(crate) crc32c: u32,
 }
 
-impl Sum {
+impl Checksum {
     /// Of bytes in memory.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let crc32c = bytes.chunks(1 << 20).fold(0, crc32c::crc32c_append);
@@ -42,18 +42,18 @@ impl Sum {
 }
 
 /// Sums what passes through on its way to a file.
-pub(crate) struct Summing<W> {
+pub(crate) struct ChecksumWriter<W> {
     pub(crate) inner: W,
-    pub(crate) sum: Sum,
+    pub(crate) sum: Checksum,
 }
 
-impl<W> Summing<W> {
+impl<W> ChecksumWriter<W> {
     pub(crate) fn new(inner: W) -> Self {
-        Self { inner, sum: Sum::default() }
+        Self { inner, sum: Checksum::default() }
     }
 }
 
-impl<W: Write> Write for Summing<W> {
+impl<W: Write> Write for ChecksumWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let count = self.inner.write(bytes)?;
         self.sum.crc32c = crc32c::crc32c_append(self.sum.crc32c, &bytes[..count]);
@@ -67,14 +67,15 @@ impl<W: Write> Write for Summing<W> {
 }
 
 /// What is noted in a folder, and where; `None`: nothing.
-fn noted(folder: &Path) -> Result<Option<(PathBuf, Noted)>> {
+fn noted(folder: &Path) -> Result<Option<(PathBuf, ChecksumFile)>> {
     let path = folder.join(NAME);
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(&path, "read")(e)),
     };
-    let noted: Noted = serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+    let noted: ChecksumFile =
+        serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
     let below = |name: &str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     match noted.files.keys().find(|name| !below(name)) {
         Some(name) => Err(Error::malformed(&path, format!("{name:?}: expected a file below this folder"))),
@@ -87,8 +88,8 @@ fn noted(folder: &Path) -> Result<Option<(PathBuf, Noted)>> {
 ///
 /// # Errors
 /// I/O errors.
-pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
-    let mut folders: BTreeMap<PathBuf, BTreeMap<String, Sum>> = BTreeMap::new();
+pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Checksum>) -> Result<()> {
+    let mut folders: BTreeMap<PathBuf, BTreeMap<String, Checksum>> = BTreeMap::new();
     for (path, sum) in sums {
         let first = path.components().next().map(|c| PathBuf::from(c.as_os_str())).unwrap_or_default();
         let iteration = first.to_string_lossy().starts_with("iter_") && first != *path;
@@ -102,7 +103,8 @@ pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
                 files.entry(name).or_insert(sum);
             }
         }
-        let mut text = serde_json::to_vec_pretty(&Noted { version: 1, files }).expect("texts and numbers");
+        let mut text =
+            serde_json::to_vec_pretty(&ChecksumFile { version: 1, files }).expect("texts and numbers");
         text.push(b'\n');
         ms_files::write_file(&root.join(folder).join(NAME), &text)?;
     }
@@ -113,8 +115,8 @@ pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
 ///
 /// # Errors
 /// I/O errors.
-pub(crate) fn of_file(path: &Path) -> Result<Sum> {
-    Ok(Sum::of(Mapped::open(path)?.bytes()))
+pub(crate) fn of_file(path: &Path) -> Result<Checksum> {
+    Ok(Checksum::of(Mapped::open(path)?.bytes()))
 }
 
 /// Compares all files that are noted in a folder with their checksums.
@@ -127,7 +129,7 @@ pub(crate) fn check_noted(folder: &Path) -> Result<()> {
 }
 
 /// Compares a file with its checksum, noted at `path`.
-fn compare(path: &Path, file: &Path, sum: Sum) -> Result<()> {
+fn compare(path: &Path, file: &Path, sum: Checksum) -> Result<()> {
     let what = match file.is_file() {
         false => "it was written and is not there",
         true if of_file(file)? != sum => "its bytes are not those that were written (CRC-32C)",
@@ -165,11 +167,11 @@ mod tests {
     #[test]
     fn sums_of_parts_are_the_sum_of_the_whole() {
         let bytes: Vec<u8> = (0..5_000u32).map(|n| (n * 31) as u8).collect();
-        let whole = Sum::of(&bytes);
+        let whole = Checksum::of(&bytes);
         for at in [0, 1, 777, 5_000] {
-            assert_eq!(Sum::of(&bytes[..at]).followed_by(Sum::of(&bytes[at..])), whole);
+            assert_eq!(Checksum::of(&bytes[..at]).followed_by(Checksum::of(&bytes[at..])), whole);
         }
-        let mut out = Summing::new(Vec::new());
+        let mut out = ChecksumWriter::new(Vec::new());
         bytes.chunks(333).for_each(|part| out.write_all(part).unwrap());
         assert_eq!((out.sum, out.inner), (whole, bytes));
     }
@@ -183,7 +185,7 @@ mod tests {
             let file = dir.path().join(path);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(&file, path).unwrap();
-            sums.insert(PathBuf::from(path), Sum::of(path.as_bytes()));
+            sums.insert(PathBuf::from(path), Checksum::of(path.as_bytes()));
         }
         note(dir.path(), &sums).unwrap();
         assert!(dir.path().join("iter_0000001").join(NAME).is_file() && dir.path().join(NAME).is_file());
